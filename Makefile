@@ -1,0 +1,71 @@
+# The commands people type. Each starts from whatever is there, also from a
+# fresh clone on a fresh machine.
+#
+#   make build      the package in .venv, hotcount-load on .venv/bin
+#   make demo       the main job on the embedded default: no server needed
+#   make test       C++ and Python tests, with private servers they start
+#   make test-all   adds the long ones
+#   make lint       format, static checks, types, stub drift
+#   make bench      micro benchmarks of the inner loops
+
+# PYTHON chooses the interpreter that .venv is made of.
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+BUILD := build/release
+# Extra arguments for pytest: make test PYTEST_ARGS="-k counter"
+PYTEST_ARGS ?=
+
+export PYTHON
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+.PHONY: all setup build demo test test-all lint bench clean
+# The targets use one build tree and one .venv: `make -j lint test` must not
+# run two installs at once. The parallel part is inside the build.
+.NOTPARALLEL:
+
+all: build
+
+setup:
+	@scripts/setup
+
+# One build tree for the extension, the load generator, the benchmarks and the
+# C++ tests, so that the core compiles once. It is kept, so a second run compiles
+# what changed. No build isolation: an environment with another path each time
+# would make every compile command differ, and so compile everything again.
+build: setup
+	.venv/bin/python -m pip install --no-build-isolation --no-deps --disable-pip-version-check \
+	    --config-settings=build-dir=$(BUILD) \
+	    --config-settings='install.components=python;loadtest' \
+	    --config-settings=cmake.define.HOTCOUNT_LOADTEST=ON \
+	    --config-settings=cmake.define.HOTCOUNT_MICRO=ON \
+	    --config-settings=cmake.define.HOTCOUNT_TESTS=ON \
+	    --config-settings=cmake.define.HOTCOUNT_WERROR=ON \
+	    .
+
+demo: build
+	.venv/bin/hotcount-load
+
+test: build
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+	.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+# An empty -m takes back the "not long" of pyproject.toml.
+test-all: build
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+	.venv/bin/python -m pytest -m "" $(PYTEST_ARGS)
+
+# After a build: clang-tidy reads its compile commands, the stub comes from the
+# installed extension.
+lint: build
+	git ls-files -z '*.cpp' '*.hpp' | xargs -0 clang-format --dry-run -Werror
+	scripts/tidy $(BUILD)
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	scripts/stubs --check
+
+bench: build
+	$(BUILD)/loadtest/micro/hotcount-micro
+
+clean:
+	rm -rf build .venv

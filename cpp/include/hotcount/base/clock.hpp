@@ -1,0 +1,59 @@
+// Time, injected: layers above never call now() themselves.
+//
+// Clock answers "what time is it" for expiry and timestamps and may be a ManualClock in tests.
+// Deadline bounds real waiting, so it always runs on the machine's monotonic clock.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace hotcount {
+
+using Duration = std::chrono::nanoseconds;
+using SteadyTime = std::chrono::steady_clock::time_point;
+using WallTime = std::chrono::system_clock::time_point;
+
+/// A call's time limit; none means the store's default. There is no "for ever".
+using Timeout = std::optional<Duration>;
+
+/// Where the time comes from. Implementations are safe to call from many threads.
+class Clock {
+  public:
+    virtual ~Clock() = default;
+    virtual SteadyTime steady_now() const = 0;  ///< Monotonic; for expiry.
+    virtual WallTime wall_now() const = 0;      ///< UTC; for timestamps that people read.
+};
+
+/// The machine's clocks.
+const std::shared_ptr<const Clock>& system_clock();
+
+/// A clock that stands still until it is told to move. For tests.
+class ManualClock final : public Clock {
+  public:
+    SteadyTime steady_now() const override;
+    WallTime wall_now() const override;
+    void advance(Duration by);
+
+  private:
+    mutable std::mutex mutex_;
+    Duration elapsed_{std::chrono::hours{24}};
+};
+
+/// The moment by which a call must have returned.
+class Deadline {
+  public:
+    static Deadline after(Duration duration);
+    static Deadline at(SteadyTime time) { return Deadline{time}; }
+
+    SteadyTime time() const { return time_; }
+    bool passed() const;
+    Duration remaining() const;  ///< Never negative.
+
+  private:
+    explicit Deadline(SteadyTime time) : time_(time) {}
+    SteadyTime time_;
+};
+
+}  // namespace hotcount

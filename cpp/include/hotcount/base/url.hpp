@@ -1,0 +1,33 @@
+// URLs of stores and databases, parsed once for every backend.
+//
+//   scheme://user:password@host:port/path?name=value&name=value
+//
+// A password never leaves this struct except through `password`: str() and messages hide it.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/base/result.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hotcount {
+
+struct Url {
+    std::string scheme;  ///< Lower case, a SQLAlchemy driver suffix ("+psycopg") removed.
+    std::string user;
+    std::string password;
+    std::string host;
+    std::optional<std::uint16_t> port;
+    std::string path;  ///< Percent-decoded, with its leading "/".
+    std::map<std::string, std::string> query;
+
+    /// The URL with its password replaced by "***", for messages.
+    std::string str() const;
+};
+
+/// Refuses what is not a URL, naming what is wrong; unknown schemes are the caller's to refuse.
+Result<Url> parse_url(std::string_view text);
+
+}  // namespace hotcount

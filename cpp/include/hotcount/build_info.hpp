@@ -1,0 +1,14 @@
+// What this build was made of, for bug reports.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace hotcount {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+/// version, compiler, build_type, hiredis, tls, sqlite (the version loaded at run time).
+std::map<std::string, std::string> build_info();
+
+}  // namespace hotcount

@@ -1,0 +1,87 @@
+// Counter: add to a number under a key and learn the value after this very add.
+//
+//   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it
+//
+// Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
+// an add is one command in one round trip: INCRBY, or a script where the key is to expire. An add
+// whose reply was lost is outcome_unknown and is never sent again.
+// Safe from many threads; it holds no state of its own.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/memory/store.hpp>
+#include <hotcount/redis/client.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount {
+
+struct CounterOptions {
+    /// Put before every key of this counter.
+    std::string prefix{"count"};
+    /// A key's life from its first add; later adds do not extend it. None: for ever.
+    std::optional<Duration> ttl{};
+    /// How long the result of an add with an op_id is remembered. Longer: later retries are still
+    /// counted once; each costs about 100 bytes until then.
+    Duration op_keep{std::chrono::hours{24}};
+};
+
+struct TryAdd {
+    bool applied;
+    std::int64_t value;  ///< After the add, or as it stands where it was refused.
+};
+
+/// Bounds, both inclusive, that try_add keeps the value inside.
+struct Bounds {
+    std::optional<std::int64_t> min{};
+    std::optional<std::int64_t> max{};
+};
+
+class CounterBackend;
+
+class Counter {
+  public:
+    static Result<std::shared_ptr<Counter>> make(std::shared_ptr<memory::Store> store,
+                                                 CounterOptions options = {});
+    static Result<std::shared_ptr<Counter>> make(std::shared_ptr<redis::Client> client,
+                                                 CounterOptions options = {});
+    explicit Counter(std::unique_ptr<CounterBackend> backend);  // Use make().
+    ~Counter();
+
+    /// Adds n (any int64) and returns the value after it; overflow changes nothing.
+    Result<std::int64_t> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
+    /// The same, once per op_id: a repeat within op_keep returns the first result and adds nothing.
+    /// What is remembered goes with the key: after reset or expiry a repeat counts again.
+    /// Memory only in this version; over Redis a config error.
+    Result<std::int64_t> add_once(std::string_view key, std::int64_t n, std::string_view op_id,
+                                  Timeout timeout = {});
+    /// Adds n only where the result stays inside the bounds. A refusal is a value, not an error.
+    Result<TryAdd> try_add(std::string_view key, std::int64_t n, Bounds bounds,
+                           Timeout timeout = {});
+    /// Element by element in order; keys may repeat. One failure does not stop the others.
+    std::vector<Result<std::int64_t>> add_many(std::span<const std::string_view> keys,
+                                               std::span<const std::int64_t> amounts,
+                                               Timeout timeout = {});
+    Result<std::int64_t> get(std::string_view key, Timeout timeout = {});  ///< 0 where absent.
+    std::vector<Result<std::int64_t>> get_many(std::span<const std::string_view> keys,
+                                               Timeout timeout = {});
+    /// Removes the key and returns its last value, 0 where absent.
+    Result<std::int64_t> reset(std::string_view key, Timeout timeout = {});
+    /// Remaining life; none where the key is absent or never expires.
+    Result<std::optional<Duration>> ttl(std::string_view key, Timeout timeout = {});
+
+  private:
+    struct Checked;
+    Result<std::string> full(std::string_view key) const;
+    Checked check(std::span<const std::string_view> keys) const;
+
+    std::unique_ptr<CounterBackend> backend_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,72 @@
+// SlottedCounter: a count spread over several rows, so that writers seldom meet on one.
+//
+//   table  hotcount_slot (key, slot, count), primary key (key, slot)     count = SUM over slots
+//
+// Every add is committed when the call returns. Adds of concurrent callers share a transaction
+// (group commit). Because a read sums all slots, the number of slots may change at any time.
+// A single slot cannot leave 64 bits; a sum that does is an overflow error on reading.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/counter/slot.hpp>
+#include <hotcount/sql/database.hpp>
+#include <hotcount/sql/group_commit.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hotcount {
+
+struct SlottedCounterOptions {
+    std::string table{"hotcount_slot"};
+    std::string key_column{"key"};
+    std::string slot_column{"slot"};
+    std::string count_column{"count"};
+    /// How many rows a key may spread over, 1 to 10,000. More: fewer waits where rows are locked
+    /// one by one (not SQLite); each read sums that many rows.
+    std::int64_t slots{100};
+    SlotChoice slot_choice{SlotChoice::sticky};
+    /// How long an op_id is remembered.
+    Duration op_keep{std::chrono::hours{24}};
+    sql::GroupCommitOptions commit{};
+    /// Where the time for op_keep comes from (its wall clock: rows outlive the process).
+    std::shared_ptr<const Clock> clock{system_clock()};
+};
+
+class SlottedCounter {
+  public:
+    static Result<std::shared_ptr<SlottedCounter>> make(std::shared_ptr<sql::Database> database,
+                                                        SlottedCounterOptions options = {});
+    virtual ~SlottedCounter() = default;
+
+    virtual Result<void> create_table(Timeout timeout = {}) = 0;
+    /// With an op_id: once, however often it is retried within op_keep.
+    virtual Result<void> add(std::string_view key, std::int64_t n = 1,
+                             std::optional<std::string_view> op_id = {}, Timeout timeout = {}) = 0;
+    /// All in as few transactions as max_batch allows; results by index.
+    virtual std::vector<Result<void>> add_many(
+        std::span<const std::pair<std::string_view, std::int64_t>> amounts,
+        Timeout timeout = {}) = 0;
+    virtual Result<std::int64_t> get(std::string_view key, Timeout timeout = {}) = 0;
+    /// All keys from one snapshot.
+    virtual std::vector<Result<std::int64_t>> get_many(std::span<const std::string_view> keys,
+                                                       Timeout timeout = {}) = 0;
+    /// Removes the key's rows; returns their sum.
+    virtual Result<std::int64_t> reset(std::string_view key, Timeout timeout = {}) = 0;
+    /// Changes the number of slots for this object's later adds; counts stay as they are.
+    virtual Result<void> resize(std::int64_t slots) = 0;
+    /// Gathers the key's rows into slot 0; returns the (unchanged) sum.
+    virtual Result<std::int64_t> compact(std::string_view key, Timeout timeout = {}) = 0;
+
+    virtual std::int64_t slots() const = 0;
+    virtual const SlottedCounterOptions& options() const = 0;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,250 @@
+// An in-process store: sharded, expiring, bounded. The embedded default, and the model that the
+// contract tests hold servers against.
+//
+//   full key  ->  Entry { value, expires_at }      one hash map per shard
+//
+// Safe from many threads: one mutex per shard, so threads meet only on keys of one shard. What is
+// stored lives as long as the process; a forked child gets a copy that is its own from then on.
+//
+// Expiry is exact for readers (an expired entry is absent at once) and lazy for memory: an expired
+// entry is dropped when it is touched, when its shard has doubled since it was last swept, or when
+// the store is at its bound.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/memory/sorted_set.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+namespace hotcount::memory {
+
+struct StoreOptions {
+    /// Most keys held at once. At the bound expired keys are dropped first; if none are left a new
+    /// key is refused with a capacity error. More costs about 120 bytes a key plus its length.
+    std::size_t max_keys{1'000'000};
+    /// Put before every key, as a Redis store does; keeps two applications apart.
+    std::string prefix{};
+    /// How many separately locked parts, rounded up to a power of two. More: fewer collisions of
+    /// busy threads; each costs a map and a mutex.
+    std::size_t shards{64};
+    /// Where the time for expiry comes from.
+    std::shared_ptr<const Clock> clock{system_clock()};
+};
+
+/// The results of adding calls by their op_id, so that a retry is counted once.
+class OpLedger {
+  public:
+    /// The remembered result, if it is not yet to be forgotten.
+    std::optional<std::int64_t> find(std::string_view op_id, SteadyTime now) const;
+    void remember(std::string_view op_id, std::int64_t result, SteadyTime now, Duration keep);
+
+  private:
+    struct Op {
+        std::int64_t result;
+        SteadyTime forget_at;
+    };
+    std::unordered_map<std::string, Op> ops_;
+    std::size_t purge_at_{64};
+};
+
+/// What a rate limiter remembers of a key: two integers, whose meaning its algorithm gives them.
+struct LimitState {
+    std::int64_t a{0};
+    std::int64_t b{0};
+};
+
+/// The callers that a window has admitted, in order.
+using Callers = std::vector<std::string>;
+
+/// What a key may hold: one type for its whole life, as on a server. A concept that finds another
+/// than its own answers with a wrong_type error.
+using Value = std::variant<std::int64_t, LimitState, Callers, SortedSet, Versions>;
+
+/// What stands under a key.
+struct Entry {
+    Value value{std::int64_t{0}};
+    std::optional<SteadyTime> expires_at{};
+    /// Made only for keys that were ever added to with an op_id.
+    std::unique_ptr<OpLedger> ops{};
+
+    bool expired(SteadyTime now) const { return expires_at && *expires_at <= now; }
+
+    /// The value as a T: made where the entry is fresh, null where it holds another type.
+    template <class T>
+    T* as(bool fresh) {
+        if (fresh) return &value.template emplace<T>();
+        return std::get_if<T>(&value);
+    }
+    template <class T>
+    const T* as() const {
+        return std::get_if<T>(&value);
+    }
+};
+
+class Store final : ForkAware {
+  public:
+    ~Store();
+    static Result<std::shared_ptr<Store>> make(StoreOptions options = {});
+
+    const StoreOptions& options() const { return options_; }
+    SteadyTime now() const { return options_.clock->steady_now(); }
+
+    /// Calls visit(Entry*) under the key's lock: nullptr where the key is absent or expired.
+    /// The pointer must not outlive the call; visit must not call into the store.
+    template <class Visit>
+    auto read(std::string_view key, Visit&& visit) {
+        Shard& shard = shard_of(key);
+        std::lock_guard lock(shard.mutex);
+        return visit(find_live(shard, key));
+    }
+
+    /// Calls visit(Entry&, bool fresh) under the key's lock; an absent key is made first (fresh),
+    /// or refused with a capacity error at the bound. A visit that fails takes a fresh key back.
+    template <class Visit>
+    auto upsert(std::string_view key, Visit&& visit)
+        -> decltype(visit(std::declval<Entry&>(), true)) {
+        Shard& shard = shard_of(key);
+        std::unique_lock lock(shard.mutex);
+        auto place = find_or_insert(shard, lock, key);
+        if (!place) return std::move(place).error();
+        auto result = visit(*place->entry, place->fresh);
+        if (place->fresh && !result.ok()) {
+            erase(shard, key);
+        } else {
+            note_expiry(shard, *place->entry);
+        }
+        return result;
+    }
+
+    /// Calls visit(Entry*) as read() does, and removes the key where it returns a good result.
+    template <class Visit>
+    auto remove(std::string_view key, Visit&& visit) {
+        Shard& shard = shard_of(key);
+        std::lock_guard lock(shard.mutex);
+        auto result = visit(find_live(shard, key));
+        if (result.ok()) erase(shard, key);
+        return result;
+    }
+
+    /// Calls visit(Entry*) as read() does, where the visit may change the entry. An entry that is
+    /// given an expiry of now() is gone with the visit.
+    template <class Visit>
+    auto modify(std::string_view key, Visit&& visit) {
+        Shard& shard = shard_of(key);
+        std::lock_guard lock(shard.mutex);
+        Entry* const entry = find_live(shard, key);
+        auto result = visit(entry);
+        if (entry != nullptr) note_expiry(shard, *entry);
+        return result;
+    }
+
+    /// Calls visit(Entry* entry, Entry& companion, bool fresh) as modify() does, with an entry
+    /// beside the key's that can outlive it; both change under one lock. A fresh companion that the
+    /// visit gave no expiry is taken back. A companion is reached through its key only: it lives
+    /// in the key's shard, whatever its own name.
+    template <class Visit>
+    auto modify_with(std::string_view key, std::string_view companion, Visit&& visit)
+        -> decltype(visit(static_cast<Entry*>(nullptr), std::declval<Entry&>(), true)) {
+        Shard& shard = shard_of(key);
+        std::unique_lock lock(shard.mutex);
+        // First, because it may let go of the lock to make room.
+        auto place = find_or_insert(shard, lock, companion);
+        if (!place) return std::move(place).error();
+        Entry* const entry = find_live(shard, key);
+        auto result = visit(entry, *place->entry, place->fresh);
+        if (entry != nullptr) note_expiry(shard, *entry);
+        if (place->fresh && !place->entry->expires_at) {
+            erase(shard, companion);
+        } else {
+            note_expiry(shard, *place->entry);
+        }
+        return result;
+    }
+
+    /// Removes every live entry for which predicate(key, const Entry&) is true, one shard at a
+    /// time; keys made or removed meanwhile may or may not be seen. Returns how many it removed.
+    template <class Predicate>
+    std::size_t erase_if(Predicate&& predicate) {
+        std::size_t erased = 0;
+        for (Shard& shard : shards_) {
+            std::lock_guard lock(shard.mutex);
+            const SteadyTime at = now();
+            erased += std::erase_if(shard.entries, [&](const auto& item) {
+                return !item.second.expired(at) && predicate(item.first, item.second);
+            });
+        }
+        size_.fetch_sub(erased, std::memory_order_relaxed);
+        return erased;
+    }
+
+    /// Live and not yet dropped expired entries.
+    std::size_t size() const { return size_.load(std::memory_order_relaxed); }
+
+    struct Stats {
+        std::size_t keys;       ///< Held now, expired ones not yet dropped included.
+        std::size_t max_keys;   ///< The bound.
+        std::uint64_t swept;    ///< Expired entries dropped so far.
+        std::uint64_t refused;  ///< Writes refused at the bound so far.
+    };
+    Stats stats() const;
+
+    explicit Store(StoreOptions options);  // Use make(), which checks the options.
+
+  private:
+    struct StringHash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const {
+            return std::hash<std::string_view>{}(text);
+        }
+    };
+    // One cache line and more apart, so that busy shards do not slow each other down.
+    struct alignas(64) Shard {
+        std::mutex mutex;
+        std::unordered_map<std::string, Entry, StringHash, std::equal_to<>> entries;
+        std::size_t sweep_at{64};
+        // No entry expires before this, so that a full store does not search itself in vain.
+        SteadyTime next_expiry{SteadyTime::max()};
+    };
+
+    Shard& shard_of(std::string_view key);
+    Entry* find_live(Shard& shard, std::string_view key);
+    struct Place {
+        Entry* entry;
+        bool fresh;
+    };
+    Result<Place> find_or_insert(Shard& shard, std::unique_lock<std::mutex>& lock,
+                                 std::string_view key);
+    void erase(Shard& shard, std::string_view key);
+    static void note_expiry(Shard& shard, const Entry& entry) {
+        if (entry.expires_at) shard.next_expiry = std::min(shard.next_expiry, *entry.expires_at);
+    }
+    void sweep(Shard& shard, SteadyTime now);
+    void sweep_all();
+    void before_fork() override;
+    void after_fork(bool in_child) override;
+
+    StoreOptions options_;
+    std::size_t shard_mask_;
+    std::vector<Shard> shards_;
+    std::atomic<std::size_t> size_{0};
+    std::atomic<std::uint64_t> swept_{0};
+    std::atomic<std::uint64_t> refused_{0};
+};
+
+/// The store that `memory://NAME` names in this process, made on first use and dropped with its
+/// last holder. Options count only where the store is made.
+Result<std::shared_ptr<Store>> named_store(std::string_view name, StoreOptions options = {});
+
+}  // namespace hotcount::memory

@@ -1,0 +1,55 @@
+// How to reach a Redis or Valkey server.
+//
+//   redis://user:password@host:6379/0      redis+unix:///path.sock?db=0 (unix:// too)
+//   rediss://host?ca_file=ca.pem&cert_file=c.pem&key_file=k.pem      over TLS, always verified
+//   valkey:// is the same as redis://, valkeys:// as rediss://
+#pragma once
+
+#include <cstdint>
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/base/url.hpp>
+#include <string>
+#include <string_view>
+
+namespace hotcount::redis {
+
+/// TLS checks the server's certificate chain and name; there is no switch to leave that out.
+struct TlsOptions {
+    bool enabled{false};
+    std::string ca_file{};    ///< Who may sign; empty: the system's certificates.
+    std::string cert_file{};  ///< Our own certificate, with key_file; empty: none is shown.
+    std::string key_file{};
+    std::string server_name{};  ///< The name to expect; empty: the host of the URL.
+};
+
+struct Options {
+    std::string host{"127.0.0.1"};
+    std::uint16_t port{6379};
+    std::string unix_path{};  ///< Used instead of host and port where not empty.
+    std::string user{};       ///< Empty: AUTH with the password alone (the default user).
+    std::string password{};   ///< Empty: no AUTH.
+    std::uint32_t database{0};
+    /// Put before every key.
+    std::string prefix{};
+    TlsOptions tls{};
+    /// Default time limit of a call, connecting included.
+    Duration timeout{std::chrono::seconds{1}};
+    /// Most calls waiting to be sent, in this process. At the bound a caller waits until its
+    /// deadline. More memory (about 300 bytes a call) against a busy server's backlog.
+    std::size_t max_queue{100'000};
+    /// Most bytes sent in one go and not yet answered for. Larger sends amortise system calls;
+    /// smaller ones let calls that come meanwhile be merged and sent sooner.
+    std::size_t max_send_bytes{std::size_t{1} << 20};
+    /// Largest reply accepted, in bytes, and deepest nesting: what a hostile server can make us
+    /// hold.
+    std::size_t max_reply_bytes{std::size_t{512} << 20};
+
+    /// For messages: host:port or the socket's path; no credentials.
+    std::string address() const;
+};
+
+/// Options from a URL; a scheme, port, database or option that does not fit is a config error.
+Result<Options> parse_options(std::string_view url);
+
+}  // namespace hotcount::redis

@@ -1,0 +1,148 @@
+// THE SEAM to SQL: connections, statements and transactions, whatever the database.
+//
+// A Database owns a bounded pool per process (renewed in a forked child). A Lease is one checked
+// out connection; it goes back when it is destroyed, and a transaction still open then is rolled
+// back. Database is safe from many threads; a Lease or Connection belongs to one at a time.
+//
+// Statements are objects with identity: a connection prepares each once and keeps it. Make them
+// once per table layout, not per call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/base/url.hpp>
+#include <hotcount/sql/value.hpp>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace hotcount::sql {
+
+struct DatabaseOptions {
+    /// Default time limit of a call, waiting for locks included. Longer rides out a slow
+    /// neighbour; shorter frees the caller's thread sooner.
+    Duration timeout{std::chrono::seconds{5}};
+    /// Most connections that only read, open at once in this process. More readers at once, each
+    /// about 2 MB of page cache. In-memory SQLite always has exactly one connection for all.
+    std::size_t max_readers{4};
+};
+
+/// SQL text with an identity, so that each connection prepares it once.
+class Statement {
+  public:
+    explicit Statement(std::string text);
+    const std::string& text() const { return text_; }
+    std::uint64_t id() const { return id_; }
+
+  private:
+    std::string text_;
+    std::uint64_t id_;
+};
+
+/// Called once per result row.
+using RowVisitor = std::function<Result<void>(const Row&)>;
+
+class Connection {
+  public:
+    virtual ~Connection() = default;
+
+    /// Starts a transaction that may write; waits for the write lock until the deadline, which
+    /// also bounds every later statement of it.
+    virtual Result<void> begin(Deadline deadline) = 0;
+    /// Starts a transaction that reads one snapshot.
+    virtual Result<void> begin_read(Deadline deadline) = 0;
+    /// On failure nothing of the transaction was applied, unless the code is outcome_unknown.
+    virtual Result<void> commit() = 0;
+    virtual void rollback() = 0;
+    virtual bool in_transaction() const = 0;
+
+    /// Runs a statement, visits its rows, returns the number of rows it changed. Outside of a
+    /// transaction it is its own. A failed statement leaves its transaction open and usable where
+    /// the dialect can (SQLite); check in_transaction().
+    virtual Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
+                                     const RowVisitor* visit) = 0;
+
+    Result<std::int64_t> execute(const Statement& statement,
+                                 std::initializer_list<Value> parameters = {}) {
+        return run(statement, std::span(parameters.begin(), parameters.size()), nullptr);
+    }
+    Result<std::int64_t> query(const Statement& statement, std::initializer_list<Value> parameters,
+                               const RowVisitor& visit) {
+        return run(statement, std::span(parameters.begin(), parameters.size()), &visit);
+    }
+    /// Runs text that is used once (schema changes): not kept prepared.
+    virtual Result<void> run_script(const std::string& text) = 0;
+};
+
+/// A checked out connection.
+class Lease {
+  public:
+    using Return = std::function<void(Connection*)>;
+    Lease(Connection* connection, Return give_back)
+        : connection_(connection), give_back_(std::move(give_back)) {}
+    Lease(Lease&& other) noexcept
+        : connection_(std::exchange(other.connection_, nullptr)),
+          give_back_(std::move(other.give_back_)) {}
+    Lease& operator=(Lease&&) = delete;
+    ~Lease() {
+        if (connection_ != nullptr) give_back_(connection_);
+    }
+    Connection& operator*() const { return *connection_; }
+    Connection* operator->() const { return connection_; }
+
+  private:
+    Connection* connection_;
+    Return give_back_;
+};
+
+enum class Dialect : std::uint8_t { sqlite };
+std::string_view to_string(Dialect dialect);
+
+class Database {
+  public:
+    virtual ~Database() = default;
+
+    virtual Dialect dialect() const = 0;
+    /// A connection that may write. First come, first served.
+    virtual Result<Lease> writer(Deadline deadline) = 0;
+    /// A connection for reading committed data.
+    virtual Result<Lease> reader(Deadline deadline) = 0;
+    /// Refuses further use; waits for nothing. Leases still out stay valid.
+    virtual void close() = 0;
+    /// Whether close() was called: open_database() then makes a new one.
+    virtual bool closed() const = 0;
+
+    struct Stats {
+        std::uint64_t transactions;  ///< Write transactions committed.
+        std::uint64_t statements;    ///< Statements run.
+        std::uint64_t busy_waits;    ///< Times a lock of another process was waited for.
+    };
+    virtual Stats stats() const = 0;
+
+    const std::string& name() const { return name_; }  ///< For messages: the file's path.
+    const DatabaseOptions& options() const { return options_; }
+    Deadline deadline(Timeout timeout) const {
+        return Deadline::after(timeout.value_or(options_.timeout));
+    }
+
+  protected:
+    Database(std::string name, DatabaseOptions options)
+        : name_(std::move(name)), options_(options) {}
+
+  private:
+    std::string name_;
+    DatabaseOptions options_;
+};
+
+/// Opens what the URL names and checks that it can be used. Databases of one normalised URL and
+/// equal options are one object while anybody holds it (except sqlite:///:memory:).
+Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOptions options = {});
+
+/// `name` quoted for SQL: "na""me".
+std::string quote_identifier(std::string_view name);
+
+}  // namespace hotcount::sql

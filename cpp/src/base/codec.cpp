@@ -1,0 +1,85 @@
+#include <hotcount/base/codec.hpp>
+
+namespace hotcount {
+namespace {
+
+constexpr char kHexDigits[] = "0123456789ABCDEF";
+
+int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+void append_hex(std::string& out, char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += kHexDigits[byte >> 4];
+    out += kHexDigits[byte & 15];
+}
+
+}  // namespace
+
+std::string full_key(std::string_view store_prefix, std::string_view prefix, std::string_view key) {
+    std::string full;
+    full.reserve(store_prefix.size() + prefix.size() + 1 + key.size());
+    full += store_prefix;
+    full += prefix;
+    full += ':';
+    full += key;
+    return full;
+}
+
+Result<std::string> encode_parts(std::span<const std::string_view> parts) {
+    if (parts.empty()) return make_error(ErrorCode::config, "a tuple key needs at least one part");
+    std::string key;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (i > 0) key += ':';
+        for (const char c : parts[i]) {
+            if (c == '%' || c == ':') {
+                key += '%';
+                append_hex(key, c);
+            } else {
+                key += c;
+            }
+        }
+    }
+    return key;
+}
+
+Result<std::string> percent_decode(std::string_view text, std::string_view what) {
+    std::string decoded;
+    decoded.reserve(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            decoded += text[i];
+            continue;
+        }
+        const int high = i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
+        const int low = i + 2 < text.size() ? hex_value(text[i + 2]) : -1;
+        if (high < 0 || low < 0) {
+            return make_error(ErrorCode::config,
+                              std::string{what} + " has a bad %-escape; write % itself as %25");
+        }
+        decoded += static_cast<char>(high * 16 + low);
+        i += 2;
+    }
+    return decoded;
+}
+
+std::string printable(std::string_view text) {
+    constexpr std::size_t kMaxBytes = 80;
+    std::string shown;
+    for (const char c : text.substr(0, kMaxBytes)) {
+        if (c >= 0x20 && c < 0x7f) {
+            shown += c;
+        } else {
+            shown += "\\x";
+            append_hex(shown, c);
+        }
+    }
+    if (text.size() > kMaxBytes) shown += "...";
+    return shown;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,70 @@
+#include <bit>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/random.hpp>
+#include <random>
+
+namespace hotcount {
+namespace {
+
+// SplitMix64: spreads one seed over the four state words, none of which may all be zero.
+std::uint64_t split_mix(std::uint64_t& state) {
+    state += 0x9e3779b97f4a7c15;
+    std::uint64_t mixed = state;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    return mixed ^ (mixed >> 31);
+}
+
+std::uint64_t system_seed() {
+    std::random_device device;
+    return (std::uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+Random::Random(std::uint64_t seed) {
+    for (std::uint64_t& word : state_) word = split_mix(seed);
+}
+
+std::uint64_t Random::next() {
+    const std::uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
+    const std::uint64_t shifted = state_[1] << 17;
+    state_[2] ^= state_[0];
+    state_[3] ^= state_[1];
+    state_[1] ^= state_[2];
+    state_[0] ^= state_[3];
+    state_[2] ^= shifted;
+    state_[3] = std::rotl(state_[3], 45);
+    return result;
+}
+
+std::uint64_t Random::below(std::uint64_t bound) {
+    // Lemire's multiplication: the few values that would favour small results are drawn again.
+    __extension__ using Wide = unsigned __int128;
+    Wide product = Wide{next()} * bound;
+    auto low = static_cast<std::uint64_t>(product);
+    if (low < bound) {
+        const std::uint64_t threshold = (0 - bound) % bound;
+        while (low < threshold) {
+            product = Wide{next()} * bound;
+            low = static_cast<std::uint64_t>(product);
+        }
+    }
+    return static_cast<std::uint64_t>(product >> 64);
+}
+
+double Random::unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+
+Random& thread_random() {
+    struct Seeded {
+        std::uint64_t generation;
+        Random random;
+    };
+    thread_local Seeded seeded{fork_generation(), Random{system_seed()}};
+    if (seeded.generation != fork_generation()) {
+        seeded = Seeded{fork_generation(), Random{system_seed()}};
+    }
+    return seeded.random;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,106 @@
+#include <hotcount/base/check.hpp>
+#include <hotcount/base/codec.hpp>
+
+#include "backend.hpp"
+
+namespace hotcount {
+namespace {
+
+class MemoryBackend final : public CounterBackend {
+  public:
+    MemoryBackend(std::shared_ptr<memory::Store> store, CounterOptions counter_options)
+        : CounterBackend(std::move(counter_options)), store_(std::move(store)) {}
+
+    std::string_view store_prefix() const override { return store_->options().prefix; }
+
+    Result<std::int64_t> add(const std::string& key, std::int64_t n, Timeout) override {
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
+            return add_to(entry, fresh, key, n);
+        });
+    }
+
+    Result<std::int64_t> add_once(const std::string& key, std::int64_t n, std::string_view op_id,
+                                  Timeout) override {
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
+            const SteadyTime now = store_->now();
+            if (entry.ops != nullptr) {
+                if (const auto result = entry.ops->find(op_id, now)) return *result;
+            }
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
+            if (entry.ops == nullptr) entry.ops = std::make_unique<memory::OpLedger>();
+            entry.ops->remember(op_id, value, now, options().op_keep);
+            return value;
+        });
+    }
+
+    Result<TryAdd> try_add(const std::string& key, std::int64_t n, Bounds bounds,
+                           Timeout) override {
+        const auto allowed = [&](std::int64_t from) {
+            const auto sum = checked_add(from, n);
+            return sum && (!bounds.min || *sum >= *bounds.min) &&
+                   (!bounds.max || *sum <= *bounds.max);
+        };
+        // A refusal must not leave an absent key behind.
+        const bool refused_absent = store_->read(
+            key, [&](const memory::Entry* entry) { return entry == nullptr && !allowed(0); });
+        if (refused_absent) return TryAdd{false, 0};
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<TryAdd> {
+            const auto* const before = entry.as<std::int64_t>(fresh);
+            if (before == nullptr) return wrong_type(key);
+            if (!allowed(*before)) return TryAdd{false, *before};
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
+            return TryAdd{true, value};
+        });
+    }
+
+    Result<std::int64_t> get(const std::string& key, Timeout) override {
+        return store_->read(key, [&](const memory::Entry* entry) { return read(entry, key); });
+    }
+
+    Result<std::int64_t> reset(const std::string& key, Timeout) override {
+        return store_->remove(key, [&](const memory::Entry* entry) { return read(entry, key); });
+    }
+
+    Result<std::optional<Duration>> ttl(const std::string& key, Timeout) override {
+        return store_->read(key, [&](const memory::Entry* entry) -> std::optional<Duration> {
+            if (entry == nullptr || !entry->expires_at) return std::nullopt;
+            return *entry->expires_at - store_->now();
+        });
+    }
+
+  private:
+    static Error wrong_type(const std::string& key) {
+        return make_error(ErrorCode::wrong_type,
+                          "the key " + printable(key) + " holds something that is no counter");
+    }
+
+    static Result<std::int64_t> read(const memory::Entry* entry, const std::string& key) {
+        if (entry == nullptr) return std::int64_t{0};
+        const auto* const value = entry->as<std::int64_t>();
+        if (value == nullptr) return wrong_type(key);
+        return *value;
+    }
+
+    Result<std::int64_t> add_to(memory::Entry& entry, bool fresh, const std::string& key,
+                                std::int64_t n) {
+        auto* const value = entry.as<std::int64_t>(fresh);
+        if (value == nullptr) return wrong_type(key);
+        const auto sum = checked_add(*value, n);
+        if (!sum) return counter_overflow(key);
+        *value = *sum;
+        // Also heals a key that another counter, without a ttl, made.
+        if (options().ttl && !entry.expires_at) entry.expires_at = store_->now() + *options().ttl;
+        return *sum;
+    }
+
+    std::shared_ptr<memory::Store> store_;
+};
+
+}  // namespace
+
+std::unique_ptr<CounterBackend> make_memory_backend(std::shared_ptr<memory::Store> store,
+                                                    CounterOptions options) {
+    return std::make_unique<MemoryBackend>(std::move(store), std::move(options));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,18 @@
+#include <atomic>
+#include <hotcount/base/random.hpp>
+#include <hotcount/counter/slot.hpp>
+
+namespace hotcount {
+
+std::int64_t choose_slot(SlotChoice choice, std::int64_t slots) {
+    const auto bound = static_cast<std::uint64_t>(slots);
+    if (choice == SlotChoice::random) {
+        return static_cast<std::int64_t>(thread_random().below(bound));
+    }
+    // Threads take places in turn, so that the first `slots` of them share none.
+    static std::atomic<std::uint64_t> next_place{0};
+    thread_local const std::uint64_t place = next_place.fetch_add(1, std::memory_order_relaxed);
+    return static_cast<std::int64_t>(place % bound);
+}
+
+}  // namespace hotcount

@@ -1,0 +1,44 @@
+// What Limiter asks of a store. Keys come checked and in full, costs 1 or more.
+#pragma once
+
+#include <hotcount/limiter/limiter.hpp>
+#include <memory>
+
+namespace hotcount {
+
+class LimiterBackend {
+  public:
+    virtual ~LimiterBackend() = default;
+
+    virtual std::string_view store_prefix() const = 0;
+    /// With `take` false only looks.
+    virtual Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take,
+                                   std::string_view who, Timeout timeout) = 0;
+    /// Results by index; one by one where a backend has nothing better.
+    virtual std::vector<Result<Verdict>> take_many(std::span<const std::string> keys,
+                                                   std::span<const std::int64_t> costs,
+                                                   std::span<const std::string_view> who,
+                                                   Timeout timeout) {
+        std::vector<Result<Verdict>> verdicts;
+        verdicts.reserve(keys.size());
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            verdicts.push_back(decide(keys[i], costs[i], true, who[i], timeout));
+        }
+        return verdicts;
+    }
+    virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
+    virtual Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) = 0;
+};
+
+/// The options as numbers, for the algorithm they name; checks all of them.
+Result<Plan> make_plan(const LimiterOptions& options);
+
+std::unique_ptr<LimiterBackend> make_memory_backend(std::shared_ptr<memory::Store> store,
+                                                    Algorithm algorithm, const Plan& plan);
+std::unique_ptr<LimiterBackend> make_redis_backend(std::shared_ptr<redis::Client> client,
+                                                   Algorithm algorithm, const Plan& plan);
+
+/// The error for a key that holds something else.
+Error no_limit_state(std::string_view key);
+
+}  // namespace hotcount

@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <array>
+#include <hotcount/base/check.hpp>
+#include <hotcount/base/codec.hpp>
+
+#include "backend.hpp"
+
+namespace hotcount {
+namespace {
+
+constexpr std::array<std::string_view, 6> kNames{"fixed_window",   "gcra",      "list",
+                                                 "per_second_key", "racy_incr", "incr_expire"};
+
+// A list holds an element for each hit, so it cannot be for millions.
+constexpr std::int64_t kMaxListLimit = 100'000;
+
+bool is_seed_way(Algorithm algorithm) { return algorithm >= Algorithm::per_second_key; }
+
+Result<void> check_name(std::string_view name) {
+    const auto fits = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+    if (!name.empty() && name.size() <= 100 && std::all_of(name.begin(), name.end(), fits)) {
+        return {};
+    }
+    return make_error(ErrorCode::config, "name is '" + printable(name) +
+                                             "'; it takes 1 to 100 printable ASCII characters "
+                                             "without quotes and backslashes");
+}
+
+// Limiters whose states mean the same share keys; a window that begins elsewhere does not.
+std::string key_prefix(const LimiterOptions& options) {
+    const std::string_view name[] = {options.name};
+    std::string prefix = "limit:" + *encode_parts(name) + ":";
+    prefix += to_string(options.algorithm);
+    if (options.align == Align::first) prefix += "_first";
+    std::string rate = options.rate.str();
+    std::replace(rate.begin(), rate.end(), ' ', '_');
+    return prefix + ":" + rate;
+}
+
+}  // namespace
+
+std::string_view to_string(Algorithm algorithm) {
+    return kNames[static_cast<std::size_t>(algorithm)];
+}
+
+Result<Algorithm> parse_algorithm(std::string_view name) {
+    std::string known;
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+        if (kNames[i] == name) return static_cast<Algorithm>(i);
+        known += (i == 0 ? "" : ", ") + std::string{kNames[i]};
+    }
+    return make_error(ErrorCode::config,
+                      "algorithm is '" + printable(name) + "'; it takes " + known);
+}
+
+Error no_limit_state(std::string_view key) {
+    return make_error(ErrorCode::wrong_type,
+                      "the key " + printable(key) + " holds something that is no limiter's state");
+}
+
+Result<Plan> make_plan(const LimiterOptions& options) {
+    HOTCOUNT_TRY(check_name(options.name));
+    const Algorithm algorithm = options.algorithm;
+    const std::string title{to_string(algorithm)};
+    if (options.align != Align::clock && algorithm != Algorithm::fixed_window) {
+        return make_error(ErrorCode::config, "align is for fixed_window, not for " + title);
+    }
+    const bool can_charge = algorithm == Algorithm::fixed_window || algorithm == Algorithm::gcra;
+    if (options.charge_denied && !can_charge) {
+        return make_error(ErrorCode::config,
+                          "charge_denied is for fixed_window and gcra, not for " + title);
+    }
+    if (algorithm == Algorithm::gcra) return plan_gcra(options.rate, options.charge_denied);
+    HOTCOUNT_TRY_ASSIGN(const Plan plan,
+                        plan_window(options.rate, options.align, options.charge_denied));
+    if (algorithm == Algorithm::list && plan.limit > kMaxListLimit) {
+        return make_error(ErrorCode::config, "list remembers each hit and takes a limit of " +
+                                                 std::to_string(kMaxListLimit) + " at most, not " +
+                                                 std::to_string(plan.limit));
+    }
+    if (is_seed_way(algorithm) && plan.period % 1'000'000 != 0) {
+        return make_error(ErrorCode::config, title + " takes a period of whole seconds");
+    }
+    if (algorithm == Algorithm::per_second_key && plan.period != 1'000'000) {
+        return make_error(ErrorCode::config,
+                          "per_second_key takes a rate per second, not " + options.rate.str());
+    }
+    return plan;
+}
+
+Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> store,
+                                               LimiterOptions options) {
+    HOTCOUNT_TRY_ASSIGN(const Plan plan, make_plan(options));
+    return std::make_shared<Limiter>(make_memory_backend(std::move(store), options.algorithm, plan),
+                                     std::move(options));
+}
+
+Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> client,
+                                               LimiterOptions options) {
+    HOTCOUNT_TRY_ASSIGN(const Plan plan, make_plan(options));
+    return std::make_shared<Limiter>(make_redis_backend(std::move(client), options.algorithm, plan),
+                                     std::move(options));
+}
+
+Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options)
+    : options_(std::move(options)), prefix_(key_prefix(options_)), backend_(std::move(backend)) {}
+Limiter::~Limiter() = default;
+
+Result<std::string> Limiter::full(std::string_view key) const {
+    HOTCOUNT_TRY(check_key(key));
+    return full_key(backend_->store_prefix(), prefix_, key);
+}
+
+Result<void> Limiter::check(std::int64_t cost, std::string_view who) const {
+    if (cost < 1) {
+        return make_error(ErrorCode::config,
+                          "cost is " + std::to_string(cost) + "; it takes 1 or more");
+    }
+    if (cost != 1 && is_seed_way(options_.algorithm)) {
+        return make_error(
+            ErrorCode::config,
+            "cost must be 1: " + std::string{to_string(options_.algorithm)} + " counts calls");
+    }
+    if (!who.empty() && options_.algorithm != Algorithm::list) {
+        return make_error(ErrorCode::config,
+                          "who is for list, not for " + std::string{to_string(options_.algorithm)});
+    }
+    if (who.size() > kMaxKeyBytes) {
+        return make_error(ErrorCode::config, "who is longer than 1000 bytes");
+    }
+    return {};
+}
+
+Decision Limiter::decision(const Verdict& verdict, std::int64_t cost) const {
+    using std::chrono::microseconds;
+    const std::int64_t limit =
+        options_.algorithm == Algorithm::gcra ? options_.rate.burst : options_.rate.limit;
+    Decision decision{.allowed = verdict.allowed,
+                      .limit = limit,
+                      .remaining = verdict.remaining,
+                      .retry_after = std::nullopt,
+                      .reset_after = microseconds{verdict.reset_after_us},
+                      .reason = Reason::allowed};
+    if (verdict.retry_after_us) decision.retry_after = microseconds{*verdict.retry_after_us};
+    if (!verdict.allowed) {
+        decision.reason = cost > limit ? Reason::cost_above_limit : Reason::limited;
+    }
+    return decision;
+}
+
+Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::string_view who,
+                              Timeout timeout) {
+    HOTCOUNT_TRY(check(cost, who));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY_ASSIGN(const Verdict verdict,
+                        backend_->decide(name, cost, true, who.empty() ? key : who, timeout));
+    return decision(verdict, cost);
+}
+
+Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
+    HOTCOUNT_TRY(check(cost, {}));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY_ASSIGN(const Verdict verdict, backend_->decide(name, cost, false, {}, timeout));
+    return decision(verdict, cost);
+}
+
+std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view> keys,
+                                                std::span<const std::int64_t> costs,
+                                                Timeout timeout) {
+    std::vector<Result<Decision>> decisions;
+    std::vector<std::string> names;
+    std::vector<std::int64_t> good_costs;
+    std::vector<std::string_view> who;  // As hit() has it: the key itself.
+    std::vector<std::size_t> places;    // Which element each name stands for.
+    decisions.reserve(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        const auto checked = check(costs[i], {});
+        auto name = checked ? full(keys[i]) : Result<std::string>{checked.error()};
+        if (!name) {
+            decisions.emplace_back(std::move(name).error());
+            continue;
+        }
+        decisions.emplace_back(Decision{});
+        names.push_back(std::move(*name));
+        good_costs.push_back(costs[i]);
+        who.push_back(keys[i]);
+        places.push_back(i);
+    }
+    const auto verdicts = backend_->take_many(names, good_costs, who, timeout);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        decisions[places[i]] = verdicts[i] ? Result<Decision>{decision(*verdicts[i], good_costs[i])}
+                                           : verdicts[i].error();
+    }
+    return decisions;
+}
+
+Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    return backend_->reset(name, timeout);
+}
+
+Result<std::vector<std::string>> Limiter::entries(std::string_view key, Timeout timeout) {
+    if (options_.algorithm != Algorithm::list) {
+        return make_error(ErrorCode::config, "entries is for list, not for " +
+                                                 std::string{to_string(options_.algorithm)});
+    }
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    return backend_->entries(name, timeout);
+}
+
+}  // namespace hotcount

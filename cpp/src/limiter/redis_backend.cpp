@@ -1,0 +1,268 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <hotcount/base/codec.hpp>
+
+#include "../redis/error_word.hpp"
+#include "backend.hpp"
+#include "hotcount_embedded/redis/scripts.hpp"
+#include "seed_ways.hpp"
+
+namespace hotcount {
+namespace {
+
+// Most keys of one script: a script holds the server up while it runs.
+constexpr std::size_t kMaxScriptKeys = 256;
+
+Error about(const std::string& key, const Error& error) {
+    if (error.code == ErrorCode::wrong_type) return no_limit_state(key);
+    return make_error(error.code, error.message + " (key " + printable(key) + ")",
+                      error.server_code);
+}
+
+class RedisBackend : public LimiterBackend {
+  public:
+    RedisBackend(std::shared_ptr<redis::Client> client, const Plan& plan)
+        : client_(std::move(client)), plan_(plan) {}
+
+    std::string_view store_prefix() const override { return client_->options().prefix; }
+
+    Result<void> reset(const std::string& key, Timeout timeout) override {
+        const std::string_view command[] = {"DEL", key};
+        const auto reply = client_->execute(command, timeout);
+        if (!reply) return about(key, reply.error());
+        return {};
+    }
+
+    Result<std::vector<std::string>> entries(const std::string&, Timeout) override {
+        return std::vector<std::string>{};
+    }
+
+  protected:
+    Error strange_reply() const {
+        return make_error(ErrorCode::reply, client_->options().address() +
+                                                ": a limiter's script got a reply of another "
+                                                "shape");
+    }
+
+    // {allowed, remaining, retry_after or -1, reset_after}, or an error.
+    Result<Verdict> to_verdict(const redis::Reply& reply, const std::string& key) const {
+        if (const auto* error = std::get_if<redis::ReplyError>(&reply.value)) {
+            return about(key,
+                         redis::error_from_reply(error->message, client_->options().address()));
+        }
+        const auto* const parts = std::get_if<redis::ReplyArray>(&reply.value);
+        if (parts == nullptr || parts->size() != 4) return strange_reply();
+        std::array<std::int64_t, 4> numbers{};
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+            const auto* const number = std::get_if<std::int64_t>(&(*parts)[i].value);
+            if (number == nullptr) return strange_reply();
+            numbers[i] = *number;
+        }
+        const auto [allowed, remaining, retry_after, reset_after] = numbers;
+        Verdict verdict{allowed == 1, remaining, std::nullopt, reset_after};
+        if (retry_after >= 0) verdict.retry_after_us = retry_after;
+        return verdict;
+    }
+
+    std::shared_ptr<redis::Client> client_;
+    Plan plan_;
+};
+
+// One script that takes many keys, and the arguments that stand before their costs.
+class ScriptBackend final : public RedisBackend {
+  public:
+    ScriptBackend(std::shared_ptr<redis::Client> client, const Plan& plan,
+                  const redis::Script& script, std::array<std::int64_t, 3> numbers)
+        : RedisBackend(std::move(client), plan), script_(script) {
+        for (std::size_t i = 0; i < numbers.size(); ++i) numbers_[i] = std::to_string(numbers[i]);
+    }
+
+    Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take, std::string_view,
+                           Timeout timeout) override {
+        return std::move(run({&key, 1}, {&cost, 1}, take, timeout).front());
+    }
+
+    std::vector<Result<Verdict>> take_many(std::span<const std::string> keys,
+                                           std::span<const std::int64_t> costs,
+                                           std::span<const std::string_view>,
+                                           Timeout timeout) override {
+        const Deadline deadline =
+            Deadline::after(timeout.value_or(Duration{client_->options().timeout}));
+        std::vector<Result<Verdict>> verdicts;
+        verdicts.reserve(keys.size());
+        for (std::size_t first = 0; first < keys.size(); first += kMaxScriptKeys) {
+            const std::size_t size = std::min(kMaxScriptKeys, keys.size() - first);
+            for (auto& verdict : run(keys.subspan(first, size), costs.subspan(first, size), true,
+                                     deadline.remaining())) {
+                verdicts.push_back(std::move(verdict));
+            }
+        }
+        return verdicts;
+    }
+
+  private:
+    std::vector<Result<Verdict>> run(std::span<const std::string> keys,
+                                     std::span<const std::int64_t> costs, bool take,
+                                     Timeout timeout) {
+        std::vector<std::string> cost_texts;
+        cost_texts.reserve(costs.size());
+        for (const std::int64_t cost : costs) {
+            // What no limit admits may be cut: Lua would round a larger number.
+            cost_texts.push_back(std::to_string(std::min(cost, plan_.limit + 1)));
+        }
+        const std::vector<std::string_view> names(keys.begin(), keys.end());
+        std::vector<std::string_view> arguments{"", take ? "1" : "0",
+                                                plan_.charge_denied ? "1" : "0"};
+        arguments.insert(arguments.end(), numbers_.begin(), numbers_.end());
+        arguments.insert(arguments.end(), cost_texts.begin(), cost_texts.end());
+        const auto reply = client_->run(script_, names, arguments, timeout);
+
+        const auto* const answers = reply ? std::get_if<redis::ReplyArray>(&reply->value) : nullptr;
+        std::vector<Result<Verdict>> verdicts;
+        verdicts.reserve(keys.size());
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            if (!reply) {
+                verdicts.emplace_back(about(keys[i], reply.error()));
+            } else if (answers == nullptr || answers->size() != keys.size()) {
+                verdicts.emplace_back(strange_reply());
+            } else {
+                verdicts.push_back(to_verdict((*answers)[i], keys[i]));
+            }
+        }
+        return verdicts;
+    }
+
+    const redis::Script& script_;
+    std::array<std::string, 3> numbers_;
+};
+
+// list: one script for one key.
+class ListBackend final : public RedisBackend {
+  public:
+    using RedisBackend::RedisBackend;
+
+    Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take,
+                           std::string_view who, Timeout timeout) override {
+        static const redis::Script kScript{redis::scripts::kLimiterListLua};
+        const std::string limit = std::to_string(plan_.limit);
+        const std::string period = std::to_string((plan_.period + 999) / 1000);
+        const std::string price = std::to_string(std::min(cost, plan_.limit + 1));
+        const std::string_view keys[] = {key};
+        const std::string_view arguments[] = {limit, period, price, take ? "1" : "0", who};
+        const auto reply = client_->run(kScript, keys, arguments, timeout);
+        if (!reply) return about(key, reply.error());
+        return to_verdict(*reply, key);
+    }
+
+    Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
+        const std::string_view command[] = {"LRANGE", key, "0", "-1"};
+        const auto reply = client_->execute(command, timeout);
+        if (!reply) return about(key, reply.error());
+        const auto* const elements = std::get_if<redis::ReplyArray>(&reply->value);
+        if (elements == nullptr) return strange_reply();
+        std::vector<std::string> callers;
+        callers.reserve(elements->size());
+        for (const redis::Reply& element : *elements) {
+            const auto* const caller = std::get_if<std::string>(&element.value);
+            if (caller == nullptr) return strange_reply();
+            callers.push_back(*caller);
+        }
+        return callers;
+    }
+};
+
+// The commands of the seed's ways, each a round trip of its own.
+class RedisSteps final : public SeedSteps {
+  public:
+    explicit RedisSteps(std::shared_ptr<redis::Client> client) : client_(std::move(client)) {}
+
+    std::string_view store_prefix() const override { return client_->options().prefix; }
+
+    std::int64_t client_seconds() const override {
+        const auto since_epoch = system_clock()->wall_now().time_since_epoch();
+        return std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
+    }
+
+    Result<std::int64_t> get(const std::string& key, Timeout timeout) override {
+        return integer({"GET", key}, key, timeout);
+    }
+    Result<std::int64_t> incr(const std::string& key, Timeout timeout) override {
+        return integer({"INCR", key}, key, timeout);
+    }
+    Result<void> expire(const std::string& key, std::int64_t seconds, Timeout timeout) override {
+        HOTCOUNT_TRY(integer({"EXPIRE", key, std::to_string(seconds)}, key, timeout));
+        return {};
+    }
+    Result<void> incr_and_expire_10(const std::string& key, Timeout timeout) override {
+        static const redis::Script kScript{redis::scripts::kLimiterPerSecondKeyLua};
+        return run(kScript, key, {}, timeout);
+    }
+    Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
+                                    Timeout timeout) override {
+        static const redis::Script kScript{redis::scripts::kLimiterIncrExpireLua};
+        const std::string period = std::to_string(seconds);
+        const std::string_view arguments[] = {period};
+        return run(kScript, key, arguments, timeout);
+    }
+    Result<std::int64_t> life(const std::string& key, Timeout timeout) override {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer({"PTTL", key}, key, timeout));
+        return left < 0 ? left : left * 1000;
+    }
+    Result<void> remove(const std::string& key, Timeout timeout) override {
+        HOTCOUNT_TRY(integer({"DEL", key}, key, timeout));
+        return {};
+    }
+
+  private:
+    Result<std::int64_t> integer(std::initializer_list<std::string_view> command,
+                                 const std::string& key, Timeout timeout) {
+        const auto reply = client_->execute(std::span{command.begin(), command.size()}, timeout);
+        if (!reply) return about(key, reply.error());
+        if (const auto* number = std::get_if<std::int64_t>(&reply->value)) return *number;
+        if (std::holds_alternative<std::monostate>(reply->value)) return std::int64_t{0};
+        if (const auto* text = std::get_if<std::string>(&reply->value)) {
+            std::int64_t number = 0;
+            const char* const end = text->data() + text->size();
+            const auto [stop, error] = std::from_chars(text->data(), end, number);
+            if (error == std::errc{} && stop == end) return number;
+        }
+        return no_limit_state(key);
+    }
+
+    Result<void> run(const redis::Script& script, const std::string& key,
+                     std::span<const std::string_view> arguments, Timeout timeout) {
+        const std::string_view keys[] = {key};
+        const auto reply = client_->run(script, keys, arguments, timeout);
+        if (!reply) return about(key, reply.error());
+        return {};
+    }
+
+    std::shared_ptr<redis::Client> client_;
+};
+
+}  // namespace
+
+std::unique_ptr<LimiterBackend> make_redis_backend(std::shared_ptr<redis::Client> client,
+                                                   Algorithm algorithm, const Plan& plan) {
+    static const redis::Script kGcra{redis::scripts::kLimiterGcraLua};
+    static const redis::Script kFixedWindow{redis::scripts::kLimiterFixedWindowLua};
+    switch (algorithm) {
+        case Algorithm::fixed_window:
+            return std::make_unique<ScriptBackend>(
+                std::move(client), plan, kFixedWindow,
+                std::array{plan.limit, plan.period, std::int64_t{plan.align == Align::first}});
+        case Algorithm::gcra:
+            return std::make_unique<ScriptBackend>(std::move(client), plan, kGcra,
+                                                   std::array{plan.limit, plan.token, plan.refill});
+        case Algorithm::list:
+            return std::make_unique<ListBackend>(std::move(client), plan);
+        case Algorithm::per_second_key:
+        case Algorithm::racy_incr:
+        case Algorithm::incr_expire:
+            break;
+    }
+    return make_seed_backend(std::make_unique<RedisSteps>(std::move(client)), algorithm, plan);
+}
+
+}  // namespace hotcount

@@ -1,0 +1,57 @@
+#include <hotcount/memory/sorted_set.hpp>
+#include <iterator>
+
+namespace hotcount::memory {
+
+void SortedSet::put(std::string_view member, double score) {
+    if (index_ == nullptr) index_ = std::make_unique<Index>();
+    const auto [item, fresh] = index_->scores.try_emplace(std::string{member}, score);
+    if (!fresh) {
+        index_->order.erase({item->second, item->first});
+        item->second = score;
+    }
+    index_->order.emplace(score, item->first);
+}
+
+bool SortedSet::erase(std::string_view member) {
+    if (index_ == nullptr) return false;
+    const auto item = index_->scores.find(std::string{member});
+    if (item == index_->scores.end()) return false;
+    index_->order.erase({item->second, item->first});
+    index_->scores.erase(item);
+    return true;
+}
+
+std::vector<SortedSet::Item> SortedSet::highest(std::size_t first, std::size_t last) const {
+    std::vector<Item> items;
+    if (first >= size()) return items;
+    auto place = std::next(index_->order.rbegin(), static_cast<std::ptrdiff_t>(first));
+    for (std::size_t i = first; i <= last && place != index_->order.rend(); ++i, ++place) {
+        items.push_back({place->second, place->first});
+    }
+    return items;
+}
+
+std::optional<std::size_t> SortedSet::rank(std::string_view member) const {
+    if (index_ == nullptr) return std::nullopt;
+    const auto item = index_->scores.find(std::string{member});
+    if (item == index_->scores.end()) return std::nullopt;
+    const auto place = index_->order.find({item->second, item->first});
+    return static_cast<std::size_t>(std::distance(place, index_->order.end())) - 1;
+}
+
+std::optional<std::int64_t> Versions::find(std::string_view member) const {
+    if (versions_ == nullptr) return std::nullopt;
+    const auto found = versions_->find(std::string{member});
+    if (found == versions_->end()) return std::nullopt;
+    return found->second;
+}
+
+void Versions::put(std::string_view member, std::int64_t version) {
+    if (versions_ == nullptr) {
+        versions_ = std::make_unique<std::unordered_map<std::string, std::int64_t>>();
+    }
+    versions_->insert_or_assign(std::string{member}, version);
+}
+
+}  // namespace hotcount::memory

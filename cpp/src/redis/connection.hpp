@@ -1,0 +1,67 @@
+// One connection to a server: opened, encrypted, authenticated; then bytes in and replies out.
+//
+// open() and execute() belong to one thread. read_some() and write_some() may be called by two
+// threads at once, one each: under TLS a lock inside keeps them apart.
+#pragma once
+
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/redis/options.hpp>
+#include <hotcount/redis/reply.hpp>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+struct redisContext;
+struct redisSSLContext;
+
+namespace hotcount::redis {
+
+class Connection {
+  public:
+    /// Connects, verifies, authenticates and selects the database. Nothing of a caller's command
+    /// has been sent when this fails.
+    static Result<std::unique_ptr<Connection>> open(const Options& options, redisSSLContext* tls,
+                                                    Deadline deadline);
+    ~Connection();
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    /// Bytes taken, 0 where the socket takes none now. Under TLS taken may mean buffered: the rest
+    /// goes with the next write_some("") or read_some().
+    Result<std::size_t> write_some(std::string_view bytes);
+    /// Reads what is there into the parser: false where nothing is there now.
+    Result<bool> read_some();
+    /// The next whole reply, or none until more is read. An error reply is a value here.
+    Result<std::optional<Reply>> next_reply();
+    /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline.
+    bool wait_for(short events, Deadline deadline) const;
+    /// With nothing under way: whether the server closed it, or sent what nobody asked for. Asked
+    /// before sending, because a command sent into a closed connection has an unknown outcome.
+    bool stale() const;
+    /// Wakes whoever waits for the socket; nothing can be read or written afterwards.
+    void shut_down();
+
+  private:
+    Connection(redisContext* context, const Options& options);
+
+    Result<void> secure(redisSSLContext* tls, Deadline deadline);
+    Result<void> handshake(Deadline deadline);
+    Result<void> authenticate(std::initializer_list<std::string_view> command, Deadline deadline);
+    Error not_let_in(const std::string& reply, const char* command) const;
+    Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);
+    Error unavailable(std::string_view why) const;
+
+    redisContext* context_;
+    const Options& options_;
+    bool tls_{false};
+    std::size_t reply_bytes_{0};  // Fed to the parser since the last whole reply.
+    std::mutex tls_mutex_;        // An SSL object cannot be read and written at once.
+    bool tls_flushed_{true};      // Nothing is left in hiredis's own buffer.
+};
+
+}  // namespace hotcount::redis

@@ -1,0 +1,35 @@
+#include "error_word.hpp"
+
+#include <string>
+
+namespace hotcount::redis {
+namespace {
+
+ErrorCode classify(std::string_view word, std::string_view reply) {
+    // The server is there but does not serve this now: nothing was applied.
+    for (const char* not_now : {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS",
+                                "BUSY", "CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN", "NOSCRIPT"}) {
+        if (word == not_now) return ErrorCode::unavailable;
+    }
+    if (word == "WRONGTYPE") return ErrorCode::wrong_type;
+    if (word == "NOAUTH" || word == "WRONGPASS") return ErrorCode::auth;
+    if (word == "NOPERM") return ErrorCode::permission_denied;
+    if (word == "OOM") return ErrorCode::capacity;
+    const auto says = [&](const char* text) { return reply.find(text) != std::string_view::npos; };
+    if (says("would overflow")) return ErrorCode::overflow;
+    // A string that is no number: to a counter that is another type.
+    if (says("value is not an integer")) return ErrorCode::wrong_type;
+    if (says("DB index is out of range")) return ErrorCode::config;
+    if (says("invalid password") || says("without any password configured")) return ErrorCode::auth;
+    return ErrorCode::reply;
+}
+
+}  // namespace
+
+Error error_from_reply(std::string_view reply, std::string_view context) {
+    const std::string_view word = reply.substr(0, reply.find(' '));
+    return make_error(classify(word, reply), std::string{context} + ": " + std::string{reply},
+                      std::string{word});
+}
+
+}  // namespace hotcount::redis

@@ -1,0 +1,82 @@
+#include <charconv>
+#include <hotcount/redis/options.hpp>
+
+namespace hotcount::redis {
+namespace {
+
+Result<std::uint32_t> parse_database(std::string_view text) {
+    std::uint32_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || end != text.data() + text.size() || number > 1'000'000) {
+        return make_error(ErrorCode::config,
+                          "URL: database '" + std::string{text} + "' is not a number from 0 up");
+    }
+    return number;
+}
+
+}  // namespace
+
+std::string Options::address() const {
+    if (!unix_path.empty()) return "redis " + unix_path;
+    return "redis " + host + ":" + std::to_string(port);
+}
+
+Result<Options> parse_options(std::string_view text) {
+    HOTCOUNT_TRY_ASSIGN(const Url url, parse_url(text));
+    Options options;
+    options.user = url.user;
+    options.password = url.password;
+    std::string_view database;
+    options.tls.enabled = url.scheme == "rediss" || url.scheme == "valkeys";
+    if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
+        if (!url.host.empty()) options.host = url.host;
+        options.port = url.port.value_or(options.port);
+        database = url.path.empty() ? std::string_view{} : std::string_view{url.path}.substr(1);
+    } else if (url.scheme == "redis+unix" || url.scheme == "valkey+unix" || url.scheme == "unix") {
+        if (!url.host.empty()) {
+            return make_error(
+                ErrorCode::config,
+                "URL: " + url.scheme + " takes three slashes and an absolute path: " + url.str());
+        }
+        options.unix_path = url.path;
+        if (options.unix_path.size() < 2) {
+            return make_error(ErrorCode::config, "URL: " + url.scheme + " lacks the socket's path");
+        }
+    } else {
+        return make_error(ErrorCode::config,
+                          "URL: scheme '" + url.scheme +
+                              "' is not a server this version knows: redis, valkey, redis+unix, "
+                              "valkey+unix, unix");
+    }
+    const std::map<std::string_view, std::string*> tls_options{
+        {"ca_file", &options.tls.ca_file},
+        {"cert_file", &options.tls.cert_file},
+        {"key_file", &options.tls.key_file},
+        {"server_name", &options.tls.server_name}};
+    for (const auto& [name, value] : url.query) {
+        const auto tls_option = tls_options.find(name);
+        if (options.tls.enabled && tls_option != tls_options.end()) {
+            *tls_option->second = value;
+            continue;
+        }
+        if (name != "db") {
+            return make_error(
+                ErrorCode::config,
+                "URL: unknown option '" + name + "' for " + url.scheme + "; it takes: db" +
+                    (options.tls.enabled ? ", ca_file, cert_file, key_file, server_name" : ""));
+        }
+        if (!database.empty()) {
+            return make_error(ErrorCode::config, "URL: the database is given twice");
+        }
+        database = value;
+    }
+    if (!database.empty()) {
+        HOTCOUNT_TRY_ASSIGN(options.database, parse_database(database));
+    }
+    if (options.tls.cert_file.empty() != options.tls.key_file.empty()) {
+        return make_error(ErrorCode::config, "URL: cert_file and key_file come together");
+    }
+    return options;
+}
+
+}  // namespace hotcount::redis

@@ -1,0 +1,30 @@
+-- Hits a list of callers: a window that begins with its first element and remembers all.
+-- KEYS[1] the callers, a list   ARGV[1] limit   ARGV[2] period in milliseconds
+-- ARGV[3] cost   ARGV[4] 1 to take, 0 to look   ARGV[5] the caller
+-- RETURNS {allowed, remaining, retry_after or -1, reset_after}; times in microseconds
+-- WHY a script: LLEN and RPUSH as two commands let two callers both take the last place, and
+-- EXISTS and RPUSHX let callers pass uncounted when the key expires in between.
+local key, limit, cost = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[3])
+local take = ARGV[4] == '1'
+local length = redis.call('LLEN', key)
+local admissible = cost <= limit
+local allowed = admissible and length + cost <= limit
+if take and allowed then
+    for _ = 1, cost do redis.call('RPUSH', key, ARGV[5]) end
+    length = length + cost
+end
+local left = redis.call('PTTL', key)
+if left < 0 and length > 0 then
+    left = tonumber(ARGV[2])
+    -- Also heals a key that lost its expiry.
+    if take then redis.call('PEXPIRE', key, ARGV[2]) end
+end
+-- A key in its last millisecond has 0 left and still stands.
+local left_us = length > 0 and math.max(left, 1) * 1000 or 0
+local retry_after = -1
+if allowed then
+    retry_after = 0
+elseif admissible then
+    retry_after = left_us
+end
+return {allowed and 1 or 0, math.max(limit - length, 0), retry_after, left_us}

@@ -1,0 +1,64 @@
+-- Upserts into sorted sets, each only where its set exists and will outlive the gate.
+-- KEYS    sets, and the companions (version hashes) of elements with a version
+-- ARGV[1] gate in milliseconds   ARGV[2] how long a companion outlives its set, in milliseconds
+-- ARGV[3..] per element five: index of the set in KEYS, member, score,
+--           index of the companion in KEYS and version, or '0' and ''
+-- RETURNS per element 1 applied, 2 absent, 3 stale, 4 expiring, 5 no TTL, or its error
+-- WHY a script: between EXISTS or PTTL and ZADD as two commands the set can expire, and ZADD then
+-- makes one of a single member that never expires. pcall: one bad key must not end the batch.
+local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL = 1, 2, 3, 4, 5
+local gate, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+-- True where version a is lower than b. As digits: Lua's numbers end at 2^53.
+local function less(a, b)
+    local negative_a, negative_b = a:sub(1, 1) == '-', b:sub(1, 1) == '-'
+    if negative_a ~= negative_b then return negative_a end
+    if negative_a then a, b = b:sub(2), a:sub(2) end
+    if #a ~= #b then return #a < #b end
+    return a < b
+end
+
+local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
+
+-- What an upsert into the set would come to, and its TTL. A script stands outside of time: within
+-- it no key expires, so this holds for all elements of the set.
+local function look_at(key)
+    local kind = redis.pcall('TYPE', key)
+    if failed(kind) then return kind end
+    if kind.ok == 'none' then return ABSENT end
+    if kind.ok ~= 'zset' then
+        return {err = 'WRONGTYPE Operation against a key holding the wrong kind of value'}
+    end
+    local left = redis.pcall('PTTL', key)
+    if failed(left) then return left end
+    if left < 0 then return NO_TTL end
+    if left <= gate then return EXPIRING end
+    return APPLIED, left
+end
+
+local states, lives = {}, {}
+local function upsert(set, member, score, companion, version)
+    if not states[set] then states[set], lives[set] = look_at(KEYS[set]) end
+    if states[set] ~= APPLIED then return states[set] end
+    if companion > 0 then
+        local last = redis.pcall('HGET', KEYS[companion], member)
+        if failed(last) then return last end
+        if last and not less(last, version) then return STALE end
+        -- Before the member: what fails here must leave it as it was.
+        local set_version = redis.pcall('HSET', KEYS[companion], member, version)
+        if failed(set_version) then return set_version end
+        if redis.call('PTTL', KEYS[companion]) < lives[set] + keep then
+            redis.call('PEXPIRE', KEYS[companion], lives[set] + keep)
+        end
+    end
+    local added = redis.pcall('ZADD', KEYS[set], score, member)
+    if failed(added) then return added end
+    return APPLIED
+end
+
+local results = {}
+for i = 3, #ARGV, 5 do
+    results[#results + 1] = upsert(tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2],
+                                   tonumber(ARGV[i + 3]), ARGV[i + 4])
+end
+return results

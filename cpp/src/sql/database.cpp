@@ -1,0 +1,47 @@
+#include <atomic>
+#include <hotcount/sql/database.hpp>
+
+#include "sqlite.hpp"
+
+namespace hotcount::sql {
+
+Statement::Statement(std::string text) : text_(std::move(text)) {
+    static std::atomic<std::uint64_t> next_id{1};
+    id_ = next_id.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::string_view to_string(Dialect dialect) {
+    switch (dialect) {
+        case Dialect::sqlite:
+            return "sqlite";
+    }
+    return "unknown";
+}
+
+std::string to_string(const Id& id) {
+    if (const auto* number = std::get_if<std::int64_t>(&id)) return std::to_string(*number);
+    return "'" + std::get<std::string>(id) + "'";
+}
+
+std::string quote_identifier(std::string_view name) {
+    std::string quoted = "\"";
+    for (const char c : name) {
+        quoted += c;
+        if (c == '"') quoted += c;
+    }
+    return quoted + "\"";
+}
+
+Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOptions options) {
+    if (options.timeout <= Duration{0}) {
+        return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
+    }
+    if (options.max_readers == 0)
+        return make_error(ErrorCode::config, "max_readers must be 1 or more");
+    HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
+    if (parsed.scheme == "sqlite") return open_sqlite(parsed, options);
+    return make_error(ErrorCode::config, "URL: scheme '" + parsed.scheme +
+                                             "' is not a database this version knows: sqlite");
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,72 @@
+// naive and slotted: one transaction per vote.
+#include <hotcount/base/check.hpp>
+#include <hotcount/counter/slot.hpp>
+
+#include "sql_votes.hpp"
+
+namespace hotcount {
+namespace {
+
+class SingleVotes final : public SqlVotes {
+  public:
+    using SqlVotes::SqlVotes;
+
+    Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
+        return cast_within(ballot, database().deadline(timeout));
+    }
+
+    std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        std::vector<Result<Cast>> casts;
+        casts.reserve(ballots.size());
+        for (const Ballot& ballot : ballots) casts.push_back(cast_within(ballot, deadline));
+        return casts;
+    }
+
+    Contract contract() const override {
+        const bool slotted = options().strategy == VoteStrategy::slotted;
+        return Contract{std::string{to_string(options().strategy)},
+                        slotted ? "the vote and its slot's count are committed in SQL"
+                                : "the vote and the item's count are committed in SQL",
+                        slotted ? "nothing acknowledged; item.vote_count lags until flush()"
+                                : "nothing acknowledged",
+                        true, true};
+    }
+
+  private:
+    Result<Cast> cast_within(const Ballot& ballot, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().writer(deadline));
+        HOTCOUNT_TRY(connection->begin(deadline));
+        HOTCOUNT_TRY(check_place(*connection, *layout(), options()));
+        HOTCOUNT_TRY(ensure_item(*connection, *layout(), options().missing_item, ballot.item));
+        HOTCOUNT_TRY_ASSIGN(const Cast cast, write_vote(*connection, *layout(), ballot));
+        if (cast.changed) HOTCOUNT_TRY(move_count(*connection, ballot.item, cast));
+        HOTCOUNT_TRY(connection->commit());
+        return cast;
+    }
+
+    Result<void> move_count(sql::Connection& connection, const sql::Id& item, const Cast& cast) {
+        const auto difference = checked_subtract(cast.value, cast.previous);
+        if (!difference) return count_overflow(item);
+        if (options().strategy == VoteStrategy::slotted) {
+            return bump_cell(connection, *layout(), item,
+                             choose_slot(SlotChoice::sticky, options().slots), *difference);
+        }
+        const sql::RowVisitor check = [&](const sql::Row& row) -> Result<void> {
+            if (row.is_integer(0)) return {};
+            return count_overflow(item);
+        };
+        HOTCOUNT_TRY(
+            connection.query(layout()->bump_item, {*difference, sql::to_value(item)}, check));
+        return {};
+    }
+};
+
+}  // namespace
+
+std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
+                                         VotesOptions options) {
+    return std::make_shared<SingleVotes>(std::move(database), std::move(options));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,289 @@
+#include "sql_votes.hpp"
+
+#include <hotcount/base/check.hpp>
+
+namespace hotcount {
+namespace {
+
+// Items per transaction of a reconcile: bounds how long voters wait for it.
+constexpr std::int64_t kReconcilePage = 1000;
+
+// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed".
+Error explain(Error error, const Ballot& ballot) {
+    if (error.code == ErrorCode::integrity) {
+        error.message += ": a vote of user " + sql::to_string(ballot.user) + " for item " +
+                         sql::to_string(ballot.item);
+        if (error.server_code == "SQLITE_CONSTRAINT_FOREIGNKEY") {
+            error.message += ", which does not exist";
+        }
+    }
+    return error;
+}
+
+Error explain_missing_table(Error error) {
+    if (error.code == ErrorCode::database && error.message.find("no such") != std::string::npos) {
+        error.message += "; create_tables() makes what is missing";
+    }
+    return error;
+}
+
+}  // namespace
+
+SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options)
+    : database_(std::move(database)),
+      options_(std::move(options)),
+      layout_(std::make_shared<const Layout>(options_)) {}
+
+Error count_overflow(const sql::Id& item) {
+    return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
+                                               " would leave signed 64 bits; nothing was applied");
+}
+
+Result<void> SqlVotes::create_tables(Timeout timeout) {
+    const Deadline deadline = database_->deadline(timeout);
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+    HOTCOUNT_TRY(connection->begin(deadline));
+    HOTCOUNT_TRY(connection->run_script(layout_->schema()));
+    std::string mark;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        mark = row.text(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection->query(layout_->read_strategy, {}, read));
+    const std::string_view strategy = to_string(options_.strategy);
+    if (mark != strategy) {
+        // Tables that were never counted here, or by a strategy that keeps other counts true.
+        HOTCOUNT_TRY(reconcile_all(*connection));
+        const std::string_view place = to_string(count_place(options_.strategy));
+        HOTCOUNT_TRY(connection->execute(layout_->write_marks, {place, strategy}));
+    }
+    return connection->commit();
+}
+
+Result<void> check_place(sql::Connection& connection, const Layout& layout,
+                         const VotesOptions& options) {
+    const std::string_view wanted = to_string(count_place(options.strategy));
+    std::string mark;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        mark = row.text(0);
+        return {};
+    };
+    if (auto found = connection.query(layout.read_place, {}, read); !found) {
+        return explain_missing_table(std::move(found).error());
+    }
+    if (mark != wanted) {
+        return make_error(ErrorCode::config,
+                          "table " + options.vote_table + " was last counted in its " + mark +
+                              ", strategy " + std::string{to_string(options.strategy)} +
+                              " counts in its " + std::string{wanted} +
+                              "; create_tables() reconciles and switches over");
+    }
+    return {};
+}
+
+Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout) {
+    const Deadline deadline = database_->deadline(timeout);
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+    HOTCOUNT_TRY(connection->begin(deadline));
+    for (const sql::Id& item : items) {
+        auto added = connection->execute(layout_->add_item, {sql::to_value(item)});
+        if (!added) return explain_missing_table(std::move(added).error());
+    }
+    return connection->commit();
+}
+
+Result<std::int64_t> SqlVotes::read_count(sql::Connection& connection, const sql::Id& item) {
+    std::int64_t value = 0;
+    bool whole = true;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        whole = row.is_integer(0);
+        value = row.integer(0);
+        return {};
+    };
+    const sql::Statement& statement = count_place(options_.strategy) == CountPlace::item
+                                          ? layout_->count_in_item
+                                          : layout_->count_in_cells;
+    HOTCOUNT_TRY(connection.query(statement, {sql::to_value(item)}, read));
+    if (!whole) {
+        return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
+                                                   " is not a signed 64-bit integer");
+    }
+    return value;
+}
+
+Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout) {
+    const Deadline deadline = database_->deadline(timeout);
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
+    HOTCOUNT_TRY(connection->begin_read(deadline));
+    HOTCOUNT_TRY(check_place(*connection, *layout_, options_));
+    std::vector<Count> counts;
+    counts.reserve(items.size());
+    const WallTime now = options_.clock->wall_now();
+    for (const sql::Id& item : items) {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, read_count(*connection, item));
+        counts.push_back(Count{value, true, now, "sql", 0});
+    }
+    HOTCOUNT_TRY(connection->commit());
+    return counts;
+}
+
+Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout) {
+    HOTCOUNT_TRY_ASSIGN(auto counts, count_many(std::span{&item, 1}, timeout));
+    return std::move(counts.front());
+}
+
+Result<void> SqlVotes::repair(sql::Connection& connection, const sql::Id& item, std::int64_t cells,
+                              std::int64_t votes) {
+    if (count_place(options_.strategy) == CountPlace::cells && cells != votes) {
+        const auto difference = checked_subtract(votes, cells);
+        if (!difference) return count_overflow(item);
+        HOTCOUNT_TRY(bump_cell(connection, *layout_, item, 0, *difference));
+    }
+    HOTCOUNT_TRY(connection.execute(layout_->set_item, {votes, sql::to_value(item)}));
+    return {};
+}
+
+Result<std::vector<Drift>> SqlVotes::reconcile_page(sql::Connection& connection,
+                                                    std::span<const sql::Id> items,
+                                                    const std::optional<sql::Id>& after,
+                                                    bool dry_run, std::optional<sql::Id>& last) {
+    struct Seen {
+        sql::Id item;
+        std::int64_t stored;
+        std::int64_t cells;
+        std::int64_t votes;
+    };
+    std::vector<Seen> seen;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        seen.push_back(Seen{row.id(0), row.integer(1), row.integer(2), row.integer(3)});
+        return {};
+    };
+    if (!items.empty()) {
+        for (const sql::Id& item : items) {
+            HOTCOUNT_TRY(connection.query(layout_->audit_one, {sql::to_value(item)}, read));
+        }
+    } else if (after) {
+        HOTCOUNT_TRY(
+            connection.query(layout_->audit_after, {sql::to_value(*after), kReconcilePage}, read));
+    } else {
+        HOTCOUNT_TRY(connection.query(layout_->audit_first, {kReconcilePage}, read));
+    }
+    last.reset();
+    if (!seen.empty()) last = seen.back().item;
+
+    const bool in_cells = count_place(options_.strategy) == CountPlace::cells;
+    // slotted leaves item.vote_count behind by design; that alone is no drift.
+    const bool stored_lags = options_.strategy == VoteStrategy::slotted;
+    std::vector<Drift> drifts;
+    for (const Seen& row : seen) {
+        if (in_cells && row.cells != row.votes) {
+            drifts.push_back(Drift{row.item, row.cells, row.votes});
+        } else if (row.stored != row.votes && !stored_lags) {
+            drifts.push_back(Drift{row.item, row.stored, row.votes});
+        } else {
+            continue;
+        }
+        if (!dry_run) HOTCOUNT_TRY(repair(connection, row.item, row.cells, row.votes));
+    }
+    return drifts;
+}
+
+Result<void> SqlVotes::reconcile_all(sql::Connection& connection) {
+    std::optional<sql::Id> after;
+    do {
+        std::optional<sql::Id> last;
+        HOTCOUNT_TRY(reconcile_page(connection, {}, after, false, last));
+        after = last;
+    } while (after);
+    return {};
+}
+
+Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql::Id>> items,
+                                               bool dry_run, Timeout timeout) {
+    const Deadline deadline = database_->deadline(timeout);
+    std::vector<Drift> drifts;
+    if (items && items->empty()) return drifts;
+    std::optional<sql::Id> after;
+    std::span<const sql::Id> left = items.value_or(std::span<const sql::Id>{});
+    while (true) {
+        const auto page = left.first(std::min<std::size_t>(left.size(), kReconcilePage));
+        left = left.subspan(page.size());
+        std::optional<sql::Id> last;
+        {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, dry_run ? database_->reader(deadline)
+                                                                     : database_->writer(deadline));
+            HOTCOUNT_TRY(dry_run ? connection->begin_read(deadline) : connection->begin(deadline));
+            HOTCOUNT_TRY(check_place(*connection, *layout_, options_));
+            HOTCOUNT_TRY_ASSIGN(auto found,
+                                reconcile_page(*connection, page, after, dry_run, last));
+            HOTCOUNT_TRY(connection->commit());
+            drifts.insert(drifts.end(), std::make_move_iterator(found.begin()),
+                          std::make_move_iterator(found.end()));
+        }
+        after = last;
+        if (items ? left.empty() : !after) return drifts;
+    }
+}
+
+Result<FlushReport> SqlVotes::flush(Timeout timeout) {
+    // naive and batched bring item.vote_count up to date in every commit.
+    if (options_.strategy != VoteStrategy::slotted) return FlushReport{0, 0, 0};
+    const Deadline deadline = database_->deadline(timeout);
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+    HOTCOUNT_TRY(connection->begin(deadline));
+    HOTCOUNT_TRY(check_place(*connection, *layout_, options_));
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t folded, connection->execute(layout_->fold_lagging));
+    HOTCOUNT_TRY(connection->commit());
+    return FlushReport{folded, 0, 0};
+}
+
+Result<Cast> write_vote(sql::Connection& connection, const Layout& layout, const Ballot& ballot) {
+    std::optional<std::int64_t> previous;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        previous = row.integer(0);
+        return {};
+    };
+    const sql::Value item = sql::to_value(ballot.item);
+    const sql::Value user = sql::to_value(ballot.user);
+    auto written = ballot.version
+                       ? connection.query(layout.cast_versioned,
+                                          {item, user, ballot.value, *ballot.version}, read)
+                       : connection.query(layout.cast, {item, user, ballot.value}, read);
+    if (!written) {
+        return explain(explain_missing_table(std::move(written).error()), ballot);
+    }
+    if (previous) {
+        return Cast{ballot.value != 0, *previous != ballot.value, *previous, ballot.value};
+    }
+    // Nothing written: the vote is as asked already, or has a version as high.
+    std::int64_t value = ballot.value;
+    if (ballot.version) {
+        const sql::RowVisitor read_value = [&](const sql::Row& row) -> Result<void> {
+            value = row.integer(0);
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(layout.read_vote, {item, user}, read_value));
+    }
+    return Cast{value != 0, false, value, value};
+}
+
+Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
+                         const sql::Id& item) {
+    if (missing == MissingItem::refuse) return {};
+    HOTCOUNT_TRY(connection.execute(layout.add_item, {sql::to_value(item)}));
+    return {};
+}
+
+Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t slot, std::int64_t difference) {
+    // SQLite turns a sum beyond 64 bits into a real without a word.
+    const sql::RowVisitor check = [&](const sql::Row& row) -> Result<void> {
+        if (row.is_integer(0)) return {};
+        return count_overflow(item);
+    };
+    HOTCOUNT_TRY(
+        connection.query(layout.bump_cell, {sql::to_value(item), slot, difference}, check));
+    return {};
+}
+
+}  // namespace hotcount

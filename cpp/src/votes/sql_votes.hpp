@@ -1,0 +1,74 @@
+// What all strategies share: the tables, reading, reconciling. A strategy adds how votes are
+// written and where their counts go.
+#pragma once
+
+#include <hotcount/votes/votes.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layout.hpp"
+
+namespace hotcount {
+
+class SqlVotes : public Votes {
+  public:
+    SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options);
+
+    Result<void> create_tables(Timeout timeout) override;
+    std::string schema() const override { return layout_->schema(); }
+    Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
+    Result<Count> count(const sql::Id& item, Timeout timeout) override;
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout) override;
+    Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
+                                         bool dry_run, Timeout timeout) override;
+    Result<FlushReport> flush(Timeout timeout) override;
+    const VotesOptions& options() const override { return options_; }
+
+  protected:
+    sql::Database& database() const { return *database_; }
+    const std::shared_ptr<sql::Database>& shared_database() const { return database_; }
+    const std::shared_ptr<const Layout>& layout() const { return layout_; }
+
+  private:
+    Result<std::int64_t> read_count(sql::Connection& connection, const sql::Id& item);
+    Result<std::vector<Drift>> reconcile_page(sql::Connection& connection,
+                                              std::span<const sql::Id> items,
+                                              const std::optional<sql::Id>& after, bool dry_run,
+                                              std::optional<sql::Id>& last);
+    Result<void> repair(sql::Connection& connection, const sql::Id& item, std::int64_t cells,
+                        std::int64_t votes);
+    Result<void> reconcile_all(sql::Connection& connection);
+
+    std::shared_ptr<sql::Database> database_;
+    VotesOptions options_;
+    std::shared_ptr<const Layout> layout_;
+};
+
+/// Refuses to work on tables whose counts are kept elsewhere. Asked in every transaction: another
+/// process may switch over while this one runs, and a vote counted in the old place is missed by
+/// who reads the new one.
+Result<void> check_place(sql::Connection& connection, const Layout& layout,
+                         const VotesOptions& options);
+
+/// Sets the vote's row inside the caller's transaction; counts are the caller's to move by
+/// value - previous.
+Result<Cast> write_vote(sql::Connection& connection, const Layout& layout, const Ballot& ballot);
+
+/// Creates the item's row first where the options say so.
+Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
+                         const sql::Id& item);
+
+/// The error for a count that would leave 64 bits.
+Error count_overflow(const sql::Id& item);
+
+/// Adds to one cell; an overflow error where it would leave 64 bits.
+Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t slot, std::int64_t difference);
+
+std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
+                                         VotesOptions options);
+std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
+                                          VotesOptions options);
+
+}  // namespace hotcount

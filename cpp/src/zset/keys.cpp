@@ -1,0 +1,97 @@
+#include "keys.hpp"
+
+#include <hotcount/base/codec.hpp>
+
+namespace hotcount::zset {
+namespace {
+
+// Matches one byte against the class that starts behind '['; moves the pattern behind its end.
+bool matches_class(std::string_view& pattern, unsigned char byte) {
+    const bool negated = !pattern.empty() && pattern.front() == '^';
+    if (negated) pattern.remove_prefix(1);
+    bool found = false;
+    while (!pattern.empty() && pattern.front() != ']') {
+        if (pattern.front() == '\\' && pattern.size() >= 2) pattern.remove_prefix(1);
+        auto low = static_cast<unsigned char>(pattern.front());
+        auto high = low;
+        if (pattern.size() >= 3 && pattern[1] == '-') {
+            high = static_cast<unsigned char>(pattern[2]);
+            if (low > high) std::swap(low, high);
+            pattern.remove_prefix(2);
+        }
+        pattern.remove_prefix(1);
+        found = found || (low <= byte && byte <= high);
+    }
+    if (!pattern.empty()) pattern.remove_prefix(1);
+    return found != negated;
+}
+
+// Matches one byte against the pattern's first element, which is no '*', and moves behind it.
+bool matches_one(std::string_view& pattern, char byte) {
+    char wanted = pattern.front();
+    pattern.remove_prefix(1);
+    if (wanted == '?') return true;
+    if (wanted == '[') return matches_class(pattern, static_cast<unsigned char>(byte));
+    if (wanted == '\\' && !pattern.empty()) {
+        wanted = pattern.front();
+        pattern.remove_prefix(1);
+    }
+    return wanted == byte;
+}
+
+}  // namespace
+
+Result<std::string> companion_key(std::string_view key) {
+    if (key.find_first_of("{}") == std::string_view::npos) {
+        return "{" + std::string{key} + "}:versions.1";
+    }
+    const auto open = key.find('{');
+    const auto close = open == std::string_view::npos ? open : key.find('}', open);
+    if (close == std::string_view::npos || close == open + 1) {
+        return make_error(ErrorCode::config, "the key " + printable(key) +
+                                                 " has braces that make no hash tag, so its "
+                                                 "versions cannot be kept in its slot");
+    }
+    // Another ending than above, or "a" and "{a}" would share one.
+    return std::string{key} + ":versions.1t";
+}
+
+std::string escape_pattern(std::string_view text) {
+    std::string pattern;
+    for (const char byte : text) {
+        if (byte == '*' || byte == '?' || byte == '[' || byte == ']' || byte == '\\') {
+            pattern += '\\';
+        }
+        pattern += byte;
+    }
+    return pattern;
+}
+
+bool matches(std::string_view pattern, std::string_view text) {
+    // Only the last '*' is ever gone back to: linear in pattern times text, whatever the pattern.
+    std::string_view after_star;
+    std::string_view retry_text;
+    bool starred = false;
+    while (true) {
+        if (!pattern.empty() && pattern.front() == '*') {
+            pattern.remove_prefix(1);
+            after_star = pattern;
+            retry_text = text;
+            starred = true;
+            continue;
+        }
+        if (text.empty()) return pattern.empty();
+        std::string_view rest = pattern;
+        if (!pattern.empty() && matches_one(rest, text.front())) {
+            pattern = rest;
+            text.remove_prefix(1);
+            continue;
+        }
+        if (!starred) return false;
+        retry_text.remove_prefix(1);
+        pattern = after_star;
+        text = retry_text;
+    }
+}
+
+}  // namespace hotcount::zset

@@ -1,0 +1,21 @@
+// The rules about names: which key stands beside which, and which keys a pattern means.
+#pragma once
+
+#include <hotcount/base/result.hpp>
+#include <string>
+#include <string_view>
+
+namespace hotcount::zset {
+
+/// The name of the key that holds a set's versions, in the set's slot of a cluster: a key without
+/// braces is wrapped in them, one with a hash tag keeps it. A config error for any other, such as
+/// "a}b" or "{}a", whose slot no second name can be given. No two keys share a companion.
+Result<std::string> companion_key(std::string_view key);
+
+/// The pattern that matches exactly `text`.
+std::string escape_pattern(std::string_view text);
+
+/// As Redis matches: * any bytes, ? one, [abc] [a-c] [^a] one of, \ takes the next as it is.
+bool matches(std::string_view pattern, std::string_view text);
+
+}  // namespace hotcount::zset

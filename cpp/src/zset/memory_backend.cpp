@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <hotcount/base/codec.hpp>
+
+#include "backend.hpp"
+#include "keys.hpp"
+
+namespace hotcount {
+namespace {
+
+using memory::Entry;
+using memory::SortedSet;
+using memory::Versions;
+
+class MemorySets final : public LiveSetsBackend {
+  public:
+    MemorySets(std::shared_ptr<memory::Store> store, LiveSetsOptions sets_options)
+        : LiveSetsBackend(std::move(sets_options)), store_(std::move(store)) {}
+
+    std::string_view store_prefix() const override { return store_->options().prefix; }
+    // Nothing here waits.
+    Duration default_timeout() const override { return std::chrono::seconds{1}; }
+
+    std::vector<Result<Upsert>> upsert(std::span<const Element> elements, Timeout) override {
+        std::vector<Result<Upsert>> results;
+        results.reserve(elements.size());
+        for (const Element& element : elements) results.push_back(upsert_one(element));
+        return results;
+    }
+
+    Result<Upsert> remove(const std::string& key, std::string_view member,
+                          const std::string& companion, std::int64_t version, Timeout) override {
+        const auto take_out = [&](Entry* entry) -> Result<Upsert> {
+            auto* const set = entry->as<SortedSet>(false);
+            const bool was_there = set->erase(member);
+            if (set->empty()) entry->expires_at = store_->now();
+            return was_there ? Upsert::applied : Upsert::absent;
+        };
+        const auto look = [&](const Entry* entry) -> Result<Upsert> {
+            if (entry == nullptr) return Upsert::absent;
+            if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
+            return Upsert::applied;
+        };
+        if (companion.empty()) {
+            return store_->modify(key, [&](Entry* entry) -> Result<Upsert> {
+                HOTCOUNT_TRY_ASSIGN(const Upsert state, look(entry));
+                if (state != Upsert::applied) return state;
+                return take_out(entry);
+            });
+        }
+        return with_version(key, companion, member, version, Duration{-1},
+                            [&](Entry& entry) { (void)take_out(&entry); });
+    }
+
+    Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
+                                            std::int64_t stop, Timeout) override {
+        return store_->read(key, [&](const Entry* entry) -> Result<std::vector<ScoredMember>> {
+            std::vector<ScoredMember> members;
+            if (entry == nullptr) return members;
+            const auto* const set = entry->as<SortedSet>();
+            if (set == nullptr) return wrong_type(key);
+            const auto size = static_cast<std::int64_t>(set->size());
+            const std::int64_t first = std::max<std::int64_t>(start < 0 ? start + size : start, 0);
+            const std::int64_t last = std::min(stop < 0 ? stop + size : stop, size - 1);
+            if (first > last) return members;
+            for (const auto& item :
+                 set->highest(static_cast<std::size_t>(first), static_cast<std::size_t>(last))) {
+                members.push_back({std::string{item.member}, item.score});
+            }
+            return members;
+        });
+    }
+
+    Result<std::optional<std::int64_t>> rank(const std::string& key, std::string_view member,
+                                             Timeout) override {
+        return store_->read(key, [&](const Entry* entry) -> Result<std::optional<std::int64_t>> {
+            if (entry == nullptr) return std::optional<std::int64_t>{};
+            const auto* const set = entry->as<SortedSet>();
+            if (set == nullptr) return wrong_type(key);
+            const auto place = set->rank(member);
+            if (!place) return std::optional<std::int64_t>{};
+            return std::optional{static_cast<std::int64_t>(*place)};
+        });
+    }
+
+    Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
+                        std::span<const ScoredMember> members, Timeout) override {
+        SortedSet made;
+        for (const auto& [member, score] : members) made.put(member, score);
+        HOTCOUNT_TRY(store_->upsert(key, [&](Entry& entry, bool fresh) -> Result<void> {
+            auto* const set = entry.as<SortedSet>(fresh);
+            if (set == nullptr) return wrong_type(key);
+            *set = std::move(made);
+            entry.expires_at = store_->now() + ttl;
+            return {};
+        }));
+        if (companion.empty()) return {};
+        // As on Redis, only a companion that is there lives longer. A fresh one is taken back, and
+        // where the store is too full for that, there was none.
+        (void)store_->modify_with(key, companion,
+                                  [&](Entry* entry, Entry& beside, bool fresh) -> Result<void> {
+                                      if (!fresh && entry != nullptr && entry->expires_at) {
+                                          outlive(beside, *entry);
+                                      }
+                                      return {};
+                                  });
+        return {};
+    }
+
+    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout) override {
+        SweepReport report;
+        store_->erase_if([&](const std::string& key, const Entry& entry) {
+            if (entry.as<SortedSet>() == nullptr || !zset::matches(pattern, key)) return false;
+            ++report.scanned;
+            if (entry.expires_at) return false;
+            ++report.found;
+            if (report.keys.size() < SweepReport::kMaxKeys) report.keys.push_back(key);
+            if (!dry_run) ++report.deleted;
+            return !dry_run;
+        });
+        return report;
+    }
+
+  private:
+    static Error wrong_type(const std::string& key) {
+        return make_error(ErrorCode::wrong_type,
+                          "the key " + printable(key) + " holds something that is no sorted set");
+    }
+
+    // What an upsert with this gate would come to; a gate below 0 lets all through that have a TTL.
+    Result<Upsert> judge(const Entry* entry, const std::string& key, Duration gate) const {
+        if (entry == nullptr) return Upsert::absent;
+        if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
+        if (!entry->expires_at) return Upsert::no_ttl;
+        return *entry->expires_at - store_->now() > gate ? Upsert::applied : Upsert::expiring;
+    }
+
+    Result<Upsert> upsert_one(const Element& element) {
+        const auto put = [&](Entry& entry) {
+            entry.as<SortedSet>(false)->put(element.member, element.score);
+        };
+        if (options().method != UpsertMethod::script) return upsert_in_two_steps(element);
+        if (!element.companion.empty()) {
+            return with_version(element.key, element.companion, element.member, element.version,
+                                gate(), put);
+        }
+        return store_->modify(element.key, [&](Entry* entry) -> Result<Upsert> {
+            HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, element.key, gate()));
+            if (state == Upsert::applied) put(*entry);
+            return state;
+        });
+    }
+
+    // The other methods as they are on a server, holes included: between the steps others may run.
+    Result<Upsert> upsert_in_two_steps(const Element& element) {
+        const bool gated = options().method == UpsertMethod::ttl_gate;
+        const bool unguarded = options().method == UpsertMethod::unguarded_pipeline;
+        HOTCOUNT_TRY_ASSIGN(const Upsert state,
+                            store_->read(element.key, [&](const Entry* entry) -> Result<Upsert> {
+                                if (gated) return judge(entry, element.key, gate());
+                                return entry != nullptr ? Upsert::applied : Upsert::absent;
+                            }));
+        if (state != Upsert::applied && !unguarded) return state;
+        return store_->upsert(element.key, [&](Entry& entry, bool fresh) -> Result<Upsert> {
+            auto* const set = entry.as<SortedSet>(fresh);
+            if (set == nullptr) return wrong_type(element.key);
+            set->put(element.member, element.score);
+            return state;
+        });
+    }
+
+    template <class Change>
+    Result<Upsert> with_version(const std::string& key, const std::string& companion,
+                                std::string_view member, std::int64_t version, Duration gate,
+                                Change&& change) {
+        // Looked at first, so that a full store refuses only where there is something to do.
+        HOTCOUNT_TRY_ASSIGN(const Upsert first,
+                            store_->read(key, [&](const Entry* entry) -> Result<Upsert> {
+                                return judge(entry, key, gate);
+                            }));
+        if (first != Upsert::applied) return first;
+        return store_->modify_with(
+            key, companion, [&](Entry* entry, Entry& beside, bool fresh) -> Result<Upsert> {
+                HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, key, gate));
+                if (state != Upsert::applied) return state;
+                auto* const versions = beside.as<Versions>(fresh);
+                if (versions == nullptr) return wrong_type(companion);
+                const auto last = versions->find(member);
+                if (last && *last >= version) return Upsert::stale;
+                versions->put(member, version);
+                outlive(beside, *entry);
+                change(*entry);
+                return Upsert::applied;
+            });
+    }
+
+    void outlive(Entry& companion, const Entry& set) const {
+        const SteadyTime end = *set.expires_at + options().keep;
+        if (!companion.expires_at || *companion.expires_at < end) companion.expires_at = end;
+    }
+
+    std::shared_ptr<memory::Store> store_;
+};
+
+}  // namespace
+
+std::unique_ptr<LiveSetsBackend> make_memory_sets(std::shared_ptr<memory::Store> store,
+                                                  LiveSetsOptions options) {
+    return std::make_unique<MemorySets>(std::move(store), std::move(options));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,354 @@
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <hotcount/base/codec.hpp>
+#include <unordered_map>
+
+#include "../redis/error_word.hpp"
+#include "backend.hpp"
+#include "hotcount_embedded/redis/scripts.hpp"
+
+namespace hotcount {
+namespace {
+
+using redis::Reply;
+using redis::ReplyArray;
+
+std::string milliseconds(Duration duration) {
+    return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
+// 17 significant digits bring every double back as it was.
+std::string to_text(double score) {
+    std::array<char, 32> text;
+    const int size = std::snprintf(text.data(), text.size(), "%.17g", score);
+    return {text.data(), static_cast<std::size_t>(size)};
+}
+
+Error about(const std::string& key, const Error& error) {
+    return make_error(error.code, error.message + " (key " + printable(key) + ")",
+                      error.server_code);
+}
+
+class RedisSets final : public LiveSetsBackend {
+  public:
+    RedisSets(std::shared_ptr<redis::Client> client, LiveSetsOptions sets_options)
+        : LiveSetsBackend(std::move(sets_options)), client_(std::move(client)) {}
+
+    std::string_view store_prefix() const override { return client_->options().prefix; }
+    Duration default_timeout() const override { return client_->options().timeout; }
+
+    std::vector<Result<Upsert>> upsert(std::span<const Element> elements,
+                                       Timeout timeout) override {
+        switch (options().method) {
+            case UpsertMethod::ttl_gate:
+            case UpsertMethod::exists_then_add:
+                return look_then_add(elements, timeout);
+            case UpsertMethod::unguarded_pipeline:
+                return look_and_add(elements, timeout);
+            case UpsertMethod::script:
+            case UpsertMethod::watch:  // Refused by make().
+                break;
+        }
+        return by_script(elements, timeout);
+    }
+
+    Result<Upsert> remove(const std::string& key, std::string_view member,
+                          const std::string& companion, std::int64_t version,
+                          Timeout timeout) override {
+        if (companion.empty()) {
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t removed,
+                                integer(send({"ZREM", key, member}, key, timeout)));
+            return removed > 0 ? Upsert::applied : Upsert::absent;
+        }
+        static const redis::Script kScript{redis::scripts::kZsetRemoveLua};
+        const std::string_view keys[] = {key, companion};
+        const std::string number = std::to_string(version);
+        const std::string keep = milliseconds(options().keep);
+        const std::string_view arguments[] = {member, number, keep};
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t state,
+                            integer(run(kScript, keys, arguments, key, timeout)));
+        return static_cast<Upsert>(state);
+    }
+
+    Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
+                                            std::int64_t stop, Timeout timeout) override {
+        const std::string first = std::to_string(start);
+        const std::string last = std::to_string(stop);
+        HOTCOUNT_TRY_ASSIGN(const Reply reply,
+                            send({"ZREVRANGE", key, first, last, "WITHSCORES"}, key, timeout));
+        const auto* const items = std::get_if<ReplyArray>(&reply.value);
+        if (items == nullptr) return unexpected("ZREVRANGE");
+        std::vector<ScoredMember> members;
+        // RESP3 answers with pairs, RESP2 with members and scores in turn.
+        const bool paired =
+            !items->empty() && std::holds_alternative<ReplyArray>(items->front().value);
+        for (std::size_t i = 0; i < items->size(); i += paired ? 1 : 2) {
+            const ReplyArray* pair = paired ? std::get_if<ReplyArray>(&(*items)[i].value) : items;
+            const std::size_t at = paired ? 0 : i;
+            if (pair == nullptr || pair->size() < at + 2) return unexpected("ZREVRANGE");
+            const auto* const member = std::get_if<std::string>(&(*pair)[at].value);
+            const auto score = to_score((*pair)[at + 1]);
+            if (member == nullptr || !score) return unexpected("ZREVRANGE");
+            members.push_back({*member, *score});
+        }
+        return members;
+    }
+
+    Result<std::optional<std::int64_t>> rank(const std::string& key, std::string_view member,
+                                             Timeout timeout) override {
+        HOTCOUNT_TRY_ASSIGN(const Reply reply, send({"ZREVRANK", key, member}, key, timeout));
+        if (std::holds_alternative<std::monostate>(reply.value)) {
+            return std::optional<std::int64_t>{};
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t place, integer(reply));
+        return std::optional{place};
+    }
+
+    Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
+                        std::span<const ScoredMember> members, Timeout timeout) override {
+        static const redis::Script kScript{redis::scripts::kZsetCreateLua};
+        std::vector<std::string> scores;
+        scores.reserve(members.size());
+        const std::string life = milliseconds(ttl);
+        const std::string keep = milliseconds(options().keep);
+        std::vector<std::string_view> arguments{life, keep};
+        for (const auto& [member, score] : members) {
+            arguments.push_back(scores.emplace_back(to_text(score)));
+            arguments.push_back(member);
+        }
+        std::vector<std::string_view> keys{key};
+        if (!companion.empty()) keys.push_back(companion);
+        HOTCOUNT_TRY(run(kScript, keys, arguments, key, timeout));
+        return {};
+    }
+
+    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) override {
+        static const redis::Script kScript{redis::scripts::kZsetSweepLua};
+        SweepReport report;
+        std::string cursor = "0";
+        do {
+            HOTCOUNT_TRY_ASSIGN(const Reply reply, send({"SCAN", cursor, "MATCH", pattern, "COUNT",
+                                                         "500", "TYPE", "zset"},
+                                                        pattern, timeout));
+            const auto* const parts = std::get_if<ReplyArray>(&reply.value);
+            if (parts == nullptr || parts->size() != 2) return unexpected("SCAN");
+            const auto* const next = std::get_if<std::string>(&(*parts)[0].value);
+            const auto* const page = std::get_if<ReplyArray>(&(*parts)[1].value);
+            if (next == nullptr || page == nullptr) return unexpected("SCAN");
+            cursor = *next;
+            report.scanned += static_cast<std::int64_t>(page->size());
+            HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(*page, timeout));
+            if (found.empty()) continue;
+            report.found += static_cast<std::int64_t>(found.size());
+            for (const std::string_view key : found) {
+                if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
+            }
+            if (dry_run) continue;
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
+                                integer(run(kScript, found, {}, pattern, timeout)));
+            report.deleted += deleted;
+        } while (cursor != "0");
+        return report;
+    }
+
+  private:
+    using Commands = std::vector<std::vector<std::string_view>>;
+
+    std::vector<Result<Upsert>> by_script(std::span<const Element> elements, Timeout timeout) {
+        static const redis::Script kScript{redis::scripts::kZsetUpsertLua};
+        std::vector<std::string_view> keys;
+        std::unordered_map<std::string_view, std::string> places;  // Key -> index, from 1.
+        const auto place_of = [&](std::string_view key) -> std::string_view {
+            const auto [item, fresh] = places.try_emplace(key);
+            if (fresh) {
+                keys.push_back(key);
+                item->second = std::to_string(keys.size());
+            }
+            return item->second;
+        };
+        std::vector<std::string> numbers;  // Reserved: views of its elements are taken.
+        numbers.reserve(2 * elements.size() + 2);
+        std::vector<std::string_view> arguments;
+        arguments.reserve(5 * elements.size() + 2);
+        arguments.push_back(numbers.emplace_back(milliseconds(gate())));
+        arguments.push_back(numbers.emplace_back(milliseconds(options().keep)));
+        for (const Element& element : elements) {
+            arguments.push_back(place_of(element.key));
+            arguments.push_back(element.member);
+            arguments.push_back(numbers.emplace_back(to_text(element.score)));
+            if (element.companion.empty()) {
+                arguments.insert(arguments.end(), {"0", ""});
+            } else {
+                arguments.push_back(place_of(element.companion));
+                arguments.push_back(numbers.emplace_back(std::to_string(element.version)));
+            }
+        }
+        const auto reply = client_->run(kScript, keys, arguments, timeout);
+        if (!reply) return each(elements, reply.error());
+        const auto* const states = std::get_if<ReplyArray>(&reply->value);
+        if (states == nullptr || states->size() != elements.size()) {
+            return each(elements, unexpected("upsert"));
+        }
+        std::vector<Result<Upsert>> results;
+        results.reserve(elements.size());
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            auto state = integer((*states)[i]);
+            results.push_back(state ? Result{static_cast<Upsert>(*state)}
+                                    : Result<Upsert>{about(elements[i].key, state.error())});
+        }
+        return results;
+    }
+
+    // The ways in two steps. What happens to a set between them is the hole.
+    std::vector<Result<Upsert>> look_then_add(std::span<const Element> elements, Timeout timeout) {
+        const bool gated = options().method == UpsertMethod::ttl_gate;
+        const Deadline deadline = Deadline::after(timeout.value_or(default_timeout()));
+        Commands looks;
+        for (const Element& element : elements) {
+            looks.push_back({gated ? "PTTL" : "EXISTS", element.key});
+        }
+        std::vector<Result<Upsert>> results;
+        std::vector<std::size_t> passed;
+        std::vector<Element> to_add;
+        const auto seen = client_->execute_many(looks, deadline.remaining());
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            const auto number = seen[i] ? integer(*seen[i]) : seen[i].error();
+            if (!number) {
+                results.emplace_back(about(elements[i].key, number.error()));
+                continue;
+            }
+            results.emplace_back(gated ? judge(*number)
+                                       : (*number > 0 ? Upsert::applied : Upsert::absent));
+            if (*results.back() != Upsert::applied) continue;
+            passed.push_back(i);
+            to_add.push_back(elements[i]);
+        }
+        if (to_add.empty()) return results;
+        const auto added = add(to_add, {}, deadline.remaining());
+        for (std::size_t i = 0; i < passed.size(); ++i) {
+            if (!added[i]) results[passed[i]] = about(to_add[i].key, added[i].error());
+        }
+        return results;
+    }
+
+    // "Atomic" because it is one pipeline: the ZADD goes out whatever EXISTS will say.
+    std::vector<Result<Upsert>> look_and_add(std::span<const Element> elements, Timeout timeout) {
+        Commands looks;
+        for (const Element& element : elements) looks.push_back({"EXISTS", element.key});
+        const auto replies = add(elements, std::move(looks), timeout);
+        std::vector<Result<Upsert>> results;
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            const auto& look = replies[2 * i];
+            const auto existed = look ? integer(*look) : look.error();
+            const auto& added = replies[2 * i + 1];
+            if (!existed || !added) {
+                results.emplace_back(
+                    about(elements[i].key, existed ? added.error() : existed.error()));
+            } else {
+                results.emplace_back(*existed > 0 ? Upsert::applied : Upsert::absent);
+            }
+        }
+        return results;
+    }
+
+    // ZADD for each element, in one pipeline; behind the element's look where there are looks.
+    std::vector<Result<Reply>> add(std::span<const Element> elements, Commands looks,
+                                   Timeout timeout) {
+        std::vector<std::string> scores;
+        scores.reserve(elements.size());
+        Commands commands;
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            if (!looks.empty()) commands.push_back(std::move(looks[i]));
+            commands.push_back({"ZADD", elements[i].key,
+                                scores.emplace_back(to_text(elements[i].score)),
+                                elements[i].member});
+        }
+        return client_->execute_many(commands, timeout);
+    }
+
+    Upsert judge(std::int64_t pttl) const {
+        if (pttl == -2) return Upsert::absent;
+        if (pttl < 0) return Upsert::no_ttl;
+        return std::chrono::milliseconds{pttl} > gate() ? Upsert::applied : Upsert::expiring;
+    }
+
+    // Of a SCAN's page, the keys without a TTL. Views of the page.
+    Result<std::vector<std::string_view>> without_ttl(const ReplyArray& page, Timeout timeout) {
+        std::vector<std::string_view> keys;
+        Commands looks;
+        for (const Reply& item : page) {
+            const auto* const key = std::get_if<std::string>(&item.value);
+            if (key == nullptr) return unexpected("SCAN");
+            keys.push_back(*key);
+            looks.push_back({"PTTL", *key});
+        }
+        std::vector<std::string_view> found;
+        if (keys.empty()) return found;
+        const auto replies = client_->execute_many(looks, timeout);
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            if (!replies[i]) return replies[i].error();
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer(*replies[i]));
+            if (left == -1) found.push_back(keys[i]);
+        }
+        return found;
+    }
+
+    Result<Reply> send(std::initializer_list<std::string_view> command, const std::string& key,
+                       Timeout timeout) {
+        auto reply = client_->execute(std::span{command.begin(), command.size()}, timeout);
+        if (!reply) return about(key, reply.error());
+        return reply;
+    }
+
+    Result<Reply> run(const redis::Script& script, std::span<const std::string_view> keys,
+                      std::span<const std::string_view> arguments, const std::string& key,
+                      Timeout timeout) {
+        auto reply = client_->run(script, keys, arguments, timeout);
+        if (!reply) return about(key, reply.error());
+        return reply;
+    }
+
+    Result<std::int64_t> integer(const Result<Reply>& reply) const {
+        if (!reply) return reply.error();
+        if (const auto* number = std::get_if<std::int64_t>(&reply->value)) return *number;
+        if (const auto* error = std::get_if<redis::ReplyError>(&reply->value)) {
+            return redis::error_from_reply(error->message, client_->options().address());
+        }
+        return unexpected("an integer reply");
+    }
+
+    static std::optional<double> to_score(const Reply& reply) {
+        if (const auto* number = std::get_if<double>(&reply.value)) return *number;
+        const auto* const text = std::get_if<std::string>(&reply.value);
+        if (text == nullptr) return std::nullopt;
+        double score = 0;
+        const char* const end = text->data() + text->size();
+        const auto [stop, error] = std::from_chars(text->data(), end, score);
+        if (error != std::errc{} || stop != end) return std::nullopt;
+        return score;
+    }
+
+    std::vector<Result<Upsert>> each(std::span<const Element> elements, const Error& error) const {
+        std::vector<Result<Upsert>> results;
+        for (const Element& element : elements) results.emplace_back(about(element.key, error));
+        return results;
+    }
+
+    Error unexpected(std::string_view what) const {
+        return make_error(ErrorCode::reply, client_->options().address() + ": " +
+                                                std::string{what} +
+                                                " got a reply of another shape");
+    }
+
+    std::shared_ptr<redis::Client> client_;
+};
+
+}  // namespace
+
+std::unique_ptr<LiveSetsBackend> make_redis_sets(std::shared_ptr<redis::Client> client,
+                                                 LiveSetsOptions options) {
+    return std::make_unique<RedisSets>(std::move(client), std::move(options));
+}
+
+}  // namespace hotcount

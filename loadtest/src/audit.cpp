@@ -1,0 +1,240 @@
+#include "audit.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace hotcount::loadtest {
+namespace {
+
+constexpr std::size_t kRanges = 4096;
+constexpr std::size_t kCountsAtOnce = 1000;
+// Bounds one part of an audit, not the load: far above what 4 million rows take.
+constexpr Duration kAuditTimeout = std::chrono::minutes{10};
+
+bool is_write(const LedgerRecord& record) { return record.kind != OperationKind::read; }
+
+struct ItemRange {
+    std::int64_t first;
+    std::int64_t last;  ///< Included.
+    bool holds(std::int64_t item) const { return item >= first && item <= last; }
+};
+
+// Cuts the items into ranges of at most `most` attempts; together they cover every int64,
+// so that a row of an item that nobody was to vote on is found too.
+std::vector<ItemRange> item_ranges(const Ledger& ledger, std::uint64_t most) {
+    std::int64_t least = INT64_MAX;
+    std::int64_t largest = INT64_MIN;
+    std::uint64_t writes = 0;
+    const std::uint64_t planned = ledger.planned();
+    for (std::uint64_t index = 0; index < planned; ++index) {
+        const LedgerRecord& record = ledger[index];
+        if (!is_write(record)) continue;
+        ++writes;
+        least = std::min(least, record.item);
+        largest = std::max(largest, record.item);
+    }
+    if (writes <= most) return {{INT64_MIN, INT64_MAX}};
+
+    const std::int64_t width = (largest - least) / static_cast<std::int64_t>(kRanges) + 1;
+    std::array<std::uint64_t, kRanges> counts{};
+    for (std::uint64_t index = 0; index < planned; ++index) {
+        const LedgerRecord& record = ledger[index];
+        if (is_write(record)) ++counts[static_cast<std::size_t>((record.item - least) / width)];
+    }
+    std::vector<ItemRange> ranges;
+    std::int64_t first = INT64_MIN;
+    std::uint64_t held = 0;
+    for (std::size_t range = 0; range < kRanges; ++range) {
+        if (held > 0 && held + counts[range] > most) {
+            const std::int64_t next = least + width * static_cast<std::int64_t>(range);
+            ranges.push_back({first, next - 1});
+            first = next;
+            held = 0;
+        }
+        held += counts[range];
+    }
+    ranges.push_back({first, INT64_MAX});
+    return ranges;
+}
+
+std::vector<Attempt> attempts_in(const Ledger& ledger, const ItemRange& range,
+                                 std::uint64_t& unsent) {
+    std::vector<Attempt> attempts;
+    const std::uint64_t planned = ledger.planned();
+    for (std::uint64_t index = 0; index < planned; ++index) {
+        const LedgerRecord& record = ledger[index];
+        if (!is_write(record) || !range.holds(record.item)) continue;
+        const Status status = record.load_status();
+        if (status <= Status::planned) {
+            ++unsent;
+            continue;
+        }
+        attempts.push_back({record.item, record.user, record.value, record.sent_ns, record.done_ns,
+                            status == Status::sent ? Status::unknown : status});
+    }
+    return attempts;
+}
+
+// The auditor's own statements over the tables of a Votes object.
+class VoteReader {
+  public:
+    explicit VoteReader(const VotesOptions& options)
+        : rows_(fmt::format("SELECT {0}, {1}, val FROM {2} WHERE {0} BETWEEN ?1 AND ?2 "
+                            "ORDER BY {0}, {1}",
+                            sql::quote_identifier(options.vote_item),
+                            sql::quote_identifier(options.vote_user),
+                            sql::quote_identifier(options.vote_table))),
+          counts_(fmt::format("SELECT {0}, {1} FROM {2} WHERE {0} BETWEEN ?1 AND ?2 ORDER BY {0}",
+                              sql::quote_identifier(options.item_id),
+                              sql::quote_identifier(options.item_count),
+                              sql::quote_identifier(options.item_table))) {}
+
+    /// Both from one snapshot.
+    Result<void> read(sql::Database& database, const ItemRange& range, std::vector<VoteRow>& rows,
+                      std::vector<ItemCount>& counts) const {
+        const Deadline deadline = Deadline::after(kAuditTimeout);
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.reader(deadline));
+        HOTCOUNT_TRY(connection->begin_read(deadline));
+        const sql::RowVisitor add_row = [&](const sql::Row& row) -> Result<void> {
+            for (int column = 0; column < 3; ++column) {
+                if (!row.is_integer(column)) return not_integer();
+            }
+            rows.push_back({row.integer(0), row.integer(1), row.integer(2)});
+            return {};
+        };
+        HOTCOUNT_TRY(connection->query(rows_, {range.first, range.last}, add_row));
+        const sql::RowVisitor add_count = [&](const sql::Row& row) -> Result<void> {
+            if (!row.is_integer(0)) return not_integer();
+            std::optional<std::int64_t> stored;
+            if (row.is_integer(1)) stored = row.integer(1);
+            counts.push_back({row.integer(0), stored, {}});
+            return {};
+        };
+        HOTCOUNT_TRY(connection->query(counts_, {range.first, range.last}, add_count));
+        return connection->commit();
+    }
+
+  private:
+    static Error not_integer() {
+        return make_error(ErrorCode::config,
+                          "the tables hold ids or values that are not integers: not this run's");
+    }
+    sql::Statement rows_;
+    sql::Statement counts_;
+};
+
+Result<void> ask_counts(Votes& votes, std::vector<ItemCount>& counts) {
+    for (std::size_t from = 0; from < counts.size(); from += kCountsAtOnce) {
+        const std::size_t until = std::min(from + kCountsAtOnce, counts.size());
+        std::vector<sql::Id> items;
+        for (std::size_t index = from; index < until; ++index) {
+            items.emplace_back(counts[index].item);
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::vector<Count> answers,
+                            votes.count_many(items, Duration{kAuditTimeout}));
+        for (std::size_t index = from; index < until; ++index) {
+            counts[index].counted = answers[index - from].value;
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Verdict> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
+                            std::uint64_t most_attempts) {
+    const VoteReader reader(votes.options());
+    Verdict verdict;
+    for (const ItemRange& range : item_ranges(ledger, most_attempts)) {
+        std::vector<VoteRow> rows;
+        std::vector<ItemCount> counts;
+        HOTCOUNT_TRY(reader.read(database, range, rows, counts));
+        HOTCOUNT_TRY(ask_counts(votes, counts));
+        Verdict part;
+        judge_votes(attempts_in(ledger, range, part.unsent), rows, counts, part);
+        verdict.add(part);
+    }
+    return verdict;
+}
+
+Result<Verdict> audit_counters(const Ledger& ledger, std::uint64_t items,
+                               const std::function<Result<std::int64_t>(std::int64_t)>& value_of) {
+    Verdict verdict;
+    std::vector<CounterBounds> bounds(items + 1);
+    const std::uint64_t planned = ledger.planned();
+    for (std::uint64_t index = 0; index < planned; ++index) {
+        const LedgerRecord& record = ledger[index];
+        if (!is_write(record)) continue;
+        CounterBounds& bound = bounds[static_cast<std::size_t>(record.item)];
+        switch (record.load_status()) {
+            case Status::empty:
+            case Status::planned:
+                ++verdict.unsent;
+                continue;
+            case Status::failed:
+                ++verdict.failed;
+                break;
+            case Status::ok:
+                ++verdict.acknowledged;
+                bound.acknowledged += record.value;
+                break;
+            case Status::sent:
+            case Status::unknown:
+                ++verdict.unknown;
+                (record.value > 0 ? bound.unknown_up : bound.unknown_down) += record.value;
+                break;
+        }
+        bound.attempted = true;
+    }
+    for (std::uint64_t item = 1; item <= items; ++item) {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, value_of(static_cast<std::int64_t>(item)));
+        judge_counter(static_cast<std::int64_t>(item), value, bounds[item], verdict);
+    }
+    return verdict;
+}
+
+Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& options) {
+    const sql::Statement count_rows(
+        fmt::format("SELECT COUNT(*) FROM {}", sql::quote_identifier(options.vote_table)));
+    const sql::Statement count_items(fmt::format("SELECT COUNT(*) FROM {} WHERE {} <> 0",
+                                                 sql::quote_identifier(options.item_table),
+                                                 sql::quote_identifier(options.item_count)));
+    const Deadline deadline = Deadline::after(kAuditTimeout);
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.reader(deadline));
+    std::int64_t found = 0;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        found = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection->query(count_rows, {}, read));
+    if (found != 0) {
+        return make_error(ErrorCode::config,
+                          fmt::format("table {} of {} holds {} votes already: the audit could not "
+                                      "tell them from the run's own; name a fresh database",
+                                      options.vote_table, database.name(), found));
+    }
+    HOTCOUNT_TRY(connection->query(count_items, {}, read));
+    if (found != 0) {
+        return make_error(ErrorCode::config,
+                          fmt::format("table {} of {} holds counts already, on {} items; name a "
+                                      "fresh database",
+                                      options.item_table, database.name(), found));
+    }
+    return {};
+}
+
+bool nothing_was_sent(const Ledger& ledger) {
+    const std::uint64_t planned = ledger.planned();
+    for (std::uint64_t index = 0; index < planned; ++index) {
+        if (is_write(ledger[index]) && ledger[index].load_status() >= Status::sent) return false;
+    }
+    return true;
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,360 @@
+#include "cli.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <hotcount/build_info.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "runner.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+/// An option by its long name, with its text as it was given.
+using Given = std::map<std::string, std::string>;
+
+struct Option {
+    const char* name;   ///< Without dashes.
+    const char* flags;  ///< As CLI11 takes them.
+    const char* help;
+    bool canonical, compare, run;  ///< Which commands know it.
+    bool takes_value{true};
+};
+
+constexpr std::array kOptions = {
+    Option{"strategies", "-s,--strategies", "Strategies: naive, slotted, batched; counters: memory",
+           false, true, true},
+    Option{"rounds", "--rounds", "Rounds per strategy, in changing order [compare 5, else 7]", true,
+           true, false},
+    Option{"baseline", "--baseline", "Strategy that the others are compared with [naive]", false,
+           true, false},
+    Option{"rate", "-r,--rate", "Operations per second, open loop: 500, 5k", true, true, true},
+    Option{"duration", "-d,--duration",
+           "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 2s, else 1.5s]",
+           true, true, true},
+    Option{"workers", "-w,--workers", "Threads that call [run 32, else 64]", true, true, true},
+    Option{"arrival", "--arrival",
+           "poisson, uniform (both with -r), or closed [poisson with -r, else closed]", false, true,
+           true},
+    Option{"workload", "--workload", "votes (SQL) or counters (memory) [votes]", false, true, true},
+    Option{"db", "--db",
+           "sqlite:///path of the database [a file in the run folder]; compare makes one beside it "
+           "per round",
+           false, true, true},
+    Option{"items", "--items", "How many items are voted on [10k]", true, true, true},
+    Option{"zipf", "--zipf", "How uneven their popularity is; 0: not at all [0.99]", true, true,
+           true},
+    Option{"users", "--users", "How many users vote [1M]", true, true, true},
+    Option{"mix", "--mix", "Shares of the operations [vote=80,unvote=5,read=15]", true, true, true},
+    Option{"dup", "--dup", "Share of the votes that is resent on purpose [0.01]", true, true, true},
+    Option{"seed", "--seed", "Same seed, same traffic [1]", true, true, true},
+    Option{"warmup", "--warmup", "Load before the measurement [run 1s, else 250ms]", true, true,
+           true},
+    Option{"timeout", "--timeout", "Time limit of each call [5s, the library's own]", true, true,
+           true},
+    Option{"max-ops", "--max-ops", "Most operations of one load [20M]", false, true, true},
+    Option{"out", "--out", "Folder to keep for `audit`; new or empty [a temporary one]", true, true,
+           true},
+    Option{"progress", "--progress", "On stderr: line, ndjson or none [line]", true, true, true},
+    Option{"json", "--json", "Print JSON (schema hotcount-load/1), not tables", true, true, true,
+           false},
+    Option{"allow-debug", "--allow-debug", "Report even from a debug build: the figures mislead",
+           true, true, true, false},
+};
+
+bool knows(Command command, const Option& option) {
+    switch (command) {
+        case Command::canonical:
+            return option.canonical;
+        case Command::compare:
+            return option.compare;
+        case Command::run:
+            return option.run;
+        case Command::audit:
+            return std::string_view{option.name} == "json";
+    }
+    return false;
+}
+
+void add_options(CLI::App& app, Command command, Given& given) {
+    app.allow_extras();
+    app.set_help_flag("-h,--help", "Print this and exit");
+    for (const Option& option : kOptions) {
+        if (!knows(command, option)) continue;
+        const std::string name = option.name;
+        if (option.takes_value) {
+            app.add_option_function<std::string>(
+                   option.flags, [&given, name](const std::string& text) { given[name] = text; },
+                   option.help)
+                // The last one counts, so that a script's options can be overridden.
+                ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+                ->type_name("");
+        } else {
+            app.add_flag_callback(
+                option.flags, [&given, name] { given[name] = ""; }, option.help);
+        }
+    }
+    if (command == Command::audit) {
+        app.add_option_function<std::string>(
+               "folder", [&given](const std::string& text) { given["folder"] = text; },
+               "A folder that --out named")
+            ->type_name("DIR");
+    }
+}
+
+std::string valid_options(Command command) {
+    std::vector<std::string> flags;
+    for (const Option& option : kOptions) {
+        if (knows(command, option)) flags.emplace_back(option.flags);
+    }
+    return fmt::format("{}", fmt::join(flags, " "));
+}
+
+/// What the command line says that nothing takes.
+std::string explain_extra(Command command, const std::string& extra) {
+    const std::string where = command == Command::canonical
+                                  ? std::string{"hotcount-load"}
+                                  : fmt::format("hotcount-load {}", to_string(command));
+    if (extra.starts_with("-")) {
+        return fmt::format("unknown option '{}'; {} takes: {} -h,--help", extra, where,
+                           valid_options(command));
+    }
+    if (command == Command::canonical) {
+        return fmt::format(
+            "unknown command '{}'; the commands are: run, compare, audit, or none "
+            "for the canonical comparison",
+            extra);
+    }
+    return fmt::format("unexpected argument '{}'; {} takes: {} -h,--help", extra, where,
+                       valid_options(command));
+}
+
+Error about(const char* option, const Error& error) {
+    return make_error(ErrorCode::config, fmt::format("{}: {}", option, error.message));
+}
+
+/// Reads one option into `target`, if it was given.
+template <class T, class Parse>
+Result<void> read(const Given& given, const char* name, const Parse& parse, T& target) {
+    const auto found = given.find(name);
+    if (found == given.end()) return {};
+    auto parsed = parse(found->second);
+    if (!parsed) return about(("--" + std::string{name}).c_str(), parsed.error());
+    target = static_cast<T>(std::move(parsed).value());
+    return {};
+}
+
+template <class T>
+Result<void> check_range(const char* name, T value, T least, T most) {
+    if (value >= least && value <= most) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("--{} is {}; it takes {} to {}", name, value, least, most));
+}
+
+Result<double> parse_number(std::string_view text) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(number)) {
+        return make_error(ErrorCode::config, fmt::format("'{}' is no number", text));
+    }
+    return number;
+}
+
+void set_defaults(Settings& settings) {
+    using std::chrono::milliseconds;
+    TrialSettings& trial = settings.trial;
+    trial.timeout = std::chrono::seconds{5};
+    if (settings.command == Command::run) return;
+    trial.workers = 64;
+    trial.warmup = milliseconds{250};
+    trial.duration = milliseconds{settings.command == Command::compare ? 2000 : 1500};
+    // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
+    if (settings.command == Command::canonical) settings.rounds = 7;
+}
+
+Result<void> read_traffic(const Given& given, TrialSettings& trial) {
+    TrafficSettings& traffic = trial.traffic;
+    if (trial.workload == WorkloadKind::counters) traffic.dup = 0;
+    HOTCOUNT_TRY(read(given, "items", parse_count, traffic.items));
+    HOTCOUNT_TRY(check_range<std::uint64_t>("items", traffic.items, 1, kMostItems));
+    HOTCOUNT_TRY(read(given, "users", parse_count, traffic.users));
+    HOTCOUNT_TRY(check_range<std::uint64_t>("users", traffic.users, 1, kMostUsers));
+    HOTCOUNT_TRY(read(given, "zipf", parse_number, traffic.zipf));
+    HOTCOUNT_TRY(check_range("zipf", traffic.zipf, 0.0, 20.0));
+    HOTCOUNT_TRY(read(given, "mix", parse_mix, traffic.mix));
+    HOTCOUNT_TRY(read(given, "dup", parse_number, traffic.dup));
+    HOTCOUNT_TRY(check_range("dup", traffic.dup, 0.0, 1.0));
+    HOTCOUNT_TRY(read(given, "seed", parse_count, traffic.seed));
+    if (trial.workload == WorkloadKind::counters && traffic.dup > 0) {
+        return make_error(ErrorCode::config,
+                          "--dup needs --workload votes: an add that is resent counts again");
+    }
+    return {};
+}
+
+Result<void> read_load(const Given& given, Settings& settings) {
+    TrialSettings& trial = settings.trial;
+    const bool canonical = settings.command == Command::canonical;
+    HOTCOUNT_TRY(read(given, "rate", parse_rate, trial.rate_per_s));
+    // The canonical comparison has a closed and an open part; a rate is the open one's.
+    if (given.contains("rate") && !canonical) trial.arrival = Arrival::poisson;
+    HOTCOUNT_TRY(read(given, "arrival", parse_arrival, trial.arrival));
+    if (trial.arrival == Arrival::closed && given.contains("rate") && !canonical) {
+        return make_error(ErrorCode::config,
+                          "--arrival closed has no rate: leave out --rate, or take poisson or "
+                          "uniform");
+    }
+    if (trial.arrival != Arrival::closed && !given.contains("rate")) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--arrival {} needs a --rate", to_string(trial.arrival)));
+    }
+    HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
+    HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
+    HOTCOUNT_TRY(read(given, "duration", parse_duration, trial.duration));
+    if (trial.duration <= Duration{0}) {
+        return make_error(ErrorCode::config, "--duration is 0; it takes more");
+    }
+    HOTCOUNT_TRY(read(given, "warmup", parse_duration, trial.warmup));
+    HOTCOUNT_TRY(read(given, "timeout", parse_duration, trial.timeout));
+    if (trial.timeout <= Duration{0}) {
+        return make_error(ErrorCode::config, "--timeout is 0; it takes more");
+    }
+    HOTCOUNT_TRY(read(given, "max-ops", parse_count, trial.max_operations));
+    HOTCOUNT_TRY(check_range<std::uint64_t>("max-ops", trial.max_operations, 1, kMostOperations));
+    if (trial.arrival != Arrival::closed) {
+        LoadSettings load;
+        load.arrival = trial.arrival;
+        load.rate_per_s = trial.rate_per_s;
+        load.warmup = trial.warmup;
+        load.duration = trial.duration;
+        const std::uint64_t needed = ledger_capacity(load, UINT64_MAX);
+        if (needed > trial.max_operations) {
+            return make_error(ErrorCode::config,
+                              fmt::format("this rate and time need up to {} operations; raise "
+                                          "--max-ops, which is {}",
+                                          needed, trial.max_operations));
+        }
+    }
+    return {};
+}
+
+Result<void> read_strategies(const Given& given, Settings& settings) {
+    const WorkloadKind workload = settings.trial.workload;
+    const std::vector<std::string> all = strategies_of(workload);
+    settings.strategies =
+        settings.command == Command::run ? std::vector<std::string>{all.back()} : all;
+    HOTCOUNT_TRY(read(
+        given, "strategies",
+        [&](std::string_view text) { return parse_strategies(text, workload); },
+        settings.strategies));
+    if (settings.command == Command::run && settings.strategies.size() != 1) {
+        return make_error(ErrorCode::config,
+                          "run takes one strategy; `hotcount-load compare` takes several");
+    }
+    settings.trial.strategy = settings.strategies.front();
+    settings.baseline = settings.strategies.front();
+    if (const auto found = given.find("baseline"); found != given.end()) {
+        const auto& names = settings.strategies;
+        if (std::find(names.begin(), names.end(), found->second) == names.end()) {
+            return make_error(ErrorCode::config,
+                              fmt::format("--baseline: '{}' is none of the strategies compared: {}",
+                                          found->second, fmt::join(names, ", ")));
+        }
+        settings.baseline = found->second;
+    }
+    return {};
+}
+
+Result<Settings> interpret(Command command, const Given& given) {
+    Settings settings;
+    settings.command = command;
+    settings.json = given.contains("json");
+    settings.allow_debug = given.contains("allow-debug");
+    if (command == Command::audit) {
+        const auto folder = given.find("folder");
+        if (folder == given.end()) {
+            return make_error(ErrorCode::config,
+                              "audit needs the folder of a run: hotcount-load audit DIR");
+        }
+        settings.audit_folder = folder->second;
+        return settings;
+    }
+    set_defaults(settings);
+    HOTCOUNT_TRY(read(given, "progress", parse_progress, settings.progress));
+    HOTCOUNT_TRY(read(given, "workload", parse_workload, settings.trial.workload));
+    HOTCOUNT_TRY(read_traffic(given, settings.trial));
+    HOTCOUNT_TRY(read_load(given, settings));
+    HOTCOUNT_TRY(read_strategies(given, settings));
+    HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));
+    HOTCOUNT_TRY(check_range<std::uint32_t>("rounds", settings.rounds, 1, kMostRounds));
+    if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
+    if (given.contains("db") && settings.trial.workload == WorkloadKind::counters) {
+        return make_error(ErrorCode::config,
+                          "--db needs --workload votes: counters are in memory here");
+    }
+    HOTCOUNT_TRY(read(given, "db", absolute_database_url, settings.trial.database_url));
+    return settings;
+}
+
+ExitMessage usage_error(const std::string& what) {
+    return {2, fmt::format("hotcount-load: {}\n", what)};
+}
+
+}  // namespace
+
+std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::string>& arguments) {
+    CLI::App app(
+        "hotcount-load drives hotcount with many writers, measures it, and audits every count.\n"
+        "Without a command: the canonical comparison, naive, slotted and batched votes on SQLite\n"
+        "and counters in memory, in about a minute.\n"
+        "Exit code: 0 passed, 1 a contract was broken, 2 bad usage, 3 inconclusive.",
+        "hotcount-load");
+    Given given;
+    add_options(app, Command::canonical, given);
+    app.set_version_flag("--version", fmt::format("hotcount-load {}", kVersion));
+    const std::map<Command, CLI::App*> commands = {
+        {Command::run, app.add_subcommand("run", "One strategy under one load")},
+        {Command::compare,
+         app.add_subcommand("compare", "Strategies side by side, in alternating rounds")},
+        {Command::audit,
+         app.add_subcommand("audit", "Judge a run folder again, also one whose run was killed")}};
+    for (const auto& [command, subcommand] : commands) add_options(*subcommand, command, given);
+    app.require_subcommand(0, 1);
+
+    Command command = Command::canonical;
+    try {
+        std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+        app.parse(std::move(reversed));
+        for (const auto& [candidate, subcommand] : commands) {
+            if (subcommand->parsed()) command = candidate;
+        }
+        if (const auto extras = app.remaining(true); !extras.empty()) {
+            return usage_error(explain_extra(command, extras.front()));
+        }
+    } catch (const CLI::CallForHelp&) {
+        const auto asked = std::find_if(commands.begin(), commands.end(),
+                                        [](const auto& entry) { return entry.second->parsed(); });
+        return ExitMessage{0, asked == commands.end() ? app.help() : asked->second->help()};
+    } catch (const CLI::CallForVersion& version) {
+        return ExitMessage{0, fmt::format("{}\n", version.what())};
+    } catch (const CLI::ParseError& error) {
+        return usage_error(error.what());
+    }
+    auto settings = interpret(command, given);
+    if (!settings) return usage_error(settings.error().message);
+    settings->command_line = {"hotcount-load"};
+    settings->command_line.insert(settings->command_line.end(), arguments.begin(), arguments.end());
+    return std::move(settings).value();
+}
+
+}  // namespace hotcount::loadtest

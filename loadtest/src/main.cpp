@@ -1,0 +1,38 @@
+// hotcount-load: see cli.cpp for what it takes, program.hpp for what it returns.
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cli.hpp"
+#include "program.hpp"
+
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+
+// Ends the load early; what was done is still audited and reported. A second signal kills.
+extern "C" void on_signal(int signal) {
+    interrupted.store(true, std::memory_order_relaxed);
+    std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::signal(SIGINT, &on_signal);
+    std::signal(SIGTERM, &on_signal);
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    const auto parsed = hotcount::loadtest::parse_command_line(arguments);
+    if (const auto* message = std::get_if<hotcount::loadtest::ExitMessage>(&parsed)) {
+        fmt::print(message->code == 0 ? stdout : stderr, "{}", message->text);
+        return message->code;
+    }
+    return hotcount::loadtest::run_program(std::get<hotcount::loadtest::Settings>(parsed),
+                                           interrupted, stdout, stderr);
+}

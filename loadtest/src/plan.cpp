@@ -1,0 +1,90 @@
+#include "plan.hpp"
+
+#include <algorithm>
+
+namespace hotcount::loadtest {
+
+Plan::Plan(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule,
+           std::int64_t horizon_ns, UnvoteValue unvote)
+    : ledger_(ledger),
+      workload_(traffic),
+      schedule_(schedule),
+      horizon_ns_(horizon_ns),
+      unvote_(unvote) {}
+
+bool Plan::reach(std::uint64_t index) {
+    const std::uint64_t planned = planned_.load(std::memory_order_acquire);
+    if (index + kChunk < planned) [[likely]]
+        return true;
+    if (index < planned) {
+        // Still enough for this worker: plan on unless another one already does.
+        std::unique_lock lock(mutex_, std::try_to_lock);
+        if (lock && index + kChunk >= planned_.load(std::memory_order_relaxed)) extend();
+        return true;
+    }
+    if (ended_.load(std::memory_order_acquire)) {
+        return index < planned_.load(std::memory_order_acquire);
+    }
+    std::lock_guard lock(mutex_);
+    while (index >= planned_.load(std::memory_order_relaxed) &&
+           !ended_.load(std::memory_order_relaxed)) {
+        extend();
+    }
+    return index < planned_.load(std::memory_order_relaxed);
+}
+
+void Plan::extend() {
+    if (ended_.load(std::memory_order_relaxed)) return;
+    const std::uint64_t from = planned_.load(std::memory_order_relaxed);
+    std::uint64_t until = std::min(from + kChunk, ledger_.capacity());
+    bool ended = until == ledger_.capacity();
+    full_ = ended;
+    if (auto reserved = ledger_.reserve(until); !reserved) {
+        error_ = reserved.error();
+        until = from;
+        ended = true;
+    }
+    for (std::uint64_t index = from; index < until; ++index) {
+        const std::int64_t intended_ns = schedule_.next_ns();
+        if (intended_ns >= horizon_ns_) {
+            until = index;
+            ended = true;
+            full_ = false;
+            break;
+        }
+        const Operation operation = workload_.next();
+        LedgerRecord& record = ledger_[index];
+        record.operation = index;
+        record.item = operation.item;
+        record.user = operation.user;
+        record.value = operation.kind == OperationKind::vote ? 1
+                       : operation.kind == OperationKind::unvote
+                           ? static_cast<std::int32_t>(unvote_)
+                           : 0;
+        record.kind = operation.kind;
+        record.resent = operation.resent;
+        record.intended_ns = intended_ns;
+        record.store_status(Status::planned);
+    }
+    ledger_.set_planned(until);
+    planned_.store(until, std::memory_order_release);
+    // After planned_: who sees the end sees every operation before it.
+    if (ended) ended_.store(true, std::memory_order_release);
+}
+
+bool Plan::ledger_full() const {
+    std::lock_guard lock(mutex_);
+    return full_;
+}
+
+std::optional<Error> Plan::error() const {
+    std::lock_guard lock(mutex_);
+    return error_;
+}
+
+std::uint64_t Plan::repeated() const {
+    std::lock_guard lock(mutex_);
+    return workload_.repeated();
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,110 @@
+#include "progress.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trial.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+double in_ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+}  // namespace
+
+Progress::Progress(ProgressMode mode, std::FILE* stream)
+    : mode_(mode), stream_(stream), terminal_(isatty(fileno(stream)) == 1) {}
+
+void Progress::plan(std::size_t trials, double load_s) {
+    trials_ = trials;
+    left_of_plan_s_ = load_s;
+}
+
+double Progress::left_s(double elapsed_s) const {
+    return std::max(0.0, left_of_plan_s_ + load_s_ - elapsed_s);
+}
+
+void Progress::set_up(const std::string& label, double load_s) {
+    ++trial_;
+    label_ = label;
+    load_s_ = load_s;
+    left_of_plan_s_ = std::max(0.0, left_of_plan_s_ - load_s);
+    if (mode_ == ProgressMode::ndjson) {
+        const nlohmann::json event = {
+            {"event", "set_up"}, {"trial", trial_}, {"trials", trials_}, {"label", label_}};
+        fmt::print(stream_, "{}\n", event.dump());
+        std::fflush(stream_);
+    } else if (mode_ == ProgressMode::line) {
+        write_line(fmt::format("[{}/{}] {}: setting up, about {:.0f} s left", trial_, trials_,
+                               label_, left_s(0)),
+                   false);
+    }
+}
+
+void Progress::load() {
+    if (mode_ != ProgressMode::ndjson) return;
+    const nlohmann::json event = {{"event", "load"}, {"trial", trial_}, {"label", label_}};
+    fmt::print(stream_, "{}\n", event.dump());
+    std::fflush(stream_);
+}
+
+void Progress::sample(const LoadSample& sample) {
+    if (mode_ == ProgressMode::ndjson) {
+        const nlohmann::json event = {{"event", "sample"},
+                                      {"trial", trial_},
+                                      {"label", label_},
+                                      {"elapsed_s", sample.elapsed_s},
+                                      {"rate_per_s", sample.rate_per_s},
+                                      {"p99_us", static_cast<double>(sample.p99_ns) * 1e-3},
+                                      {"errors", sample.errors},
+                                      {"backlog", sample.backlog},
+                                      {"left_s", left_s(sample.elapsed_s)}};
+        fmt::print(stream_, "{}\n", event.dump());
+        std::fflush(stream_);
+    } else if (mode_ == ProgressMode::line) {
+        write_line(fmt::format("[{}/{}] {}: {:.0f}/s, p99 {:.1f} ms, {} errors, backlog {}, "
+                               "about {:.0f} s left",
+                               trial_, trials_, label_, sample.rate_per_s, in_ms(sample.p99_ns),
+                               sample.errors, sample.backlog, left_s(sample.elapsed_s)),
+                   false);
+    }
+}
+
+void Progress::end(const TrialResult& trial) {
+    const double rate = trial.load.per_second(trial.load.tally.writes_ok());
+    if (mode_ == ProgressMode::ndjson) {
+        const nlohmann::json event = {{"event", "end"},
+                                      {"trial", trial_},
+                                      {"label", label_},
+                                      {"writes_per_s", rate},
+                                      {"conclusion", to_string(trial.conclusion)}};
+        fmt::print(stream_, "{}\n", event.dump());
+        std::fflush(stream_);
+    } else if (mode_ == ProgressMode::line) {
+        write_line(fmt::format("[{}/{}] {}: {:.0f} writes/s, audit {}", trial_, trials_, label_,
+                               rate, trial.verdict.passed() ? "passed" : "FAILED"),
+                   true);
+    }
+}
+
+void Progress::write_line(const std::string& text, bool final) {
+    // A log file gets what lasts; only a terminal can take a line back.
+    if (!terminal_) {
+        if (final) fmt::print(stream_, "{}\n", text);
+    } else {
+        const std::size_t erase = written_ > text.size() ? written_ - text.size() : 0;
+        fmt::print(stream_, "\r{}{:{}}", text, "", erase);
+        written_ = text.size();
+        if (final && trial_ == trials_) {
+            // The table follows: leave nothing behind.
+            fmt::print(stream_, "\r{:{}}\r", "", written_);
+            written_ = 0;
+        }
+    }
+    std::fflush(stream_);
+}
+
+}  // namespace hotcount::loadtest

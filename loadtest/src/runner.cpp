@@ -1,0 +1,309 @@
+#include "runner.hpp"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace hotcount::loadtest {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Once the schedule has ended, how long what is late may still be sent: enough for the tail of a
+// system that keeps up, too little to hide one that does not.
+constexpr Duration kGrace = milliseconds{500};
+// A sleeping worker looks for an interrupt this often.
+constexpr Duration kNap = milliseconds{200};
+constexpr Duration kTick = milliseconds{50};
+constexpr Duration kObserve = std::chrono::seconds{1};
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+double process_cpu_s() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto in_s = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    return in_s(usage.ru_utime) + in_s(usage.ru_stime);
+}
+
+// What one thread measures. Aligned, so that neighbours do not share a cache line.
+struct alignas(64) Measured {
+    Tally tally;
+    Histogram response_ns;
+    Histogram service_ns;
+    Histogram send_lag_ns;
+    std::atomic<std::uint64_t> answers{0};  // Also during the warm-up; for progress.
+    std::atomic<std::uint64_t> errors{0};
+    std::uint64_t operations{0};
+};
+
+void bump(std::atomic<std::uint64_t>& counter) {
+    // Its own thread is the only writer.
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+class Run {
+  public:
+    Run(const LoadSettings& settings, Driver& driver, Ledger& ledger,
+        const std::atomic<bool>& interrupt)
+        : settings_(settings),
+          driver_(driver),
+          ledger_(ledger),
+          interrupt_(interrupt),
+          from_ns_(settings.warmup.count()),
+          until_ns_(from_ns_ + settings.duration.count()),
+          give_up_ns_(until_ns_ + (open() ? kGrace.count() : 0)),
+          plan_(ledger, settings.traffic,
+                Schedule(settings.arrival, settings.rate_per_s, settings.traffic.seed),
+                open() ? until_ns_ : INT64_MAX, settings.unvote),
+          measured_(settings.workers) {}
+
+    LoadResult go(const LoadObserver& observe);
+
+  private:
+    bool open() const { return settings_.arrival != Arrival::closed; }
+    bool stopped() const {
+        return interrupt_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed);
+    }
+    std::int64_t now_ns() const {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(
+                   std::chrono::steady_clock::now() - start_)
+            .count();
+    }
+    void work(Measured& measured);
+    std::int64_t wait_for_slot(const LedgerRecord& record);
+    void account(Measured& measured, const LedgerRecord& record, const Answer& answer);
+    LoadSample sample(std::int64_t at_ns);
+    void watch(const LoadObserver& observe, LoadResult& result);
+    void gather(LoadResult& result);
+
+    const LoadSettings& settings_;
+    Driver& driver_;
+    Ledger& ledger_;
+    const std::atomic<bool>& interrupt_;
+    std::atomic<bool> stop_{false};
+    const std::int64_t from_ns_;
+    const std::int64_t until_ns_;
+    const std::int64_t give_up_ns_;
+    Plan plan_;
+    std::vector<Measured> measured_;
+    SteadyTime start_{};
+    alignas(64) std::atomic<std::uint64_t> next_{0};
+    alignas(64) std::atomic<std::uint32_t> working_{0};
+    std::uint64_t sampled_answers_{0};
+    std::int64_t sampled_ns_{0};
+};
+
+// Returns the time at which to send, or a later time than give_up_ns_ where that has passed.
+std::int64_t Run::wait_for_slot(const LedgerRecord& record) {
+    std::int64_t now = now_ns();
+    while (now < record.intended_ns && !stopped()) {
+        const std::int64_t wake_ns = std::min(record.intended_ns, now + kNap.count());
+        sleep_until(start_ + std::chrono::nanoseconds{wake_ns});
+        now = now_ns();
+    }
+    return now;
+}
+
+void Run::work(Measured& measured) {
+    sharpen_timers();
+    sleep_until(start_);
+    std::int64_t now = now_ns();
+    for (;;) {
+        if (stopped()) break;
+        const std::uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
+        if (!plan_.reach(index)) break;
+        LedgerRecord& record = ledger_[index];
+        if (open()) now = wait_for_slot(record);
+        if (now >= give_up_ns_ || stopped()) break;
+
+        const Operation operation{record.item, record.user, record.kind, record.resent};
+        record.sent_ns = now;
+        record.store_status(Status::sent);
+        const Answer answer = driver_.apply(operation);
+        now = now_ns();
+        record.done_ns = now;
+        if (answer.error) record.error = static_cast<std::uint8_t>(*answer.error) + 1;
+        record.store_status(answer.outcome == Outcome::ok       ? Status::ok
+                            : answer.outcome == Outcome::failed ? Status::failed
+                                                                : Status::unknown);
+        account(measured, record, answer);
+    }
+    working_.fetch_sub(1, std::memory_order_release);
+}
+
+void Run::account(Measured& measured, const LedgerRecord& record, const Answer& answer) {
+    ++measured.operations;
+    bump(measured.answers);
+    if (answer.outcome != Outcome::ok) bump(measured.errors);
+    const std::int64_t belongs_ns = open() ? record.intended_ns : record.done_ns;
+    if (belongs_ns < from_ns_ || belongs_ns >= until_ns_) return;
+
+    Tally& tally = measured.tally;
+    if (answer.error) ++tally.errors[static_cast<std::size_t>(*answer.error)];
+    if (answer.outcome == Outcome::failed) {
+        ++tally.failed;
+    } else if (answer.outcome == Outcome::unknown) {
+        ++tally.unknown;
+    } else if (record.kind == OperationKind::vote) {
+        ++tally.votes_ok;
+    } else if (record.kind == OperationKind::unvote) {
+        ++tally.unvotes_ok;
+    } else {
+        ++tally.reads_ok;
+    }
+    measured.service_ns.record(record.done_ns - record.sent_ns);
+    if (!open()) return;
+    measured.response_ns.record(record.done_ns - record.intended_ns);
+    measured.send_lag_ns.record(record.sent_ns - record.intended_ns);
+}
+
+LoadSample Run::sample(std::int64_t at_ns) {
+    Histogram merged;
+    std::uint64_t answers = 0;
+    std::uint64_t errors = 0;
+    for (const Measured& measured : measured_) {
+        merged.merge(open() ? measured.response_ns : measured.service_ns);
+        answers += measured.answers.load(std::memory_order_relaxed);
+        errors += measured.errors.load(std::memory_order_relaxed);
+    }
+    const double since_s = static_cast<double>(at_ns - sampled_ns_) * 1e-9;
+    LoadSample sample{};
+    sample.elapsed_s = static_cast<double>(at_ns) * 1e-9;
+    sample.total_s = static_cast<double>(until_ns_) * 1e-9;
+    sample.rate_per_s = since_s > 0 ? static_cast<double>(answers - sampled_answers_) / since_s : 0;
+    sample.p99_ns = merged.value_at(0.99);
+    sample.errors = errors;
+    if (open()) {
+        const double due = settings_.rate_per_s * sample.elapsed_s;
+        const auto answered = static_cast<double>(answers);
+        sample.backlog = std::max<std::int64_t>(
+            0, static_cast<std::int64_t>(due - answered) - settings_.workers);
+    }
+    sampled_answers_ = answers;
+    sampled_ns_ = at_ns;
+    return sample;
+}
+
+// Runs on the calling thread while the workers work.
+void Run::watch(const LoadObserver& observe, LoadResult& result) {
+    double cpu_from_s = process_cpu_s();
+    bool window_open = false;
+    bool window_over = false;
+    std::int64_t observed_ns = 0;
+    std::int64_t now = now_ns();
+    while (working_.load(std::memory_order_acquire) > 0) {
+        std::int64_t wake_ns = std::max<std::int64_t>(now, 0) + kTick.count();
+        // The edges of the window are ticks of their own.
+        if (!window_open) wake_ns = std::min(wake_ns, from_ns_);
+        if (!window_over) wake_ns = std::min(wake_ns, until_ns_);
+        sleep_until(start_ + std::chrono::nanoseconds{wake_ns});
+        now = now_ns();
+        if (!window_open && now >= from_ns_) {
+            window_open = true;
+            cpu_from_s = process_cpu_s();
+        }
+        if (window_open && !window_over) result.cpu_s = process_cpu_s() - cpu_from_s;
+        window_over = now >= until_ns_;
+        if (observe && now - observed_ns >= kObserve.count() && !window_over) {
+            observed_ns = now;
+            observe(sample(now));
+        }
+    }
+}
+
+void Run::gather(LoadResult& result) {
+    std::int64_t last_done_ns = 0;
+    for (const Measured& measured : measured_) {
+        result.operations += measured.operations;
+        result.response_ns.merge(measured.response_ns);
+        result.service_ns.merge(measured.service_ns);
+        result.send_lag_ns.merge(measured.send_lag_ns);
+        Tally& sum = result.tally;
+        const Tally& part = measured.tally;
+        sum.votes_ok += part.votes_ok;
+        sum.unvotes_ok += part.unvotes_ok;
+        sum.reads_ok += part.reads_ok;
+        sum.failed += part.failed;
+        sum.unknown += part.unknown;
+        for (std::size_t code = 0; code < kErrorCodes; ++code) {
+            sum.errors[code] += part.errors[code];
+        }
+    }
+    // Claimed but never sent records stay `planned`: that is what censored means.
+    const std::int64_t gave_up_ns = std::min(now_ns(), give_up_ns_);
+    const std::uint64_t planned = ledger_.planned();
+    for (std::uint64_t index = 0; open() && index < planned; ++index) {
+        const LedgerRecord& record = ledger_[index];
+        if (record.intended_ns < from_ns_ || record.intended_ns >= until_ns_) continue;
+        if (result.interrupted && record.intended_ns >= gave_up_ns) break;
+        ++result.scheduled;
+        if (record.load_status() != Status::planned) continue;
+        ++result.censored;
+        result.response_ns.record(gave_up_ns - record.intended_ns);
+    }
+    const bool cut_short = result.interrupted || result.ledger_full || result.error;
+    for (std::uint64_t index = 0; cut_short && index < planned; ++index) {
+        last_done_ns = std::max(last_done_ns, ledger_[index].done_ns);
+    }
+    const std::int64_t end_ns = cut_short ? std::min(until_ns_, last_done_ns) : until_ns_;
+    result.window_s = static_cast<double>(std::max<std::int64_t>(0, end_ns - from_ns_)) * 1e-9;
+    if (open()) result.offered = judge_offered(ledger_, from_ns_, end_ns, settings_.workers);
+}
+
+LoadResult Run::go(const LoadObserver& observe) {
+    LoadResult result;
+    // All workers are asleep, waiting for the start, when it comes.
+    start_ = std::chrono::steady_clock::now() + milliseconds{5} +
+             std::chrono::microseconds{50} * settings_.workers;
+    plan_.reach(0);
+    working_.store(settings_.workers);
+    std::vector<std::thread> threads;
+    threads.reserve(settings_.workers);
+    for (Measured& measured : measured_) {
+        try {
+            threads.emplace_back([this, &measured] { work(measured); });
+        } catch (const std::system_error& refused) {
+            working_.fetch_sub(static_cast<std::uint32_t>(measured_.size() - threads.size()));
+            stop_.store(true);
+            result.error = make_error(
+                ErrorCode::capacity, fmt::format("only {} of {} threads could be started: {}",
+                                                 threads.size(), measured_.size(), refused.what()));
+            break;
+        }
+    }
+    watch(observe, result);
+    for (std::thread& thread : threads) thread.join();
+    result.interrupted = interrupt_.load(std::memory_order_relaxed);
+    result.ledger_full = plan_.ledger_full();
+    if (!result.error) result.error = plan_.error();
+    // Slots that no worker came to are due all the same.
+    if (open() && !result.interrupted) plan_.reach(ledger_.capacity());
+    result.repeated = plan_.repeated();
+    gather(result);
+    return result;
+}
+
+}  // namespace
+
+LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger,
+                    const std::atomic<bool>& interrupt, const LoadObserver& observe) {
+    return Run(settings, driver, ledger, interrupt).go(observe);
+}
+
+std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
+    if (settings.arrival == Arrival::closed) return max_operations;
+    const double mean = settings.rate_per_s * seconds(settings.warmup + settings.duration);
+    // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
+    const double most = mean + 6 * std::sqrt(mean) + 64;
+    return std::min(max_operations, static_cast<std::uint64_t>(most));
+}
+
+}  // namespace hotcount::loadtest

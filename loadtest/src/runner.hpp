@@ -1,0 +1,94 @@
+// Drives the load: many threads, one shared plan, one driver; measures what comes back.
+//
+//   open loop    a worker takes the next slot, sleeps to its intended time, calls. Headline
+//                latency: intended -> done. A slot that nobody served in time is censored: counted,
+//                and in the headline as the least latency it can have had.
+//   closed loop  a worker calls again as soon as it was answered. Headline figure: the rate;
+//                latencies are of the calls alone and say nothing about a loaded system.
+//
+// The window of measurement begins after the warm-up. An operation belongs to it by its intended
+// time (open loop) or by the time of its answer (closed loop). All operations stand in the ledger.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "driver.hpp"
+#include "histogram.hpp"
+#include "ledger.hpp"
+#include "offered.hpp"
+#include "pacer.hpp"
+#include "plan.hpp"
+
+namespace hotcount::loadtest {
+
+struct LoadSettings {
+    Arrival arrival{Arrival::closed};
+    double rate_per_s{0};  ///< Open loop only.
+    std::uint32_t workers{32};
+    Duration warmup{std::chrono::seconds{1}};
+    Duration duration{std::chrono::seconds{10}};
+    TrafficSettings traffic{};
+    UnvoteValue unvote{UnvoteValue::set_zero};
+};
+
+inline constexpr std::size_t kErrorCodes = static_cast<std::size_t>(ErrorCode::closed) + 1;
+
+/// Operations answered inside the window.
+struct Tally {
+    std::uint64_t votes_ok{0};
+    std::uint64_t unvotes_ok{0};
+    std::uint64_t reads_ok{0};
+    std::uint64_t failed{0};
+    std::uint64_t unknown{0};
+    std::array<std::uint64_t, kErrorCodes> errors{};  ///< By ErrorCode.
+
+    std::uint64_t writes_ok() const { return votes_ok + unvotes_ok; }
+    std::uint64_t ok() const { return writes_ok() + reads_ok; }
+    std::uint64_t answered() const { return ok() + failed + unknown; }
+};
+
+struct LoadResult {
+    Tally tally{};
+    double window_s{0};           ///< Length of the window; shorter than asked if cut short.
+    std::uint64_t scheduled{0};   ///< Open loop: operations due in the window.
+    std::uint64_t censored{0};    ///< Of those, never sent.
+    OfferedLoad offered{};        ///< Open loop.
+    Histogram response_ns{};      ///< Open loop: intended -> done.
+    Histogram service_ns{};       ///< Sent -> done.
+    Histogram send_lag_ns{};      ///< Open loop: intended -> sent.
+    double cpu_s{0};              ///< Processor time of the whole process during the window.
+    std::uint64_t operations{0};  ///< Sent in the whole run, warm-up included.
+    std::uint64_t repeated{0};    ///< See Workload.
+    bool ledger_full{false};      ///< The ledger ended the run, not the time.
+    bool interrupted{false};
+    std::optional<Error> error{};  ///< Why the run could not go on.
+
+    double per_second(std::uint64_t count) const {
+        return window_s > 0 ? static_cast<double>(count) / window_s : 0;
+    }
+};
+
+/// How the run stands, for progress.
+struct LoadSample {
+    double elapsed_s;
+    double total_s;
+    double rate_per_s;     ///< Answers since the last sample.
+    std::int64_t p99_ns;   ///< Of the window so far.
+    std::uint64_t errors;  ///< failed + unknown so far.
+    std::int64_t backlog;  ///< Open loop: about how many are due and not sent.
+};
+using LoadObserver = std::function<void(const LoadSample&)>;
+
+/// Runs to the end of the duration, or until `interrupt` becomes true. `observe` is called about
+/// once a second from the calling thread; it may be empty.
+LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger,
+                    const std::atomic<bool>& interrupt, const LoadObserver& observe = {});
+
+/// Records that the ledger of such a run must hold at most; closed loop: `max_operations`.
+std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations);
+
+}  // namespace hotcount::loadtest

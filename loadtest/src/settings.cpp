@@ -1,0 +1,236 @@
+#include "settings.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <hotcount/base/url.hpp>
+#include <hotcount/votes/votes.hpp>
+#include <utility>
+
+namespace hotcount::loadtest {
+namespace {
+
+struct Unit {
+    std::string_view name;
+    double factor;
+};
+
+constexpr std::array kTimeUnits = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"ms", 1e-3},
+                                   Unit{"s", 1},     Unit{"m", 60},    Unit{"h", 3600}};
+constexpr std::array kCountUnits = {Unit{"k", 1e3}, Unit{"K", 1e3}, Unit{"M", 1e6}, Unit{"G", 1e9}};
+
+Error refuse(std::string_view what, std::string_view text, std::string_view takes) {
+    return make_error(ErrorCode::config,
+                      fmt::format("'{}' is no {}; it takes {}", text, what, takes));
+}
+
+/// A decimal number with an optional unit of the list; nothing where it is anything else.
+template <std::size_t size>
+std::optional<double> scaled(std::string_view text, const std::array<Unit, size>& units) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || !std::isfinite(number) || number < 0) return std::nullopt;
+    const std::string_view name(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    if (name.empty()) return number;
+    for (const Unit& unit : units) {
+        if (unit.name == name) return number * unit.factor;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    for (;;) {
+        const std::size_t at = text.find(separator);
+        parts.push_back(text.substr(0, at));
+        if (at == std::string_view::npos) return parts;
+        text.remove_prefix(at + 1);
+    }
+}
+
+template <class T, std::size_t size>
+Result<T> parse_name(std::string_view what, std::string_view text,
+                     const std::array<std::pair<std::string_view, T>, size>& names) {
+    std::vector<std::string_view> valid;
+    for (const auto& [name, value] : names) {
+        if (name == text) return value;
+        valid.push_back(name);
+    }
+    return refuse(what, text, fmt::format("{}", fmt::join(valid, ", ")));
+}
+
+}  // namespace
+
+std::string_view to_string(Command command) {
+    switch (command) {
+        case Command::canonical:
+            return "canonical";
+        case Command::compare:
+            return "compare";
+        case Command::run:
+            return "run";
+        case Command::audit:
+            return "audit";
+    }
+    return "?";
+}
+
+std::string_view to_string(WorkloadKind kind) {
+    return kind == WorkloadKind::votes ? "votes" : "counters";
+}
+
+std::vector<std::string> strategies_of(WorkloadKind kind) {
+    if (kind == WorkloadKind::counters) return {"memory"};
+    std::vector<std::string> names;
+    for (const VoteStrategy strategy :
+         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched}) {
+        names.emplace_back(hotcount::to_string(strategy));
+    }
+    return names;
+}
+
+Result<Duration> parse_duration(std::string_view text) {
+    const auto seconds = scaled(text, kTimeUnits);
+    if (!seconds || *seconds > 30.0 * 24 * 3600) {
+        return refuse("duration", text, "250us, 500ms, 10s, 1.5m or 2h, at most 30 days");
+    }
+    return Duration{std::llround(*seconds * 1e9)};
+}
+
+Result<std::uint64_t> parse_count(std::string_view text) {
+    const auto count = scaled(text, kCountUnits);
+    // A double holds every whole number up to 2^53, and 1.5M is 1,500,000 exactly.
+    if (!count || *count != std::floor(*count) || *count > 0x1p53) {
+        return refuse("count", text, "whole numbers such as 500, 10k or 1.5M");
+    }
+    return static_cast<std::uint64_t>(*count);
+}
+
+Result<double> parse_rate(std::string_view text) {
+    const auto rate = scaled(text, kCountUnits);
+    if (!rate || *rate <= 0 || *rate > 1e8) {
+        return refuse("rate", text, "operations per second such as 500, 0.5 or 5k, at most 100M");
+    }
+    return *rate;
+}
+
+Result<Mix> parse_mix(std::string_view text) {
+    constexpr std::string_view kTakes = "shares such as vote=80,unvote=5,read=15";
+    Mix mix{0, 0, 0};
+    for (const std::string_view part : split(text, ',')) {
+        const std::size_t equals = part.find('=');
+        if (equals == std::string_view::npos) return refuse("mix", text, kTakes);
+        const std::string_view name = part.substr(0, equals);
+        const auto share = scaled(part.substr(equals + 1), std::array<Unit, 0>{});
+        if (!share) return refuse("mix", text, kTakes);
+        if (name == "vote") {
+            mix.vote = *share;
+        } else if (name == "unvote") {
+            mix.unvote = *share;
+        } else if (name == "read") {
+            mix.read = *share;
+        } else {
+            return refuse("operation of a mix", name, "vote, unvote, read");
+        }
+    }
+    if (mix.vote + mix.unvote + mix.read <= 0) return refuse("mix", text, kTakes);
+    if (mix.unvote > 0 && mix.vote == 0) {
+        return make_error(ErrorCode::config,
+                          fmt::format("mix '{}' has un-votes and no votes to take back", text));
+    }
+    return mix;
+}
+
+Result<WorkloadKind> parse_workload(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, WorkloadKind>, 2> kNames = {
+        {{"votes", WorkloadKind::votes}, {"counters", WorkloadKind::counters}}};
+    return parse_name("workload", text, kNames);
+}
+
+Result<Arrival> parse_arrival(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, Arrival>, 3> kNames = {
+        {{"poisson", Arrival::poisson},
+         {"uniform", Arrival::uniform},
+         {"closed", Arrival::closed}}};
+    return parse_name("arrival", text, kNames);
+}
+
+Result<ProgressMode> parse_progress(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, ProgressMode>, 3> kNames = {
+        {{"line", ProgressMode::line},
+         {"ndjson", ProgressMode::ndjson},
+         {"none", ProgressMode::none}}};
+    return parse_name("kind of progress", text, kNames);
+}
+
+Result<std::vector<std::string>> parse_strategies(std::string_view text, WorkloadKind kind) {
+    const std::vector<std::string> valid = strategies_of(kind);
+    std::vector<std::string> strategies;
+    for (const std::string_view name : split(text, ',')) {
+        if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
+            return refuse(fmt::format("strategy for {}", to_string(kind)), name,
+                          fmt::format("{}", fmt::join(valid, ", ")));
+        }
+        if (std::find(strategies.begin(), strategies.end(), name) != strategies.end()) {
+            return make_error(ErrorCode::config, fmt::format("strategy '{}' is named twice", name));
+        }
+        strategies.emplace_back(name);
+    }
+    return strategies;
+}
+
+Result<std::string> absolute_database_url(std::string_view url) {
+    HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
+    if (parsed.scheme != "sqlite") {
+        return make_error(ErrorCode::config, fmt::format("--db {} cannot be driven; it takes "
+                                                         "sqlite:///path",
+                                                         parsed.str()));
+    }
+    if (!parsed.host.empty() || !parsed.query.empty()) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--db {}: it takes a path alone, sqlite:///relative or "
+                                      "sqlite:////absolute",
+                                      parsed.str()));
+    }
+    if (parsed.path.size() < 2 || parsed.path == "/:memory:") {
+        return make_error(ErrorCode::config,
+                          "--db must name a file: a database in memory could not be audited after "
+                          "a crash; it takes sqlite:///path");
+    }
+    std::error_code failed;
+    const auto path = std::filesystem::absolute(parsed.path.substr(1), failed);
+    if (failed) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--db {}: {}", parsed.str(), failed.message()));
+    }
+    return sqlite_url(path);
+}
+
+std::string sqlite_url(const std::filesystem::path& path) {
+    std::string url = "sqlite:///";
+    // What would end the path in a URL, or begin an escape.
+    for (const char c : path.string()) {
+        if (c == '%' || c == '?' || c == '#') {
+            url += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+        } else {
+            url += c;
+        }
+    }
+    return url;
+}
+
+std::string format_duration(Duration duration) {
+    const auto seconds = std::chrono::duration<double>(duration).count();
+    if (duration % std::chrono::minutes{1} == Duration{0} && duration > Duration{0}) {
+        return fmt::format("{:g}m", seconds / 60);
+    }
+    if (seconds >= 1 || duration == Duration{0}) return fmt::format("{:g}s", seconds);
+    if (seconds >= 1e-3) return fmt::format("{:g}ms", seconds * 1e3);
+    return fmt::format("{:g}us", seconds * 1e6);
+}
+
+}  // namespace hotcount::loadtest

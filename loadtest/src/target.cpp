@@ -1,0 +1,172 @@
+#include "target.hpp"
+
+#include <fmt/core.h>
+
+#include <hotcount/base/url.hpp>
+#include <utility>
+#include <vector>
+
+#include "audit.hpp"
+#include "run_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+// Setting up is not under test: a slow disk may take its time to make the tables.
+constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
+constexpr std::uint64_t kItemsAtOnce = 100'000;
+
+Result<VoteStrategy> strategy_named(const std::string& name) {
+    for (const VoteStrategy strategy :
+         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched}) {
+        if (to_string(strategy) == name) return strategy;
+    }
+    return make_error(ErrorCode::config, fmt::format("strategy '{}' is not known", name));
+}
+
+class VotesTarget final : public Target {
+  public:
+    /// `mode`: rwc makes the database's file, rw wants it to be there.
+    static Result<std::unique_ptr<VotesTarget>> open(const TrialSettings& settings,
+                                                     const std::filesystem::path& folder,
+                                                     const char* mode) {
+        const std::string url = (settings.database_url.empty() ? sqlite_url(folder / kDatabaseFile)
+                                                               : settings.database_url) +
+                                "?mode=" + mode;
+        VotesOptions options;
+        HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(settings.strategy));
+        HOTCOUNT_TRY_ASSIGN(auto database, sql::open_database(url));
+        HOTCOUNT_TRY_ASSIGN(auto votes, Votes::make(database, options));
+        HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
+        return std::unique_ptr<VotesTarget>(new VotesTarget(std::move(database), std::move(votes),
+                                                            parsed.path.substr(1), settings));
+    }
+
+    Result<void> set_up(std::uint64_t items) {
+        HOTCOUNT_TRY(votes_->create_tables(kSetUpTimeout));
+        HOTCOUNT_TRY(refuse_used_tables(*database_, votes_->options()));
+        for (std::uint64_t first = 1; first <= items; first += kItemsAtOnce) {
+            std::vector<sql::Id> ids;
+            for (std::uint64_t id = first; id <= items && id < first + kItemsAtOnce; ++id) {
+                ids.emplace_back(static_cast<std::int64_t>(id));
+            }
+            HOTCOUNT_TRY(votes_->add_items(ids, kSetUpTimeout));
+        }
+        return read_durability();
+    }
+
+    Driver& driver() override { return driver_; }
+    Contract contract() const override { return votes_->contract(); }
+    std::string place() const override { return place_; }
+    UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
+    TargetStats stats() const override {
+        const sql::Database::Stats stats = database_->stats();
+        return {stats.transactions, stats.statements, stats.busy_waits};
+    }
+
+    Result<Verdict> audit(const Ledger& ledger) override {
+        HOTCOUNT_TRY(votes_->flush(kSetUpTimeout));
+        return audit_votes(ledger, *database_, *votes_);
+    }
+
+  private:
+    VotesTarget(std::shared_ptr<sql::Database> database, std::shared_ptr<Votes> votes,
+                std::filesystem::path file, const TrialSettings& settings)
+        : database_(std::move(database)),
+          votes_(votes),
+          file_(std::move(file)),
+          driver_(votes, settings.timeout) {}
+
+    /// Asks the connection that writes: the settings are its own, not the file's.
+    Result<void> read_durability() {
+        static const sql::Statement kJournal("PRAGMA journal_mode");
+        static const sql::Statement kSynchronous("PRAGMA synchronous");
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease writer,
+                            database_->writer(Deadline::after(kSetUpTimeout)));
+        std::string journal;
+        const sql::RowVisitor read_journal = [&](const sql::Row& row) -> Result<void> {
+            journal = row.text(0);
+            return {};
+        };
+        HOTCOUNT_TRY(writer->query(kJournal, {}, read_journal));
+        std::int64_t synchronous = 0;
+        const sql::RowVisitor read_synchronous = [&](const sql::Row& row) -> Result<void> {
+            synchronous = row.integer(0);
+            return {};
+        };
+        HOTCOUNT_TRY(writer->query(kSynchronous, {}, read_synchronous));
+        constexpr const char* kLevels[] = {"OFF", "NORMAL", "FULL", "EXTRA"};
+        const bool known = synchronous >= 0 && synchronous <= 3;
+        const std::string file_system = file_system_of(file_);
+        const bool in_memory = file_system == "tmpfs" || file_system == "ramfs";
+        place_ = fmt::format("SQLite file on {}{}, journal_mode={}, synchronous={}", file_system,
+                             in_memory ? " (memory: a commit costs no flush to a disk)" : "",
+                             journal, known ? kLevels[synchronous] : "?");
+        return {};
+    }
+
+    std::shared_ptr<sql::Database> database_;
+    std::shared_ptr<Votes> votes_;
+    std::filesystem::path file_;
+    VotesDriver driver_;
+    std::string place_{};
+};
+
+class CountersTarget final : public Target {
+  public:
+    static Result<std::unique_ptr<CountersTarget>> make(const TrialSettings& settings) {
+        memory::StoreOptions options;
+        // Room for every item, whatever the store's default bound.
+        options.max_keys = static_cast<std::size_t>(settings.traffic.items) + options.max_keys;
+        HOTCOUNT_TRY_ASSIGN(auto store, memory::Store::make(std::move(options)));
+        HOTCOUNT_TRY_ASSIGN(auto counter, Counter::make(std::move(store)));
+        return std::unique_ptr<CountersTarget>(new CountersTarget(std::move(counter), settings));
+    }
+
+    Driver& driver() override { return driver_; }
+    Contract contract() const override {
+        return {"memory", "the add is applied in this process's memory, with the value after it",
+                "everything, when this process ends", false, true};
+    }
+    std::string place() const override { return "this process's memory"; }
+    UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
+    TargetStats stats() const override { return {}; }
+
+    Result<Verdict> audit(const Ledger& ledger) override {
+        return audit_counters(ledger, items_,
+                              [this](std::int64_t item) { return driver_.value(item); });
+    }
+
+  private:
+    CountersTarget(std::shared_ptr<Counter> counter, const TrialSettings& settings)
+        : driver_(std::move(counter), settings.timeout), items_(settings.traffic.items) {}
+
+    CounterDriver driver_;
+    std::uint64_t items_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
+                                            const std::filesystem::path& folder) {
+    if (settings.workload == WorkloadKind::counters) {
+        HOTCOUNT_TRY_ASSIGN(auto counters, CountersTarget::make(settings));
+        return std::unique_ptr<Target>(std::move(counters));
+    }
+    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, folder, "rwc"));
+    HOTCOUNT_TRY(votes->set_up(settings.traffic.items));
+    return std::unique_ptr<Target>(std::move(votes));
+}
+
+Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
+                                              const std::filesystem::path& folder) {
+    if (settings.workload == WorkloadKind::counters) {
+        return make_error(ErrorCode::config,
+                          "these counters were in the memory of the run itself and went with it; "
+                          "its own verdict is in run.json");
+    }
+    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, folder, "rw"));
+    return std::unique_ptr<Target>(std::move(votes));
+}
+
+}  // namespace hotcount::loadtest

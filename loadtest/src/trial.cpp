@@ -1,0 +1,154 @@
+#include "trial.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "audit.hpp"
+#include "machine.hpp"
+#include "report_json.hpp"
+#include "run_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StopWatch {
+  public:
+    double seconds() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+
+  private:
+    std::chrono::steady_clock::time_point start_{std::chrono::steady_clock::now()};
+};
+
+LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
+    LoadSettings load;
+    load.arrival = settings.arrival;
+    load.rate_per_s = settings.rate_per_s;
+    load.workers = settings.workers;
+    load.warmup = settings.warmup;
+    load.duration = settings.duration;
+    load.traffic = settings.traffic;
+    load.unvote = unvote;
+    return load;
+}
+
+std::string broken_reason(const Verdict& verdict) {
+    return fmt::format("the audit found {} lost, {} double, {} ghost", verdict.lost(),
+                       verdict.doubled(), verdict.ghost());
+}
+
+void conclude(TrialResult& trial) {
+    const LoadResult& load = trial.load;
+    std::vector<std::string>& reasons = trial.reasons;
+    if (load.error) reasons.push_back("the load stopped: " + load.error->message);
+    if (load.interrupted) reasons.emplace_back("it was interrupted");
+    if (load.tally.ok() == 0) reasons.emplace_back("nothing was acknowledged in the window");
+    if (trial.settings.arrival != Arrival::closed && !load.offered.carried()) {
+        reasons.push_back(
+            fmt::format("overloaded: {:.1f} % of the schedule was offered, the "
+                        "backlog {}",
+                        100 * load.offered.share, load.offered.growing ? "grew" : "stayed flat"));
+    }
+    if (!reasons.empty()) trial.conclusion = Conclusion::inconclusive;
+    if (!trial.verdict.passed()) {
+        trial.conclusion = Conclusion::broken;
+        reasons.insert(reasons.begin(), broken_reason(trial.verdict));
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(Conclusion conclusion) {
+    switch (conclusion) {
+        case Conclusion::passed:
+            return "passed";
+        case Conclusion::broken:
+            return "broken";
+        case Conclusion::inconclusive:
+            return "inconclusive";
+    }
+    return "?";
+}
+
+bool TrialResult::overloaded() const {
+    return conclusion == Conclusion::inconclusive && reasons.size() == 1 &&
+           reasons[0].starts_with("overloaded");
+}
+
+Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& folder,
+                              const nlohmann::json& provenance, const TrialHooks& hooks) {
+    TrialResult trial;
+    trial.settings = settings;
+    trial.started = utc_now();
+    const StopWatch set_up;
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target, make_target(settings, folder));
+    trial.contract = target->contract();
+    trial.place = target->place();
+    const LoadSettings load = load_settings(settings, target->unvote());
+    HOTCOUNT_TRY_ASSIGN(
+        const std::unique_ptr<Ledger> ledger,
+        Ledger::create(folder / kLedgerFile, ledger_capacity(load, settings.max_operations),
+                       settings.traffic.seed));
+    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, false)));
+    trial.set_up_s = set_up.seconds();
+
+    const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target->driver()) : nullptr;
+    Driver& driver = wrapped ? *wrapped : target->driver();
+    if (hooks.on_load) hooks.on_load();
+    const TargetStats before = target->stats();
+    trial.load = run_load(load, driver, *ledger, hooks.interrupt, hooks.observe);
+    const TargetStats after = target->stats();
+    trial.stats = {after.transactions - before.transactions, after.statements - before.statements,
+                   after.busy_waits - before.busy_waits};
+
+    const StopWatch audit;
+    HOTCOUNT_TRY_ASSIGN(trial.verdict, target->audit(*ledger));
+    trial.audit_s = audit.seconds();
+    conclude(trial);
+    HOTCOUNT_TRY(ledger->finish());
+    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, true)));
+    return trial;
+}
+
+Result<FolderAudit> audit_folder(const fs::path& folder) {
+    FolderAudit audit;
+    audit.folder = folder;
+    HOTCOUNT_TRY_ASSIGN(const nlohmann::json document, read_json(folder / kRunFile));
+    HOTCOUNT_TRY_ASSIGN(audit.settings, trial_settings_of(document));
+    audit.state = document.value("state", "");
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
+    if (nothing_was_sent(*ledger)) {
+        audit.conclusion = Conclusion::inconclusive;
+        audit.reasons.emplace_back(
+            "the run ended before its first write: there is nothing to judge");
+        return audit;
+    }
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
+                        reopen_target(audit.settings, folder));
+    audit.contract = target->contract();
+    HOTCOUNT_TRY_ASSIGN(audit.verdict, target->audit(*ledger));
+    if (!audit.verdict.passed()) {
+        audit.conclusion = Conclusion::broken;
+        audit.reasons.push_back(broken_reason(audit.verdict));
+    }
+    return audit;
+}
+
+std::vector<fs::path> run_folders(const fs::path& folder) {
+    std::vector<fs::path> folders;
+    std::error_code failed;
+    if (fs::exists(folder / kRunFile, failed)) return {folder};
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+        if (fs::exists(entry.path() / kRunFile, failed)) folders.push_back(entry.path());
+    }
+    std::sort(folders.begin(), folders.end());
+    return folders;
+}
+
+}  // namespace hotcount::loadtest

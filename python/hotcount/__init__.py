@@ -1,0 +1,116 @@
+"""Counts that many writers touch at once: counters, votes, rate limits; memory, Redis, SQL.
+
+    import hotcount
+
+    likes = hotcount.Counter("memory://likes")
+    likes.add("photo:42")                            # 1, the value after this very add
+
+    limiter = hotcount.Limiter("memory://", "100/minute")
+    bool(limiter.hit("user:42"))                     # True, a hundred times a minute
+
+    votes = hotcount.Votes("sqlite:///votes.db")
+    votes.create_tables()
+    votes.add_items([7])
+    votes.cast(7, user=1)                            # committed when it returns
+    int(votes.count(7))                              # 1
+
+Every class takes a store or database object, or its URL, and may be used from many threads at
+once. Calls that wait release the GIL and take ``timeout=`` in seconds. Errors are in
+`hotcount.errors`, and here.
+"""
+
+from __future__ import annotations
+
+# errors first: the extension looks its classes up when it is loaded.
+from hotcount.errors import (
+    AuthError,
+    BatchError,
+    CapacityError,
+    ClosedError,
+    ConfigError,
+    CounterOverflowError,
+    DatabaseError,
+    DeadlineError,
+    HotcountError,
+    IntegrityError,
+    OutcomeUnknownError,
+    PermissionDeniedError,
+    ReplyError,
+    UnavailableError,
+    WrongTypeError,
+)
+
+from hotcount._core import (  # isort: skip
+    Cast,
+    Casts,
+    Column,
+    Contract,
+    Count,
+    Counter,
+    Counts,
+    Database,
+    Decision,
+    Decisions,
+    Drift,
+    FlushReport,
+    Int64Batch,
+    LiveSets,
+    Limiter,
+    Memory,
+    Rate,
+    Redis,
+    SlottedCounter,
+    SweepReport,
+    TryAdd,
+    Upsert,
+    Upserts,
+    Votes,
+    __version__,
+    build_info,
+    connect,
+)
+
+__all__ = [
+    "AuthError",
+    "BatchError",
+    "CapacityError",
+    "Cast",
+    "Casts",
+    "ClosedError",
+    "Column",
+    "ConfigError",
+    "Contract",
+    "Count",
+    "Counter",
+    "CounterOverflowError",
+    "Counts",
+    "Database",
+    "DatabaseError",
+    "DeadlineError",
+    "Decision",
+    "Decisions",
+    "Drift",
+    "FlushReport",
+    "HotcountError",
+    "Int64Batch",
+    "IntegrityError",
+    "Limiter",
+    "LiveSets",
+    "Memory",
+    "OutcomeUnknownError",
+    "PermissionDeniedError",
+    "Rate",
+    "Redis",
+    "ReplyError",
+    "SlottedCounter",
+    "SweepReport",
+    "TryAdd",
+    "UnavailableError",
+    "Upsert",
+    "Upserts",
+    "Votes",
+    "WrongTypeError",
+    "__version__",
+    "build_info",
+    "connect",
+]

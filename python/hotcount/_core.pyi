@@ -1,0 +1,1543 @@
+"""
+The extension behind hotcount; import names from hotcount itself.
+"""
+
+from __future__ import annotations
+import collections.abc
+import datetime
+import enum
+import hotcount.errors
+import typing
+import typing_extensions
+import uuid
+
+__all__: list[str] = [
+    "Cast",
+    "Casts",
+    "Column",
+    "Contract",
+    "Count",
+    "Counter",
+    "Counts",
+    "Database",
+    "Decision",
+    "Decisions",
+    "Drift",
+    "FlushReport",
+    "Int64Batch",
+    "Limiter",
+    "LiveSets",
+    "Memory",
+    "Rate",
+    "Redis",
+    "SlottedCounter",
+    "SweepReport",
+    "TryAdd",
+    "Upsert",
+    "Upserts",
+    "Votes",
+    "build_info",
+    "connect",
+]
+
+class Column(collections.abc.Sequence[typing.Any]):
+    """
+    One column of a batch: a Sequence of int, bool or float.
+
+    Immutable. NumPy takes it without copying: numpy.asarray(column) is an int64, int8, bool
+    or float64 array over the same memory, and keeps it alive.
+    """
+
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __contains__(self, value: typing.Any) -> bool: ...
+    def __eq__(self, other: typing.Any) -> bool: ...
+    @typing.overload
+    def __getitem__(self, index: int) -> typing.Any: ...
+    @typing.overload
+    def __getitem__(self, index: slice) -> Column: ...
+    def __init__(self, format: str, data: bytes) -> None:
+        """
+        From packed elements, as pickle does: format 'l', '?', 'd' or 'b'.
+        """
+    def __iter__(self) -> collections.abc.Iterator[typing.Any]: ...
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        """
+        For pickle.
+        """
+    def __repr__(self) -> str: ...
+    def __reversed__(self) -> collections.abc.Iterator[typing.Any]: ...
+    def count(self, value: typing.Any) -> int:
+        """
+        How often a value is there.
+        """
+    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
+        """
+        The first index of a value; ValueError where it is not there.
+        """
+
+class Int64Batch(Column):
+    """
+    What a batch call answered: one int per element, in the order given.
+
+    An immutable Sequence[int]; numpy.asarray(batch) is an int64 array over the same memory.
+    A failed element is 0 here and has its exception in .errors, by index.
+    Equal to a list or tuple of the same numbers.
+    """
+
+    __hash__: typing.ClassVar[None] = None
+    def __contains__(self, value: typing.Any) -> bool: ...
+    def __eq__(self, other: typing.Any) -> bool: ...
+    @typing.overload
+    def __getitem__(self, index: int) -> int: ...
+    @typing.overload
+    def __getitem__(self, index: slice) -> Int64Batch: ...
+    def __init__(
+        self,
+        values: collections.abc.Sequence[int],
+        errors: dict[int, hotcount.errors.HotcountError] | None = None,
+    ) -> None:
+        """
+        A batch of these values, for tests and pickle.
+        """
+    def __iter__(self) -> collections.abc.Iterator[int]: ...
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        """
+        For pickle.
+        """
+    def __repr__(self) -> str: ...
+    def __reversed__(self) -> collections.abc.Iterator[int]: ...
+    def count(self, value: typing.Any) -> int:
+        """
+        How often a value is there.
+        """
+    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
+        """
+        The first index of a value; ValueError where it is not there.
+        """
+    @property
+    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
+        """
+        The exceptions of failed elements, by index; empty where all succeeded.
+        """
+
+class Memory:
+    """
+    A store in this process: the embedded default, and as exact as a server.
+
+    memory://NAME is one store for all who name it, until the last of them lets go; memory://
+    is private. What it holds ends with the process; a forked child goes on with its own
+    copy. At max_keys, expired keys make room; if there are none, a new key is refused with
+    CapacityError. Safe from many threads.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self, url: str = "memory://", *, max_keys: int = 1000000, prefix: str | bytes = ""
+    ) -> None:
+        """
+        max_keys counts for the opener that makes the store. prefix stands
+        before every key. Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def close(self) -> None:
+        """
+        Lets go of the store; it ends with its last holder. Idempotent.
+        """
+    def ping(self, *, timeout: float | datetime.timedelta | None = None) -> bool:
+        """
+        True; ClosedError after close().
+        """
+    def stats(self) -> dict[str, int]:
+        """
+        Counts since the store was opened in this process, by name. They are for people: names may
+        be added.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+
+class Redis:
+    """
+    A Redis or Valkey server.
+
+    redis://user:password@host:6379/0, redis+unix:///path.sock?db=0 (unix:// too),
+    valkey://. It connects when first used, and again after a failure. Objects of the same
+    URL and options share one connection. Safe from many threads; a forked child connects
+    anew.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self, url: str, *, timeout: float | datetime.timedelta = 1.0, prefix: str | bytes = ""
+    ) -> None:
+        """
+        timeout is the default time limit of a call in seconds, connecting
+        included. prefix stands before every key of a Counter; execute()
+        sends keys as they are. Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def close(self) -> None:
+        """
+        Lets go of the connection, which ends with its last holder. Idempotent.
+        """
+    def execute(
+        self, *command: str | bytes | int | float, timeout: float | datetime.timedelta | None = None
+    ) -> typing.Any:
+        """
+        Sends one command and returns its reply.
+
+        Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;
+        an error inside a list is a ReplyError there, a reply that is an error is raised.
+        Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,
+        CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not
+        answered in `timeout` seconds is OutcomeUnknownError and is never sent again.
+        """
+    def ping(self, *, timeout: float | datetime.timedelta | None = None) -> bool:
+        """
+        True where the server answers; else the error that says why not.
+        """
+    def stats(self) -> dict[str, int]:
+        """
+        Counts since the store was opened in this process, by name. They are for people: names may
+        be added.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+
+class Database:
+    """
+    A SQL database.
+
+    sqlite:///file.db (four slashes: an absolute path; ?mode=ro|rw|rwc), sqlite:///:memory:.
+    It is opened at once, so that a bad path fails here. Objects of the same URL and options
+    share their connections, except :memory:. Safe from many threads and across fork.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self, url: str, *, timeout: float | datetime.timedelta = 5.0, max_readers: int = 4
+    ) -> None:
+        """
+        timeout is the default time limit of a call in seconds, waiting for locks included.
+        max_readers bounds the connections that read at once. Bad values: ConfigError; a file
+        that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def close(self) -> None:
+        """
+        Lets go of the connections, which end with the last holder. Idempotent.
+        """
+    def ping(self, *, timeout: float | datetime.timedelta | None = None) -> bool:
+        """
+        True where the database answers; else the error that says why not.
+        """
+    def stats(self) -> dict[str, int]:
+        """
+        Counts since the store was opened in this process, by name. They are for people: names may
+        be added.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+
+class TryAdd:
+    """
+    What try_add came to. True where it was applied.
+    """
+    def __bool__(self) -> bool: ...
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(self, applied: bool, value: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[bool, int]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def applied(self) -> bool:
+        """
+        Whether n was added.
+        """
+    @property
+    def value(self) -> int:
+        """
+        After the add, or as it stands where refused.
+        """
+
+class Counter:
+    """
+    A number under a key: add to it and learn the value after this very add.
+
+    Works on Memory and Redis. Keys are str or bytes, 1 to 1,000 bytes; a str and its UTF-8
+    bytes are one key. Numbers are signed 64-bit; an add that would leave them is a
+    CounterOverflowError and changes nothing. Without an op_id nothing is replayed: an add
+    whose answer is lost is an OutcomeUnknownError. Safe from many threads and across fork.
+    The value stands in the store under {store prefix}{prefix}:{key}, a plain integer.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self,
+        store: Memory | Redis | str,
+        prefix: str | bytes = "count",
+        ttl: float | datetime.timedelta | None = None,
+        *,
+        op_keep: float | datetime.timedelta = 86400.0,
+    ) -> None:
+        """
+        store: an object or its URL. ttl: a key's life in seconds from its first add, which later
+        adds do not extend; None: for ever. op_keep: seconds an op_id is remembered, 1 or more.
+        Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def add(
+        self,
+        key: str | bytes,
+        n: int = 1,
+        *,
+        op_id: str | bytes | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> int:
+        """
+        Adds n (any int64, negative too) and returns the value after this add.
+
+        Every concurrent caller gets its own value. With an op_id it is counted once: a repeat
+        within op_keep returns the first result and adds nothing.
+        CounterOverflowError, WrongTypeError: nothing changed. OutcomeUnknownError: it may have
+        been added. timeout in seconds; None: the store's.
+        """
+    def add_many(
+        self,
+        keys: collections.abc.Iterable[str | bytes],
+        n: int | collections.abc.Iterable[int] = 1,
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Int64Batch:
+        """
+        Adds to many keys, in order, and returns the value after each add.
+
+        keys may repeat. n: one int for all, or one for each as a sequence or an int64 array.
+        A failed element does not stop the others. errors='raise': BatchError with .result and
+        .errors once all are settled; 'return': they are in the batch's .errors. An element of a
+        wrong type is a TypeError that names its index, before anything is added.
+        """
+    def close(self) -> None:
+        """
+        Ends this counter; a store made from a URL for it ends too.
+        """
+    def get(self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> int:
+        """
+        The value now; 0 where the key is absent or has expired.
+        """
+    def get_many(
+        self,
+        keys: collections.abc.Iterable[str | bytes],
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Int64Batch:
+        """
+        The values of many keys, in order; 0 where absent. Errors as in add_many.
+        """
+    def reset(self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> int:
+        """
+        Removes the key and returns its last value, 0 where it was absent.
+
+        In one step: no add falls between the reading and the removing.
+        """
+    def try_add(
+        self,
+        key: str | bytes,
+        n: int = 1,
+        *,
+        min: int | None = None,
+        max: int | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> TryAdd:
+        """
+        Adds n only where the result stays within min and max, both inclusive.
+
+        Checked and added in one step, so that an inventory is never oversold. A refusal is a
+        value: .applied is False and .value what stands; so it is where the result would leave
+        signed 64 bits. Other errors as in add.
+        """
+    def ttl(
+        self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None
+    ) -> float | None:
+        """
+        Seconds until the key expires; None where it is absent or never expires.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+
+class SlottedCounter:
+    """
+    A count in a SQL database, spread over several rows of one table.
+
+    The count of a key is the sum over its slots, so that writers seldom meet on one row and
+    the number of slots may change at any time. Every add is committed when the call
+    returns; adds of concurrent callers share a transaction. Keys are str or bytes, 1 to
+    1,000 bytes without NUL; numbers are signed 64-bit. Safe from many threads and across
+    fork.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self,
+        db: Database | str,
+        table: str = "hotcount_slot",
+        slots: int = 100,
+        slot_choice: typing.Literal["sticky", "random"] = "sticky",
+        key_column: str = "key",
+        slot_column: str = "slot",
+        count_column: str = "count",
+        *,
+        op_keep: float | datetime.timedelta = 86400.0,
+        max_batch: int = 1000,
+        max_delay: float | datetime.timedelta = 0.0,
+    ) -> None:
+        """
+        db: an object or its URL. slots: rows a key may spread over, 1 to 10,000. slot_choice:
+        'sticky' keeps each thread on its slot, 'random' takes one per add. op_keep: seconds an
+        op_id is remembered. max_batch: most adds in one transaction. max_delay: seconds a
+        transaction waits for company. Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def add(
+        self,
+        key: str | bytes,
+        n: int = 1,
+        *,
+        op_id: str | bytes | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> None:
+        """
+        Adds n (any int64, negative too); committed when it returns.
+
+        With an op_id it is counted once, however often it is retried within op_keep.
+        CounterOverflowError: the slot would leave 64 bits; nothing changed. DeadlineError: the
+        database was locked until then; nothing was applied. timeout in seconds.
+        """
+    def add_many(
+        self,
+        mapping: collections.abc.Mapping[str, int] | collections.abc.Mapping[bytes, int],
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Int64Batch:
+        """
+        Adds {key: n, ...} in as few transactions as max_batch allows.
+
+        Returns the amounts added, in the mapping's order; 0 with an error in .errors where one
+        was refused. errors='raise': BatchError once all are settled. A wrong type is a
+        TypeError that names its index, before anything is added.
+        """
+    def close(self) -> None:
+        """
+        Ends this counter; a database opened from a URL for it ends too.
+        """
+    def compact(
+        self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None
+    ) -> int:
+        """
+        Gathers the key's rows into slot 0; returns the unchanged sum.
+        """
+    def create_table(self, *, timeout: float | datetime.timedelta | None = None) -> None:
+        """
+        Creates the table where it is missing. Idempotent.
+        """
+    def get(self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> int:
+        """
+        The sum over the key's slots; 0 where there are none.
+        """
+    def get_many(
+        self,
+        keys: collections.abc.Iterable[str | bytes],
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Int64Batch:
+        """
+        The sums of many keys, in order, all from one snapshot.
+        """
+    def reset(self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> int:
+        """
+        Removes the key's rows and returns what they summed up to.
+        """
+    def resize(self, slots: int) -> None:
+        """
+        Changes the number of slots for this object's later adds.
+
+        Counts stay as they are: a read sums all slots there are.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+    @property
+    def slots(self) -> int:
+        """
+        The number of slots now.
+        """
+
+class Rate:
+    """
+    So many in so long. Rate.parse reads one from text.
+    """
+    @staticmethod
+    def parse(text: str) -> Rate:
+        """
+        '100/minute', '5/s', '10/2 hours', '100/min burst 20'; other text: ConfigError.
+        """
+    @staticmethod
+    def parse_many(text: str) -> tuple[Rate, ...]:
+        """
+        Several rates, separated by ';'.
+        """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        limit: typing.SupportsInt | typing.SupportsIndex,
+        period: typing.SupportsFloat | typing.SupportsIndex,
+        burst: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[int, float, int]]: ...
+    def __repr__(self) -> str: ...
+    def __str__(self) -> str: ...
+    @property
+    def burst(self) -> int:
+        """
+        How many an idle key admits at once with gcra; as limit unless said.
+        """
+    @property
+    def limit(self) -> int:
+        """
+        How many, 1 to 10**12.
+        """
+    @property
+    def period(self) -> float:
+        """
+        In how many seconds, 0.001 to 366 days.
+        """
+
+class Decision:
+    """
+    What a limiter answered. True where the hit was admitted.
+    """
+    def __bool__(self) -> bool: ...
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        allowed: bool,
+        limit: typing.SupportsInt | typing.SupportsIndex,
+        remaining: typing.SupportsInt | typing.SupportsIndex,
+        retry_after: typing.SupportsFloat | typing.SupportsIndex | None,
+        reset_after: typing.SupportsFloat | typing.SupportsIndex,
+        reason: str,
+        policy: str,
+        period: typing.SupportsFloat | typing.SupportsIndex,
+    ) -> None: ...
+    def __reduce__(
+        self,
+    ) -> tuple[type, tuple[bool, int, int, float | None, float, str, str, float]]: ...
+    def __repr__(self) -> str: ...
+    def headers(self, style: typing.Literal["ietf", "legacy"] = "ietf") -> dict[str, str]:
+        """
+        HTTP headers that tell a client.
+
+        'ietf': RateLimit-Policy and RateLimit. 'legacy': X-RateLimit-Limit, -Remaining and
+        -Reset (seconds from now). A denial that may pass adds Retry-After. Seconds are whole,
+        rounded up.
+        """
+    @property
+    def allowed(self) -> bool:
+        """
+        Whether it was admitted.
+        """
+    @property
+    def limit(self) -> int:
+        """
+        What an idle key admits at once.
+        """
+    @property
+    def period(self) -> float:
+        """
+        Seconds of the limiter's rate.
+        """
+    @property
+    def policy(self) -> str:
+        """
+        The limiter's name.
+        """
+    @property
+    def reason(self) -> str:
+        """
+        'allowed', 'limited' or 'cost_above_limit'.
+        """
+    @property
+    def remaining(self) -> int:
+        """
+        What is left after this call.
+        """
+    @property
+    def reset_after(self) -> float:
+        """
+        Seconds until the key is as if it had never been hit.
+        """
+    @property
+    def retry_after(self) -> float | None:
+        """
+        Seconds until the same hit would be admitted if nobody else came: 0 where it was,
+        None where it costs more than the limit and so never will.
+        """
+
+class Decisions(collections.abc.Sequence[Decision]):
+    """
+    What hit_many answered: one Decision per element, in the order given.
+
+    A failed element is not allowed and has its exception in .errors, by index.
+    """
+
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
+    def __contains__(self, value: typing.Any) -> bool: ...
+    def __eq__(self, other: typing.Any) -> bool: ...
+    @typing.overload
+    def __getitem__(self, index: int) -> Decision: ...
+    @typing.overload
+    def __getitem__(self, index: slice) -> Decisions: ...
+    def __init__(
+        self,
+        values: collections.abc.Sequence[Decision],
+        errors: dict[int, hotcount.errors.HotcountError] | None = None,
+    ) -> None:
+        """
+        A batch of these values, for tests and pickle.
+        """
+    def __iter__(self) -> collections.abc.Iterator[Decision]: ...
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        """
+        For pickle.
+        """
+    def __repr__(self) -> str: ...
+    def __reversed__(self) -> collections.abc.Iterator[Decision]: ...
+    def count(self, value: typing.Any) -> int:
+        """
+        How often a value is there.
+        """
+    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
+        """
+        The first index of a value; ValueError where it is not there.
+        """
+    @property
+    def allowed(self) -> Column:
+        """
+        bool: whether it was admitted.
+        """
+    @property
+    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
+        """
+        The exceptions of failed elements, by index; empty where all succeeded.
+        """
+    @property
+    def remaining(self) -> Column:
+        """
+        int64: what is left after this element.
+        """
+    @property
+    def retry_after(self) -> Column:
+        """
+        float64: seconds; NaN where it never will be admitted.
+        """
+
+class Limiter:
+    """
+    At most so many hits in so long, per key, for all processes together.
+
+    Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an
+    answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them,
+    encoded so that no two tuples are one key. State is per name, algorithm and rate, and
+    always expires. Safe from many threads and across fork.
+
+    algorithm: 'gcra' (at most burst + rate x t in every interval), 'fixed_window' (at most
+    limit in each window; twice that across an edge), 'list' (a window from the first hit
+    that remembers who was admitted). The ways of the Redis documentation, to compare with,
+    each with its holes: 'per_second_key', 'racy_incr', 'incr_expire' all admit more than
+    the limit; 'racy_incr' may deny for ever.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self,
+        store: Memory | Redis | str,
+        rate: str | Rate,
+        *,
+        algorithm: typing.Literal[
+            "gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire"
+        ] = "gcra",
+        name: str | None = None,
+        align: typing.Literal["clock", "first"] = "clock",
+        charge_denied: bool = False,
+    ) -> None:
+        """
+        store: an object or its URL. rate: '100/minute' or a Rate. name: part of the keys, 'default'
+        if None. align, for fixed_window: windows begin at multiples of the period since the epoch,
+        or with a key's first hit. charge_denied, for gcra and fixed_window: denied hits cost too,
+        up to twice the limit. Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def close(self) -> None:
+        """
+        Ends this limiter; a store made from a URL for it ends too.
+        """
+    def entries(
+        self,
+        key: str | bytes | tuple[str | bytes, ...],
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> list[str]:
+        """
+        For 'list': who was admitted in the key's window, in order. Bytes that are no UTF-8 come
+        back as surrogates, as os.fsdecode does.
+        """
+    def hit(
+        self,
+        key: str | bytes | tuple[str | bytes, ...],
+        cost: int = 1,
+        *,
+        who: str | bytes | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Decision:
+        """
+        Takes cost, 1 or more, if the limit allows it.
+
+        In one step: concurrent callers never take the same last one. A cost above the limit is
+        denied with retry_after None. who, for 'list': the caller to remember; the key if None.
+        WrongTypeError: the key holds something else. OutcomeUnknownError: it may have been
+        taken. timeout in seconds; None: the store's.
+        """
+    def hit_many(
+        self,
+        keys: collections.abc.Iterable[str | bytes | tuple[str | bytes, ...]],
+        cost: int | collections.abc.Iterable[int] = 1,
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Decisions:
+        """
+        Hits many keys, in order, each by itself.
+
+        Equal keys are decided one after another. cost: one int for all, or one for each. A
+        failed element does not stop the others. errors='raise': BatchError with .result and
+        .errors once all are settled; 'return': they are in the batch's .errors. Over Redis a
+        round trip takes 256 keys with gcra and fixed_window, one with the rest. A wrong type is
+        a TypeError naming the index, before anything is hit.
+        """
+    def peek(
+        self,
+        key: str | bytes | tuple[str | bytes, ...],
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Decision:
+        """
+        test() with a cost of 1.
+        """
+    def reset(
+        self,
+        key: str | bytes | tuple[str | bytes, ...],
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> None:
+        """
+        Forgets the key: it is as if it had never been hit.
+        """
+    def test(
+        self,
+        key: str | bytes | tuple[str | bytes, ...],
+        cost: int = 1,
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Decision:
+        """
+        What hit would answer, with what remains as it stands; takes nothing.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+
+class Cast:
+    """
+    What a cast or retract came to.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        counted: bool,
+        changed: bool,
+        previous: typing.SupportsInt | typing.SupportsIndex,
+        value: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[bool, bool, int, int]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def changed(self) -> bool:
+        """
+        This call changed it; a repeat, or an older version, does not.
+        """
+    @property
+    def counted(self) -> bool:
+        """
+        The user's vote counts now: value is not 0.
+        """
+    @property
+    def previous(self) -> int:
+        """
+        The vote before this call, 0 for none.
+        """
+    @property
+    def value(self) -> int:
+        """
+        The vote now.
+        """
+
+class Count:
+    """
+    An item's count; int(count) is its value.
+    """
+    def __bool__(self) -> bool: ...
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        value: typing.SupportsInt | typing.SupportsIndex,
+        exact: bool,
+        as_of: typing.SupportsFloat | typing.SupportsIndex,
+        source: str,
+        pending: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def __int__(self) -> int: ...
+    def __reduce__(self) -> tuple[type, tuple[int, bool, float, str, int]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def as_of(self) -> float:
+        """
+        When it was read, in seconds since 1970 UTC.
+        """
+    @property
+    def exact(self) -> bool:
+        """
+        Whether it agrees with the votes as of as_of.
+        """
+    @property
+    def pending(self) -> int:
+        """
+        Votes acknowledged but not yet in value.
+        """
+    @property
+    def source(self) -> str:
+        """
+        Where it was read: 'sql'.
+        """
+    @property
+    def value(self) -> int:
+        """
+        The sum over the item's votes; their number where all are 1.
+        """
+
+class Drift:
+    """
+    An item whose stored count differed from its votes.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        item: int | str | uuid.UUID,
+        counted: typing.SupportsInt | typing.SupportsIndex,
+        actual: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[int | str | uuid.UUID, int, int]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def actual(self) -> int:
+        """
+        What the votes say.
+        """
+    @property
+    def counted(self) -> int:
+        """
+        What the count said.
+        """
+    @property
+    def item(self) -> int | str | uuid.UUID:
+        """
+        The item's id.
+        """
+
+class FlushReport:
+    """
+    What flush() came to.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        acked: typing.SupportsInt | typing.SupportsIndex,
+        pending: typing.SupportsInt | typing.SupportsIndex,
+        at_risk: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[int, int, int]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def acked(self) -> int:
+        """
+        Items whose count in the item table was brought up to date.
+        """
+    @property
+    def at_risk(self) -> int:
+        """
+        Acknowledged votes that a crash now could lose.
+        """
+    @property
+    def pending(self) -> int:
+        """
+        Items not reached before the deadline.
+        """
+
+class Contract:
+    """
+    What an acknowledgement means, and what may be lost.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self, strategy: str, acknowledged: str, may_lose: str, durable: bool, exact: bool
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, bool, bool]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def acknowledged(self) -> str:
+        """
+        What is true when cast returns.
+        """
+    @property
+    def durable(self) -> bool:
+        """
+        An acknowledged vote survives the death of this process.
+        """
+    @property
+    def exact(self) -> bool:
+        """
+        count() equals the committed votes at all times.
+        """
+    @property
+    def may_lose(self) -> str:
+        """
+        What may be lost, and when.
+        """
+    @property
+    def strategy(self) -> str:
+        """
+        The strategy's name.
+        """
+
+class Casts(collections.abc.Sequence[Cast]):
+    """
+    What cast_many came to: an immutable Sequence of Cast, in order.
+
+    NumPy takes each column without copying. A failed element is
+    Cast(False, False, 0, 0) here and has its exception in .errors.
+    """
+
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
+    def __contains__(self, value: typing.Any) -> bool: ...
+    def __eq__(self, other: typing.Any) -> bool: ...
+    @typing.overload
+    def __getitem__(self, index: int) -> Cast: ...
+    @typing.overload
+    def __getitem__(self, index: slice) -> Casts: ...
+    def __init__(
+        self,
+        values: collections.abc.Sequence[Cast],
+        errors: dict[int, hotcount.errors.HotcountError] | None = None,
+    ) -> None:
+        """
+        A batch of these values, for tests and pickle.
+        """
+    def __iter__(self) -> collections.abc.Iterator[Cast]: ...
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        """
+        For pickle.
+        """
+    def __repr__(self) -> str: ...
+    def __reversed__(self) -> collections.abc.Iterator[Cast]: ...
+    def count(self, value: typing.Any) -> int:
+        """
+        How often a value is there.
+        """
+    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
+        """
+        The first index of a value; ValueError where it is not there.
+        """
+    @property
+    def changed(self) -> Column:
+        """
+        bool: this call changed it.
+        """
+    @property
+    def counted(self) -> Column:
+        """
+        bool: the vote counts now.
+        """
+    @property
+    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
+        """
+        The exceptions of failed elements, by index; empty where all succeeded.
+        """
+    @property
+    def previous(self) -> Column:
+        """
+        int64: the vote before.
+        """
+    @property
+    def value(self) -> Column:
+        """
+        int64: the vote now.
+        """
+
+class Counts(collections.abc.Sequence[Count]):
+    """
+    What count_many read: an immutable Sequence of Count, in the order of the items.
+
+    NumPy takes each column without copying.
+    """
+
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
+    def __contains__(self, value: typing.Any) -> bool: ...
+    def __eq__(self, other: typing.Any) -> bool: ...
+    @typing.overload
+    def __getitem__(self, index: int) -> Count: ...
+    @typing.overload
+    def __getitem__(self, index: slice) -> Counts: ...
+    def __init__(
+        self,
+        values: collections.abc.Sequence[Count],
+        errors: dict[int, hotcount.errors.HotcountError] | None = None,
+    ) -> None:
+        """
+        A batch of these values, for tests and pickle.
+        """
+    def __iter__(self) -> collections.abc.Iterator[Count]: ...
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        """
+        For pickle.
+        """
+    def __repr__(self) -> str: ...
+    def __reversed__(self) -> collections.abc.Iterator[Count]: ...
+    def count(self, value: typing.Any) -> int:
+        """
+        How often a value is there.
+        """
+    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
+        """
+        The first index of a value; ValueError where it is not there.
+        """
+    @property
+    def as_of(self) -> Column:
+        """
+        float64: seconds since 1970 UTC.
+        """
+    @property
+    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
+        """
+        The exceptions of failed elements, by index; empty where all succeeded.
+        """
+    @property
+    def exact(self) -> Column:
+        """
+        bool: agrees with the votes as of as_of.
+        """
+    @property
+    def pending(self) -> Column:
+        """
+        int64: votes acknowledged but not yet in value.
+        """
+    @property
+    def value(self) -> Column:
+        """
+        int64: the counts.
+        """
+
+class Votes:
+    """
+    One user, one vote per item, and a count that is exact at every commit.
+
+    A vote is a state: cast sets it, retract sets it to 0, and doing either again changes
+    nothing, so every call may be retried after any failure. cast returns after the vote is
+    committed. Strategies: 'naive' (one transaction per vote, the item's row updated in it),
+    'slotted' (one transaction per vote, one of the item's cells), 'batched' (concurrent
+    votes share a transaction). Safe from many threads and across fork.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self,
+        db: Database | str,
+        cache: None = None,
+        strategy: typing.Literal["naive", "slotted", "batched"] = "batched",
+        slots: int = 100,
+        item_table: str = "item",
+        item_id: str = "id",
+        item_count: str = "vote_count",
+        vote_table: str = "vote",
+        vote_item: str = "item_id",
+        vote_user: str = "user_id",
+        item_type: type[int] | type[str] | type[uuid.UUID] = ...,
+        user_type: type[int] | type[str] | type[uuid.UUID] = ...,
+        max_batch: int = 1000,
+        max_delay: float | datetime.timedelta = 0.0,
+        missing_items: typing.Literal["refuse", "create"] = "refuse",
+    ) -> None:
+        """
+        db: an object or its URL. slots: cells per item of 'slotted'. item_... and vote_...: the
+        names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables
+        have them. max_batch: most votes in one transaction of 'batched'; max_delay: seconds a
+        transaction waits for company. missing_items: a vote for an item that has no row is an
+        IntegrityError ('refuse') or makes the row ('create'). Bad values: ConfigError.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def add_items(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID],
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> None:
+        """
+        Adds rows to the item table, in one transaction; those there already stay as they are.
+        """
+    def cast(
+        self,
+        item: int | str | uuid.UUID,
+        user: int | str | uuid.UUID,
+        value: int = 1,
+        *,
+        version: int | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Cast:
+        """
+        Sets the user's vote for the item; committed when it returns. Idempotent.
+
+        value: any int64; 0 retracts. version: applied only where higher than the row's. An item
+        or user of another type than item_type, user_type is a TypeError. IntegrityError: the
+        item has no row. DeadlineError: the database was locked until then; nothing was applied.
+        OutcomeUnknownError: cast it again. timeout in seconds; None: the database's.
+        """
+    def cast_many(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID],
+        users: collections.abc.Iterable[int | str | uuid.UUID],
+        values: int | collections.abc.Iterable[int] = 1,
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Casts:
+        """
+        Casts many votes, in order: the k-th user votes for the k-th item.
+
+        'batched' takes as few transactions as max_batch allows, the others one per vote. A
+        failed element does not stop the others. errors='raise': BatchError with .result and
+        .errors once all are settled. A wrong type is a TypeError naming the index, before
+        anything is cast; columns of unequal length are a ConfigError.
+        """
+    def close(self) -> None:
+        """
+        Ends this object; a database opened from a URL for it ends too.
+        """
+    def contract(self) -> Contract:
+        """
+        What an acknowledgement means with this strategy.
+        """
+    def count(
+        self,
+        item: int | str | uuid.UUID,
+        *,
+        consistency: typing.Literal["cached", "exact"] = "cached",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Count:
+        """
+        The item's count. The strategies of this version are exact either way.
+        """
+    def count_many(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID],
+        *,
+        consistency: typing.Literal["cached", "exact"] = "cached",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Counts:
+        """
+        The counts of many items, in order, all from one snapshot.
+        """
+    def create_tables(self, *, timeout: float | datetime.timedelta | None = None) -> None:
+        """
+        Creates the tables and indexes that are missing. Idempotent.
+
+        Tables that another strategy counted are reconciled.
+        """
+    def flush(self, timeout: float | datetime.timedelta | None = 5.0) -> FlushReport:
+        """
+        Brings the count in the item table up to date where the strategy does not by itself.
+        """
+    def reconcile(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID] | None = None,
+        *,
+        dry_run: bool = False,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> list[Drift]:
+        """
+        Finds counts that disagree with the votes and sets them right, voters undisturbed.
+
+        items: None for all. dry_run: only look. Returns what differed.
+        """
+    def retract(
+        self,
+        item: int | str | uuid.UUID,
+        user: int | str | uuid.UUID,
+        *,
+        version: int | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Cast:
+        """
+        Sets the user's vote to 0. Idempotent; also where there was no vote.
+        """
+    def schema(self) -> str:
+        """
+        The SQL that create_tables runs.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+
+class Upsert(enum.IntEnum):
+    """
+    What an upsert or remove came to. True where it is APPLIED.
+
+    APPLIED: the member has the score. ABSENT: no such set; nothing was made. STALE: the
+    member's last write has this version or a higher one. EXPIRING: the set's TTL is not
+    above the gate. NO_TTL: the set never expires and was left alone. FAILED: only in a
+    batch, where the element has its exception in .errors. str() is the name.
+    """
+
+    ABSENT = 2
+    APPLIED = 1
+    EXPIRING = 4
+    FAILED = 0
+    NO_TTL = 5
+    STALE = 3
+    def __bool__(self) -> bool: ...
+    def __format__(self, specification: str) -> str: ...
+    def __str__(self) -> str: ...
+
+class SweepReport:
+    """
+    What a sweep came to.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        scanned: typing.SupportsInt | typing.SupportsIndex,
+        found: typing.SupportsInt | typing.SupportsIndex,
+        deleted: typing.SupportsInt | typing.SupportsIndex,
+        keys: tuple[str | bytes, ...],
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[int, int, int, tuple[str | bytes, ...]]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def deleted(self) -> int:
+        """
+        Of them, those that still had none when they were deleted.
+        """
+    @property
+    def found(self) -> int:
+        """
+        Of them, those without a TTL.
+        """
+    @property
+    def keys(self) -> tuple[str | bytes, ...]:
+        """
+        The first 1,000 of those found.
+        """
+    @property
+    def scanned(self) -> int:
+        """
+        Sorted sets that matched.
+        """
+
+class Upserts(collections.abc.Sequence[Upsert]):
+    """
+    What upsert_many came to: an immutable Sequence of Upsert, in order.
+
+    NumPy takes each column without copying. A failed element is Upsert.FAILED here and has
+    its exception in .errors.
+    """
+
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
+    def __contains__(self, value: typing.Any) -> bool: ...
+    def __eq__(self, other: typing.Any) -> bool: ...
+    @typing.overload
+    def __getitem__(self, index: int) -> Upsert: ...
+    @typing.overload
+    def __getitem__(self, index: slice) -> Upserts: ...
+    def __init__(
+        self,
+        values: collections.abc.Sequence[Upsert],
+        errors: dict[int, hotcount.errors.HotcountError] | None = None,
+    ) -> None:
+        """
+        A batch of these values, for tests and pickle.
+        """
+    def __iter__(self) -> collections.abc.Iterator[Upsert]: ...
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[typing.Any, ...]:
+        """
+        For pickle.
+        """
+    def __repr__(self) -> str: ...
+    def __reversed__(self) -> collections.abc.Iterator[Upsert]: ...
+    def count(self, value: typing.Any) -> int:
+        """
+        How often a value is there.
+        """
+    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
+        """
+        The first index of a value; ValueError where it is not there.
+        """
+    @property
+    def applied(self) -> Column:
+        """
+        bool: it is APPLIED.
+        """
+    @property
+    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
+        """
+        The exceptions of failed elements, by index; empty where all succeeded.
+        """
+    @property
+    def status(self) -> Column:
+        """
+        int8: the Upsert of each element as its number.
+        """
+
+class LiveSets:
+    """
+    Sorted sets that are updated only while they live.
+
+    ZADD makes a set that is not there: a late upsert into a cached set that has expired
+    leaves one member, without a TTL, to be taken for the whole. An upsert here answers
+    ABSENT instead. Works on Memory and Redis. Keys and members are str or bytes, 1 to 1,000
+    bytes; scores are finite, an int as the nearest double. Upserts set a state: after any
+    failure do them again. Safe from many threads and across fork. A set stands in the store
+    under {store prefix}{key}, or {store prefix}{prefix}:{key}, its versions in a hash beside
+    it.
+    """
+    def __enter__(self) -> typing_extensions.Self: ...
+    def __exit__(self, *exception: typing.Any) -> None: ...
+    def __init__(
+        self,
+        store: Memory | Redis | str,
+        *,
+        gate: float | datetime.timedelta | None = None,
+        method: typing.Literal[
+            "script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"
+        ] = "script",
+        prefix: str | bytes = "",
+        keep: float | datetime.timedelta = 3600.0,
+        member_type: type[str] | type[bytes] = ...,
+    ) -> None:
+        """
+        store: an object or its URL. gate: seconds; an upsert needs a TTL above it. None: 10 for
+        'ttl_gate', 0 for the others. method: 'script' is right; 'ttl_gate' is wrong where a
+        stall outlives the gate, 'exists_then_add' is racy, 'unguarded_pipeline' always adds:
+        they are here to compare. 'watch' is not in this version. keep: seconds that versions
+        outlive their set, 1 or more. member_type: what members come back as; with str, those
+        that are no UTF-8 come back as bytes. Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def close(self) -> None:
+        """
+        Ends this object; a store made from a URL for it ends too.
+        """
+    def create(
+        self,
+        key: str | bytes,
+        ttl: float | datetime.timedelta,
+        members: collections.abc.Mapping[str, float | int]
+        | collections.abc.Mapping[bytes, float | int]
+        | collections.abc.Mapping[str | bytes, float | int]
+        | collections.abc.Iterable[tuple[str | bytes, float | int]],
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> None:
+        """
+        Makes the set or replaces it, in one step and with its TTL of `ttl` seconds.
+
+        members: 1 to 10,000; of equal ones the last counts. The simple form: upserts made while
+        the caller gathers the members are lost. WrongTypeError: the key holds another type,
+        which is left alone.
+        """
+    def range(
+        self,
+        key: str | bytes,
+        start: int,
+        stop: int,
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> list[tuple[str | bytes, float]]:
+        """
+        Positions start to stop in the order of top, both inclusive as in Redis; negative
+        ones count from the end, so that 0, -1 is all.
+        """
+    def rank(
+        self,
+        key: str | bytes,
+        member: str | bytes,
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> int | None:
+        """
+        The member's position in the order of top, the highest being 0; None where it is not
+        there.
+        """
+    def remove(
+        self,
+        key: str | bytes,
+        member: str | bytes,
+        version: int | None = None,
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Upsert:
+        """
+        Removes the member. APPLIED: it was there. ABSENT: no such set or member.
+
+        With a version: APPLIED where the set lives, whether the member was there or not; an
+        upsert with a version that is not higher is STALE from then on. STALE, NO_TTL: left as
+        it is. A set that loses its last member is gone.
+        """
+    def sweep(
+        self,
+        match: str | bytes,
+        *,
+        dry_run: bool = False,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> SweepReport:
+        """
+        Deletes sorted sets without a TTL: what unguarded upserts left behind.
+
+        match: a pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis. Only
+        sorted sets; each is looked at again in the step that deletes it. dry_run: only counts.
+        Keys that move while it runs may be counted twice. timeout in seconds for each page of
+        about 500 keys; None: the store's.
+        """
+    def top(
+        self, key: str | bytes, n: int, *, timeout: float | datetime.timedelta | None = None
+    ) -> list[tuple[str | bytes, float]]:
+        """
+        The n highest as (member, score), highest first; fewer where there are
+        fewer. Equal scores: the member with the greater bytes first.
+        """
+    def upsert(
+        self,
+        key: str | bytes,
+        member: str | bytes,
+        score: float | int,
+        *,
+        version: int | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Upsert:
+        """
+        Sets the member's score where the set lives. Idempotent.
+
+        version: any int64; applied only where higher than that of the member's last versioned
+        write. Only with 'script', and for keys whose braces make a hash tag or that have none;
+        else ConfigError. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do it
+        again. timeout in seconds; None: the store's.
+        """
+    def upsert_many(
+        self,
+        items: collections.abc.Iterable[
+            tuple[str | bytes, str | bytes, float | int]
+            | tuple[str | bytes, str | bytes, float | int, int | None]
+        ]
+        | None = None,
+        batch: int = 250,
+        *,
+        keys: collections.abc.Iterable[str | bytes] | None = None,
+        members: collections.abc.Iterable[str | bytes] | None = None,
+        scores: collections.abc.Iterable[float | int] | None = None,
+        versions: collections.abc.Iterable[int | None] | None = None,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> Upserts:
+        """
+        Upserts many, in order: rows of (key, member, score[, version]), or columns.
+
+        batch: elements in one round trip, 1 to 300; with 'script' each batch is one step. A
+        failed element, such as a key of another type, does not stop the others. errors='raise':
+        BatchError with .result and .errors once all are settled. A wrong type is a TypeError,
+        and a score that is not finite a ConfigError, that names the index, before anything is
+        sent. timeout in seconds, for all of it; None: the store's.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether close() was called.
+        """
+
+def build_info() -> dict[str, str]:
+    """
+    What this build was made of, for bug reports: version, compiler,
+    hiredis, TLS, the SQLite that was loaded.
+    """
+
+def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
+    """
+    Opens what the URL names.
+
+    memory://NAME                    Memory; options max_keys, prefix
+    redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix
+    sqlite:///file.db                Database; options timeout, max_readers
+
+    Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
+    """
+
+__version__: str = "0.1.0"

@@ -1,0 +1,288 @@
+"""The ``hotcount`` command.
+
+Results go to stdout (as JSON with ``--json``), progress to stderr. Exit codes, everywhere: 0 done,
+1 a check failed, 2 bad usage, 3 inconclusive (what was asked for could not be tried here).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import hotcount
+
+DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
+
+STRATEGIES = ("naive", "slotted", "batched")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- demo -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one way of counting did under load, and whether its count is right."""
+
+    what: str
+    acknowledged: int
+    counted: int
+    per_second: int
+    check: str
+
+    @property
+    def ok(self) -> bool:
+        return self.check == "exact"
+
+
+def hammer(threads: int, seconds: float, call: Callable[[int], object]) -> tuple[list[int], float]:
+    """Calls call(number) from many threads for a while: (calls returned by thread, seconds).
+
+    Thread t's numbers are t, t + threads, t + 2 * threads ...: none comes twice.
+    """
+    done = [0] * threads
+    failures: list[BaseException] = []
+    started = time.perf_counter()
+
+    def work(thread: int) -> None:
+        try:
+            number = thread
+            while time.perf_counter() - started < seconds:
+                call(number)
+                done[thread] += 1
+                number += threads
+        except BaseException as failure:
+            failures.append(failure)
+
+    workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if failures:
+        raise failures[0]
+    return done, time.perf_counter() - started
+
+
+def outcome(what: str, acknowledged: int, elapsed: float, **counts: int) -> Outcome:
+    wrong = [f"{name} says {count}" for name, count in counts.items() if count != acknowledged]
+    return Outcome(
+        what=what,
+        acknowledged=acknowledged,
+        counted=next(iter(counts.values())),
+        per_second=round(acknowledged / elapsed),
+        check="; ".join(wrong) or "exact",
+    )
+
+
+def demo_counter(threads: int, seconds: float) -> Outcome:
+    with hotcount.Counter("memory://") as counter:
+        calls, elapsed = hammer(threads, seconds, lambda _: counter.add("hot"))
+        return outcome("Counter, memory://", sum(calls), elapsed, get=counter.get("hot"))
+
+
+def demo_slotted(folder: Path, threads: int, seconds: float) -> Outcome:
+    file = folder / "slotted.db"
+    with hotcount.SlottedCounter(f"sqlite:///{file}") as counter:
+        counter.create_table()
+        calls, elapsed = hammer(threads, seconds, lambda _: counter.add("hot"))
+        with closing(sqlite3.connect(file)) as other:
+            ((rows,),) = other.execute("SELECT SUM(count) FROM hotcount_slot")
+        return outcome(
+            "SlottedCounter, sqlite://", sum(calls), elapsed, get=counter.get("hot"), rows=rows
+        )
+
+
+def demo_votes(folder: Path, strategy: str, threads: int, seconds: float) -> Outcome:
+    file = folder / f"{strategy}.db"
+    with hotcount.Votes(f"sqlite:///{file}", strategy=strategy) as votes:  # type: ignore[arg-type]
+        votes.create_tables()
+        votes.add_items([1])
+        calls, elapsed = hammer(threads, seconds, lambda user: votes.cast(1, user))
+        # A retry of what is counted must change nothing.
+        users = range(0, min(calls[0], 100) * threads, threads)
+        changed = sum(votes.cast_many([1] * len(users), users, timeout=60).changed)
+        votes.flush()
+        with closing(sqlite3.connect(file)) as other:
+            ((rows,),) = other.execute("SELECT COUNT(*) FROM vote_live")
+            ((stored,),) = other.execute("SELECT vote_count FROM item WHERE id = 1")
+        return outcome(
+            f"Votes, {strategy}, sqlite://",
+            sum(calls),
+            elapsed,
+            count=int(votes.count(1)),
+            rows=rows,
+            vote_count=stored,
+            retries=sum(calls) + changed,
+        )
+
+
+def demo(options: argparse.Namespace) -> int:
+    say(
+        f"hotcount {hotcount.__version__}: {options.threads} threads on one hot key, "
+        f"{options.seconds:g} s each; memory and SQLite, no server"
+    )
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="hotcount-demo-") as name:
+        folder = Path(name)
+        runs: list[Callable[[], Outcome]] = [
+            lambda: demo_counter(options.threads, options.seconds),
+            lambda: demo_slotted(folder, options.threads, options.seconds),
+            *(
+                lambda strategy=strategy: demo_votes(
+                    folder, strategy, options.threads, options.seconds
+                )
+                for strategy in STRATEGIES
+            ),
+        ]
+        for number, run in enumerate(runs, 1):
+            say(f"  {number}/{len(runs)} ...")
+            outcomes.append(run())
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "version": hotcount.__version__,
+                    "threads": options.threads,
+                    "outcomes": [asdict(each) for each in outcomes],
+                    "ok": all(each.ok for each in outcomes),
+                },
+                indent=2,
+            )
+        )
+    else:
+        print(f"{'what':<28} {'acknowledged':>12} {'counted':>9} {'per second':>11}  check")
+        for each in outcomes:
+            print(
+                f"{each.what:<28} {each.acknowledged:>12,} {each.counted:>9,} "
+                f"{each.per_second:>11,}  {each.check}"
+            )
+    return DONE if all(each.ok for each in outcomes) else CHECK_FAILED
+
+
+# -- schema -----------------------------------------------------------------
+
+
+def slotted_schema(folder: Path) -> list[str]:
+    file = folder / "schema.db"
+    with hotcount.SlottedCounter(f"sqlite:///{file}") as counter:
+        counter.create_table()
+        with closing(sqlite3.connect(file)) as other:
+            return [
+                f"{text};"
+                for (text,) in other.execute(
+                    "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+                )
+            ]
+
+
+def schema(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="hotcount-schema-") as name:
+        with hotcount.Votes("sqlite:///:memory:", strategy=options.strategy) as votes:
+            parts = {"votes": votes.schema().strip()}
+        parts["slotted_counter"] = "\n".join(slotted_schema(Path(name)))
+    if options.json:
+        print(json.dumps({"dialect": options.dialect, **parts}, indent=2))
+    else:
+        print(f"-- Votes, strategy {options.strategy}\n{parts['votes']}\n")
+        print(f"-- SlottedCounter\n{parts['slotted_counter']}")
+    return DONE
+
+
+# -- load -------------------------------------------------------------------
+
+
+def load_program() -> str | None:
+    """hotcount-load beside this command, or beside the interpreter; else on PATH."""
+    for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent):
+        program = folder / "hotcount-load"
+        if os.access(program, os.X_OK):
+            return str(program)
+    return shutil.which("hotcount-load")
+
+
+def load(arguments: Sequence[str]) -> int:
+    program = load_program()
+    if program is None:
+        say("hotcount load: hotcount-load is not installed; `make build` puts it beside hotcount")
+        return INCONCLUSIVE
+    sys.stdout.flush()
+    os.execv(program, [program, *arguments])
+
+
+# -- the command ------------------------------------------------------------
+
+
+def positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return number
+
+
+def count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to 1000")
+    return number
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="hotcount",
+        description="Counts that many writers touch at once.",
+        epilog="Exit codes: 0 done, 1 a check failed, 2 bad usage, 3 inconclusive.",
+    )
+    top.add_argument("--version", action="version", version=f"hotcount {hotcount.__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    each = commands.add_parser("demo", help="count under load on memory and SQLite, and check it")
+    each.add_argument("--threads", type=count, default=8, help="callers at once (default: 8)")
+    each.add_argument(
+        "--seconds", type=positive, default=1.0, help="how long each way runs (default: 1)"
+    )
+    each.add_argument("--json", action="store_true", help="the result as JSON")
+    each.set_defaults(run=demo)
+
+    each = commands.add_parser("schema", help="print the SQL of the tables")
+    each.add_argument("--dialect", choices=["sqlite"], required=True)
+    each.add_argument("--strategy", choices=STRATEGIES, default="batched", help="of Votes")
+    each.add_argument("--json", action="store_true", help="the result as JSON")
+    each.set_defaults(run=schema)
+
+    # Listed for --help; main() hands everything after it on unread.
+    commands.add_parser(
+        "load", help="start hotcount-load with the arguments that follow", add_help=False
+    )
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["load"]:
+        return load(given[1:])
+    options = parser().parse_args(given)
+    try:
+        return int(options.run(options))
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Stdout is closed unflushed, or Python complains.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except hotcount.HotcountError as error:
+        say(f"hotcount {options.command}: {error}")
+        return INCONCLUSIVE

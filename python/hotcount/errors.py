@@ -1,0 +1,135 @@
+"""What can go wrong, by what the caller knows afterwards.
+
+HotcountError
+|- UnavailableError        nothing was applied; retrying is safe       (also ConnectionError)
+|- DeadlineError           the deadline passed; nothing was applied    (also TimeoutError)
+|- OutcomeUnknownError     sent, no answer; retry only what is idempotent
+|- WrongTypeError          the key holds another type
+|- AuthError               wrong or missing credentials                (also PermissionError)
+|- PermissionDeniedError   an ACL, a grant or the file system refuses  (also PermissionError)
+|- CapacityError           a bound was reached: queue, memory
+|- IntegrityError          a foreign key or constraint refuses; which
+|- CounterOverflowError    would leave signed 64 bits; nothing changed (also OverflowError)
+|- ConfigError             a bad URL, key, option; says which          (also ValueError)
+|- DatabaseError           the database refused; .code is its own code
+|- ReplyError              another error reply; .code is its first word
+|- BatchError              .result and .errors by index
+`- ClosedError             used after close
+
+A value of the wrong Python type is a builtin TypeError that names the argument. Denied, absent and
+unchanged are values, never exceptions. All of these can be pickled and copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "AuthError",
+    "BatchError",
+    "CapacityError",
+    "ClosedError",
+    "ConfigError",
+    "CounterOverflowError",
+    "DatabaseError",
+    "DeadlineError",
+    "HotcountError",
+    "IntegrityError",
+    "OutcomeUnknownError",
+    "PermissionDeniedError",
+    "ReplyError",
+    "UnavailableError",
+    "WrongTypeError",
+]
+
+
+class HotcountError(Exception):
+    """Base of every error that hotcount raises by itself.
+
+    ``code`` is what the server or database calls the failure (a SQLSTATE, a SQLite code name such
+    as ``SQLITE_BUSY``, the first word of a Redis error such as ``WRONGTYPE``), or None.
+    """
+
+    code: str | None
+
+    def __init__(self, message: str = "", code: str | None = None) -> None:
+        # One argument to the builtin: OSError, a base of some below, reads two as errno, strerror.
+        super().__init__(message)
+        self.code = code
+
+
+class UnavailableError(HotcountError, ConnectionError):
+    """The backend cannot be reached or is not ready. Nothing was applied: retrying is safe."""
+
+
+class DeadlineError(HotcountError, TimeoutError):
+    """The deadline passed before the work began. Nothing was applied: retrying is safe."""
+
+
+class OutcomeUnknownError(HotcountError):
+    """It was sent and no answer came: applied or not, nobody knows.
+
+    Retry only what is idempotent: calls that set a state (cast, retract), or an adding call with
+    the same ``op_id``.
+    """
+
+
+class WrongTypeError(HotcountError):
+    """The key holds a value of another type. Nothing was applied."""
+
+
+class AuthError(HotcountError, PermissionError):
+    """Wrong or missing credentials."""
+
+
+class PermissionDeniedError(HotcountError, PermissionError):
+    """An ACL, a grant or the file system refuses."""
+
+
+class CapacityError(HotcountError):
+    """A bound was reached (queue, memory). Nothing was applied."""
+
+
+class IntegrityError(HotcountError):
+    """A constraint refuses, such as a vote for an item that has no row. Nothing was applied."""
+
+
+class CounterOverflowError(HotcountError, OverflowError):
+    """The sum would leave signed 64 bits. Nothing changed."""
+
+
+class ConfigError(HotcountError, ValueError):
+    """A bad URL, key or option; the message names it."""
+
+
+class DatabaseError(HotcountError):
+    """The database refused; ``code`` is its own code."""
+
+
+class ReplyError(HotcountError):
+    """The server answered with another error; ``code`` is its first word."""
+
+
+class ClosedError(HotcountError):
+    """Used after ``close()``."""
+
+
+class BatchError(HotcountError):
+    """Some elements of a batch failed; the others are done.
+
+    ``result`` is the whole batch, as ``errors="return"`` would have given it; ``errors`` maps the
+    index of each failed element to its own error.
+    """
+
+    result: Any
+    errors: dict[int, HotcountError]
+
+    def __init__(
+        self,
+        message: str = "",
+        result: Any = None,
+        errors: dict[int, HotcountError] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.result = result
+        self.errors = {} if errors is None else errors

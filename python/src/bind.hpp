@@ -1,0 +1,18 @@
+// One function per bind_<concept>.cpp; module.cpp calls them in this order.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+void bind_batch(py::module_& module);
+void bind_store(py::module_& module);
+void bind_counter(py::module_& module);
+void bind_slotted_counter(py::module_& module);
+void bind_live_sets(py::module_& module);
+void bind_limiter(py::module_& module);
+void bind_votes(py::module_& module);
+
+}  // namespace hotcount::python

@@ -1,0 +1,464 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <hotcount/base/url.hpp>
+#include <hotcount/build_info.hpp>
+#include <map>
+
+#include "bind.hpp"
+#include "convert.hpp"
+#include "function.hpp"
+#include "gil.hpp"
+#include "signature_text.hpp"
+#include "store.hpp"
+
+namespace hotcount::python {
+namespace {
+
+struct Scheme {
+    std::string_view name;
+    StoreKind kind;
+};
+constexpr std::array kSchemes{
+    Scheme{"memory", StoreKind::memory}, Scheme{"redis", StoreKind::redis},
+    Scheme{"rediss", StoreKind::redis},  Scheme{"valkey", StoreKind::redis},
+    Scheme{"valkeys", StoreKind::redis}, Scheme{"redis+unix", StoreKind::redis},
+    Scheme{"unix", StoreKind::redis},    Scheme{"sqlite", StoreKind::database},
+};
+// Planned, so worth more than "unknown".
+constexpr std::array<std::string_view, 6> kLaterSchemes{
+    "postgresql", "mysql", "mariadb", "redis+cluster", "redis+sentinel", "valkey+cluster"};
+
+// -- opening ----------------------------------------------------------------
+
+MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle prefix) {
+    const Url url = unwrap(parse_url(text));
+    if (url.scheme != "memory") {
+        raise_config("URL: scheme '" + url.scheme + "' is not memory://NAME or memory://");
+    }
+    if (url.port || !url.user.empty() || !url.password.empty()) {
+        raise_config("URL: memory:// takes a name only, such as memory://votes: " + url.str());
+    }
+    memory::StoreOptions options;
+    for (const auto& [option, value] : url.query) {
+        if (option == "prefix") {
+            options.prefix = value;
+        } else if (option == "max_keys") {
+            const char* const end = value.data() + value.size();
+            const auto [stop, error] = std::from_chars(value.data(), end, options.max_keys);
+            if (error != std::errc{} || stop != end) raise_config("URL: max_keys is not a number");
+        } else {
+            raise_config("URL: unknown option '" + option +
+                         "' for memory://; it takes: max_keys, prefix");
+        }
+    }
+    if (max_keys) options.max_keys = to_size(max_keys, "max_keys");
+    if (prefix) options.prefix = to_bytes(prefix, "prefix");
+
+    const std::string name = url.host + url.path;
+    const std::string shown = "hotcount.Memory('memory://" + name +
+                              "', max_keys=" + std::to_string(options.max_keys) +
+                              ", prefix=" + literal(options.prefix) + ")";
+    // The prefix is part of a named store's name: who asks for another one gets other keys, as on
+    // a server.
+    auto store = name.empty() ? unwrap(memory::Store::make(options))
+                              : unwrap(memory::named_store(name + '\0' + options.prefix, options));
+    return {std::make_shared<Opened<memory::Store>>(std::move(store)), StoreKind::memory,
+            "memory://" + name, shown};
+}
+
+using SharedClients = std::map<std::string, std::weak_ptr<Opened<redis::Client>>>;
+
+RedisHandle open_redis(std::string_view text, py::handle timeout, py::handle prefix) {
+    redis::Options options = unwrap(redis::parse_options(text));
+    if (timeout && !timeout.is_none()) options.timeout = to_duration(timeout, "timeout");
+    if (prefix) options.prefix = to_bytes(prefix, "prefix");
+    const Url url = unwrap(parse_url(text));
+
+    std::string identity;
+    for (const auto& part :
+         {options.host, std::to_string(options.port), options.unix_path, options.user,
+          options.password, std::to_string(options.database), options.prefix,
+          std::to_string(options.timeout.count()), std::to_string(options.tls.enabled),
+          options.tls.ca_file, options.tls.cert_file, options.tls.key_file,
+          options.tls.server_name}) {
+        // With its length, so that no part can pass for two.
+        identity += std::to_string(part.size()) + ":" + part;
+    }
+    const std::string name = "redis at " + options.address();
+    const std::string shown = "hotcount.Redis(" + literal(url.str()) +
+                              ", timeout=" + literal(options.timeout) +
+                              ", prefix=" + literal(options.prefix) + ")";
+
+    // Never destroyed: handles may outlive static objects at exit.
+    static auto* const clients = new SharedClients;
+    std::erase_if(*clients, [](const auto& item) { return item.second.expired(); });
+    auto opened = (*clients)[identity].lock();
+    if (opened == nullptr) {
+        opened = std::make_shared<Opened<redis::Client>>(unwrap(redis::Client::make(options)));
+        (*clients)[identity] = opened;
+    }
+    return {std::move(opened), StoreKind::redis, name, shown};
+}
+
+struct SharedDatabase {
+    std::weak_ptr<sql::Database> database;  // Tells a live object from a new one at its address.
+    std::weak_ptr<Opened<sql::Database>> opened;
+};
+
+DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers) {
+    sql::DatabaseOptions options;
+    if (timeout && !timeout.is_none()) options.timeout = to_duration(timeout, "timeout");
+    if (max_readers) options.max_readers = to_size(max_readers, "max_readers");
+    const std::string shown = "hotcount.Database(" + literal(unwrap(parse_url(text)).str()) +
+                              ", timeout=" + literal(options.timeout) + ")";
+
+    static auto* const databases = new std::map<sql::Database*, SharedDatabase>;
+    for (;;) {
+        auto database = unwrap(without_gil([&] { return sql::open_database(text, options); }));
+        std::erase_if(*databases, [](const auto& item) { return item.second.database.expired(); });
+        SharedDatabase& shared = (*databases)[database.get()];
+        auto opened = shared.opened.lock();
+        if (opened == nullptr) {
+            // The core shares databases too: this one's last handle was closed while we opened it.
+            if (!shared.database.expired()) continue;
+            opened = std::make_shared<Opened<sql::Database>>(database);
+            shared = {database, opened};
+        }
+        return {std::move(opened), StoreKind::database, database->name(), shown};
+    }
+}
+
+py::handle find(const py::dict& options, const char* name) {
+    return PyDict_GetItemString(options.ptr(), name);  // Borrowed; null where absent.
+}
+
+void check_options(const py::dict& options, const std::string& scheme,
+                   std::initializer_list<const char*> known) {
+    for (const auto& [key, value] : options) {
+        const std::string name = py::cast<std::string>(key);
+        if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+        std::string list;
+        for (const char* option : known) list += (list.empty() ? "" : ", ") + std::string{option};
+        raise_config("unknown option '" + name + "' for " + scheme + "://; it takes: " + list);
+    }
+}
+
+StoreKind kind_of(const Url& url) {
+    const auto scheme = std::find_if(kSchemes.begin(), kSchemes.end(),
+                                     [&](const Scheme& known) { return known.name == url.scheme; });
+    if (scheme == kSchemes.end()) {
+        if (std::find(kLaterSchemes.begin(), kLaterSchemes.end(), url.scheme) !=
+            kLaterSchemes.end()) {
+            raise_config("URL: scheme '" + url.scheme + "' is not supported by this version (" +
+                         kVersion + ")");
+        }
+        std::string known;
+        for (const Scheme& each : kSchemes) {
+            known += (known.empty() ? "" : ", ") + std::string{each.name};
+        }
+        raise_config("URL: unknown scheme '" + url.scheme + "'; known are " + known);
+    }
+    return scheme->kind;
+}
+
+py::object open_url(std::string_view text, const py::dict& options) {
+    const Url url = unwrap(parse_url(text));
+    switch (kind_of(url)) {
+        case StoreKind::memory:
+            check_options(options, url.scheme, {"max_keys", "prefix"});
+            return py::cast(open_memory(text, find(options, "max_keys"), find(options, "prefix")));
+        case StoreKind::redis:
+            check_options(options, url.scheme, {"timeout", "prefix"});
+            return py::cast(open_redis(text, find(options, "timeout"), find(options, "prefix")));
+        case StoreKind::database:
+            break;
+    }
+    check_options(options, url.scheme, {"timeout", "max_readers"});
+    return py::cast(open_database(text, find(options, "timeout"), find(options, "max_readers")));
+}
+
+py::object connect(const Arguments& arguments) {
+    return open_url(to_text(arguments[0], "url"),
+                    arguments.options() ? py::dict(arguments.options()) : py::dict());
+}
+
+// -- Memory -----------------------------------------------------------------
+
+MemoryHandle make_memory(const Arguments& arguments) {
+    return open_memory(arguments[0] ? to_text(arguments[0], "url") : "memory://", arguments[1],
+                       arguments[2]);
+}
+
+py::object memory_ping(MemoryHandle& self, const Arguments& arguments) {
+    (void)to_timeout(arguments[0]);
+    (void)self.backend();
+    return py::bool_(true);
+}
+
+py::object memory_stats(MemoryHandle& self, const Arguments&) {
+    const auto stats = self.backend()->stats();
+    py::dict result;
+    result["keys"] = stats.keys;
+    result["max_keys"] = stats.max_keys;
+    result["swept"] = stats.swept;
+    result["refused"] = stats.refused;
+    return result;
+}
+
+// -- Redis ------------------------------------------------------------------
+
+RedisHandle make_redis(const Arguments& arguments) {
+    return open_redis(to_text(arguments[0], "url"), arguments[1], arguments[2]);
+}
+
+py::object redis_ping(RedisHandle& self, const Arguments& arguments) {
+    const auto client = self.backend();
+    const Timeout timeout = to_timeout(arguments[0]);
+    unwrap(without_gil([&] { return client->ping(timeout); }));
+    return py::bool_(true);
+}
+
+py::object redis_stats(RedisHandle& self, const Arguments&) {
+    const auto stats = self.backend()->stats();
+    py::dict result;
+    result["commands"] = stats.commands;
+    result["merged"] = stats.merged;
+    result["sends"] = stats.sends;
+    result["connects"] = stats.connects;
+    return result;
+}
+
+py::object from_reply(const redis::Reply& reply);
+
+struct FromReply {
+    py::object operator()(std::monostate) const { return py::none(); }
+    py::object operator()(std::int64_t number) const { return py::int_(number); }
+    py::object operator()(double number) const { return py::float_(number); }
+    py::object operator()(bool truth) const { return py::bool_(truth); }
+    py::object operator()(const std::string& text) const { return py::bytes(text); }
+    py::object operator()(const redis::ReplyError& error) const {
+        const auto word = error.message.substr(0, error.message.find(' '));
+        return to_exception(make_error(ErrorCode::reply, error.message, word));
+    }
+    py::object operator()(const redis::ReplyArray& array) const {
+        py::list items(array.size());
+        for (std::size_t i = 0; i < array.size(); ++i) items[i] = from_reply(array[i]);
+        return items;
+    }
+};
+
+py::object from_reply(const redis::Reply& reply) { return std::visit(FromReply{}, reply.value); }
+
+// As redis-py writes them: numbers in decimal, str as UTF-8.
+std::string to_command_part(py::handle value, std::size_t index) {
+    if (PyFloat_CheckExact(value.ptr())) return std::string(py::repr(value));
+    if (!PyUnicode_Check(value.ptr()) && !PyBytes_Check(value.ptr())) {
+        if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
+            raise_wrong_type(Where{"command", index}, "str, bytes, int or float", value);
+        }
+        return std::string(py::str(py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()))));
+    }
+    return std::string{to_bytes(value, Where{"command", index})};
+}
+
+py::object redis_execute(RedisHandle& self, const Arguments& arguments) {
+    const auto client = self.backend();
+    const auto words = py::reinterpret_borrow<py::tuple>(arguments.rest());
+    if (words.empty()) raise_type("execute() missing the command");
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < words.size(); ++i) parts.push_back(to_command_part(words[i], i));
+    const std::vector<std::string_view> command(parts.begin(), parts.end());
+    const Timeout timeout = to_timeout(arguments[0]);
+    return from_reply(unwrap(without_gil([&] { return client->execute(command, timeout); })));
+}
+
+// -- Database ---------------------------------------------------------------
+
+DatabaseHandle make_database(const Arguments& arguments) {
+    return open_database(to_text(arguments[0], "url"), arguments[1], arguments[2]);
+}
+
+Result<void> select_one(sql::Database& database, Deadline deadline) {
+    static const sql::Statement kSelect{"SELECT 1"};
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database.reader(deadline));
+    HOTCOUNT_TRY(lease->execute(kSelect));
+    return {};
+}
+
+py::object database_ping(DatabaseHandle& self, const Arguments& arguments) {
+    const auto database = self.backend();
+    const Deadline deadline = database->deadline(to_timeout(arguments[0]));
+    unwrap(without_gil([&] { return select_one(*database, deadline); }));
+    return py::bool_(true);
+}
+
+py::object database_stats(DatabaseHandle& self, const Arguments&) {
+    const auto stats = self.backend()->stats();
+    py::dict result;
+    result["transactions"] = stats.transactions;
+    result["statements"] = stats.statements;
+    result["busy_waits"] = stats.busy_waits;
+    return result;
+}
+
+py::object get_build_info(const Arguments&) {
+    py::dict result;
+    for (const auto& [name, value] : build_info()) result[py::str(name)] = value;
+    return result;
+}
+
+constexpr const char* kStatsText =
+    "Counts since the store was opened in this process, by name. They are for people: names may\n"
+    "be added.";
+
+void bind_memory(py::module_& module) {
+    const memory::StoreOptions defaults;
+    py::class_<MemoryHandle> cls(
+        module, "Memory",
+        "A store in this process: the embedded default, and as exact as a server.\n\n"
+        "memory://NAME is one store for all who name it, until the last of them lets go; "
+        "memory://\n"
+        "is private. What it holds ends with the process; a forked child goes on with its own\n"
+        "copy. At max_keys, expired keys make room; if there are none, a new key is refused with\n"
+        "CapacityError. Safe from many threads.");
+    define_init<&make_memory>(cls,
+                              "(self, url: str = 'memory://', *, max_keys: int = " +
+                                  literal(static_cast<std::int64_t>(defaults.max_keys)) +
+                                  ", prefix: str | bytes = '') -> None",
+                              "max_keys counts for the opener that makes the store. prefix stands\n"
+                              "before every key. Bad values: ConfigError that names them.");
+    define<&memory_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
+                         "True; ClosedError after close().");
+    define<&memory_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
+    define_lifetime(cls, "Lets go of the store; it ends with its last holder. Idempotent.");
+}
+
+void bind_redis(py::module_& module) {
+    const redis::Options defaults;
+    py::class_<RedisHandle> cls(
+        module, "Redis",
+        "A Redis or Valkey server.\n\n"
+        "redis://user:password@host:6379/0, redis+unix:///path.sock?db=0 (unix:// too),\n"
+        "valkey://. It connects when first used, and again after a failure. Objects of the same\n"
+        "URL and options share one connection. Safe from many threads; a forked child connects\n"
+        "anew.");
+    define_init<&make_redis>(cls,
+                             "(self, url: str, *, timeout: " + kTime + " = " +
+                                 literal(defaults.timeout) + ", prefix: str | bytes = '') -> None",
+                             "timeout is the default time limit of a call in seconds, connecting\n"
+                             "included. prefix stands before every key of a Counter; execute()\n"
+                             "sends keys as they are. Bad values: ConfigError that names them.");
+    define<&redis_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
+                        "True where the server answers; else the error that says why not.");
+    define<&redis_execute>(
+        cls, "execute",
+        "(self, *command: str | bytes | int | float, " + kTimeout + ") -> typing.Any",
+        "Sends one command and returns its reply.\n\n"
+        "Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;\n"
+        "an error inside a list is a ReplyError there, a reply that is an error is raised.\n"
+        "Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,\n"
+        "CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not\n"
+        "answered in `timeout` seconds is OutcomeUnknownError and is never sent again.");
+    define<&redis_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
+    define_lifetime(cls, "Lets go of the connection, which ends with its last holder. Idempotent.");
+}
+
+void bind_database(py::module_& module) {
+    const sql::DatabaseOptions defaults;
+    py::class_<DatabaseHandle> cls(
+        module, "Database",
+        "A SQL database.\n\n"
+        "sqlite:///file.db (four slashes: an absolute path; ?mode=ro|rw|rwc), sqlite:///:memory:.\n"
+        "It is opened at once, so that a bad path fails here. Objects of the same URL and options\n"
+        "share their connections, except :memory:. Safe from many threads and across fork.");
+    define_init<&make_database>(
+        cls,
+        "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
+            ", max_readers: int = " + literal(static_cast<std::int64_t>(defaults.max_readers)) +
+            ") -> None",
+        "timeout is the default time limit of a call in seconds, waiting for locks included.\n"
+        "max_readers bounds the connections that read at once. Bad values: ConfigError; a file\n"
+        "that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.");
+    define<&database_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
+                           "True where the database answers; else the error that says why not.");
+    define<&database_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
+    define_lifetime(cls, "Lets go of the connections, which end with the last holder. Idempotent.");
+}
+
+}  // namespace
+
+// -- StoreReference ---------------------------------------------------------
+
+StoreReference::StoreReference(py::handle value, const char* argument, const char* title,
+                               std::initializer_list<StoreKind> kinds)
+    : title_(title) {
+    std::string wanted;
+    for (const StoreKind kind : kinds) {
+        wanted += wanted.empty() ? "" : " or ";
+        wanted += kind == StoreKind::memory  ? "Memory"
+                  : kind == StoreKind::redis ? "Redis"
+                                             : "Database";
+    }
+    const auto fits = [kinds](StoreKind kind) {
+        return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    };
+    object_ = py::reinterpret_borrow<py::object>(value);
+    if (PyUnicode_Check(value.ptr())) {
+        const std::string text = to_text(value, argument);
+        // Before it is opened: a file would be made only to be refused.
+        const Url url = unwrap(parse_url(text));
+        if (!fits(kind_of(url))) {
+            raise_config(std::string{argument} + ": " + title + " works on " + wanted +
+                         ", not on " + url.scheme + "://");
+        }
+        object_ = open_url(text, py::dict());
+        owned_ = true;
+    }
+    if (py::isinstance<MemoryHandle>(object_)) {
+        handle_ = object_.cast<MemoryHandle*>();
+    } else if (py::isinstance<RedisHandle>(object_)) {
+        handle_ = object_.cast<RedisHandle*>();
+    } else if (py::isinstance<DatabaseHandle>(object_)) {
+        handle_ = object_.cast<DatabaseHandle*>();
+    }
+    if (handle_ == nullptr || !fits(handle_->kind())) {
+        raise_type(std::string{argument} + " must be " + wanted + " or a URL, not " +
+                   type_name(value));
+    }
+    if (handle_->closed()) handle_->raise_closed();
+}
+
+void StoreReference::close() {
+    closed_ = true;
+    if (owned_) object_.attr("close")();
+}
+
+std::string StoreReference::repr() const {
+    return "hotcount." + title_ + "(" + handle_->repr() + ")" + (closed_ ? " (closed)" : "");
+}
+
+void StoreReference::raise_closed() const {
+    if (!closed_) handle_->raise_closed();
+    raise(make_error(ErrorCode::closed, title_ + " over " + handle_->name() + " is closed"));
+}
+
+void bind_store(py::module_& module) {
+    bind_memory(module);
+    bind_redis(module);
+    bind_database(module);
+    define<&connect>(
+        module, "connect",
+        "(url: str, **options: typing.Any) -> hotcount._core.Memory | hotcount._core.Redis | "
+        "hotcount._core.Database",
+        "Opens what the URL names.\n\n"
+        "memory://NAME                    Memory; options max_keys, prefix\n"
+        "redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix\n"
+        "sqlite:///file.db                Database; options timeout, max_readers\n\n"
+        "Another scheme, and an option that the scheme does not know, is a ConfigError naming it.");
+    define<&get_build_info>(module, "build_info", "() -> dict[str, str]",
+                            "What this build was made of, for bug reports: version, compiler,\n"
+                            "hiredis, TLS, the SQLite that was loaded.");
+}
+
+}  // namespace hotcount::python

@@ -1,0 +1,92 @@
+#include "errors.hpp"
+
+#include <array>
+
+namespace hotcount::python {
+namespace {
+
+struct Mapping {
+    ErrorCode code;
+    const char* exception;
+};
+
+// THE table: one line per ErrorCode, in its order.
+constexpr std::array kExceptions{
+    Mapping{ErrorCode::unavailable, "UnavailableError"},
+    Mapping{ErrorCode::deadline, "DeadlineError"},
+    Mapping{ErrorCode::outcome_unknown, "OutcomeUnknownError"},
+    Mapping{ErrorCode::wrong_type, "WrongTypeError"},
+    Mapping{ErrorCode::auth, "AuthError"},
+    Mapping{ErrorCode::permission_denied, "PermissionDeniedError"},
+    Mapping{ErrorCode::capacity, "CapacityError"},
+    Mapping{ErrorCode::integrity, "IntegrityError"},
+    Mapping{ErrorCode::overflow, "CounterOverflowError"},
+    Mapping{ErrorCode::config, "ConfigError"},
+    Mapping{ErrorCode::database, "DatabaseError"},
+    Mapping{ErrorCode::reply, "ReplyError"},
+    Mapping{ErrorCode::closed, "ClosedError"},
+};
+
+consteval bool in_enum_order() {
+    for (std::size_t i = 0; i < kExceptions.size(); ++i) {
+        if (static_cast<std::size_t>(kExceptions[i].code) != i) return false;
+    }
+    return static_cast<std::size_t>(ErrorCode::closed) + 1 == kExceptions.size();
+}
+static_assert(in_enum_order(), "kExceptions is indexed by ErrorCode");
+
+// Borrowed for ever: an exception may be raised while the interpreter is shutting down.
+std::array<PyObject*, kExceptions.size()> exception_classes{};
+PyObject* batch_error_class = nullptr;
+
+py::str to_text(const std::string& text) {
+    // A server's message may be cut inside a character.
+    auto decoded = py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(
+        text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+    if (!decoded) throw py::error_already_set();
+    return decoded;
+}
+
+[[noreturn]] void raise_object(const py::object& exception) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+    throw py::error_already_set();
+}
+
+}  // namespace
+
+void load_exceptions() {
+    const auto module = py::module_::import("hotcount.errors");
+    for (std::size_t i = 0; i < kExceptions.size(); ++i) {
+        exception_classes[i] = py::object(module.attr(kExceptions[i].exception)).release().ptr();
+    }
+    batch_error_class = py::object(module.attr("BatchError")).release().ptr();
+}
+
+py::object to_exception(const Error& error) {
+    const py::handle type = exception_classes[static_cast<std::size_t>(error.code)];
+    if (error.server_code.empty()) return type(to_text(error.message));
+    return type(to_text(error.message), to_text(error.server_code));
+}
+
+void raise(const Error& error) { raise_object(to_exception(error)); }
+
+void raise_config(std::string message) { raise(make_error(ErrorCode::config, std::move(message))); }
+
+void raise_type(const std::string& message) {
+    PyErr_SetObject(PyExc_TypeError, to_text(message).ptr());
+    throw py::error_already_set();
+}
+
+void raise_batch(const py::object& result, const py::dict& errors, std::size_t size) {
+    std::string message =
+        std::to_string(errors.size()) + " of " + std::to_string(size) + " elements failed";
+    for (const auto& [index, error] : errors) {
+        message += "; the first: [" + std::string(py::str(index)) + "] " +
+                   std::string(py::str(py::type::of(error).attr("__name__"))) + ": " +
+                   std::string(py::str(error));
+        break;
+    }
+    raise_object(py::handle(batch_error_class)(to_text(message), result, errors));
+}
+
+}  // namespace hotcount::python

@@ -1,0 +1,160 @@
+// Stores and databases as Python holds them: counted by reference, closed by hand or with the last
+// holder, shared by whoever opens the same URL.
+//
+//   Python object (Handle) --> Opened --> the core's Store, Client or Database
+//        one per open            one per backend; closes it when the last Handle lets go
+//
+// A concept (Counter, Votes ...) holds the Handle it was made from and asks it before every call,
+// so that closing a handle ends its concepts while another handle of the same URL goes on.
+//
+// Everything here is guarded by the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <hotcount/memory/store.hpp>
+#include <hotcount/redis/client.hpp>
+#include <hotcount/sql/database.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "errors.hpp"
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+enum class StoreKind : std::uint8_t { memory = 1, redis = 2, database = 4 };
+
+template <class Backend>
+class Opened {
+  public:
+    explicit Opened(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+    Opened(const Opened&) = delete;
+    Opened& operator=(const Opened&) = delete;
+    ~Opened() {
+        // With the GIL held: between "nobody holds it" and "it is closed" nobody may open it.
+        if constexpr (requires(Backend & backend) { backend.close(); }) backend_->close();
+    }
+    const std::shared_ptr<Backend>& backend() const { return backend_; }
+
+  private:
+    std::shared_ptr<Backend> backend_;
+};
+
+/// What all handles have: a name without a password, and whether they are closed.
+class HandleBase {
+  public:
+    bool closed() const { return closed_; }
+    StoreKind kind() const { return kind_; }
+    const std::string& name() const { return name_; }
+    /// What repr shows.
+    std::string repr() const { return shown_ + (closed_ ? " (closed)" : ""); }
+    [[noreturn]] void raise_closed() const {
+        raise(make_error(ErrorCode::closed, name_ + " is closed"));
+    }
+
+  protected:
+    HandleBase(StoreKind kind, std::string name, std::string shown)
+        : kind_(kind), name_(std::move(name)), shown_(std::move(shown)) {}
+    HandleBase(HandleBase&&) = default;
+    ~HandleBase() = default;
+
+    bool closed_{false};
+
+  private:
+    StoreKind kind_;
+    std::string name_;
+    std::string shown_;
+};
+
+template <class Backend>
+class Handle : public HandleBase {
+  public:
+    Handle(std::shared_ptr<Opened<Backend>> opened, StoreKind kind, std::string name,
+           std::string shown)
+        : HandleBase(kind, std::move(name), std::move(shown)), opened_(std::move(opened)) {}
+
+    void close() {
+        closed_ = true;
+        opened_.reset();
+    }
+    /// ClosedError where it is closed. A copy: another thread may close it during the call.
+    std::shared_ptr<Backend> backend() const {
+        if (closed_) raise_closed();
+        return opened_->backend();
+    }
+
+  private:
+    std::shared_ptr<Opened<Backend>> opened_;
+};
+
+using MemoryHandle = Handle<memory::Store>;
+using RedisHandle = Handle<redis::Client>;
+using DatabaseHandle = Handle<sql::Database>;
+
+/// What a concept was made from: a handle passed in, or one opened from a URL for it alone.
+class StoreReference {
+  public:
+    /// Takes a store object or its URL. An object of another type is a TypeError that names the
+    /// argument, the URL of another kind a ConfigError; both say what `title` takes.
+    StoreReference(py::handle value, const char* argument, const char* title,
+                   std::initializer_list<StoreKind> kinds);
+
+    const py::object& object() const { return object_; }
+    StoreKind kind() const { return handle_->kind(); }
+    template <class Backend>
+    std::shared_ptr<Backend> backend() const {
+        return static_cast<Handle<Backend>*>(handle_)->backend();
+    }
+
+    bool closed() const { return closed_ || handle_->closed(); }
+    /// ClosedError where the concept or its store is closed.
+    void check_open() const {
+        if (closed()) [[unlikely]]
+            raise_closed();
+    }
+    /// Ends the concept, and the store where it was opened for it alone.
+    void close();
+    /// "hotcount.Counter(hotcount.Memory(...))"
+    std::string repr() const;
+
+  private:
+    [[noreturn]] void raise_closed() const;
+
+    py::object object_;
+    HandleBase* handle_{nullptr};  // Inside object_.
+    std::string title_;
+    bool owned_{false};
+    bool closed_{false};
+};
+
+/// close(), the context manager, `closed`, repr and a refusal to be pickled, for what has close(),
+/// closed() and repr().
+template <class Self, class... Extra>
+void define_lifetime(py::class_<Self, Extra...>& cls, const char* close_text) {
+    py::options plain;
+    plain.disable_function_signatures();
+    const auto kept = [](const std::string& text) { return (new std::string(text))->c_str(); };
+    cls.def("close", &Self::close, kept("close(self) -> None\n\n" + std::string{close_text}));
+    cls.def(
+        "__enter__", [](const py::object& self) { return self; },
+        "__enter__(self) -> typing_extensions.Self");
+    cls.def(
+        "__exit__", [](Self& self, const py::args&) { self.close(); },
+        "__exit__(self, *exception: object) -> None");
+    cls.def("__repr__", &Self::repr, "__repr__(self) -> str");
+    cls.def(
+        "__reduce__",
+        [name = py::cast<std::string>(cls.attr("__name__"))](const Self&) -> py::object {
+            raise_type("hotcount." + name +
+                       " cannot be pickled: it stands for connections of this process. Pickle "
+                       "its URL, and open it again on the other side");
+        },
+        "__reduce__(self) -> typing.NoReturn");
+    plain.enable_function_signatures();  // Of properties stubgen reads pybind11's own.
+    cls.def_property_readonly("closed", &Self::closed, "Whether close() was called.");
+}
+
+}  // namespace hotcount::python

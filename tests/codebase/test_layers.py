@@ -1,0 +1,72 @@
+"""Includes point forward only, and the check that says so can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.codebase.layers import sources, violations
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_no_include_points_backward() -> None:
+    # Else an empty tree, or a wrong path here, would pass.
+    assert {"base", "redis", "sql", "counter"} <= {layer for layer, _ in sources(ROOT)}
+    assert violations(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "complaint"),
+    [
+        ("cpp/include/hotcount/base/a.hpp", "<hotcount/sql/database.hpp>", "backward"),
+        ("cpp/src/redis/a.cpp", '"hotcount/counter/counter.hpp"', "backward"),
+        ("cpp/src/sql/a.cpp", "<hotcount/redis/client.hpp>", "backward"),
+        ("cpp/src/memory/a.cpp", "<hotcount/hotcount.hpp>", "backward"),
+        ("cpp/src/counter/a.cpp", "<hotcount/votes/votes.hpp>", "backward"),
+        ("cpp/src/limiter/a.cpp", "<hotcount/counter/counter.hpp>", "backward"),
+        ("cpp/src/base/a.cpp", '"../sql/private.hpp"', "backward"),
+        ("cpp/src/base/a.cpp", '"sql/private.hpp"', "backward"),
+        ("cpp/src/base/a.cpp", '"hotcount_embedded/redis/scripts.hpp"', "backward"),
+        ("cpp/src/votes/a.cpp", "<Python.h>", "only python/src"),
+        ("cpp/include/hotcount/votes/a.hpp", "<pybind11/pybind11.h>", "only python/src"),
+        ("loadtest/src/a.cpp", '"../../cpp/src/sql/private.hpp"', "no public header"),
+        ("loadtest/src/a.cpp", '"sql/private.hpp"', "no public header"),
+        ("loadtest/src/a.cpp", '"hotcount_embedded/redis/scripts.hpp"', "no public header"),
+        ("cpp/src/utils/a.cpp", "<vector>", "no layer"),
+    ],
+)
+def test_a_backward_include_is_caught(
+    tmp_path: Path, path: str, include: str, complaint: str
+) -> None:
+    private = tmp_path / "cpp/src/sql/private.hpp"
+    private.parent.mkdir(parents=True)
+    private.write_text("#pragma once\n")
+    file = tmp_path / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#include <string>\n  #  include {include}\n")
+    (found,) = violations(tmp_path)
+    assert found.startswith(path)
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("path", "include"),
+    [
+        ("cpp/src/votes/a.cpp", "<hotcount/counter/slotted_counter.hpp>"),
+        ("cpp/src/sql/a.cpp", '"private.hpp"'),
+        ("cpp/src/counter/a.cpp", "<hotcount/redis/client.hpp>"),
+        ("cpp/include/hotcount/hotcount.hpp", "<hotcount/votes/votes.hpp>"),
+        ("python/src/a.cpp", "<pybind11/pybind11.h>"),
+        ("loadtest/src/a.cpp", "<hotcount/hotcount.hpp>"),
+    ],
+)
+def test_a_forward_include_passes(tmp_path: Path, path: str, include: str) -> None:
+    private = tmp_path / "cpp/src/sql/private.hpp"
+    private.parent.mkdir(parents=True)
+    private.write_text("#pragma once\n")
+    file = tmp_path / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#include {include}\n")
+    assert violations(tmp_path) == []

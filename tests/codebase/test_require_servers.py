@@ -1,0 +1,81 @@
+"""The plugin of .ci/run sees a server test that skips, however it skips."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+SKIPS_ITSELF = """
+@pytest.mark.server
+def test_it():
+    pytest.skip("no redis-server")
+"""
+SKIPS_BY_MARK = """
+@pytest.mark.skipif(True, reason="no redis-server")
+@pytest.mark.server
+def test_it():
+    pass
+"""
+SKIPS_IN_A_FIXTURE = """
+pytestmark = pytest.mark.server
+@pytest.fixture
+def redis():
+    pytest.skip("no redis-server")
+def test_it(redis):
+    pass
+"""
+SKIPS_THE_MODULE = """
+pytestmark = pytest.mark.server
+pytest.skip("no redis-server", allow_module_level=True)
+"""
+SKIPS_ANOTHER = """
+def test_it():
+    pytest.skip("needs no server")
+"""
+PASSES = """
+@pytest.mark.server
+def test_it():
+    pass
+"""
+FAILS_AS_EXPECTED = """
+@pytest.mark.server
+@pytest.mark.xfail
+def test_it():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "passes"),
+    [
+        pytest.param(SKIPS_ITSELF, False, id="skips-itself"),
+        pytest.param(SKIPS_BY_MARK, False, id="skips-by-mark"),
+        pytest.param(SKIPS_IN_A_FIXTURE, False, id="skips-in-a-fixture"),
+        pytest.param(SKIPS_THE_MODULE, False, id="skips-the-module"),
+        pytest.param(SKIPS_ANOTHER, True, id="skips-another"),
+        pytest.param(PASSES, True, id="passes"),
+        pytest.param(FAILS_AS_EXPECTED, True, id="fails-as-expected"),
+    ],
+)
+def test_a_skipped_server_test_fails_the_run(tmp_path: Path, test: str, passes: bool) -> None:
+    (tmp_path / "test_it.py").write_text(f"import pytest\n\n{test}\ndef test_other():\n    pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = server\n")
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "tests.require_servers"),
+            *("-c", str(tmp_path / "pytest.ini"), "-p", "no:cacheprovider", str(tmp_path)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode == 0) == passes, run.stdout + run.stderr
+    assert passes or re.search(r"needs its server here|skipped as a whole", run.stdout)

@@ -1,0 +1,76 @@
+"""Backends for the contract tests, and private servers.
+
+A contract test names a concept's fixture (counter_store, database) and runs on every backend; one
+that joins later is one more param below.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+
+from tests.servers import RedisServer
+
+_numbers = itertools.count()
+
+COUNTER_BACKENDS = [
+    pytest.param("memory", id="memory"),
+    pytest.param("redis", id="redis", marks=pytest.mark.server),
+]
+DATABASE_BACKENDS = [
+    pytest.param("sqlite-file", id="sqlite-file"),
+    pytest.param("sqlite-memory", id="sqlite-memory"),
+]
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis that tests share: each keeps to keys of its own, and none stops it."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis for one test, which may stop, kill and configure it."""
+    server = RedisServer(tmp_path)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=COUNTER_BACKENDS)
+def counter_store(request: pytest.FixtureRequest) -> Iterator[hotcount.Memory | hotcount.Redis]:
+    """A store for Counter, with keys that no other test uses."""
+    # A literal "{" or ":" in a prefix must do no harm, so every test runs with one.
+    prefix = f"t{{{next(_numbers)}}}:"
+    if request.param == "memory":
+        with hotcount.Memory(prefix=prefix) as memory:
+            yield memory
+    else:
+        server: RedisServer = request.getfixturevalue("redis_server")
+        # Longer than the default: 32 threads share two cores with the server here.
+        with hotcount.Redis(server.url, prefix=prefix, timeout=20) as redis:
+            yield redis
+
+
+@pytest.fixture
+def database_path(tmp_path: Path) -> Path:
+    return tmp_path / f"{uuid.uuid4().hex}.db"
+
+
+@pytest.fixture(params=DATABASE_BACKENDS)
+def database(request: pytest.FixtureRequest, database_path: Path) -> Iterator[hotcount.Database]:
+    """An empty database."""
+    url = f"sqlite:///{database_path}" if request.param == "sqlite-file" else "sqlite:///:memory:"
+    with hotcount.Database(url, timeout=20) as database:
+        yield database

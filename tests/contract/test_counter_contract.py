@@ -1,0 +1,491 @@
+"""What a Counter promises on every store."""
+
+from __future__ import annotations
+
+import array
+import time
+from datetime import timedelta
+from decimal import Decimal
+from itertools import chain
+from typing import Any, Union
+
+import hotcount
+import numpy as np
+import pytest
+
+from tests.together import THREADS, together
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+
+@pytest.fixture
+def counter(counter_store: Store) -> hotcount.Counter:
+    return hotcount.Counter(counter_store)
+
+
+# -- adding -----------------------------------------------------------------
+
+
+def test_add_returns_the_value_after_this_very_add(counter: hotcount.Counter) -> None:
+    assert [counter.add("k"), counter.add("k", 4), counter.add("k", n=-2)] == [1, 5, 3]
+    assert counter.get("k") == 3
+
+
+def test_every_thread_gets_a_value_of_its_own_and_none_is_lost(counter: hotcount.Counter) -> None:
+    each = 100
+    answers = together(lambda _: [counter.add("hot") for _ in range(each)])
+    assert sorted(chain.from_iterable(answers)) == list(range(1, THREADS * each + 1))
+    # A thread's own adds are in the order in which it made them.
+    assert all(answer == sorted(answer) for answer in answers)
+    assert counter.get("hot") == THREADS * each
+
+
+def test_adds_of_both_signs_from_many_threads_sum_exactly(counter: hotcount.Counter) -> None:
+    together(lambda index: [counter.add("k", index - 7) for _ in range(50)])
+    assert counter.get("k") == 50 * sum(index - 7 for index in range(THREADS))
+
+
+def test_adding_zero_reads(counter: hotcount.Counter) -> None:
+    counter.add("k", 5)
+    assert counter.add("k", 0) == 5
+
+
+def test_numbers_beyond_a_double_stay_exact(counter: hotcount.Counter) -> None:
+    assert counter.add("k", 2**53 + 1) == 2**53 + 1
+    assert counter.add("k") == 2**53 + 2
+    assert counter.try_add("k", 1, max=INT64_MAX).value == 2**53 + 3
+
+
+@pytest.mark.parametrize(("start", "n"), [(INT64_MAX, 1), (INT64_MIN, -1), (1, INT64_MAX)])
+def test_an_add_that_would_leave_64_bits_changes_nothing(
+    counter: hotcount.Counter, start: int, n: int
+) -> None:
+    assert counter.add("k", start) == start
+    with pytest.raises(hotcount.CounterOverflowError):
+        counter.add("k", n)
+    assert counter.get("k") == start
+
+
+def test_the_bounds_of_64_bits_can_be_reached(counter: hotcount.Counter) -> None:
+    assert counter.add("most", INT64_MAX) == INT64_MAX
+    assert counter.add("least", INT64_MIN) == INT64_MIN
+    assert counter.add("least", INT64_MAX) == -1
+
+
+# -- try_add ----------------------------------------------------------------
+
+
+def test_try_add_refuses_outside_of_inclusive_bounds(counter: hotcount.Counter) -> None:
+    assert counter.try_add("k", 3, max=3) == hotcount.TryAdd(True, 3)
+    assert counter.try_add("k", 1, max=3) == hotcount.TryAdd(False, 3)
+    assert counter.try_add("k", -3, min=0) == hotcount.TryAdd(True, 0)
+    assert counter.try_add("k", -1, min=0) == hotcount.TryAdd(False, 0)
+    assert counter.get("k") == 0
+
+
+def test_a_refused_try_add_is_false_and_an_applied_one_true(counter: hotcount.Counter) -> None:
+    assert counter.try_add("k", max=1)
+    assert not counter.try_add("k", max=1)
+
+
+def test_an_inventory_is_never_oversold(counter: hotcount.Counter) -> None:
+    counter.add("stock", 100)
+    sold = together(lambda _: sum(counter.try_add("stock", -1, min=0).applied for _ in range(10)))
+    assert sum(sold) == 100
+    assert counter.get("stock") == 0
+
+
+def test_try_add_without_bounds_is_add(counter: hotcount.Counter) -> None:
+    assert counter.try_add("k", 7) == hotcount.TryAdd(True, 7)
+
+
+def test_the_bounds_of_64_bits_are_bounds_to_try_add_too(counter: hotcount.Counter) -> None:
+    counter.add("k", INT64_MAX)
+    assert counter.try_add("k", 1) == hotcount.TryAdd(False, INT64_MAX)
+    assert counter.try_add("k", INT64_MIN) == hotcount.TryAdd(True, -1)
+    assert counter.try_add("k", INT64_MIN) == hotcount.TryAdd(False, -1)
+
+
+# -- op_id ------------------------------------------------------------------
+
+# Over Redis op_ids come with the scripts of a later version; until then it says so.
+WITH_OP_ID = pytest.mark.parametrize("counter_store", ["memory"], indirect=True)
+
+
+@WITH_OP_ID
+def test_a_repeated_op_id_is_counted_once_and_answers_the_same(counter: hotcount.Counter) -> None:
+    assert counter.add("k", 5, op_id="a") == 5
+    counter.add("k", 100)
+    assert counter.add("k", 5, op_id="a") == 5
+    assert counter.add("k", 5, op_id=b"b") == 110
+    assert counter.get("k") == 110
+
+
+@WITH_OP_ID
+def test_one_op_id_from_many_threads_is_counted_once(counter: hotcount.Counter) -> None:
+    answers = together(lambda _: counter.add("k", 3, op_id="same"))
+    assert set(answers) == {3}
+    assert counter.get("k") == 3
+
+
+@WITH_OP_ID
+def test_an_op_id_is_forgotten_after_op_keep(counter_store: Store) -> None:
+    counter = hotcount.Counter(counter_store, op_keep=1)
+    counter.add("k", op_id="a")
+    assert counter.add("k", op_id="a") == 1
+    time.sleep(1.05)
+    assert counter.add("k", op_id="a") == 2
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 1001])
+def test_an_empty_or_too_long_op_id_is_refused(counter: hotcount.Counter, bad: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match="op_id"):
+        counter.add("k", op_id=bad)
+    with pytest.raises(TypeError, match="op_id must be str or bytes, not int"):
+        counter.add("k", op_id=5)  # type: ignore[arg-type]
+    assert counter.get("k") == 0
+
+
+@pytest.mark.parametrize(
+    "counter_store",
+    [pytest.param("redis", marks=pytest.mark.server)],
+    indirect=True,
+)
+def test_a_store_without_op_ids_says_so_and_adds_nothing(counter: hotcount.Counter) -> None:
+    with pytest.raises(hotcount.ConfigError, match="op_id"):
+        counter.add("k", op_id="a")
+    assert counter.get("k") == 0
+
+
+# -- batches ----------------------------------------------------------------
+
+
+def test_add_many_returns_the_value_after_each_add_in_order(counter: hotcount.Counter) -> None:
+    assert counter.add_many(["a", "b", "a", b"a"], [1, 10, 2, 3]) == [1, 10, 3, 6]
+    assert counter.add_many(["a", "b"]) == [7, 11]
+    assert counter.add_many(("a", "b"), -1) == [6, 10]
+    assert counter.add_many([]) == []
+
+
+@pytest.mark.parametrize(
+    "amounts",
+    [
+        pytest.param([3, 4], id="list"),
+        pytest.param((3, 4), id="tuple"),
+        pytest.param(array.array("q", [3, 4]), id="array"),
+        pytest.param(np.array([3, 4]), id="int64"),
+        pytest.param(np.array([3, 4], dtype=np.int16), id="int16"),
+        pytest.param(np.array([3, 0, 4, 0])[::2], id="strided"),
+    ],
+)
+def test_add_many_takes_any_column_of_integers(counter: hotcount.Counter, amounts: Any) -> None:
+    assert counter.add_many(["a", "b"], amounts) == [3, 4]
+
+
+def test_batches_from_many_threads_lose_nothing(counter: hotcount.Counter) -> None:
+    keys = [f"k{number % 10}" for number in range(100)]
+    together(lambda _: counter.add_many(keys))
+    assert counter.get_many([f"k{number}" for number in range(10)]) == [THREADS * 10] * 10
+
+
+def test_one_bad_element_is_reported_and_the_others_are_done(counter: hotcount.Counter) -> None:
+    counter.add("full", INT64_MAX)
+    keys: list[str] = ["a", "", "full", "b", "x" * 1001, "\ud800", "c"]
+    with pytest.raises(hotcount.BatchError) as caught:
+        counter.add_many(keys, [1, 1, 1, 1, 1, 1, 2**63])
+    assert {index: type(error) for index, error in caught.value.errors.items()} == {
+        1: hotcount.ConfigError,
+        2: hotcount.CounterOverflowError,
+        4: hotcount.ConfigError,
+        5: hotcount.ConfigError,
+        6: hotcount.CounterOverflowError,
+    }
+    assert caught.value.result == [1, 0, 0, 1, 0, 0, 0]
+    assert caught.value.result.errors == caught.value.errors
+    assert counter.get_many(["a", "b", "c", "full"]) == [1, 1, 0, INT64_MAX]
+
+
+def test_errors_return_gives_the_batch_without_raising(counter: hotcount.Counter) -> None:
+    result = counter.add_many(["a", ""], errors="return")
+    assert result == [1, 0]
+    assert isinstance(result.errors[1], hotcount.ConfigError)
+    assert counter.get_many(["a", ""], errors="return").errors.keys() == {1}
+
+
+@pytest.mark.parametrize("bad", [1, None, 1.5, bytearray(b"a"), ("a",)])
+def test_a_key_of_a_wrong_type_names_its_index_before_anything_is_added(
+    counter: hotcount.Counter, bad: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"keys\[1\].*" + type(bad).__name__):
+        counter.add_many(["a", bad])
+    assert counter.get("a") == 0
+
+
+@pytest.mark.parametrize("bad", [1.0, "1", None, True, Decimal(1), np.float64(1)])
+def test_an_amount_of_a_wrong_type_names_its_index_before_anything_is_added(
+    counter: hotcount.Counter, bad: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"n\[1\].*" + type(bad).__name__):
+        counter.add_many(["a", "b"], [1, bad])
+    assert counter.get("a") == 0
+
+
+def test_a_column_of_another_length_is_refused_before_anything_is_added(
+    counter: hotcount.Counter,
+) -> None:
+    with pytest.raises(hotcount.ConfigError, match="n has 3 elements for a batch of 2"):
+        counter.add_many(["a", "b"], [1, 2, 3])
+    assert counter.get_many(["a", "b"]) == [0, 0]
+
+
+@pytest.mark.parametrize("bad", ["ab", b"ab", 5, None])
+def test_what_is_no_sequence_of_keys_is_refused(counter: hotcount.Counter, bad: Any) -> None:
+    with pytest.raises(TypeError, match="keys must be"):
+        counter.add_many(bad)
+    with pytest.raises(TypeError, match="keys must be"):
+        counter.get_many(bad)
+
+
+def test_an_unknown_way_with_errors_is_named(counter: hotcount.Counter) -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"'ignore'.*'raise', 'return'"):
+        counter.add_many(["a"], errors="ignore")  # type: ignore[arg-type]
+
+
+# -- reading and removing ---------------------------------------------------
+
+
+def test_an_absent_key_reads_as_zero_and_is_not_made(counter: hotcount.Counter) -> None:
+    assert counter.get("never") == 0
+    assert counter.get_many(["never", "ever"]) == [0, 0]
+    assert counter.reset("never") == 0
+    assert counter.ttl("never") is None
+
+
+def test_reset_returns_the_last_value_and_the_next_add_starts_anew(
+    counter: hotcount.Counter,
+) -> None:
+    counter.add("k", 5)
+    assert counter.reset("k") == 5
+    assert counter.get("k") == 0
+    assert counter.add("k") == 1
+
+
+def test_no_add_falls_between_the_reading_and_the_removing_of_reset(
+    counter: hotcount.Counter,
+) -> None:
+    def work(index: int) -> int:
+        if index % 4 == 0:
+            return sum(counter.reset("k") for _ in range(50))
+        for _ in range(50):
+            counter.add("k")
+        return 0
+
+    taken = sum(together(work))
+    assert taken + counter.get("k") == 50 * (THREADS - THREADS // 4)
+
+
+# -- expiry -----------------------------------------------------------------
+
+
+def test_with_a_ttl_no_key_is_ever_without_an_expiry(counter_store: Store) -> None:
+    counter = hotcount.Counter(counter_store, ttl=60)
+    counter.add("added")
+    counter.try_add("tried", max=5)
+    counter.add_many(["one", "of many"])
+    for key in ("added", "tried", "one", "of many"):
+        left = counter.ttl(key)
+        assert left is not None
+        assert 55 < left <= 60
+
+
+def test_later_adds_do_not_extend_a_ttl(counter_store: Store) -> None:
+    counter = hotcount.Counter(counter_store, ttl=0.3)
+    counter.add("k")
+    time.sleep(0.15)
+    assert counter.add("k") == 2
+    left = counter.ttl("k")
+    assert left is not None
+    assert left < 0.16
+
+
+def test_an_expired_key_is_absent_and_starts_anew_with_a_full_life(counter_store: Store) -> None:
+    counter = hotcount.Counter(counter_store, ttl=timedelta(milliseconds=50))
+    counter.add("k", 7)
+    time.sleep(0.1)
+    assert counter.get("k") == 0
+    assert counter.ttl("k") is None
+    assert counter.add("k") == 1
+    assert counter.ttl("k") is not None
+
+
+def test_without_a_ttl_a_key_never_expires(counter: hotcount.Counter) -> None:
+    counter.add("k")
+    assert counter.ttl("k") is None
+
+
+@pytest.mark.parametrize("bad", [0, 0.0, -1, float("nan"), float("inf"), 1e30, timedelta(0)])
+def test_a_ttl_that_is_no_time_is_refused_by_name(counter_store: Store, bad: Any) -> None:
+    with pytest.raises(hotcount.ConfigError, match="ttl"):
+        hotcount.Counter(counter_store, ttl=bad)
+
+
+@pytest.mark.parametrize("bad", ["1", True, Decimal(1), b"1"])
+def test_a_ttl_of_a_wrong_type_is_refused_by_name(counter_store: Store, bad: Any) -> None:
+    with pytest.raises(TypeError, match=f"ttl.*{type(bad).__name__}"):
+        hotcount.Counter(counter_store, ttl=bad)
+
+
+# -- keys -------------------------------------------------------------------
+
+
+def test_a_str_and_its_utf8_bytes_are_one_key(counter: hotcount.Counter) -> None:
+    counter.add("größe")
+    assert counter.add("größe".encode()) == 2
+
+
+AWKWARD = [
+    b"\0",
+    b"a\0b",
+    b"\r\n",
+    b"$5\r\nhello\r\n",
+    b"{}",
+    b"{a}",
+    b"a:b",
+    b":",
+    b"%",
+    b"*",
+    b" ",
+    b"\xff\xfe",
+    b"\xc3\x28",
+    "\u00e9".encode(),
+    "e\u0301".encode(),
+    "\U0001f5f3".encode(),
+    b"'; DROP TABLE x; --",
+    b"x" * 1000,
+]
+
+
+def test_awkward_keys_are_counted_apart(counter: hotcount.Counter) -> None:
+    amounts = list(range(1, len(AWKWARD) + 1))
+    assert counter.add_many(AWKWARD, amounts) == amounts
+    assert counter.get_many(AWKWARD) == amounts
+    for key, amount in zip(AWKWARD, amounts):
+        assert counter.reset(key) == amount
+
+
+@pytest.mark.parametrize(
+    ("key", "says"), [("", "empty"), (b"", "empty"), ("x" * 1001, "1001"), ("ü" * 501, "1002")]
+)
+def test_an_empty_or_too_long_key_is_refused(
+    counter: hotcount.Counter, key: str | bytes, says: str
+) -> None:
+    for call in (counter.add, counter.get, counter.reset, counter.ttl, counter.try_add):
+        with pytest.raises(hotcount.ConfigError, match=f"key.*{says}"):
+            call(key)
+
+
+def test_a_key_of_a_mebibyte_is_refused_without_being_repeated(counter: hotcount.Counter) -> None:
+    with pytest.raises(hotcount.ConfigError) as caught:
+        counter.add("x" * 2**20)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_key_that_utf8_cannot_hold_is_refused(counter: hotcount.Counter) -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"key.*surrogate"):
+        counter.add("\udcff")
+
+
+@pytest.mark.parametrize(
+    "bad", [1, 1.0, None, True, ["a"], ("a",), bytearray(b"a"), memoryview(b"a")]
+)
+def test_a_key_of_another_type_is_a_type_error_that_names_it(
+    counter: hotcount.Counter, bad: Any
+) -> None:
+    for call in (counter.add, counter.get, counter.reset, counter.ttl, counter.try_add):
+        with pytest.raises(TypeError, match=f"key must be str or bytes, not {type(bad).__name__}"):
+            call(bad)
+
+
+def test_prefixes_keep_counters_apart(counter_store: Store) -> None:
+    counters = [hotcount.Counter(counter_store, prefix=prefix) for prefix in ("a", "b", b"c")]
+    for number, counter in enumerate(counters, 1):
+        counter.add("k", number)
+    assert [counter.get("k") for counter in counters] == [1, 2, 3]
+
+
+# -- numbers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [1.0, "1", None, True, False, Decimal(1), np.float64(1), 1j])
+def test_an_amount_of_another_type_is_a_type_error_that_names_it(
+    counter: hotcount.Counter, bad: Any
+) -> None:
+    for call in (counter.add, counter.try_add):
+        with pytest.raises(TypeError, match=f"n must be int, not .*{type(bad).__name__}"):
+            call("k", bad)
+    assert counter.get("k") == 0
+
+
+@pytest.mark.parametrize("number", [np.int8(3), np.uint64(3), np.int64(3)])
+def test_numpy_integers_are_integers(counter: hotcount.Counter, number: Any) -> None:
+    assert counter.add("k", number) == 3
+    assert counter.add_many(["k"], number) == [6]
+
+
+@pytest.mark.parametrize("n", [2**63, -(2**63) - 1, 10**30, np.uint64(2**63)])
+def test_an_amount_beyond_64_bits_is_an_overflow(counter: hotcount.Counter, n: Any) -> None:
+    for call in (counter.add, counter.try_add):
+        with pytest.raises(hotcount.CounterOverflowError, match="n does not fit"):
+            call("k", n)
+    assert counter.get("k") == 0
+
+
+# -- calls ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), 10**400])
+def test_a_timeout_that_is_no_time_is_refused_by_name(counter: hotcount.Counter, bad: Any) -> None:
+    with pytest.raises(hotcount.ConfigError, match="timeout"):
+        counter.add("k", timeout=bad)
+    assert counter.get("k") == 0
+
+
+def test_every_call_takes_a_timeout(counter: hotcount.Counter) -> None:
+    counter.add("k", timeout=5)
+    counter.try_add("k", timeout=5.0)
+    counter.add_many(["k"], timeout=timedelta(seconds=5))
+    counter.get("k", timeout=5)
+    counter.get_many(["k"], timeout=5)
+    counter.ttl("k", timeout=5)
+    assert counter.reset("k", timeout=None) == 3
+
+
+def test_a_closed_counter_is_refused_and_its_store_goes_on(counter_store: Store) -> None:
+    with hotcount.Counter(counter_store) as counter:
+        counter.add("k")
+    with pytest.raises(hotcount.ClosedError):
+        counter.add("k")
+    assert counter.closed
+    assert hotcount.Counter(counter_store).add("k") == 2
+
+
+def test_a_closed_store_ends_its_counters(counter_store: Store) -> None:
+    counter = hotcount.Counter(counter_store)
+    counter_store.close()
+    for call in (
+        lambda: counter.add("k"),
+        lambda: counter.get_many(["k"]),
+        lambda: counter_store.ping(),
+        lambda: hotcount.Counter(counter_store),
+    ):
+        with pytest.raises(hotcount.ClosedError):
+            call()
+
+
+def test_ping_and_stats_answer(counter_store: Store) -> None:
+    assert counter_store.ping() is True
+    hotcount.Counter(counter_store).add("k")
+    assert all(isinstance(number, int) for number in counter_store.stats().values())

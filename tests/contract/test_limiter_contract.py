@@ -1,0 +1,448 @@
+"""What a Limiter promises, with every algorithm, on every store."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any, Union
+
+import hotcount
+import numpy as np
+import pytest
+
+from tests.servers import RedisServer
+from tests.together import together
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+
+ALGORITHMS: list[dict[str, Any]] = [
+    {"algorithm": "gcra"},
+    {"algorithm": "fixed_window"},
+    {"algorithm": "fixed_window", "align": "first"},
+    {"algorithm": "list"},
+]
+IDS = ["gcra", "fixed_window", "fixed_window-first", "list"]
+
+# A window that no test run crosses the edge of, and a bucket that refills too slowly to see.
+TEN = "10/300 days"
+
+
+@pytest.fixture(params=ALGORITHMS, ids=IDS)
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+@pytest.fixture
+def limiter(counter_store: Store, options: dict[str, Any]) -> hotcount.Limiter:
+    return hotcount.Limiter(counter_store, TEN, **options)
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
+    """A store whose keys a test can name."""
+    with hotcount.Redis(redis_server.url, prefix=f"{uuid.uuid4().hex}:", timeout=20) as redis:
+        yield redis
+
+
+def only_key(redis: hotcount.Redis) -> bytes:
+    """The one key that stands under the store's prefix."""
+    prefix = repr(redis).split("prefix=")[1].split("'")[1]
+    keys: list[bytes] = redis.execute("KEYS", f"{prefix}*")
+    assert len(keys) == 1
+    return keys[0]
+
+
+# -- hits -------------------------------------------------------------------
+
+
+def test_exactly_the_limit_is_admitted(limiter: hotcount.Limiter) -> None:
+    decisions = [limiter.hit("k") for _ in range(15)]
+    assert [decision.allowed for decision in decisions] == [True] * 10 + [False] * 5
+    assert [decision.remaining for decision in decisions] == [*range(9, -1, -1), 0, 0, 0, 0, 0]
+    assert {decision.limit for decision in decisions} == {10}
+    assert [decision.reason for decision in decisions] == ["allowed"] * 10 + ["limited"] * 5
+
+
+def test_exactly_the_limit_is_admitted_to_many_threads(limiter: hotcount.Limiter) -> None:
+    admitted = together(lambda _: sum(limiter.hit("hot").allowed for _ in range(5)))
+    assert sum(admitted) == 10
+
+
+def test_an_admitted_hit_is_true_and_retries_at_once(limiter: hotcount.Limiter) -> None:
+    decision = limiter.hit("k")
+    assert decision
+    assert decision.retry_after == 0
+    assert 0 < decision.reset_after <= 300 * 86400
+
+
+def test_a_denied_hit_is_false_and_says_when_to_come_back(limiter: hotcount.Limiter) -> None:
+    limiter.hit("k", 10)
+    decision = limiter.hit("k")
+    assert not decision
+    assert decision.retry_after is not None
+    assert 0 < decision.retry_after <= decision.reset_after <= 300 * 86400
+
+
+def test_a_denied_hit_costs_nothing(limiter: hotcount.Limiter) -> None:
+    limiter.hit("k", 7)
+    for _ in range(20):
+        assert not limiter.hit("k", 4)
+    assert limiter.hit("k", 3)
+
+
+def test_a_cost_above_the_limit_is_never_admitted_and_costs_nothing(
+    limiter: hotcount.Limiter,
+) -> None:
+    for cost in (11, 2**53 + 1, 2**63 - 1):
+        decision = limiter.hit("k", cost)
+        assert not decision
+        assert decision.retry_after is None
+        assert decision.reason == "cost_above_limit"
+    assert limiter.hit("k", 10).remaining == 0
+
+
+@pytest.mark.parametrize("cost", [0, -1, -(2**63), 2**63])
+def test_a_cost_that_is_none_is_refused(limiter: hotcount.Limiter, cost: int) -> None:
+    with pytest.raises(hotcount.ConfigError, match="cost"):
+        limiter.hit("k", cost)
+
+
+def test_keys_are_limited_apart(limiter: hotcount.Limiter) -> None:
+    assert limiter.hit("user:1", 10)
+    assert not limiter.hit("user:1")
+    assert limiter.hit("user:2", 10)
+
+
+def test_tuples_of_equal_text_are_different_keys(limiter: hotcount.Limiter) -> None:
+    tuples: list[Any] = [
+        ("a:b", "c"), ("a", "b:c"), ("a", "b", "c"), ("a%3Ab", "c"), ("a:b:c",), ("", "a:b", "c"),
+    ]  # fmt: skip
+    for key in tuples:
+        assert limiter.hit(key, 10), key
+    for key in tuples:
+        assert not limiter.hit(key), key
+
+
+def test_a_str_and_its_bytes_are_one_key(limiter: hotcount.Limiter) -> None:
+    limiter.hit("é", 4)
+    limiter.hit(("é", "b"), 4)
+    assert limiter.hit("é".encode(), 4).remaining == 2
+    assert limiter.hit(("é".encode(), b"b"), 4).remaining == 2
+
+
+@pytest.mark.parametrize("key", [1, None, 1.5, bytearray(b"a"), ["a"], ("a", 1)])
+def test_a_key_of_another_type_is_a_type_error(limiter: hotcount.Limiter, key: Any) -> None:
+    with pytest.raises(TypeError, match="key must be"):
+        limiter.hit(key)
+    with pytest.raises(TypeError, match=r"keys\[1\] must be"):
+        limiter.hit_many(["a", key])
+    assert limiter.peek("a").remaining == 10
+
+
+@pytest.mark.parametrize("key", ["", b"", "x" * 1001, ("x" * 600, "y" * 600), ()])
+def test_a_key_of_a_wrong_length_is_a_config_error(limiter: hotcount.Limiter, key: Any) -> None:
+    with pytest.raises(hotcount.ConfigError):
+        limiter.hit(key)
+
+
+def test_a_window_that_has_passed_counts_no_more(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, "3/s", **options)
+    while not limiter.hit("k", 3):
+        time.sleep(0.01)  # The clock's window may have ended between the two.
+    decision = limiter.hit("k", 3)
+    if not decision:
+        assert decision.retry_after is not None
+        assert 0 < decision.retry_after <= 1
+        time.sleep(decision.retry_after)
+        assert limiter.hit("k", 3)
+
+
+def test_a_bucket_never_admits_more_than_its_burst_and_its_rate(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "200/s burst 20")
+    start = time.monotonic()
+    admitted = sum(
+        together(lambda _: sum(limiter.hit("hot").allowed for _ in range(25)), threads=16)
+    )
+    assert 20 <= admitted <= 20 + 200 * (time.monotonic() - start)
+
+
+def test_charging_denied_hits_makes_who_knocks_wait_longer(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, charge_denied=True)
+    limiter.hit("k", 10)
+    waits = [limiter.hit("k").retry_after or 0 for _ in range(30)]
+    assert waits[0] < waits[4] < waits[9]
+    # Twice the limit is the most.
+    assert waits[29] <= waits[10]
+    assert limiter.hit("k").remaining == 0
+
+
+def test_a_list_remembers_who_was_admitted(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "4/300 days", algorithm="list")
+    assert limiter.entries("k") == []
+    limiter.hit("k", who="anna")
+    limiter.hit("k", 2, who=b"b\xff")
+    limiter.hit("k")
+    assert not limiter.hit("k", who="late")
+    assert limiter.entries("k") == ["anna", "b\udcff", "b\udcff", "k"]
+    assert limiter.hit_many(["other", ("o", "p")], 2)[1].remaining == 2
+    assert limiter.entries("other") == ["other", "other"]
+    for who in ("", "x" * 1001):
+        with pytest.raises(hotcount.ConfigError, match="who"):
+            limiter.hit("k", who=who)
+    with pytest.raises(hotcount.ConfigError, match="100000"):
+        hotcount.Limiter(counter_store, "100001/day", algorithm="list")
+
+
+# -- looking, forgetting ----------------------------------------------------
+
+
+def test_looking_takes_nothing(limiter: hotcount.Limiter) -> None:
+    assert limiter.peek("k").remaining == 10
+    assert limiter.peek("k").reset_after == 0
+    limiter.hit("k", 4)
+    for _ in range(3):
+        assert limiter.peek("k").remaining == 6
+        assert limiter.test("k", 6)
+        assert not limiter.test("k", 7)
+    assert limiter.test("k", 11).retry_after is None
+    assert limiter.hit("k", 6)
+    assert not limiter.peek("k")
+
+
+def test_a_reset_key_is_as_if_never_hit(limiter: hotcount.Limiter) -> None:
+    limiter.hit("k", 10)
+    limiter.reset("k")
+    limiter.reset("absent")
+    assert limiter.hit("k", 10)
+
+
+# -- batches ----------------------------------------------------------------
+
+
+def test_a_batch_decides_equal_keys_one_after_another(limiter: hotcount.Limiter) -> None:
+    decisions = limiter.hit_many(["a", "b", "a", b"a", ("c", "d")], [6, 6, 6, 4, 10])
+    assert list(decisions.allowed) == [True, True, False, True, True]
+    assert list(decisions.remaining) == [4, 4, 4, 0, 0]
+    assert decisions[2].reason == "limited"
+    assert decisions.errors == {}
+    assert limiter.hit_many([]) == []
+
+
+def test_a_batch_of_any_size_is_decided_in_order(limiter: hotcount.Limiter) -> None:
+    keys = [f"k{number % 50}" for number in range(700)]
+    decisions = limiter.hit_many(keys)
+    assert list(decisions.allowed) == [number < 500 for number in range(700)]
+
+
+def test_a_batch_has_columns_for_numpy(limiter: hotcount.Limiter) -> None:
+    decisions = limiter.hit_many(["a", "a", "b"], [10, 1, 11])
+    assert np.asarray(decisions.allowed).tolist() == [True, False, False]
+    assert np.asarray(decisions.remaining).dtype == np.int64
+    retry = np.asarray(decisions.retry_after)
+    assert retry[0] == 0
+    assert retry[1] > 0
+    assert np.isnan(retry[2])
+    again = pickle.loads(pickle.dumps(decisions))
+    assert again == decisions
+    assert np.array_equal(np.asarray(again.retry_after), retry, equal_nan=True)
+
+
+def test_one_bad_element_hurts_no_other(
+    limiter: hotcount.Limiter, counter_store: Store, options: dict[str, Any]
+) -> None:
+    occupy(counter_store, options, "taken")
+    keys: list[Any] = ["a", "taken", "", "a", "b"]
+    with pytest.raises(hotcount.BatchError) as caught:
+        limiter.hit_many(keys, [1, 1, 1, 1, 0])
+    assert {index: type(error) for index, error in caught.value.errors.items()} == {
+        1: hotcount.WrongTypeError,
+        2: hotcount.ConfigError,
+        4: hotcount.ConfigError,
+    }
+    assert list(caught.value.result.remaining) == [9, 0, 0, 8, 0]
+    assert limiter.hit_many(keys[:2], errors="return").errors.keys() == {1}
+
+
+# -- what else stands in the store ------------------------------------------
+
+
+def occupy(store: Store, options: dict[str, Any], key: str) -> None:
+    """Puts a counter where a limiter's state would be."""
+    algorithm = options["algorithm"] + ("_first" if options.get("align") == "first" else "")
+    hotcount.Counter(store, f"limit:default:{algorithm}:10/300_days").add(key)
+
+
+def test_a_key_that_holds_something_else_is_a_wrong_type(
+    limiter: hotcount.Limiter, counter_store: Store, options: dict[str, Any]
+) -> None:
+    occupy(counter_store, options, "k")
+    for call in (limiter.hit, limiter.test, limiter.peek):
+        with pytest.raises(hotcount.WrongTypeError, match="limit:default"):
+            call("k")
+    limiter.reset("k")
+    assert limiter.hit("k")
+
+
+def test_state_is_shared_by_name_algorithm_and_rate_and_by_nothing_else(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    hotcount.Limiter(counter_store, "10/day", **options).hit("k", 10)
+    assert not hotcount.Limiter(counter_store, " 10 / 24 hours", **options).hit("k")
+    assert hotcount.Limiter(counter_store, "10/day", name="other", **options).hit("k")
+    assert hotcount.Limiter(counter_store, "10/hour", **options).hit("k")
+    for other in ALGORITHMS:
+        if other != options:
+            assert hotcount.Limiter(counter_store, "10/day", **other).hit("k")
+
+
+@pytest.mark.server
+def test_every_key_has_an_expiry_after_its_first_hit(
+    redis: hotcount.Redis, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(redis, "10/minute", **options)
+    for cost in (3, 7, 1):  # Admitted, admitted, denied.
+        limiter.hit("k", cost)
+        assert 0 < redis.execute("PTTL", only_key(redis)) <= 60_000
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("cost", [1, 10])
+def test_a_key_that_lost_its_expiry_is_healed(
+    redis: hotcount.Redis, options: dict[str, Any], cost: int
+) -> None:
+    limiter = hotcount.Limiter(redis, "10/minute", **options)
+    limiter.hit("k", 5)
+    assert redis.execute("PERSIST", only_key(redis)) == 1
+    limiter.hit("k", cost)
+    assert 0 < redis.execute("PTTL", only_key(redis)) <= 60_000
+
+
+@pytest.mark.server
+def test_a_script_that_the_server_forgot_is_sent_again(
+    redis: hotcount.Redis, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(redis, TEN, **options)
+    limiter.hit("k")
+    redis.execute("SCRIPT", "FLUSH")
+    assert limiter.hit("k").remaining == 8
+    redis.execute("SCRIPT", "FLUSH")
+    assert list(limiter.hit_many(["k", "k"]).remaining) == [7, 6]
+
+
+# -- options ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("100/minute", hotcount.Rate(100, 60, 100)),
+        ("5/s", hotcount.Rate(5, 1, 5)),
+        ("10/2 hours", hotcount.Rate(10, 7200, 10)),
+        ("100/min burst 20", hotcount.Rate(100, 60, 20)),
+        ("  1 / 7DAYS  ", hotcount.Rate(1, 7 * 86400, 1)),
+    ],
+)
+def test_rates_are_read_from_text(text: str, rate: hotcount.Rate) -> None:
+    assert hotcount.Rate.parse(text) == rate
+    assert hotcount.Rate.parse(str(rate)) == rate
+    assert hotcount.Rate.parse_many(f"{text}; 7/s") == (rate, hotcount.Rate(7, 1, 7))
+
+
+BAD_RATES = [
+    "", "0/minute", "5/fortnight", "-1/s", "+1/s", "5", "5/", "/s", "5/0 s", "1.5/s", "5/s burst",
+    "5/s burst 0", "5/s burst 2 x", "5/s 5/s", "1000000000001/s", "99999999999999999999/s",
+    "5/367 days", "5/99999999999999999999 s", "5/9223372036854775807 days", "5/s\x00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD_RATES)
+def test_what_is_no_rate_is_named(text: str) -> None:
+    with pytest.raises(hotcount.ConfigError) as caught:
+        hotcount.Rate.parse(text)
+    assert text.replace("\x00", "\\x00") in str(caught.value)
+    with pytest.raises(hotcount.ConfigError):
+        hotcount.Rate.parse_many(f"5/s;{text}")
+    with pytest.raises(hotcount.ConfigError):
+        hotcount.Limiter("memory://", text)
+
+
+@pytest.mark.parametrize("period", [0, -1, float("nan"), float("inf"), 1e-9, 367 * 86400])
+def test_a_period_out_of_range_is_refused(period: float) -> None:
+    with pytest.raises(hotcount.ConfigError, match="period"):
+        hotcount.Limiter("memory://", hotcount.Rate(5, period, 5))
+
+
+def test_a_rate_that_integers_cannot_keep_exactly_is_refused() -> None:
+    with pytest.raises(hotcount.ConfigError, match="999999999989/day"):
+        hotcount.Limiter("memory://", "999999999989/day")
+    assert hotcount.Limiter("memory://", "1000000000/day").hit("k")
+
+
+def test_options_are_checked_and_named() -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"leaky.*fixed_window.*gcra.*list"):
+        hotcount.Limiter("memory://", "5/s", algorithm="leaky")  # type: ignore[arg-type]
+    with pytest.raises(hotcount.ConfigError, match="align"):
+        hotcount.Limiter("memory://", "5/s", align="first")
+    with pytest.raises(hotcount.ConfigError, match="align"):
+        hotcount.Limiter("memory://", "5/s", align="middle")  # type: ignore[arg-type]
+    with pytest.raises(hotcount.ConfigError, match="burst"):
+        hotcount.Limiter("memory://", "5/s burst 9", algorithm="fixed_window")
+    for name in ("", "x" * 101, 'a"b', "é", "a\n"):
+        with pytest.raises(hotcount.ConfigError, match="name"):
+            hotcount.Limiter("memory://", "5/s", name=name)
+    with pytest.raises(TypeError, match="rate"):
+        hotcount.Limiter("memory://", 5)  # type: ignore[arg-type]
+    with pytest.raises(hotcount.ConfigError, match="who"):
+        hotcount.Limiter("memory://", "5/s").hit("k", who="me")
+    with pytest.raises(hotcount.ConfigError, match="entries"):
+        hotcount.Limiter("memory://", "5/s").entries("k")
+
+
+@pytest.mark.parametrize("option", ["on_error", "deny_cache", "lease", "shadow"])
+def test_an_option_of_no_version_yet_is_refused(option: str) -> None:
+    with pytest.raises(TypeError, match=option):
+        hotcount.Limiter("memory://", "5/s", **{option: 1})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=option):
+        hotcount.Limiter("memory://", "5/s").hit("k", **{option: 1})  # type: ignore[arg-type]
+
+
+# -- decisions --------------------------------------------------------------
+
+
+def test_headers_tell_a_client_in_whole_seconds(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "10/100 days", name="api")
+    limiter.hit("k", 9)
+    allowed = limiter.hit("k")
+    assert allowed.headers() == {
+        "RateLimit-Policy": '"api";q=10;w=8640000',
+        "RateLimit": '"api";r=0;t=8640000',
+    }
+    legacy = limiter.hit("k").headers("legacy")
+    assert legacy == {
+        "X-RateLimit-Limit": "10",
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Reset": "8640000",
+        "Retry-After": "864000",
+    }
+    assert "Retry-After" not in limiter.hit("k", 11).headers()
+    with pytest.raises(hotcount.ConfigError, match="style"):
+        limiter.hit("k").headers("other")  # type: ignore[arg-type]
+
+
+def test_values_survive_pickle(limiter: hotcount.Limiter) -> None:
+    for value in (limiter.hit("k"), limiter.hit("k", 11), hotcount.Rate.parse("5/s burst 9")):
+        assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_a_limiter_closes_and_refuses_to_pickle(counter_store: Store) -> None:
+    with hotcount.Limiter(counter_store, TEN) as limiter:
+        with pytest.raises(TypeError, match="pickled"):
+            pickle.dumps(limiter)
+        limiter.hit("k")
+    assert limiter.closed
+    with pytest.raises(hotcount.ClosedError):
+        limiter.hit("k")

@@ -1,0 +1,141 @@
+"""What upsert_many takes, answers and refuses on every store."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Union
+
+import hotcount
+import numpy as np
+import pytest
+from hotcount import Upsert
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+
+
+@pytest.fixture
+def sets(counter_store: Store) -> hotcount.LiveSets:
+    return hotcount.LiveSets(counter_store)
+
+
+@pytest.mark.parametrize("method", ["script", "ttl_gate", "exists_then_add"])
+@pytest.mark.parametrize("batch", [1, 7, 250, 300])
+def test_a_batch_is_in_order_whatever_its_size(
+    counter_store: Store, method: Any, batch: int
+) -> None:
+    sets = hotcount.LiveSets(counter_store, method=method)
+    keys = [f"k{number}" for number in range(50)]
+    for key in keys:
+        sets.create(key, 60, {"seed": -1})
+    rows = [(keys[i % 50], "same", float(i)) for i in range(500)]
+    assert sets.upsert_many(rows, batch=batch) == [Upsert.APPLIED] * 500
+    assert [sets.top(key, 1) for key in keys] == [[("same", 450.0 + i)] for i in range(50)]
+
+
+def test_rows_and_columns_do_the_same(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"seed": 0})
+    rows: list[Any] = [("k", "a", 1), ["k", b"b", 2.0], ("none", "c", 3)]
+    by_rows = sets.upsert_many(rows)
+    by_columns = sets.upsert_many(
+        keys=["k", "k", "none"], members=["a", b"b", "c"], scores=np.array([1.0, 2.0, 3.0])
+    )
+    assert by_rows == by_columns == [Upsert.APPLIED, Upsert.APPLIED, Upsert.ABSENT]
+    assert sets.upsert_many([]) == []
+
+
+def test_columns_are_arrays_without_a_copy(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"a": 0})
+    result = sets.upsert_many([("k", "a", 1), ("none", "a", 1), ("k", "b", 1)])
+    status, applied = np.asarray(result.status), np.asarray(result.applied)
+    assert status.dtype == np.int8
+    assert applied.dtype == np.bool_
+    assert (status == Upsert.APPLIED).tolist() == applied.tolist() == [True, False, True]
+    assert np.shares_memory(status, np.asarray(result.status))
+    assert np.asarray(result[::-1].status).tolist() == status.tolist()[::-1]
+
+
+def test_a_batch_is_an_immutable_sequence_that_pickles(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"a": 0})
+    result = sets.upsert_many([("k", "a", 1), ("", "a", 1)], errors="return")
+    assert isinstance(result, Sequence)
+    assert list(result) == [Upsert.APPLIED, Upsert.FAILED]
+    copy = pickle.loads(pickle.dumps(result))
+    assert copy == result
+    assert type(copy.errors[1]) is hotcount.ConfigError
+    assert repr(result).startswith("Upserts([")
+
+
+def test_a_bad_element_is_reported_and_the_others_are_done(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"a": 0})
+    rows = [("", "a", 1), ("k", "", 1), ("k", "x" * 1001, 1), ("k", "\ud800", 1), ("k", "b", 1)]
+    result = sets.upsert_many(rows, errors="return")
+    assert result.errors.keys() == {0, 1, 2, 3}
+    assert all(type(error) is hotcount.ConfigError for error in result.errors.values())
+    assert result[4] is Upsert.APPLIED
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf"), 10**400])
+def test_a_score_that_is_not_finite_names_its_index_before_anything_is_sent(
+    sets: hotcount.LiveSets, bad: float
+) -> None:
+    sets.create("k", 60, {"a": 0})
+    with pytest.raises(hotcount.ConfigError, match=r"score of items\[1\]"):
+        sets.upsert_many([("k", "b", 1), ("k", "c", bad)])
+    with pytest.raises(hotcount.ConfigError, match=r"scores\[1\]"):
+        sets.upsert_many(keys=["k", "k"], members=["b", "c"], scores=[1, bad])
+    with pytest.raises(hotcount.ConfigError, match=r"score"):
+        sets.upsert("k", "b", bad)
+    with pytest.raises(hotcount.ConfigError, match=r"score of members\[0\]"):
+        sets.create("k", 60, {"b": bad})
+    assert sets.top("k", 10) == [("a", 0.0)]
+
+
+@pytest.mark.parametrize("bad", ["1", None, True, Decimal(1), 1j])
+def test_a_score_of_a_wrong_type_names_its_index_before_anything_is_sent(
+    sets: hotcount.LiveSets, bad: Any
+) -> None:
+    sets.create("k", 60, {"a": 0})
+    with pytest.raises(TypeError, match=rf"score of items\[1\].*{type(bad).__name__}"):
+        sets.upsert_many([("k", "b", 1), ("k", "c", bad)])
+    with pytest.raises(TypeError, match=f"score must be.*{type(bad).__name__}"):
+        sets.upsert("k", "b", bad)
+    assert sets.top("k", 10) == [("a", 0.0)]
+
+
+@pytest.mark.parametrize("row", [("k", "a"), ("k", "a", 1, 2, 3), "kab", 5, None])
+def test_a_row_of_another_shape_names_its_index(sets: hotcount.LiveSets, row: Any) -> None:
+    sets.create("k", 60, {"a": 0})
+    with pytest.raises(TypeError, match=r"items\[1\]"):
+        sets.upsert_many([("k", "b", 1), row])
+    assert sets.rank("k", "b") is None
+
+
+@pytest.mark.parametrize("bad", [1, None, bytearray(b"a"), ("a",)])
+def test_a_key_or_member_of_a_wrong_type_is_named(sets: hotcount.LiveSets, bad: Any) -> None:
+    with pytest.raises(TypeError, match=r"key of items\[0\]"):
+        sets.upsert_many([(bad, "a", 1)])
+    with pytest.raises(TypeError, match=r"members\[1\]"):
+        sets.upsert_many(keys=["k", "k"], members=["a", bad], scores=[1, 1])
+    with pytest.raises(TypeError, match="key must be"):
+        sets.upsert(bad, "a", 1)
+    with pytest.raises(TypeError, match="member must be"):
+        sets.upsert("k", bad, 1)
+
+
+def test_columns_that_do_not_fit_are_refused(sets: hotcount.LiveSets) -> None:
+    with pytest.raises(hotcount.ConfigError, match="scores has 1 elements for a batch of 2"):
+        sets.upsert_many(keys=["a", "b"], members=["a", "b"], scores=[1])
+    with pytest.raises(TypeError, match="scores is missing"):
+        sets.upsert_many(keys=["a"], members=["a"])
+    with pytest.raises(TypeError, match="not both"):
+        sets.upsert_many([("k", "a", 1)], keys=["k"])
+    with pytest.raises(TypeError, match="keys is missing"):
+        sets.upsert_many()
+
+
+@pytest.mark.parametrize("batch", [0, 301])
+def test_a_batch_size_out_of_range_is_refused(sets: hotcount.LiveSets, batch: int) -> None:
+    with pytest.raises(hotcount.ConfigError, match="batch"):
+        sets.upsert_many([("k", "a", 1)], batch=batch)

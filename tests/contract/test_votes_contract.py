@@ -1,0 +1,548 @@
+"""What Votes promise, with every strategy, on every database."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import hotcount
+import numpy as np
+import pytest
+from hotcount import Cast
+
+from tests.together import THREADS, together
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+STRATEGIES = ["naive", "slotted", "batched"]
+
+
+@pytest.fixture(params=STRATEGIES)
+def strategy(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def make_votes(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
+    votes = hotcount.Votes(database, strategy=strategy, **options)  # type: ignore[arg-type]
+    votes.create_tables()
+    return votes
+
+
+@pytest.fixture
+def votes(database: hotcount.Database, strategy: str) -> hotcount.Votes:
+    votes = make_votes(database, strategy)
+    votes.add_items([1, 2, 3])
+    return votes
+
+
+def is_consistent(votes: hotcount.Votes) -> bool:
+    """No stored count disagrees with the votes, in whatever way this strategy stores it."""
+    votes.flush()
+    return votes.reconcile(dry_run=True) == []
+
+
+# -- one user, one vote -----------------------------------------------------
+
+
+def test_a_vote_counts_once_however_often_it_is_cast(votes: hotcount.Votes) -> None:
+    assert votes.cast(1, 7) == Cast(counted=True, changed=True, previous=0, value=1)
+    for _ in range(3):
+        assert votes.cast(1, 7) == Cast(counted=True, changed=False, previous=1, value=1)
+    assert int(votes.count(1)) == 1
+    assert int(votes.count(2)) == 0
+
+
+def test_votes_of_many_users_at_once_are_all_counted(votes: hotcount.Votes) -> None:
+    each = 4
+    casts = together(lambda index: [votes.cast(1, index * each + k) for k in range(each)])
+    assert all(cast.changed and cast.counted for cast in chain.from_iterable(casts))
+    assert int(votes.count(1)) == THREADS * each
+    assert is_consistent(votes)
+
+
+def test_of_one_vote_cast_by_many_threads_exactly_one_changes_the_count(
+    votes: hotcount.Votes,
+) -> None:
+    casts = together(lambda _: votes.cast(1, 7))
+    assert sum(cast.changed for cast in casts) == 1
+    assert all(cast.value == 1 for cast in casts)
+    assert int(votes.count(1)) == 1
+
+
+def test_changes_that_callers_were_told_of_add_up_to_the_count(votes: hotcount.Votes) -> None:
+    def work(index: int) -> int:
+        moved = 0
+        for k in range(4):
+            user = (index + k) % 8
+            cast = votes.cast(1, user, value=1 + index % 3) if k % 2 else votes.retract(1, user)
+            moved += cast.value - cast.previous if cast.changed else 0
+        return moved
+
+    assert sum(together(work)) == int(votes.count(1))
+    assert is_consistent(votes)
+
+
+# -- retract, values, versions ----------------------------------------------
+
+
+def test_a_retracted_vote_does_not_count_and_may_be_cast_again(votes: hotcount.Votes) -> None:
+    votes.cast(1, 7)
+    assert votes.retract(1, 7) == Cast(counted=False, changed=True, previous=1, value=0)
+    assert votes.retract(1, 7) == Cast(counted=False, changed=False, previous=0, value=0)
+    assert int(votes.count(1)) == 0
+    assert votes.cast(1, 7).changed
+    assert int(votes.count(1)) == 1
+
+
+def test_a_vote_that_was_never_cast_may_be_retracted(votes: hotcount.Votes) -> None:
+    assert votes.retract(1, 7) == Cast(counted=False, changed=False, previous=0, value=0)
+    assert int(votes.count(1)) == 0
+    assert is_consistent(votes)
+
+
+def test_a_vote_may_weigh_and_change_its_weight(votes: hotcount.Votes) -> None:
+    assert votes.cast(1, 7, 5).previous == 0
+    assert votes.cast(1, 7, -2) == Cast(counted=True, changed=True, previous=5, value=-2)
+    votes.cast(1, 8, value=10)
+    assert int(votes.count(1)) == 8
+    assert votes.cast(1, 7, 0) == Cast(counted=False, changed=True, previous=-2, value=0)
+    assert int(votes.count(1)) == 10
+
+
+def test_numbers_beyond_a_double_stay_exact(votes: hotcount.Votes) -> None:
+    votes.cast(1, 7, 2**53)
+    votes.cast(1, 8, 1)
+    assert int(votes.count(1)) == 2**53 + 1
+
+
+@pytest.mark.parametrize(("first", "second"), [(INT64_MAX, 1), (INT64_MIN, -1)])
+def test_a_vote_that_would_take_the_count_out_of_64_bits_changes_nothing(
+    votes: hotcount.Votes, first: int, second: int
+) -> None:
+    votes.cast(1, 7, first)
+    with pytest.raises(hotcount.CounterOverflowError):
+        votes.cast(1, 8, second)
+    with pytest.raises(hotcount.CounterOverflowError):
+        votes.cast(1, 7, -first if first > 0 else INT64_MAX)
+    assert votes.count(1).value == first
+    assert not votes.cast(1, 7, first).changed
+    assert is_consistent(votes)
+
+
+def test_a_vote_is_applied_only_with_a_higher_version(votes: hotcount.Votes) -> None:
+    assert votes.cast(1, 7, 1, version=5).changed
+    assert votes.retract(1, 7, version=7) == Cast(False, True, 1, 0)
+    # A cast that was stuck on its way does not undo the later retract.
+    assert votes.cast(1, 7, 1, version=6) == Cast(False, False, 0, 0)
+    assert votes.cast(1, 7, 1, version=7) == Cast(False, False, 0, 0)
+    assert int(votes.count(1)) == 0
+    assert votes.cast(1, 7, 3, version=8) == Cast(True, True, 0, 3)
+    assert int(votes.count(1)) == 3
+
+
+def test_of_versions_that_arrive_in_any_order_the_highest_stays(votes: hotcount.Votes) -> None:
+    together(lambda index: votes.cast(1, 7, value=100 + index, version=index))
+    assert int(votes.count(1)) == 100 + THREADS - 1
+    assert is_consistent(votes)
+
+
+# -- items ------------------------------------------------------------------
+
+
+def test_a_vote_for_an_item_that_does_not_exist_is_refused_and_leaves_nothing(
+    votes: hotcount.Votes,
+) -> None:
+    with pytest.raises(hotcount.IntegrityError, match="item 99"):
+        votes.cast(99, 7)
+    votes.add_items([99])
+    assert int(votes.count(99)) == 0
+    assert votes.cast(99, 7).changed
+
+
+def test_missing_items_create_makes_the_item_with_its_first_vote(
+    database: hotcount.Database, strategy: str
+) -> None:
+    votes = make_votes(database, strategy, missing_items="create")
+    together(lambda index: votes.cast(42, index))
+    assert int(votes.count(42)) == THREADS
+    assert is_consistent(votes)
+
+
+def test_add_items_leaves_items_that_exist_as_they_are(votes: hotcount.Votes) -> None:
+    votes.cast(1, 7)
+    votes.add_items([1, 4])
+    assert [int(count) for count in votes.count_many([1, 4])] == [1, 0]
+
+
+def test_create_tables_may_be_called_again(votes: hotcount.Votes) -> None:
+    votes.cast(1, 7)
+    votes.create_tables()
+    assert int(votes.count(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids"),
+    [
+        pytest.param(str, ["a", "A", "größe", "x" * 1000], id="str"),
+        pytest.param(uuid.UUID, [uuid.UUID(int=n) for n in range(1, 5)], id="uuid"),
+        pytest.param(int, [INT64_MIN, -1, 0, INT64_MAX], id="int"),
+    ],
+)
+def test_ids_of_every_type_come_back_as_they_went_in(
+    database: hotcount.Database, strategy: str, kind: Any, ids: list[Any]
+) -> None:
+    votes = make_votes(database, strategy, item_type=kind, user_type=kind)
+    votes.add_items(ids)
+    casts = votes.cast_many(ids * 2, ids + ids[::-1])
+    assert list(casts.changed) == [True] * 8
+    assert [int(count) for count in votes.count_many(ids)] == [2] * 4
+    assert is_consistent(votes)
+
+
+def test_item_and_user_may_be_of_different_types(
+    database: hotcount.Database, strategy: str
+) -> None:
+    votes = make_votes(database, strategy, item_type=str, user_type=uuid.UUID)
+    votes.add_items(["article"])
+    votes.cast("article", uuid.uuid4())
+    assert int(votes.count("article")) == 1
+
+
+def test_another_schema_is_used_by_its_names(database: hotcount.Database, strategy: str) -> None:
+    votes = make_votes(
+        database,
+        strategy,
+        item_table='po"sts',
+        item_id="group",
+        item_count="li'kes",
+        vote_table="order",
+        vote_item="select",
+        vote_user="who; --",
+    )
+    votes.add_items([1])
+    votes.cast(1, 7)
+    assert int(votes.count(1)) == 1
+    assert is_consistent(votes)
+
+
+# -- batches ----------------------------------------------------------------
+
+
+def test_cast_many_answers_each_vote_in_order(votes: hotcount.Votes) -> None:
+    casts = votes.cast_many([1, 2, 1, 1], [7, 7, 8, 7], [1, 1, 2, 5])
+    assert casts == [
+        Cast(True, True, 0, 1),
+        Cast(True, True, 0, 1),
+        Cast(True, True, 0, 2),
+        Cast(True, True, 1, 5),
+    ]
+    assert [int(count) for count in votes.count_many([1, 2, 3])] == [7, 1, 0]
+    assert votes.cast_many([], []) == []
+    assert is_consistent(votes)
+
+
+def test_cast_many_takes_columns_of_numpy(votes: hotcount.Votes) -> None:
+    items = np.array([1, 2, 1], dtype=np.int64)
+    users = np.arange(3)
+    assert np.asarray(votes.cast_many(items, users).changed).all()
+    assert list(votes.count_many(np.array([1, 2])).value) == [2, 1]
+    votes.cast_many(items, users, np.array([3, 3, 3]))
+    assert list(votes.count_many((1, 2)).value) == [6, 3]
+
+
+def test_batches_from_many_threads_count_every_vote_once(votes: hotcount.Votes) -> None:
+    items = [1 + k % 3 for k in range(30)]
+    # Neighbours overlap: half of each batch is cast by another thread too.
+    casts = together(lambda index: votes.cast_many(items, [15 * index + k for k in range(30)]), 8)
+    changed = sum(sum(batch.changed) for batch in casts)
+    assert changed == sum(int(count) for count in votes.count_many([1, 2, 3]))
+    assert changed == 30 + 7 * 15
+    assert is_consistent(votes)
+
+
+def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: hotcount.Votes) -> None:
+    with pytest.raises(hotcount.BatchError) as caught:
+        votes.cast_many([1, 99, 2, 2**63, 3, 1], [7] * 6, [1, 1, 1, 1, 2**63, 4])
+    assert {index: type(error) for index, error in caught.value.errors.items()} == {
+        1: hotcount.IntegrityError,
+        3: hotcount.ConfigError,
+        4: hotcount.CounterOverflowError,
+    }
+    nothing = Cast(False, False, 0, 0)
+    assert list(caught.value.result) == [
+        Cast(True, True, 0, 1),
+        nothing,
+        Cast(True, True, 0, 1),
+        nothing,
+        nothing,
+        Cast(True, True, 1, 4),
+    ]
+    assert [int(count) for count in votes.count_many([1, 2, 3])] == [4, 1, 0]
+    assert is_consistent(votes)
+
+
+def test_errors_return_gives_the_batch_without_raising(votes: hotcount.Votes) -> None:
+    casts = votes.cast_many([1, 99], [7, 7], errors="return")
+    assert list(casts.changed) == [True, False]
+    assert isinstance(casts.errors[1], hotcount.IntegrityError)
+
+
+@pytest.mark.parametrize(
+    ("items", "users", "says"),
+    [
+        ([1, "2"], [7, 7], r"items\[1\] must be int, not str"),
+        ([1, 2], [7, True], r"users\[1\] must be int, not bool"),
+        ([1, None], [7, 7], r"items\[1\] must be int, not NoneType"),
+        ([1, 2], [7, 7.0], r"users\[1\] must be int, not float"),
+        ("12", [7, 7], "items must be a sequence"),
+        (5, [7], "items must be a sequence"),
+    ],
+)
+def test_an_id_of_a_wrong_type_names_its_index_before_anything_is_cast(
+    votes: hotcount.Votes, items: Any, users: Any, says: str
+) -> None:
+    with pytest.raises(TypeError, match=says):
+        votes.cast_many(items, users)
+    assert int(votes.count(1)) == 0
+
+
+@pytest.mark.parametrize(("users", "values"), [([7], 1), ([7, 7, 7], 1), ([7, 7], [1])])
+def test_columns_of_unequal_length_are_refused_before_anything_is_cast(
+    votes: hotcount.Votes, users: list[int], values: Any
+) -> None:
+    with pytest.raises(hotcount.ConfigError, match="elements"):
+        votes.cast_many([1, 2], users, values)
+    assert int(votes.count(1)) == 0
+
+
+# -- counting ---------------------------------------------------------------
+
+
+def test_a_count_says_when_and_where_it_was_read(votes: hotcount.Votes) -> None:
+    votes.cast(1, 7)
+    before = time.time()
+    for count in (votes.count(1), votes.count(1, consistency="exact")):
+        assert (count.value, count.exact, count.source, count.pending) == (1, True, "sql", 0)
+        assert before - 0.001 <= count.as_of <= time.time() + 0.001
+    with pytest.raises(hotcount.ConfigError, match="consistency"):
+        votes.count(1, consistency="maybe")  # type: ignore[arg-type]
+
+
+def test_an_item_without_votes_or_without_a_row_counts_zero(votes: hotcount.Votes) -> None:
+    assert [int(count) for count in votes.count_many([2, 1000])] == [0, 0]
+    assert int(votes.count(1000)) == 0
+
+
+def test_count_many_answers_in_order_and_repeats(votes: hotcount.Votes) -> None:
+    votes.cast_many([1, 1, 3], [1, 2, 3])
+    counts = votes.count_many([3, 1, 3, 2])
+    assert [int(count) for count in counts] == [1, 2, 1, 0]
+    assert list(counts.value) == [1, 2, 1, 0]
+    assert all(counts.exact)
+    assert counts.errors == {}
+
+
+def test_a_reader_never_sees_a_count_fall_or_pass_what_was_cast(
+    votes: hotcount.Votes,
+) -> None:
+    def work(index: int) -> list[int]:
+        if index % 2:
+            votes.cast(1, index)
+            return []
+        return [int(votes.count(1)) for _ in range(10)]
+
+    for seen in together(work):
+        assert seen == sorted(seen)
+        assert all(0 <= count <= THREADS // 2 for count in seen)
+    assert int(votes.count(1)) == THREADS // 2
+
+
+def test_a_vote_is_in_the_count_when_cast_returns(votes: hotcount.Votes) -> None:
+    for user in range(5):
+        votes.cast(1, user)
+        assert int(votes.count(1)) == user + 1
+
+
+def test_reconcile_finds_nothing_where_nothing_is_wrong(votes: hotcount.Votes) -> None:
+    votes.cast_many([1, 1, 2], [1, 2, 3])
+    votes.retract(1, 2)
+    votes.flush()
+    assert votes.reconcile() == []
+    assert votes.reconcile([1, 2]) == []
+    assert votes.reconcile([], dry_run=True) == []
+
+
+@pytest.mark.parametrize("after", STRATEGIES)
+def test_another_strategy_takes_over_with_the_same_counts(
+    database: hotcount.Database, strategy: str, after: str
+) -> None:
+    before = make_votes(database, strategy)
+    before.add_items([1, 2])
+    before.cast_many([1, 1, 2], [1, 2, 3], [1, 5, 1])
+    before.retract(1, 2)
+    votes = make_votes(database, after)
+    assert is_consistent(votes)
+    assert [int(count) for count in votes.count_many([1, 2])] == [1, 1]
+    votes.cast(1, 2, 5)
+    votes.cast(1, 3)
+    assert int(votes.count(1)) == 7
+    assert is_consistent(votes)
+
+
+@pytest.mark.parametrize("after", STRATEGIES)
+def test_a_strategy_that_was_replaced_does_not_count_in_the_old_place(
+    database: hotcount.Database, strategy: str, after: str
+) -> None:
+    before = make_votes(database, strategy)
+    before.add_items([1])
+    before.cast(1, 1)
+    votes = make_votes(database, after)
+    # Either it still counts rightly, or it is refused: never a vote without its count.
+    expected = 1
+    if (strategy == "naive") == (after == "naive"):
+        before.cast(1, 2)
+        expected = 2
+    else:
+        with pytest.raises(hotcount.ConfigError, match="create_tables"):
+            before.cast(1, 2)
+    assert int(votes.count(1)) == expected
+    assert sum(votes.cast_many([1, 1, 1], [1, 2, 3]).changed) == 3 - expected
+    assert int(votes.count(1)) == 3
+    assert is_consistent(votes)
+
+
+def test_a_strategy_that_needs_create_tables_first_says_so(
+    database: hotcount.Database, strategy: str
+) -> None:
+    votes = hotcount.Votes(database, strategy=strategy)  # type: ignore[arg-type]
+    with pytest.raises(hotcount.DatabaseError, match=r"no such table.*create_tables"):
+        votes.cast(1, 7)
+    with pytest.raises(hotcount.DatabaseError, match=r"no such table.*create_tables"):
+        votes.count(1)
+
+
+def test_flush_reports_that_no_acknowledged_vote_is_at_risk(votes: hotcount.Votes) -> None:
+    votes.cast_many([1, 2], [7, 7])
+    report = votes.flush(timeout=5)
+    assert (report.pending, report.at_risk) == (0, 0)
+    assert votes.flush().acked == 0
+
+
+def test_the_contract_says_what_an_acknowledgement_means(
+    votes: hotcount.Votes, strategy: str
+) -> None:
+    contract = votes.contract()
+    assert contract.strategy == strategy
+    assert (contract.durable, contract.exact) == (True, True)
+    assert "committed" in contract.acknowledged
+    assert contract.may_lose.startswith("nothing acknowledged")
+
+
+# -- bad input --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", ["1", 1.0, True, None, b"1", Decimal(1), uuid.UUID(int=1)])
+def test_an_id_of_another_type_is_a_type_error_that_names_it(
+    votes: hotcount.Votes, bad: Any
+) -> None:
+    for call, argument in (
+        (lambda: votes.cast(bad, 7), "item"),
+        (lambda: votes.cast(1, bad), "user"),
+        (lambda: votes.retract(1, bad), "user"),
+        (lambda: votes.count(bad), "item"),
+    ):
+        with pytest.raises(TypeError, match=f"{argument} must be int, not .*{type(bad).__name__}"):
+            call()
+    assert int(votes.count(1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"), [(str, b"a"), (str, 1), (uuid.UUID, "00000000-0000-0000-0000-000000000001")]
+)
+def test_an_id_of_another_type_than_item_type_is_a_type_error(
+    database: hotcount.Database, strategy: str, kind: Any, bad: Any
+) -> None:
+    votes = make_votes(database, strategy, item_type=kind)
+    with pytest.raises(TypeError, match=f"item must be .*, not {type(bad).__name__}"):
+        votes.cast(bad, 7)
+
+
+@pytest.mark.parametrize("bad", [2**63, -(2**63) - 1])
+def test_an_id_beyond_64_bits_is_refused_by_name(votes: hotcount.Votes, bad: int) -> None:
+    with pytest.raises(hotcount.ConfigError, match="item"):
+        votes.cast(bad, 7)
+    with pytest.raises(hotcount.ConfigError, match="user"):
+        votes.cast(1, bad)
+
+
+@pytest.mark.parametrize("bad", [1.0, "1", None, True, Decimal(1)])
+def test_a_value_of_another_type_is_a_type_error_that_names_it(
+    votes: hotcount.Votes, bad: Any
+) -> None:
+    with pytest.raises(TypeError, match=f"value must be int, not .*{type(bad).__name__}"):
+        votes.cast(1, 7, bad)
+
+
+def test_a_value_beyond_64_bits_is_an_overflow(votes: hotcount.Votes) -> None:
+    with pytest.raises(hotcount.CounterOverflowError, match="value"):
+        votes.cast(1, 7, 2**63)
+    with pytest.raises(hotcount.ConfigError, match="version"):
+        votes.cast(1, 7, version=2**63)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("strategy", "cached", "'cached'.*'naive', 'slotted', 'batched'"),
+        ("strategy", "write_behind", "'naive', 'slotted', 'batched'"),
+        ("cache", "redis://localhost", "cache"),
+        ("slots", 0, "slots"),
+        ("slots", 10_001, "slots"),
+        ("item_type", float, "item_type.*int, str or uuid.UUID"),
+        ("user_type", "int", "user_type"),
+        ("item_table", "", "item_table"),
+        ("vote_user", "x" * 64, "vote_user"),
+        ("max_batch", 0, "max_batch"),
+        ("max_batch", -1, "max_batch"),
+        ("max_delay", float("inf"), "max_delay"),
+        ("missing_items", "ignore", "missing_items.*'refuse', 'create'"),
+    ],
+)
+def test_a_bad_option_is_refused_by_name(
+    database: hotcount.Database, option: str, value: Any, says: str
+) -> None:
+    with pytest.raises(hotcount.ConfigError, match=says):
+        hotcount.Votes(database, **{option: value})
+
+
+def test_every_call_takes_a_timeout(votes: hotcount.Votes) -> None:
+    votes.create_tables(timeout=5)
+    votes.add_items([4], timeout=5)
+    votes.cast(4, 7, timeout=5)
+    votes.retract(4, 7, timeout=5)
+    votes.cast_many([4], [7], timeout=5)
+    assert votes.count(4, timeout=5).value == votes.count_many([4], timeout=5)[0].value == 1
+    votes.flush(timeout=5)
+    assert votes.reconcile(timeout=5) == []
+    for bad in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(hotcount.ConfigError, match="timeout"):
+            votes.cast(1, 7, timeout=bad)
+
+
+def test_closed_votes_are_refused_and_their_database_goes_on(
+    database: hotcount.Database, strategy: str
+) -> None:
+    with make_votes(database, strategy) as votes:
+        votes.add_items([1])
+        votes.cast(1, 7)
+    with pytest.raises(hotcount.ClosedError):
+        votes.cast(1, 8)
+    again = make_votes(database, strategy)
+    assert int(again.count(1)) == 1
+    database.close()
+    with pytest.raises(hotcount.ClosedError):
+        again.count(1)

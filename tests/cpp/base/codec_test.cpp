@@ -1,0 +1,71 @@
+#include <hotcount/base/check.hpp>
+#include <hotcount/base/codec.hpp>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using testing::failed_with;
+using testing::succeeded;
+
+std::string encoded(std::initializer_list<std::string_view> parts) {
+    const auto key = encode_parts(std::span{parts.begin(), parts.size()});
+    EXPECT_TRUE(succeeded(key));
+    return key.ok() ? *key : "";
+}
+
+TEST(KeyCodec, JoinsStorePrefixPrefixAndKey) {
+    EXPECT_EQ(full_key("app:", "count", "home"), "app:count:home");
+    EXPECT_EQ(full_key("", "count", "a:b"), "count:a:b");
+}
+
+TEST(KeyCodec, NoTwoTuplesOfADelimiterHeavyAlphabetCollide) {
+    const std::string_view parts[] = {"", "a", ":", "%", "a:", ":a", "%3A", "a%", "::", "%25"};
+    std::map<std::string, std::string> seen;  // encoded -> which tuple
+    for (const auto& a : parts) {
+        for (const auto& b : parts) {
+            for (const auto& c : parts) {
+                const std::string tuple =
+                    std::string{a} + "|" + std::string{b} + "|" + std::string{c};
+                const auto [place, fresh] = seen.emplace(encoded({a, b, c}), tuple);
+                EXPECT_TRUE(fresh) << tuple << " and " << place->second;
+            }
+            const std::string tuple = std::string{a} + "|" + std::string{b};
+            EXPECT_TRUE(seen.emplace(encoded({a, b}), tuple).second) << tuple;
+        }
+    }
+}
+
+TEST(KeyCodec, ATupleOfNothingIsRefused) {
+    EXPECT_TRUE(failed_with(encode_parts({}), ErrorCode::config, "at least one"));
+}
+
+TEST(KeyCheck, TakesOneToAThousandBytes) {
+    EXPECT_TRUE(succeeded(check_key("k")));
+    EXPECT_TRUE(succeeded(check_key(std::string(1000, 'k'))));
+    EXPECT_TRUE(succeeded(check_key(std::string_view("a\0b", 3))));
+    EXPECT_TRUE(failed_with(check_key(""), ErrorCode::config, "empty"));
+    EXPECT_TRUE(failed_with(check_key(std::string(1001, 'k')), ErrorCode::config, "1001 bytes"));
+}
+
+TEST(KeyCheck, SqlKeysHaveNoNul) {
+    EXPECT_TRUE(failed_with(check_key(std::string_view("a\0b", 3), KeyRule::sql_text),
+                            ErrorCode::config, "NUL"));
+}
+
+TEST(CheckedAdd, EndsAtTheBoundsOf64Bits) {
+    EXPECT_EQ(checked_add(INT64_MAX, 0), INT64_MAX);
+    EXPECT_EQ(checked_add(INT64_MAX, 1), std::nullopt);
+    EXPECT_EQ(checked_add(INT64_MIN, -1), std::nullopt);
+    EXPECT_EQ(checked_add(INT64_MIN, INT64_MAX), -1);
+    EXPECT_EQ(checked_subtract(0, INT64_MIN), std::nullopt);
+}
+
+TEST(Printable, EscapesAndShortens) {
+    EXPECT_EQ(printable("a\r\nb"), "a\\x0D\\x0Ab");
+    EXPECT_EQ(printable(std::string(100, 'x')), std::string(80, 'x') + "...");
+}
+
+}  // namespace
+}  // namespace hotcount

@@ -1,0 +1,190 @@
+#include <hotcount/counter/slotted_counter.hpp>
+#include <thread>
+
+#include "support/result_matchers.hpp"
+#include "support/temporary_database.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::failed_with;
+using testing::query_integer;
+using testing::succeeded;
+
+class SlottedCounterTest : public ::testing::Test {
+  protected:
+    std::shared_ptr<SlottedCounter> make(SlottedCounterOptions options = {}) {
+        auto counter = *SlottedCounter::make(database_, std::move(options));
+        EXPECT_TRUE(succeeded(counter->create_table()));
+        return counter;
+    }
+    void run_script(const std::string& text) {
+        const auto connection = database_->writer(database_->deadline({}));
+        ASSERT_TRUE(succeeded((*connection)->run_script(text)));
+    }
+    testing::TemporaryDatabase file_;
+    std::shared_ptr<sql::Database> database_ = file_.open();
+};
+
+TEST_F(SlottedCounterTest, TheSumIsWhatWasAdded) {
+    const auto counter = make();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 16; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 1; i <= 20; ++i) EXPECT_TRUE(succeeded(counter->add("home", i)));
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(*counter->get("home"), 16 * 210);
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 16)
+        << "each thread keeps a slot of its own while there are enough";
+}
+
+TEST_F(SlottedCounterTest, RandomSlotsSpreadOverAllOfThem) {
+    SlottedCounterOptions options;
+    options.slots = 4;
+    options.slot_choice = SlotChoice::random;
+    const auto counter = make(options);
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(succeeded(counter->add("home")));
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 4);
+    EXPECT_EQ(*counter->get("home"), 200);
+}
+
+// The worked example of the seed: slots 0, 36, 0 leave counts 2 and 1 in a table with a surrogate
+// id and a nullable count.
+TEST_F(SlottedCounterTest, TheSeedsOwnTableAndExampleWork) {
+    run_script(
+        "CREATE TABLE pageviews_counts (id INTEGER PRIMARY KEY AUTOINCREMENT, url TEXT, slot INT, "
+        "count INT, UNIQUE (url, slot)); INSERT INTO pageviews_counts (url, slot, count) "
+        "VALUES ('/home', 0, 1), ('/home', 36, 1), ('/null', 0, NULL)");
+    SlottedCounterOptions options;
+    options.table = "pageviews_counts";
+    options.key_column = "url";
+    options.slots = 1;
+    const auto counter = *SlottedCounter::make(database_, options);
+    ASSERT_TRUE(succeeded(counter->add("/home")));
+    EXPECT_EQ(query_integer(*database_, "SELECT count FROM pageviews_counts WHERE id = 1"), 2);
+    EXPECT_EQ(*counter->get("/home"), 3);
+    ASSERT_TRUE(succeeded(counter->add("/null")));
+    EXPECT_EQ(*counter->get("/null"), 1) << "NULL counts as 0";
+}
+
+TEST_F(SlottedCounterTest, ResizeAndCompactKeepTheSum) {
+    SlottedCounterOptions options;
+    options.slots = 50;
+    options.slot_choice = SlotChoice::random;
+    const auto counter = make(options);
+    std::atomic<bool> stop{false};
+    std::atomic<std::int64_t> added{0};
+    std::vector<std::thread> writers;
+    for (int t = 0; t < 4; ++t) {
+        writers.emplace_back([&] {
+            while (!stop) {
+                if (counter->add("k").ok()) ++added;
+            }
+        });
+    }
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(succeeded(counter->resize(i % 2 == 0 ? 3 : 80)));
+        EXPECT_TRUE(succeeded(counter->compact("k")));
+    }
+    while (added == 0) std::this_thread::yield();  // The writers may not have had a turn yet.
+    stop = true;
+    for (auto& writer : writers) writer.join();
+    EXPECT_EQ(*counter->get("k"), added);
+    EXPECT_EQ(*counter->compact("k"), added);
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 1);
+}
+
+TEST_F(SlottedCounterTest, AnOpIdCountsOnceAndSurvivesReopening) {
+    ASSERT_TRUE(succeeded(make()->add("k", 5, "op-1")));
+    ASSERT_TRUE(succeeded(make()->add("k", 5, "op-1")));
+    ASSERT_TRUE(succeeded(make()->add("k", 5, "op-2")));
+    EXPECT_EQ(*make()->get("k"), 10);
+}
+
+TEST_F(SlottedCounterTest, ForgottenOpIdsAreRemoved) {
+    SlottedCounterOptions options;
+    options.op_keep = 60s;
+    const auto clock = std::make_shared<ManualClock>();
+    options.clock = clock;
+    const auto counter = make(options);
+    for (int i = 0; i < 10; ++i) {
+        ASSERT_TRUE(succeeded(counter->add("k", 1, "old" + std::to_string(i))));
+    }
+    clock->advance(120s);
+    for (int i = 0; i < 10; ++i) {
+        ASSERT_TRUE(succeeded(counter->add("k", 1, "new" + std::to_string(i))));
+    }
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot_op"), 10);
+    ASSERT_TRUE(succeeded(counter->add("k", 1, "old0")));
+    EXPECT_EQ(*counter->get("k"), 21) << "after op_keep it counts again, as documented";
+}
+
+TEST_F(SlottedCounterTest, AnOverflowFailsAloneAndNamesTheKey) {
+    SlottedCounterOptions options;
+    options.slots = 1;
+    const auto counter = make(options);
+    const std::pair<std::string_view, std::int64_t> amounts[] = {
+        {"k", INT64_MAX}, {"k", 1}, {"other", 7}, {"k", -1}};
+    const auto results = counter->add_many(amounts);
+    EXPECT_TRUE(succeeded(results[0]));
+    EXPECT_TRUE(failed_with(results[1], ErrorCode::overflow, "k"));
+    EXPECT_TRUE(succeeded(results[2]));
+    EXPECT_TRUE(succeeded(results[3]));
+    EXPECT_EQ(*counter->get("k"), INT64_MAX - 1);
+    EXPECT_EQ(*counter->get("other"), 7);
+}
+
+TEST_F(SlottedCounterTest, ASumBeyond64BitsIsAnErrorNotARoundedNumber) {
+    SlottedCounterOptions options;
+    options.slots = 2;
+    options.slot_choice = SlotChoice::random;
+    const auto counter = make(options);
+    while (query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot") < 2) {
+        ASSERT_TRUE(succeeded(counter->add("k")));
+    }
+    run_script("UPDATE hotcount_slot SET count = 9223372036854775807");
+    EXPECT_TRUE(failed_with(counter->get("k"), ErrorCode::overflow));
+}
+
+TEST_F(SlottedCounterTest, ResetGivesTheSumAndRemovesTheRows) {
+    const auto counter = make();
+    ASSERT_TRUE(succeeded(counter->add("k", 5)));
+    EXPECT_EQ(*counter->reset("k"), 5);
+    EXPECT_EQ(*counter->reset("k"), 0);
+    EXPECT_EQ(*counter->get("k"), 0);
+}
+
+TEST_F(SlottedCounterTest, BadKeysAndOptionsAreRefusedByName) {
+    const auto counter = make();
+    EXPECT_TRUE(failed_with(counter->add(std::string_view("a\0b", 3)), ErrorCode::config, "NUL"));
+    EXPECT_TRUE(failed_with(counter->add(""), ErrorCode::config, "empty"));
+    EXPECT_TRUE(failed_with(counter->resize(0), ErrorCode::config, "slots"));
+    SlottedCounterOptions options;
+    options.slots = 10'001;
+    EXPECT_TRUE(failed_with(SlottedCounter::make(database_, options), ErrorCode::config, "slots"));
+    options = {};
+    options.key_column = std::string(64, 'x');
+    EXPECT_TRUE(
+        failed_with(SlottedCounter::make(database_, options), ErrorCode::config, "key_column"));
+    options = {};
+    options.table = "missing";
+    const auto missing = *SlottedCounter::make(database_, options);
+    EXPECT_TRUE(failed_with(missing->add("k"), ErrorCode::database, "missing"));
+}
+
+TEST_F(SlottedCounterTest, KeysThatDifferOnlyInCaseAreTwoAndNamesAreQuoted) {
+    SlottedCounterOptions options;
+    options.table = "odd \"name\"";
+    options.key_column = "select";
+    const auto counter = make(options);
+    ASSERT_TRUE(succeeded(counter->add("Home", 1)));
+    ASSERT_TRUE(succeeded(counter->add("home", 2)));
+    EXPECT_EQ(*counter->get("Home"), 1);
+    EXPECT_EQ(*counter->get("home"), 2);
+}
+
+}  // namespace
+}  // namespace hotcount

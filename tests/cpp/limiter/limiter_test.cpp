@@ -1,0 +1,156 @@
+#include <functional>
+#include <hotcount/counter/counter.hpp>
+#include <hotcount/limiter/limiter.hpp>
+#include <thread>
+#include <utility>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::failed_with;
+using testing::succeeded;
+
+class MemoryLimiter : public ::testing::TestWithParam<Algorithm> {
+  protected:
+    std::shared_ptr<Limiter> make(const char* rate = "10/minute") {
+        LimiterOptions options;
+        options.rate = *Rate::parse(rate);
+        options.algorithm = GetParam();
+        return *Limiter::make(store_, options);
+    }
+    static std::shared_ptr<memory::Store> make_store(std::shared_ptr<const Clock> clock) {
+        memory::StoreOptions options;
+        options.clock = std::move(clock);
+        return *memory::Store::make(options);
+    }
+    std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
+    std::shared_ptr<memory::Store> store_ = make_store(clock_);
+};
+
+TEST_P(MemoryLimiter, ThreadsTogetherAreAdmittedTheLimit) {
+    const auto limiter = make("1000/minute");
+    std::atomic<int> admitted{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 500; ++i) admitted += limiter->hit("hot")->allowed ? 1 : 0;
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(admitted, 1000);
+}
+
+TEST_P(MemoryLimiter, AnAnswerIsKeptUntilItsRetryAfter) {
+    const auto limiter = make();
+    ASSERT_TRUE(limiter->hit("k", 10)->allowed);
+    const Decision denied = *limiter->hit("k", 10);
+    ASSERT_FALSE(denied.allowed);
+    clock_->advance(*denied.retry_after - 1us);
+    EXPECT_FALSE(limiter->hit("k", 10)->allowed);
+    clock_->advance(1us);
+    EXPECT_TRUE(limiter->hit("k", 10)->allowed);
+}
+
+TEST_P(MemoryLimiter, AKeyIsGoneWhenItIsAsIfNeverHit) {
+    const auto limiter = make();
+    const Decision decision = *limiter->hit("k", 3);
+    EXPECT_EQ(store_->size(), 1U);
+    clock_->advance(decision.reset_after);
+    EXPECT_EQ(limiter->peek("k")->remaining, 10);
+    EXPECT_EQ(store_->size(), 0U);
+}
+
+TEST_P(MemoryLimiter, WhatIsOnlyDeniedOrLookedAtLeavesNoKey) {
+    const auto limiter = make();
+    EXPECT_FALSE(limiter->hit("k", 11)->allowed);
+    EXPECT_TRUE(limiter->test("k", 10)->allowed);
+    EXPECT_EQ(limiter->peek("k")->reset_after, 0s);
+    EXPECT_EQ(store_->size(), 0U);
+}
+
+TEST_P(MemoryLimiter, AnotherTypeUnderItsKeyIsToldApart) {
+    const auto limiter = make();
+    CounterOptions options;
+    options.prefix = "limit:default:" + std::string{to_string(GetParam())} + ":10/minute";
+    ASSERT_TRUE(succeeded((*Counter::make(store_, options))->add("k")));
+    EXPECT_TRUE(failed_with(limiter->hit("k"), ErrorCode::wrong_type, "limit:default"));
+    EXPECT_TRUE(failed_with(limiter->peek("k"), ErrorCode::wrong_type));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MemoryLimiter,
+                         ::testing::Values(Algorithm::fixed_window, Algorithm::gcra,
+                                           Algorithm::list),
+                         [](const auto& test) { return std::string{to_string(test.param)}; });
+
+// A clock that runs something the next time it is asked.
+class HookClock final : public Clock {
+  public:
+    SteadyTime steady_now() const override {
+        if (const auto run = std::exchange(hook, nullptr)) run();
+        return SteadyTime{1h};
+    }
+    WallTime wall_now() const override { return WallTime{1h}; }
+    mutable std::function<void()> hook;
+};
+
+// Between the check and the step the memory store's clock is asked for the expiry: there the next
+// caller comes in, and so on. With a limit of 1 all of them are admitted.
+TEST(SeedWays, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
+    for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::incr_expire}) {
+        const auto clock = std::make_shared<HookClock>();
+        memory::StoreOptions store_options;
+        store_options.clock = clock;
+        LimiterOptions options;
+        options.rate = *Rate::parse("1/s");
+        options.algorithm = algorithm;
+        const auto limiter = *Limiter::make(*memory::Store::make(store_options), options);
+        int admitted = 0;
+        std::function<void(int)> call = [&](int others) {
+            if (others > 0) clock->hook = [&call, others] { call(others - 1); };
+            admitted += limiter->hit("hot")->allowed ? 1 : 0;
+        };
+        call(9);
+        EXPECT_EQ(admitted, 10) << to_string(algorithm);
+    }
+}
+
+TEST(SeedWays, ALimitOf10Admits11) {
+    memory::StoreOptions store_options;
+    store_options.clock = std::make_shared<ManualClock>();
+    const auto store = *memory::Store::make(store_options);
+    for (const Algorithm algorithm :
+         {Algorithm::per_second_key, Algorithm::racy_incr, Algorithm::incr_expire}) {
+        LimiterOptions options;
+        options.rate = *Rate::parse("10/s");
+        options.algorithm = algorithm;
+        const auto limiter = *Limiter::make(store, options);
+        int admitted = 0;
+        for (int i = 0; i < 20; ++i) admitted += limiter->hit("k")->allowed ? 1 : 0;
+        EXPECT_EQ(admitted, 11) << to_string(algorithm);
+    }
+}
+
+TEST(Headers, RoundUpToWholeSeconds) {
+    const Decision denied{.allowed = false,
+                          .limit = 10,
+                          .remaining = 0,
+                          .retry_after = 1500ms,
+                          .reset_after = 59'001ms,
+                          .reason = Reason::limited};
+    using Fields = std::vector<std::pair<std::string, std::string>>;
+    EXPECT_EQ(headers(denied, HeaderStyle::ietf, "api", 60s),
+              (Fields{{"RateLimit-Policy", "\"api\";q=10;w=60"},
+                      {"RateLimit", "\"api\";r=0;t=60"},
+                      {"Retry-After", "2"}}));
+    EXPECT_EQ(headers(denied, HeaderStyle::legacy, "api", 60s),
+              (Fields{{"X-RateLimit-Limit", "10"},
+                      {"X-RateLimit-Remaining", "0"},
+                      {"X-RateLimit-Reset", "60"},
+                      {"Retry-After", "2"}}));
+}
+
+}  // namespace
+}  // namespace hotcount

@@ -1,0 +1,161 @@
+#include "cli.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace hotcount::loadtest {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Settings accept(const std::vector<std::string>& arguments) {
+    const auto parsed = parse_command_line(arguments);
+    if (const auto* message = std::get_if<ExitMessage>(&parsed)) {
+        ADD_FAILURE() << message->text;
+        return {};
+    }
+    return std::get<Settings>(parsed);
+}
+
+std::string refuse(const std::vector<std::string>& arguments) {
+    const auto parsed = parse_command_line(arguments);
+    const auto* message = std::get_if<ExitMessage>(&parsed);
+    if (message == nullptr) {
+        ADD_FAILURE() << "accepted";
+        return {};
+    }
+    EXPECT_EQ(message->code, 2);
+    return message->text;
+}
+
+TEST(CommandLine, NothingMeansTheCanonicalComparison) {
+    const Settings settings = accept({});
+    EXPECT_EQ(settings.command, Command::canonical);
+    EXPECT_EQ(settings.rounds, 7U);
+    EXPECT_EQ(settings.trial.workers, 64U);
+    EXPECT_EQ(settings.trial.traffic.items, 10'000U);
+    EXPECT_EQ(settings.trial.traffic.users, 1'000'000U);
+    EXPECT_EQ(settings.trial.traffic.zipf, 0.99);
+    EXPECT_EQ(settings.trial.traffic.seed, 1U);
+    EXPECT_FALSE(settings.json);
+    EXPECT_TRUE(accept({"--json"}).json);
+}
+
+TEST(CommandLine, RunTakesOneStrategyAndARate) {
+    const Settings settings =
+        accept({"run", "-s", "naive", "-r", "5k", "-d", "500ms", "-w", "8", "--seed", "7"});
+    EXPECT_EQ(settings.command, Command::run);
+    EXPECT_EQ(settings.trial.strategy, "naive");
+    EXPECT_EQ(settings.trial.arrival, Arrival::poisson);
+    EXPECT_EQ(settings.trial.rate_per_s, 5000);
+    EXPECT_EQ(settings.trial.duration, milliseconds{500});
+    EXPECT_EQ(settings.trial.workers, 8U);
+    EXPECT_EQ(settings.trial.traffic.seed, 7U);
+    EXPECT_THAT(settings.command_line, ElementsAre("hotcount-load", "run", "-s", "naive", "-r",
+                                                   "5k", "-d", "500ms", "-w", "8", "--seed", "7"));
+    EXPECT_THAT(refuse({"run", "-s", "naive,batched"}), HasSubstr("compare"));
+}
+
+TEST(CommandLine, WithoutARateTheLoopIsClosed) {
+    EXPECT_EQ(accept({"run"}).trial.arrival, Arrival::closed);
+    EXPECT_EQ(accept({"run", "--arrival", "closed"}).trial.arrival, Arrival::closed);
+    EXPECT_EQ(accept({"run", "--arrival", "uniform", "-r", "10"}).trial.arrival, Arrival::uniform);
+    EXPECT_THAT(refuse({"run", "--arrival", "closed", "-r", "10"}), HasSubstr("--rate"));
+    EXPECT_THAT(refuse({"run", "--arrival", "poisson"}), HasSubstr("--rate"));
+}
+
+TEST(CommandLine, CompareTakesSeveralStrategiesAndABaseline) {
+    const Settings settings = accept({"compare", "-s", "batched,naive", "--rounds", "3"});
+    EXPECT_THAT(settings.strategies, ElementsAre("batched", "naive"));
+    EXPECT_EQ(settings.baseline, "batched");
+    EXPECT_EQ(settings.rounds, 3U);
+    EXPECT_THAT(accept({"compare"}).strategies, ElementsAre("naive", "slotted", "batched"));
+    EXPECT_EQ(accept({"compare"}).baseline, "naive");
+    EXPECT_EQ(accept({"compare", "--baseline", "slotted"}).baseline, "slotted");
+    EXPECT_THAT(refuse({"compare", "-s", "naive,batched", "--baseline", "slotted"}),
+                AllOf(HasSubstr("'slotted'"), HasSubstr("naive, batched")));
+}
+
+TEST(CommandLine, CountersLiveInMemory) {
+    const Settings settings = accept({"run", "--workload", "counters"});
+    EXPECT_EQ(settings.trial.strategy, "memory");
+    EXPECT_EQ(settings.trial.traffic.dup, 0);
+    EXPECT_THAT(refuse({"run", "--workload", "counters", "--dup", "0.1"}), HasSubstr("--dup"));
+    EXPECT_THAT(refuse({"run", "--workload", "counters", "--db", "sqlite:///x.db"}),
+                HasSubstr("--db"));
+    EXPECT_THAT(refuse({"run", "--workload", "counters", "-s", "batched"}), HasSubstr("memory"));
+}
+
+TEST(CommandLine, AuditTakesAFolderAndLittleElse) {
+    const Settings settings = accept({"audit", "some/folder", "--json"});
+    EXPECT_EQ(settings.command, Command::audit);
+    EXPECT_EQ(settings.audit_folder, "some/folder");
+    EXPECT_TRUE(settings.json);
+    EXPECT_THAT(refuse({"audit"}), HasSubstr("audit DIR"));
+    EXPECT_THAT(refuse({"audit", "x", "--seed", "3"}), HasSubstr("--seed"));
+}
+
+TEST(CommandLine, WhatIsNotKnownIsNamedWithWhatIs) {
+    EXPECT_THAT(refuse({"sweep"}), AllOf(HasSubstr("'sweep'"), HasSubstr("run, compare, audit")));
+    EXPECT_THAT(refuse({"run", "--speed", "9"}),
+                AllOf(HasSubstr("'--speed'"), HasSubstr("--workers"), HasSubstr("--duration")));
+    EXPECT_THAT(refuse({"run", "--rounds", "9"}), HasSubstr("'--rounds'"));
+    EXPECT_THAT(refuse({"run", "fast"}), HasSubstr("'fast'"));
+    EXPECT_THAT(refuse({"run", "-s", "quick"}),
+                AllOf(HasSubstr("'quick'"), HasSubstr("naive, slotted, batched")));
+    EXPECT_THAT(refuse({"run", "--arrival", "burst"}), HasSubstr("poisson, uniform, closed"));
+    EXPECT_THAT(refuse({"run", "-d"}), HasSubstr("-d"));
+}
+
+TEST(CommandLine, ValuesHaveLimits) {
+    EXPECT_THAT(refuse({"run", "-w", "0"}), HasSubstr("1 to 1024"));
+    EXPECT_THAT(refuse({"run", "-w", "1M"}), HasSubstr("--workers"));
+    EXPECT_THAT(refuse({"run", "--items", "0"}), HasSubstr("--items"));
+    EXPECT_THAT(refuse({"run", "--users", "0"}), HasSubstr("--users"));
+    EXPECT_THAT(refuse({"run", "--zipf", "-1"}), HasSubstr("--zipf"));
+    EXPECT_THAT(refuse({"run", "--dup", "2"}), HasSubstr("--dup"));
+    EXPECT_THAT(refuse({"run", "-d", "0s"}), HasSubstr("--duration"));
+    EXPECT_THAT(refuse({"run", "--timeout", "0"}), HasSubstr("--timeout"));
+    EXPECT_THAT(refuse({"run", "-r", "1M", "-d", "1m"}), HasSubstr("--max-ops"));
+    EXPECT_THAT(refuse({"compare", "--rounds", "0"}), HasSubstr("--rounds"));
+    EXPECT_THAT(refuse({"run", "--db", "redis://h/0"}), HasSubstr("sqlite:///"));
+}
+
+TEST(CommandLine, TheLastOfARepeatedOptionCounts) {
+    EXPECT_EQ(accept({"run", "-w", "8", "--seed", "1", "-w", "3"}).trial.workers, 3U);
+    EXPECT_TRUE(accept({"run", "--json", "--json"}).json);
+}
+
+TEST(CommandLine, HelpAndVersionEndWithSuccess) {
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"--help"}, {"run", "--help"}, {"--version"}}) {
+        const auto parsed = parse_command_line(arguments);
+        const auto* message = std::get_if<ExitMessage>(&parsed);
+        ASSERT_NE(message, nullptr);
+        EXPECT_EQ(message->code, 0);
+        EXPECT_FALSE(message->text.empty());
+    }
+    const auto version = parse_command_line({"--version"});
+    EXPECT_THAT(std::get<ExitMessage>(version).text, HasSubstr("hotcount-load 0."));
+}
+
+TEST(CommandLine, TheCanonicalComparisonScales) {
+    const Settings settings =
+        accept({"-d", "300ms", "--rounds", "2", "-r", "2k", "--items", "100"});
+    EXPECT_EQ(settings.command, Command::canonical);
+    EXPECT_EQ(settings.trial.duration, milliseconds{300});
+    EXPECT_EQ(settings.trial.rate_per_s, 2000);
+    EXPECT_EQ(settings.trial.arrival, Arrival::closed);
+    EXPECT_EQ(settings.rounds, 2U);
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest

@@ -1,0 +1,267 @@
+// The whole program, but for main(): what it prints, and with which code it ends.
+#include "program.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <hotcount/sql/database.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cli.hpp"
+#include "machine.hpp"
+#include "run_folder.hpp"
+#include "temporary_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Output {
+    int code;
+    std::string out;
+    std::string log;
+};
+
+std::string take(std::FILE* file) {
+    std::string text;
+    std::rewind(file);
+    for (int byte = std::fgetc(file); byte != EOF; byte = std::fgetc(file)) {
+        text += static_cast<char>(byte);
+    }
+    std::fclose(file);
+    return text;
+}
+
+Output run(std::vector<std::string> arguments, bool interrupted = false) {
+    const auto parsed = parse_command_line(arguments);
+    if (const auto* message = std::get_if<ExitMessage>(&parsed)) {
+        return {message->code, "", message->text};
+    }
+    std::FILE* out = std::tmpfile();
+    std::FILE* log = std::tmpfile();
+    const std::atomic<bool> interrupt{interrupted};
+    const int code = run_program(std::get<Settings>(parsed), interrupt, out, log);
+    return {code, take(out), take(log)};
+}
+
+/// Small enough for any machine; the figures do not matter here.
+std::vector<std::string> small(std::vector<std::string> arguments) {
+    for (const char* more : {"--allow-debug", "--items", "100", "-w", "8", "--warmup", "0", "-d",
+                             "60s", "--max-ops", "200", "--progress", "none"}) {
+        arguments.emplace_back(more);
+    }
+    return arguments;
+}
+
+TEST(Program, RunPrintsATableWithTheVerdict) {
+    const Output output = run(small({"run", "-s", "batched"}));
+    EXPECT_EQ(output.code, 0) << output.log;
+    EXPECT_EQ(output.log, "");
+    EXPECT_THAT(output.out,
+                AllOf(HasSubstr("Votes with batched on SQLite"), HasSubstr("synchronous=FULL"),
+                      HasSubstr("closed loop, 8 callers"), HasSubstr("seed 1"), HasSubstr("passed"),
+                      HasSubstr("What an acknowledgement means"), HasSubstr("--max-ops 200")));
+}
+
+TEST(Program, RunPrintsJsonOfAVersionedSchema) {
+    const Output output = run(small({"run", "-s", "slotted", "--json", "--seed", "42"}));
+    EXPECT_EQ(output.code, 0) << output.log;
+    const json document = json::parse(output.out);
+    EXPECT_EQ(document["schema"], "hotcount-load/1");
+    EXPECT_EQ(document["kind"], "run");
+    EXPECT_EQ(document["state"], "finished");
+    EXPECT_EQ(document["conclusion"], "passed");
+    EXPECT_EQ(document["exit_code"], 0);
+    EXPECT_EQ(document["command"][0], "hotcount-load");
+    EXPECT_EQ(document["command"][1], "run");
+    EXPECT_EQ(document["settings"]["strategy"], "slotted");
+    EXPECT_EQ(document["settings"]["seed"], 42);
+    EXPECT_EQ(document["settings"]["workers"], 8);
+    EXPECT_TRUE(document["settings"]["rate_per_s"].is_null());
+    EXPECT_TRUE(document["versions"].contains("sqlite"));
+    EXPECT_GE(document["machine"]["cpus"], 1);
+    EXPECT_EQ(document["audit"]["passed"], true);
+    EXPECT_EQ(document["audit"]["lost"], 0);
+    EXPECT_EQ(document["result"]["operations"]["sent_in_whole_run"], 200);
+    EXPECT_GT(document["result"]["service_us"]["p99"], 0);
+    EXPECT_EQ(document["contract"]["durable"], true);
+}
+
+TEST(Program, AnOpenLoopReportsFromTheIntendedTimes) {
+    const Output output =
+        run({"run", "-r", "200", "-d", "300ms", "--warmup", "0", "-w", "8", "--items", "100",
+             "--allow-debug", "--progress", "none", "--json", "--arrival", "uniform"});
+    const json document = json::parse(output.out);
+    EXPECT_EQ(document["result"]["offered"]["scheduled"], 60);
+    EXPECT_EQ(document["result"]["response_us"]["count"], 60);
+    EXPECT_EQ(document["audit"]["passed"], true);
+    // A machine that is busy with other things may not carry it, and then says so.
+    EXPECT_EQ(output.code, document["result"]["offered"]["carried"] ? 0 : 3);
+}
+
+TEST(Program, ALoadThatIsTooHighIsInconclusive) {
+    const Output output = run({"run", "-s", "naive", "-r", "1M", "-d", "100ms", "--warmup", "0",
+                               "-w", "4", "--items", "100", "--allow-debug", "--progress", "none"});
+    EXPECT_EQ(output.code, 3);
+    EXPECT_THAT(output.out, AllOf(HasSubstr("inconclusive: overloaded"), HasSubstr("passed")));
+}
+
+TEST(Program, AnInterruptedRunIsInconclusive) {
+    const Output output = run(small({"run"}), true);
+    EXPECT_EQ(output.code, 3);
+    EXPECT_THAT(output.out, HasSubstr("interrupted"));
+}
+
+TEST(Program, OutIsKeptAndCanBeAuditedAgain) {
+    const TemporaryFolder parent;
+    const std::string folder = (parent / "run").string();
+    const Output output = run(small({"run", "-s", "batched", "--out", folder}));
+    EXPECT_EQ(output.code, 0) << output.log;
+    EXPECT_THAT(output.log, HasSubstr(folder));
+    for (const char* name : {kRunFile, kLedgerFile, kDatabaseFile}) {
+        EXPECT_TRUE(std::filesystem::exists(parent / "run" / name)) << name;
+    }
+    const Output audited = run({"audit", folder});
+    EXPECT_EQ(audited.code, 0) << audited.log << audited.out;
+    EXPECT_THAT(audited.out, HasSubstr("nothing lost, nothing doubled, no ghosts"));
+    const json document = json::parse(run({"audit", folder, "--json"}).out);
+    EXPECT_EQ(document["kind"], "audit");
+    EXPECT_EQ(document["runs"][0]["audit"]["passed"], true);
+    // A second run does not write over it.
+    const Output again = run(small({"run", "--out", folder}));
+    EXPECT_EQ(again.code, 2);
+    EXPECT_THAT(again.log, HasSubstr("not empty"));
+}
+
+TEST(Program, ABrokenRunEndsWithOne) {
+    const TemporaryFolder parent;
+    const std::string folder = (parent / "run").string();
+    ASSERT_EQ(run(small({"run", "-s", "naive", "--out", folder})).code, 0);
+    // Somebody deletes an acknowledged vote.
+    {
+        const auto database =
+            sql::open_database(sqlite_url(parent / "run" / kDatabaseFile)).value();
+        const auto writer = database->writer(Deadline::after(std::chrono::seconds{5}));
+        const sql::Statement remove(
+            "DELETE FROM vote WHERE (item_id, user_id) = (SELECT item_id, user_id FROM vote WHERE "
+            "val <> 0 LIMIT 1)");
+        const auto removed = (*writer)->execute(remove);
+        ASSERT_TRUE(removed) << removed.error().message;
+        ASSERT_EQ(*removed, 1);
+    }
+    const Output audited = run({"audit", folder});
+    EXPECT_EQ(audited.code, 1);
+    // Gone from the rows, and so one too many in the count.
+    EXPECT_THAT(audited.out, AllOf(HasSubstr("1 lost, 1 double, 0 ghost"), HasSubstr("BROKEN")));
+}
+
+TEST(Program, CompareRunsEveryStrategyInEveryRound) {
+    const TemporaryFolder parent;
+    const std::string folder = (parent / "compare").string();
+    const Output output = run(small({"compare", "-s", "naive,batched", "--rounds", "2", "--json",
+                                     "--out", folder, "--db", sqlite_url(parent / "votes.db")}));
+    EXPECT_EQ(output.code, 0) << output.log;
+    const json document = json::parse(output.out);
+    EXPECT_EQ(document["kind"], "compare");
+    ASSERT_EQ(document["parts"].size(), 1U);
+    const json& strategies = document["parts"][0]["strategies"];
+    ASSERT_EQ(strategies.size(), 2U);
+    for (const json& strategy : strategies) {
+        EXPECT_EQ(strategy["rounds"], 2);
+        EXPECT_EQ(strategy["trials"].size(), 2U);
+        EXPECT_EQ(strategy["audit"]["passed"], true);
+        EXPECT_GT(strategy["ratio_to_baseline"]["median"], 0);
+    }
+    // A file of its own for each, beside the one named.
+    EXPECT_TRUE(std::filesystem::exists(parent / "votes-closed-02-naive.db"));
+    EXPECT_FALSE(std::filesystem::exists(parent / "votes.db"));
+    const Output audited = run({"audit", folder});
+    EXPECT_EQ(audited.code, 0) << audited.out;
+    EXPECT_THAT(audited.out, HasSubstr("Audit of 4 runs"));
+}
+
+TEST(Program, TheCanonicalComparisonHasThreeTables) {
+    const Output output = run({"--rounds", "1", "-r", "100", "-d", "80ms", "--warmup", "0", "-w",
+                               "8", "--items", "100", "--allow-debug", "--progress", "none"});
+    EXPECT_THAT(output.out, AllOf(HasSubstr("the canonical comparison"), HasSubstr("x naive"),
+                                  HasSubstr("closed loop, 8 callers"), HasSubstr("open loop"),
+                                  HasSubstr("Counters on"), HasSubstr("Audit of 7 runs")));
+}
+
+TEST(Program, WhatIsNoRunFolderIsBadUsage) {
+    const TemporaryFolder folder;
+    const Output output = run({"audit", folder.path().string()});
+    EXPECT_EQ(output.code, 2);
+    EXPECT_THAT(output.log, HasSubstr("no run folder"));
+    EXPECT_EQ(run({"audit", (folder / "missing").string()}).code, 2);
+}
+
+TEST(Program, ADamagedRunFolderIsInconclusive) {
+    const TemporaryFolder folder;
+    std::ofstream(folder / kRunFile) << "{\"schema\": \"hotcount-load/1\", \"settings\": {}}";
+    const Output output = run({"audit", folder.path().string()});
+    EXPECT_EQ(output.code, 3);
+    EXPECT_THAT(output.out, HasSubstr("run.json"));
+    std::ofstream(folder / kRunFile) << "{\"schema\": \"hotcount-load/9\"}";
+    EXPECT_THAT(run({"audit", folder.path().string()}).out, HasSubstr("hotcount-load/9"));
+}
+
+TEST(Program, AFolderThatCannotBeMadeIsBadUsage) {
+    const Output output = run(small({"run", "--out", "/proc/no/such/folder"}));
+    EXPECT_EQ(output.code, 2);
+    EXPECT_THAT(output.log, HasSubstr("/proc/no/such/folder"));
+}
+
+TEST(Program, ABuildThatIsNotForMeasuringReportsNothing) {
+    const Output output = run({"run", "-d", "1ms", "--warmup", "0", "--max-ops", "10", "--progress",
+                               "none", "--items", "10"});
+    if (const auto why = why_not_measurable()) {
+        EXPECT_EQ(output.code, 3);
+        EXPECT_EQ(output.out, "");
+        EXPECT_THAT(output.log, AllOf(HasSubstr(*why), HasSubstr("--allow-debug")));
+    } else {
+        EXPECT_THAT(output.log, Not(HasSubstr("--allow-debug")));
+    }
+}
+
+TEST(Program, ProgressIsOneJsonObjectALine) {
+    std::vector<std::string> arguments = small({"run"});
+    arguments.back() = "ndjson";
+    const Output output = run(arguments);
+    std::vector<std::string> events;
+    std::size_t from = 0;
+    for (std::size_t end = output.log.find('\n'); end != std::string::npos;
+         end = output.log.find('\n', from)) {
+        events.push_back(json::parse(output.log.substr(from, end - from))["event"]);
+        from = end + 1;
+    }
+    EXPECT_THAT(events, testing::ElementsAre("set_up", "load", "end"));
+}
+
+TEST(RunFolder, ATemporaryOneGoes) {
+    std::filesystem::path path;
+    {
+        const auto folder = RunFolder::make(std::nullopt);
+        ASSERT_TRUE(folder) << folder.error().message;
+        path = folder->path();
+        EXPECT_TRUE(std::filesystem::is_directory(path));
+        EXPECT_TRUE(folder->temporary());
+        std::ofstream(path / "something") << "x";
+    }
+    EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest

@@ -1,0 +1,113 @@
+#include "settings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace hotcount::loadtest {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+TEST(ParseDuration, TakesUnitsAndPlainSeconds) {
+    EXPECT_EQ(parse_duration("500ms").value(), milliseconds{500});
+    EXPECT_EQ(parse_duration("10s").value(), seconds{10});
+    EXPECT_EQ(parse_duration("10").value(), seconds{10});
+    EXPECT_EQ(parse_duration("1.5m").value(), seconds{90});
+    EXPECT_EQ(parse_duration("2h").value(), hours{2});
+    EXPECT_EQ(parse_duration("250us").value(), microseconds{250});
+    EXPECT_EQ(parse_duration("0").value(), seconds{0});
+    for (const std::string_view bad :
+         {"", "s", "10 s", "-1s", "1e999s", "5x", "nan", "40000000s"}) {
+        const auto parsed = parse_duration(bad);
+        ASSERT_FALSE(parsed) << bad;
+        EXPECT_THAT(parsed.error().message, HasSubstr("500ms"));
+    }
+}
+
+TEST(FormatDuration, WritesWhatParseTakes) {
+    for (const Duration duration :
+         {Duration{seconds{0}}, Duration{microseconds{250}}, Duration{milliseconds{500}},
+          Duration{milliseconds{1500}}, Duration{seconds{10}}, Duration{minutes{2}}}) {
+        EXPECT_EQ(parse_duration(format_duration(duration)).value(), duration)
+            << format_duration(duration);
+    }
+    EXPECT_EQ(format_duration(seconds{10}), "10s");
+    EXPECT_EQ(format_duration(minutes{2}), "2m");
+}
+
+TEST(ParseCount, TakesThousandsAndMillions) {
+    EXPECT_EQ(parse_count("1000").value(), 1000U);
+    EXPECT_EQ(parse_count("10k").value(), 10'000U);
+    EXPECT_EQ(parse_count("1.5M").value(), 1'500'000U);
+    EXPECT_EQ(parse_count("2G").value(), 2'000'000'000U);
+    EXPECT_EQ(parse_count("0").value(), 0U);
+    for (const std::string_view bad : {"", "k", "1.5", "-1", "10kk", "1e300", "ten"}) {
+        EXPECT_FALSE(parse_count(bad)) << bad;
+    }
+}
+
+TEST(ParseRate, TakesFractionsButNotNothing) {
+    EXPECT_EQ(parse_rate("0.5").value(), 0.5);
+    EXPECT_EQ(parse_rate("2.5k").value(), 2500);
+    for (const std::string_view bad : {"0", "-5", "inf", "200M", "5/s"}) {
+        EXPECT_FALSE(parse_rate(bad)) << bad;
+    }
+}
+
+TEST(ParseMix, TakesShares) {
+    const Mix mix = parse_mix("vote=80,unvote=5,read=15").value();
+    EXPECT_EQ(mix.vote, 80);
+    EXPECT_EQ(mix.unvote, 5);
+    EXPECT_EQ(mix.read, 15);
+    EXPECT_EQ(parse_mix("read=1").value().vote, 0);
+    const auto unknown = parse_mix("vote=80,write=20");
+    ASSERT_FALSE(unknown);
+    EXPECT_THAT(unknown.error().message, HasSubstr("'write'"));
+    EXPECT_THAT(unknown.error().message, HasSubstr("vote, unvote, read"));
+    for (const std::string_view bad :
+         {"", "vote", "vote=", "vote=x", "vote=0", "unvote=5,read=5"}) {
+        EXPECT_FALSE(parse_mix(bad)) << bad;
+    }
+}
+
+TEST(ParseNames, AWrongOneIsNamedWithTheRightOnes) {
+    const auto strategy = parse_strategies("naive,quick", WorkloadKind::votes);
+    ASSERT_FALSE(strategy);
+    EXPECT_THAT(strategy.error().message, HasSubstr("'quick'"));
+    EXPECT_THAT(strategy.error().message, HasSubstr("naive, slotted, batched"));
+    EXPECT_THAT(parse_strategies("naive,naive", WorkloadKind::votes).error().message,
+                HasSubstr("twice"));
+    EXPECT_FALSE(parse_strategies("batched", WorkloadKind::counters));
+    EXPECT_EQ(parse_strategies("slotted,naive", WorkloadKind::votes).value(),
+              (std::vector<std::string>{"slotted", "naive"}));
+    EXPECT_THAT(parse_arrival("burst").error().message, HasSubstr("poisson, uniform, closed"));
+    EXPECT_THAT(parse_workload("zset").error().message, HasSubstr("votes, counters"));
+    EXPECT_THAT(parse_progress("bar").error().message, HasSubstr("line, ndjson, none"));
+}
+
+TEST(AbsoluteDatabaseUrl, KeepsTheFileReachableFromAnyFolder) {
+    EXPECT_EQ(absolute_database_url("sqlite:////tmp/a b.db").value(), "sqlite:////tmp/a b.db");
+    const std::string relative = absolute_database_url("sqlite:///votes.db").value();
+    EXPECT_THAT(relative, testing::StartsWith("sqlite:////"));
+    EXPECT_THAT(relative, testing::EndsWith("/votes.db"));
+    // A '%' or '?' in a name survives the way through a URL.
+    EXPECT_EQ(absolute_database_url("sqlite:////tmp/50%25%3F.db").value(),
+              "sqlite:////tmp/50%25%3F.db");
+    for (const std::string_view bad :
+         {"sqlite:///:memory:", "sqlite:///", "sqlite://", "sqlite://host/x.db", "redis://h/0",
+          "votes.db", "sqlite:///x.db?mode=ro"}) {
+        EXPECT_FALSE(absolute_database_url(bad)) << bad;
+    }
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest

@@ -1,0 +1,129 @@
+#include <hotcount/memory/store.hpp>
+#include <thread>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount::memory {
+namespace {
+
+using namespace std::chrono_literals;
+using hotcount::testing::failed_with;
+using hotcount::testing::succeeded;
+
+Result<std::int64_t> put(Store& store, std::string_view key, std::optional<Duration> life = {}) {
+    return store.upsert(key, [&](Entry& entry, bool fresh) -> Result<std::int64_t> {
+        if (life) entry.expires_at = store.now() + *life;
+        return ++*entry.as<std::int64_t>(fresh);
+    });
+}
+
+bool holds(Store& store, std::string_view key) {
+    return store.read(key, [](const Entry* entry) { return entry != nullptr; });
+}
+
+class MemoryStore : public ::testing::Test {
+  protected:
+    std::shared_ptr<Store> make(std::size_t max_keys) {
+        StoreOptions options;
+        options.max_keys = max_keys;
+        options.shards = 4;
+        options.clock = clock_;
+        return *Store::make(options);
+    }
+    std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
+};
+
+TEST_F(MemoryStore, AnExpiredKeyIsAbsentAtOnce) {
+    const auto store = make(100);
+    ASSERT_TRUE(succeeded(put(*store, "a", 10s)));
+    clock_->advance(10s - 1ns);
+    EXPECT_TRUE(holds(*store, "a"));
+    clock_->advance(1ns);
+    EXPECT_FALSE(holds(*store, "a"));
+    EXPECT_EQ(*put(*store, "a"), 1);
+}
+
+TEST_F(MemoryStore, AtItsBoundItDropsTheExpiredAndThenRefuses) {
+    const auto store = make(10);
+    for (int i = 0; i < 10; ++i) {
+        ASSERT_TRUE(succeeded(put(*store, std::to_string(i), i < 5 ? 1s : 100s)));
+    }
+    EXPECT_TRUE(failed_with(put(*store, "one more"), ErrorCode::capacity, "max_keys=10"));
+    EXPECT_EQ(*put(*store, "3"), 2) << "a key that is there needs no room";
+    clock_->advance(2s);
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_TRUE(succeeded(put(*store, "new" + std::to_string(i))));
+    }
+    EXPECT_TRUE(failed_with(put(*store, "again"), ErrorCode::capacity, "again"));
+    EXPECT_EQ(store->stats().refused, 2U);
+    EXPECT_EQ(store->stats().keys, 10U);
+    for (int i = 5; i < 10; ++i) EXPECT_TRUE(holds(*store, std::to_string(i))) << "evicted";
+}
+
+TEST_F(MemoryStore, ManyThreadsDoNotPassTheBoundTogether) {
+    const auto store = make(1000);
+    std::atomic<int> made{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 500; ++i) {
+                if (put(*store, std::to_string(t) + "-" + std::to_string(i)).ok()) ++made;
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(made, 1000);
+    EXPECT_EQ(store->size(), 1000U);
+}
+
+TEST_F(MemoryStore, AVisitThatFailsLeavesNoKeyBehind) {
+    const auto store = make(10);
+    const auto failed = store->upsert("a", [](Entry&, bool) -> Result<void> {
+        return make_error(ErrorCode::overflow, "on purpose");
+    });
+    EXPECT_TRUE(failed_with(failed, ErrorCode::overflow));
+    EXPECT_FALSE(holds(*store, "a"));
+    EXPECT_EQ(store->size(), 0U);
+}
+
+TEST_F(MemoryStore, ShortLivedKeysDoNotPileUp) {
+    const auto store = make(1'000'000);
+    for (int i = 0; i < 100'000; ++i) {
+        ASSERT_TRUE(succeeded(put(*store, std::to_string(i), 1ms)));
+        clock_->advance(10us);
+    }
+    EXPECT_LT(store->size(), 2000U) << "100 are live at any time";
+}
+
+TEST_F(MemoryStore, AFailedInsertAtTheBoundDoesNotSearchItAll) {
+    // Without the earliest expiry kept per shard this takes minutes instead of milliseconds.
+    const auto store = make(200'000);
+    for (int i = 0; i < 200'000; ++i) {
+        ASSERT_TRUE(succeeded(put(*store, std::to_string(i), 1000s)));
+    }
+    for (int i = 0; i < 20'000; ++i) {
+        ASSERT_FALSE(put(*store, "x" + std::to_string(i)).ok());
+    }
+    EXPECT_EQ(store->stats().refused, 20'000U);
+}
+
+TEST(NamedStore, IsOneWhileHeldAndFreshAfterwards) {
+    auto first = *named_store("shared");
+    EXPECT_EQ(first, *named_store("shared"));
+    EXPECT_NE(first, *named_store("other"));
+    ASSERT_TRUE(succeeded(put(*first, "a")));
+    first.reset();
+    EXPECT_FALSE(holds(**named_store("shared"), "a"));
+}
+
+TEST(StoreOptions, RefuseWhatMakesNoStore) {
+    StoreOptions none;
+    none.max_keys = 0;
+    EXPECT_TRUE(failed_with(Store::make(none), ErrorCode::config, "max_keys"));
+    StoreOptions no_shards;
+    no_shards.shards = 0;
+    EXPECT_TRUE(failed_with(Store::make(no_shards), ErrorCode::config, "shards"));
+}
+
+}  // namespace
+}  // namespace hotcount::memory

@@ -1,0 +1,257 @@
+#include <hotcount/sql/group_commit.hpp>
+#include <thread>
+
+#include "support/result_matchers.hpp"
+#include "support/temporary_database.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+using namespace std::chrono_literals;
+using hotcount::testing::failed_with;
+using hotcount::testing::query_integer;
+using hotcount::testing::succeeded;
+using hotcount::testing::TemporaryDatabase;
+
+struct Number final : Ticket {
+    explicit Number(std::int64_t number) : value(number) {}
+    std::int64_t value;
+};
+
+// Writes each number as a row. Some of them fail, in the three ways there are.
+class NumberWriter final : public BatchWriter {
+  public:
+    static constexpr std::int64_t kRefusedAlone = -1;  // Sets Ticket::error.
+    static constexpr std::int64_t kSpoilsBatch = -2;   // Fails the batch as one write can.
+    static constexpr std::int64_t kBreaksBatch = -3;   // Fails the batch as a full disk does.
+
+    Result<void> write(Connection& connection,
+                       std::span<const std::shared_ptr<Ticket>> batch) override {
+        largest = std::max(largest.load(), batch.size());
+        for (const auto& ticket : batch) {
+            auto& number = static_cast<Number&>(*ticket);
+            if (number.value == kRefusedAlone) {
+                number.error = make_error(ErrorCode::integrity, "refused alone");
+                continue;
+            }
+            if (number.value == kSpoilsBatch) return make_error(ErrorCode::overflow, "spoils");
+            if (number.value == kBreaksBatch) return make_error(ErrorCode::database, "breaks");
+            HOTCOUNT_TRY(connection.execute(insert_, {number.value}));
+        }
+        while (hold) std::this_thread::sleep_for(1ms);
+        return {};
+    }
+    std::atomic<std::size_t> largest{0};
+    std::atomic<bool> hold{false};
+
+  private:
+    Statement insert_{"INSERT INTO t VALUES (?1)"};
+};
+
+class GroupCommitTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        const Deadline deadline = Deadline::after(5s);
+        const auto lease = database_->writer(deadline);
+        ASSERT_TRUE(succeeded((*lease)->run_script("CREATE TABLE t (x)")));
+    }
+    GroupCommit make(GroupCommitOptions options = {}) {
+        return GroupCommit{database_, writer_, options};
+    }
+    std::int64_t rows() { return query_integer(*database_, "SELECT COUNT(*) FROM t"); }
+    static std::vector<std::shared_ptr<Ticket>> numbers(std::initializer_list<std::int64_t> list) {
+        std::vector<std::shared_ptr<Ticket>> tickets;
+        for (const auto value : list) tickets.push_back(std::make_shared<Number>(value));
+        return tickets;
+    }
+
+    TemporaryDatabase file_;
+    std::shared_ptr<Database> database_ = file_.open();
+    std::shared_ptr<NumberWriter> writer_ = std::make_shared<NumberWriter>();
+};
+
+TEST_F(GroupCommitTest, EveryConcurrentWriteIsThereWhenItsCallerIsAnswered) {
+    GroupCommit group = make();
+    std::vector<std::thread> threads;
+    std::atomic<int> acknowledged{0};
+    for (int t = 0; t < 32; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 50; ++i) {
+                if (group.submit(std::make_shared<Number>(i), Deadline::after(20s)).ok()) {
+                    ++acknowledged;
+                }
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(acknowledged, 1600);
+    EXPECT_EQ(rows(), 1600);
+    EXPECT_EQ(group.stats().writes, 1600U);
+    EXPECT_LT(group.stats().batches, 1600U) << "some shared a transaction";
+}
+
+TEST_F(GroupCommitTest, NoTransactionIsLargerThanMaxBatch) {
+    GroupCommitOptions options;
+    options.max_batch = 3;
+    GroupCommit group = make(options);
+    const auto results =
+        group.submit_all(numbers({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), Deadline::after(5s));
+    for (const auto& result : results) EXPECT_TRUE(succeeded(result));
+    EXPECT_EQ(rows(), 10);
+    EXPECT_EQ(writer_->largest, 3U);
+    EXPECT_EQ(group.stats().batches, 4U);
+}
+
+TEST_F(GroupCommitTest, AWriteRefusedAloneLeavesTheOthersCommitted) {
+    GroupCommit group = make();
+    const auto results =
+        group.submit_all(numbers({1, NumberWriter::kRefusedAlone, 3}), Deadline::after(5s));
+    EXPECT_TRUE(succeeded(results[0]));
+    EXPECT_TRUE(failed_with(results[1], ErrorCode::integrity, "refused alone"));
+    EXPECT_TRUE(succeeded(results[2]));
+    EXPECT_EQ(rows(), 2);
+}
+
+TEST_F(GroupCommitTest, AWriteThatSpoilsItsBatchFailsAloneInTheEnd) {
+    GroupCommit group = make();
+    const auto results = group.submit_all(
+        numbers({1, 2, 3, NumberWriter::kSpoilsBatch, 5, 6, NumberWriter::kSpoilsBatch}),
+        Deadline::after(5s));
+    for (const std::size_t good : {0, 1, 2, 4, 5}) EXPECT_TRUE(succeeded(results[good])) << good;
+    for (const std::size_t bad : {3, 6}) {
+        EXPECT_TRUE(failed_with(results[bad], ErrorCode::overflow, "spoils")) << bad;
+    }
+    EXPECT_EQ(rows(), 5);
+}
+
+TEST_F(GroupCommitTest, AFailureOfTheWholeFailsAllAndAppliesNothing) {
+    GroupCommit group = make();
+    const auto results =
+        group.submit_all(numbers({1, 2, NumberWriter::kBreaksBatch}), Deadline::after(5s));
+    for (const auto& result : results) EXPECT_TRUE(failed_with(result, ErrorCode::database));
+    EXPECT_EQ(rows(), 0);
+    EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(1), Deadline::after(5s))))
+        << "and the next goes on";
+}
+
+TEST_F(GroupCommitTest, ACallerWhoseDeadlinePassesInTheQueueHasNothingApplied) {
+    GroupCommit group = make();
+    auto lock = std::make_unique<Result<Lease>>(database_->writer(Deadline::after(1s)));
+    std::vector<std::thread> threads;
+    std::atomic<int> gave_up{0};
+    const auto started = std::chrono::steady_clock::now();
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&] {
+            const auto result = group.submit(std::make_shared<Number>(1), Deadline::after(100ms));
+            if (failed_with(result, ErrorCode::deadline)) ++gave_up;
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(gave_up, 8);
+    EXPECT_LE(std::chrono::steady_clock::now() - started, 300ms) << "100 ms, and 100 ms allowance";
+    lock.reset();
+    EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(2), Deadline::after(5s))))
+        << "the role of leader was not lost with them";
+    EXPECT_EQ(rows(), 1);
+}
+
+TEST_F(GroupCommitTest, ACallerWhoseDeadlinePassesInMidCommitDoesNotKnow) {
+    GroupCommit group = make();
+    writer_->hold = true;
+    std::thread leader([&] {
+        EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(1), Deadline::after(10s))));
+    });
+    while (writer_->largest == 0) std::this_thread::sleep_for(1ms);
+    // This one queues behind the held transaction, so it can still leave untouched.
+    EXPECT_TRUE(failed_with(group.submit(std::make_shared<Number>(2), Deadline::after(20ms)),
+                            ErrorCode::deadline));
+    // Two in one transaction: the follower's deadline passes while its leader writes.
+    writer_->hold = false;
+    leader.join();
+    writer_->hold = true;
+    GroupCommitOptions gather;
+    gather.max_delay = 200ms;
+    gather.max_batch = 2;
+    GroupCommit pair = make(gather);
+    std::thread first([&] {
+        EXPECT_TRUE(succeeded(pair.submit(std::make_shared<Number>(3), Deadline::after(10s))));
+    });
+    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(failed_with(pair.submit(std::make_shared<Number>(4), Deadline::after(300ms)),
+                            ErrorCode::outcome_unknown, "may or may not"));
+    writer_->hold = false;
+    first.join();
+    EXPECT_EQ(rows(), 3) << "1, 3 and, as it turned out, 4";
+}
+
+TEST_F(GroupCommitTest, AFullQueueRefusesAtOnce) {
+    GroupCommitOptions options;
+    options.max_queue = 2;
+    GroupCommit group = make(options);
+    auto lock = std::make_unique<Result<Lease>>(database_->writer(Deadline::after(1s)));
+    std::vector<std::thread> waiting;
+    for (int i = 0; i < 2; ++i) {
+        waiting.emplace_back([&] {
+            Result<void> written;
+            do {  // The probe below may be what fills the queue at first.
+                written = group.submit(std::make_shared<Number>(1), Deadline::after(5s));
+            } while (!written && written.error().code == ErrorCode::capacity);
+            EXPECT_TRUE(succeeded(written));
+        });
+    }
+    Result<void> refused;
+    do {  // Until both are queued.
+        refused = group.submit(std::make_shared<Number>(2), Deadline::after(1ms));
+    } while (!failed_with(refused, ErrorCode::capacity, "max_queue=2"));
+    lock.reset();
+    for (auto& thread : waiting) thread.join();
+    EXPECT_EQ(rows(), 2);
+}
+
+TEST_F(GroupCommitTest, ALargeCallIsNotRefusedForItsSize) {
+    GroupCommitOptions options;
+    options.max_queue = 10;
+    options.max_batch = 4;
+    GroupCommit group = make(options);
+    std::vector<std::shared_ptr<Ticket>> tickets;
+    for (int i = 0; i < 100; ++i) tickets.push_back(std::make_shared<Number>(i));
+    for (const auto& result : group.submit_all(tickets, Deadline::after(10s))) {
+        EXPECT_TRUE(succeeded(result));
+    }
+    EXPECT_EQ(rows(), 100);
+}
+
+TEST_F(GroupCommitTest, SingleAndBulkCallersAndTimeoutsMixWithoutLoss) {
+    GroupCommitOptions options;
+    options.max_batch = 8;
+    GroupCommit group = make(options);
+    std::atomic<std::int64_t> acknowledged{0};
+    std::atomic<std::int64_t> unknown{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 12; ++t) {
+        threads.emplace_back([&, t] {
+            const Duration patience = t % 3 == 0 ? 500us : 20s;  // Some are in a hurry.
+            for (int i = 0; i < 40; ++i) {
+                const auto results =
+                    t % 2 == 0 ? group.submit_all(numbers({1, 2, 3}), Deadline::after(patience))
+                               : std::vector{group.submit(std::make_shared<Number>(1),
+                                                          Deadline::after(patience))};
+                for (const auto& result : results) {
+                    if (result.ok()) {
+                        ++acknowledged;
+                    } else if (result.error().code == ErrorCode::outcome_unknown) {
+                        ++unknown;
+                    } else {
+                        EXPECT_TRUE(failed_with(result, ErrorCode::deadline));
+                    }
+                }
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_GE(rows(), acknowledged);
+    EXPECT_LE(rows(), acknowledged + unknown);
+}
+
+}  // namespace
+}  // namespace hotcount::sql

@@ -1,0 +1,270 @@
+#include <hotcount/votes/votes.hpp>
+#include <thread>
+
+#include "support/result_matchers.hpp"
+#include "support/temporary_database.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::failed_with;
+using testing::query_integer;
+using testing::succeeded;
+
+class VotesTest : public ::testing::TestWithParam<VoteStrategy> {
+  protected:
+    std::shared_ptr<Votes> make(VotesOptions options = {}) {
+        options.strategy = GetParam();
+        auto votes = *Votes::make(database_, std::move(options));
+        EXPECT_TRUE(succeeded(votes->create_tables()));
+        return votes;
+    }
+    std::shared_ptr<Votes> make_with_items(std::int64_t items) {
+        auto votes = make();
+        std::vector<sql::Id> ids;
+        for (std::int64_t id = 1; id <= items; ++id) ids.emplace_back(id);
+        EXPECT_TRUE(succeeded(votes->add_items(ids)));
+        return votes;
+    }
+    static Ballot ballot(std::int64_t item, std::int64_t user, std::int64_t value = 1,
+                         std::optional<std::int64_t> version = {}) {
+        return Ballot{item, user, value, version};
+    }
+    std::int64_t live_votes() {
+        return query_integer(*database_, "SELECT COUNT(*) FROM vote_live");
+    }
+    static std::int64_t count(Votes& votes, std::int64_t item) {
+        const auto counted = votes.count(item);
+        EXPECT_TRUE(succeeded(counted));
+        return counted.ok() ? counted->value : -1;
+    }
+    testing::TemporaryDatabase file_;
+    std::shared_ptr<sql::Database> database_ = file_.open();
+};
+
+INSTANTIATE_TEST_SUITE_P(Strategies, VotesTest,
+                         ::testing::Values(VoteStrategy::naive, VoteStrategy::slotted,
+                                           VoteStrategy::batched),
+                         [](const auto& tested) { return std::string{to_string(tested.param)}; });
+
+TEST_P(VotesTest, AVoteCountsOnceHoweverOftenItIsCast) {
+    const auto votes = make_with_items(1);
+    const auto first = votes->cast(ballot(1, 7));
+    ASSERT_TRUE(succeeded(first));
+    EXPECT_TRUE(first->counted && first->changed);
+    EXPECT_EQ(first->previous, 0);
+    const auto again = votes->cast(ballot(1, 7));
+    ASSERT_TRUE(succeeded(again));
+    EXPECT_TRUE(again->counted && !again->changed);
+    EXPECT_EQ(again->value, 1);
+    EXPECT_EQ(count(*votes, 1), 1);
+}
+
+TEST_P(VotesTest, AChangedOrRetractedVoteMovesTheCountByTheDifference) {
+    const auto votes = make_with_items(1);
+    ASSERT_TRUE(succeeded(votes->cast(ballot(1, 7, 5))));
+    ASSERT_TRUE(succeeded(votes->cast(ballot(1, 8, 1))));
+    const auto changed = votes->cast(ballot(1, 7, -2));
+    EXPECT_EQ(changed->previous, 5);
+    EXPECT_EQ(count(*votes, 1), -1);
+    const auto retracted = votes->cast(ballot(1, 7, 0));
+    EXPECT_FALSE(retracted->counted);
+    EXPECT_TRUE(retracted->changed);
+    EXPECT_EQ(count(*votes, 1), 1);
+    EXPECT_EQ(live_votes(), 1);
+    const auto never = votes->cast(ballot(1, 99, 0));
+    EXPECT_FALSE(never->counted || never->changed) << "a retract of nothing";
+    EXPECT_EQ(count(*votes, 1), 1);
+}
+
+TEST_P(VotesTest, ConcurrentVotersOfFewItemsAreAllCounted) {
+    const auto votes = make_with_items(3);
+    std::vector<std::thread> threads;
+    std::atomic<int> acknowledged{0};
+    for (int t = 0; t < 16; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 30; ++i) {
+                // Every vote is sent by two threads: one of them counts.
+                const auto cast = votes->cast(ballot(i % 3 + 1, (t / 2) * 1000 + i), 20s);
+                EXPECT_TRUE(succeeded(cast));
+                if (cast.ok() && cast->changed) ++acknowledged;
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(acknowledged, 8 * 30);
+    EXPECT_EQ(live_votes(), 8 * 30);
+    for (int item = 1; item <= 3; ++item) EXPECT_EQ(count(*votes, item), 80);
+    ASSERT_TRUE(succeeded(votes->flush()));
+    EXPECT_EQ(query_integer(*database_, "SELECT SUM(vote_count) FROM item"), 240);
+    EXPECT_TRUE(votes->reconcile(std::nullopt, true)->empty());
+}
+
+TEST_P(VotesTest, AnOlderVersionArrivingLateChangesNothing) {
+    const auto votes = make_with_items(1);
+    ASSERT_TRUE(votes->cast(ballot(1, 7, 1, 10))->changed);
+    ASSERT_TRUE(votes->cast(ballot(1, 7, 0, 12))->changed);
+    const auto late = votes->cast(ballot(1, 7, 1, 11));
+    ASSERT_TRUE(succeeded(late));
+    EXPECT_FALSE(late->counted || late->changed);
+    EXPECT_EQ(late->value, 0);
+    EXPECT_FALSE(votes->cast(ballot(1, 7, 1, 12))->changed) << "an equal version is not newer";
+    EXPECT_EQ(count(*votes, 1), 0);
+    EXPECT_TRUE(votes->cast(ballot(1, 7, 1, 13))->changed);
+    EXPECT_EQ(count(*votes, 1), 1);
+}
+
+TEST_P(VotesTest, ABatchAnswersEachBallotForItself) {
+    const auto votes = make_with_items(2);
+    const Ballot ballots[] = {ballot(1, 7), ballot(999, 7), ballot(2, 7), ballot(1, 7),
+                              ballot(1, 7, 0)};
+    const auto casts = votes->cast_many(ballots);
+    ASSERT_EQ(casts.size(), 5U);
+    EXPECT_TRUE(casts[0]->changed);
+    EXPECT_TRUE(failed_with(casts[1], ErrorCode::integrity, "item 999, which does not exist"));
+    EXPECT_TRUE(casts[2]->changed);
+    EXPECT_FALSE(casts[3]->changed) << "in the order given";
+    EXPECT_TRUE(casts[4]->changed);
+    EXPECT_EQ(count(*votes, 1), 0);
+    EXPECT_EQ(count(*votes, 2), 1);
+    EXPECT_EQ(count(*votes, 999), 0);
+}
+
+TEST_P(VotesTest, AMissingItemIsMadeWhereTheOptionSaysSo) {
+    VotesOptions options;
+    options.missing_item = MissingItem::create;
+    const auto votes = make(options);
+    EXPECT_TRUE(votes->cast(ballot(5, 7))->changed);
+    EXPECT_EQ(count(*votes, 5), 1);
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM item"), 1);
+}
+
+TEST_P(VotesTest, ACountThatWouldLeave64BitsIsRefusedAndNothingChanges) {
+    const auto votes = make_with_items(2);
+    ASSERT_TRUE(succeeded(votes->cast(ballot(1, 7, INT64_MAX))));
+    const Ballot ballots[] = {ballot(2, 1), ballot(1, 8, 1), ballot(2, 2)};
+    const auto casts = votes->cast_many(ballots);
+    EXPECT_TRUE(succeeded(casts[0]));
+    EXPECT_TRUE(failed_with(casts[1], ErrorCode::overflow, "item 1"));
+    EXPECT_TRUE(succeeded(casts[2]));
+    EXPECT_EQ(count(*votes, 1), INT64_MAX);
+    EXPECT_EQ(count(*votes, 2), 2);
+    EXPECT_EQ(live_votes(), 3);
+}
+
+TEST_P(VotesTest, TextIdsOfAnyLookAreKeptApart) {
+    VotesOptions options;
+    options.item_type = IdType::text;
+    options.user_type = IdType::text;
+    const auto votes = make(options);
+    const std::vector<sql::Id> items{"a'b", "A'B", "\"x\"", "é"};
+    ASSERT_TRUE(succeeded(votes->add_items(items)));
+    for (const auto& item : items) {
+        ASSERT_TRUE(succeeded(votes->cast(Ballot{item, std::string{"u; DROP TABLE vote"}})));
+    }
+    const auto counts = votes->count_many(items);
+    ASSERT_TRUE(succeeded(counts));
+    for (const auto& counted : *counts) EXPECT_EQ(counted.value, 1);
+}
+
+TEST_P(VotesTest, ReconcileFindsAndRepairsADrift) {
+    const auto votes = make_with_items(3);
+    for (int user = 0; user < 5; ++user) {
+        ASSERT_TRUE(succeeded(votes->cast(ballot(2, user))));
+    }
+    {
+        const auto lease = database_->writer(database_->deadline({}));
+        ASSERT_TRUE(succeeded((*lease)->run_script(
+            "UPDATE item SET vote_count = 77 WHERE id = 2; UPDATE vote_cell SET n = 77")));
+    }
+    const auto found = votes->reconcile(std::nullopt, true);
+    ASSERT_EQ(found->size(), 1U);
+    EXPECT_EQ((*found)[0].item, sql::Id{std::int64_t{2}});
+    EXPECT_EQ((*found)[0].counted, 77);
+    EXPECT_EQ((*found)[0].actual, 5);
+    EXPECT_EQ(count(*votes, 2), 77) << "a dry run repairs nothing";
+    const sql::Id one[] = {std::int64_t{2}};
+    EXPECT_EQ(votes->reconcile(one)->size(), 1U);
+    EXPECT_EQ(count(*votes, 2), 5);
+    EXPECT_TRUE(votes->reconcile(std::nullopt)->empty());
+}
+
+TEST_P(VotesTest, ReconcileReadsPastItsPageSize) {
+    const auto votes = make_with_items(2500);
+    {
+        const auto lease = database_->writer(database_->deadline({}));
+        ASSERT_TRUE(succeeded((*lease)->run_script(
+            "INSERT INTO vote (item_id, user_id, val) VALUES (1, 1, 1), (1001, 1, 1), "
+            "(2500, 1, 1)")));
+    }
+    EXPECT_EQ(votes->reconcile(std::nullopt)->size(), 3U);
+    EXPECT_EQ(count(*votes, 2500), 1);
+}
+
+TEST_P(VotesTest, MissingTablesAreSaidToBeMissing) {
+    VotesOptions options;
+    options.strategy = GetParam();
+    const auto votes = *Votes::make(database_, options);
+    EXPECT_TRUE(failed_with(votes->cast(ballot(1, 1)), ErrorCode::database, "create_tables()"));
+    EXPECT_TRUE(failed_with(votes->count(std::int64_t{1}), ErrorCode::database, "create_tables()"));
+}
+
+TEST_P(VotesTest, CreateTablesAgainKeepsWhatIsThere) {
+    const auto votes = make_with_items(1);
+    ASSERT_TRUE(succeeded(votes->cast(ballot(1, 7))));
+    EXPECT_TRUE(succeeded(votes->create_tables()));
+    EXPECT_EQ(count(*make(), 1), 1);
+}
+
+TEST_P(VotesTest, VersionsSurviveUnversionedVotesBetweenThem) {
+    const auto votes = make_with_items(1);
+    ASSERT_TRUE(votes->cast(ballot(1, 7, 1, 10))->changed);
+    ASSERT_TRUE(votes->cast(ballot(1, 7, 0))->changed);
+    EXPECT_FALSE(votes->cast(ballot(1, 7, 1, 9))->changed);
+    EXPECT_EQ(count(*votes, 1), 0);
+}
+
+TEST(VotesAdoption, ASwitchOfStrategyIsRefusedUntilReconciledAndThenExact) {
+    const testing::TemporaryDatabase file;
+    const auto database = file.open();
+    const auto make = [&](VoteStrategy strategy) {
+        VotesOptions options;
+        options.strategy = strategy;
+        return *Votes::make(database, options);
+    };
+    const auto naive = make(VoteStrategy::naive);
+    ASSERT_TRUE(succeeded(naive->create_tables()));
+    const sql::Id items[] = {std::int64_t{1}};
+    ASSERT_TRUE(succeeded(naive->add_items(items)));
+    for (std::int64_t user = 0; user < 3; ++user) {
+        ASSERT_TRUE(succeeded(naive->cast(Ballot{std::int64_t{1}, user})));
+    }
+    const auto batched = make(VoteStrategy::batched);
+    EXPECT_TRUE(failed_with(batched->cast(Ballot{std::int64_t{1}, std::int64_t{9}}),
+                            ErrorCode::config, "create_tables() reconciles"));
+    ASSERT_TRUE(succeeded(batched->create_tables()));
+    ASSERT_TRUE(succeeded(batched->cast(Ballot{std::int64_t{1}, std::int64_t{9}})));
+    EXPECT_EQ(batched->count(std::int64_t{1})->value, 4);
+    const auto slotted = make(VoteStrategy::slotted);
+    ASSERT_TRUE(succeeded(slotted->cast(Ballot{std::int64_t{1}, std::int64_t{10}})))
+        << "slotted and batched count in the same cells";
+    EXPECT_EQ(batched->count(std::int64_t{1})->value, 5);
+}
+
+TEST(VotesOptionsTest, NamesThatCannotBeOrNumbersOutOfRangeAreRefused) {
+    const testing::TemporaryDatabase file;
+    const auto database = file.open();
+    VotesOptions options;
+    options.vote_user = "";
+    EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "vote_user"));
+    options = {};
+    options.slots = 0;
+    EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "slots"));
+    options = {};
+    options.commit.max_batch = 0;
+    EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "max_batch"));
+}
+
+}  // namespace
+}  // namespace hotcount

@@ -1,0 +1,198 @@
+#include <cmath>
+#include <hotcount/counter/counter.hpp>
+#include <hotcount/zset/live_sets.hpp>
+#include <thread>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::failed_with;
+using testing::succeeded;
+using Members = std::vector<ScoredMember>;
+
+// Jumps ahead after some readings: a caller that stalls between two steps.
+class StallingClock final : public Clock {
+  public:
+    SteadyTime steady_now() const override {
+        const SteadyTime now = time_;
+        if (looks_left_ > 0 && --looks_left_ == 0) time_ += 1h;
+        return now;
+    }
+    WallTime wall_now() const override { return {}; }
+    void stall_after(int looks) { looks_left_ = looks; }
+
+  private:
+    mutable SteadyTime time_{1000h};
+    mutable int looks_left_{0};
+};
+
+std::shared_ptr<memory::Store> store_with(std::shared_ptr<const Clock> clock,
+                                          std::size_t max_keys = 1000) {
+    memory::StoreOptions options;
+    options.clock = std::move(clock);
+    options.max_keys = max_keys;
+    return *memory::Store::make(options);
+}
+
+class MemoryLiveSets : public ::testing::Test {
+  protected:
+    std::shared_ptr<LiveSets> make(LiveSetsOptions options = {}) {
+        return *LiveSets::make(store_, std::move(options));
+    }
+    std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
+    std::shared_ptr<memory::Store> store_ = store_with(clock_);
+};
+
+TEST_F(MemoryLiveSets, AnUpsertAppliesUntilTheInstantOfExpiry) {
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    clock_->advance(10s - 1ns);
+    EXPECT_EQ(*sets->upsert("k", "b", 2), Upsert::applied);
+    clock_->advance(1ns);
+    EXPECT_EQ(*sets->upsert("k", "c", 3), Upsert::absent);
+    EXPECT_TRUE(sets->top("k", 10)->empty());
+}
+
+TEST_F(MemoryLiveSets, TheGateIsExclusive) {
+    LiveSetsOptions options;
+    options.gate = 5s;
+    const auto sets = make(options);
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    clock_->advance(5s - 1ns);
+    EXPECT_EQ(*sets->upsert("k", "b", 2), Upsert::applied);
+    clock_->advance(1ns);
+    EXPECT_EQ(*sets->upsert("k", "b", 3), Upsert::expiring);
+    EXPECT_EQ(sets->top("k", 1)->front(), (ScoredMember{"b", 2}));
+}
+
+TEST_F(MemoryLiveSets, VersionsOutliveTheirSetByKeep) {
+    LiveSetsOptions options;
+    options.keep = 60s;
+    const auto sets = make(options);
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    EXPECT_EQ(*sets->upsert("k", "a", 5, 7), Upsert::applied);
+    clock_->advance(69s);  // The set's 10 s and all but one second of keep.
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    EXPECT_EQ(*sets->upsert("k", "a", 6, 7), Upsert::stale);
+    clock_->advance(69s);  // create() gave the versions a new life with the set's.
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    EXPECT_EQ(*sets->upsert("k", "a", 6, 7), Upsert::stale);
+    clock_->advance(70s);
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    EXPECT_EQ(*sets->upsert("k", "a", 6, 7), Upsert::applied);
+}
+
+TEST_F(MemoryLiveSets, AFullStoreRefusesVersionsButLosesNothing) {
+    store_ = store_with(clock_, 1);
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    EXPECT_TRUE(failed_with(sets->upsert("k", "a", 5, 7), ErrorCode::capacity));
+    EXPECT_EQ(*sets->upsert("other", "a", 5, 7), Upsert::absent);
+    EXPECT_EQ(*sets->upsert("k", "a", 6), Upsert::applied);
+    EXPECT_EQ(store_->size(), 1U);
+}
+
+TEST_F(MemoryLiveSets, AStaleOrRefusedUpsertLeavesNoCompanionBehind) {
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    EXPECT_EQ(*sets->upsert("absent", "a", 5, 7), Upsert::absent);
+    EXPECT_EQ(store_->size(), 1U);
+}
+
+TEST_F(MemoryLiveSets, TheLastMemberTakesTheSetAlong) {
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
+    EXPECT_EQ(*sets->remove("k", "a"), Upsert::applied);
+    EXPECT_EQ(*sets->upsert("k", "a", 1), Upsert::absent);
+}
+
+TEST_F(MemoryLiveSets, VersionsFromManyThreadsEndWithTheHighest) {
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"seed", 0}})));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 500; ++i) {
+                const std::int64_t version = (i * 8 + t) * 7919 % 4001;
+                ASSERT_TRUE(
+                    succeeded(sets->upsert("k", "a", static_cast<double>(version), version)));
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(sets->top("k", 1)->front(), (ScoredMember{"a", 4000}));
+}
+
+TEST_F(MemoryLiveSets, ABatchOfAnySizeIsInOrder) {
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 0}})));
+    std::vector<UpsertItem> items;
+    for (int i = 0; i < 1000; ++i) items.push_back({"k", "a", static_cast<double>(i)});
+    for (const std::size_t batch : {std::size_t{1}, std::size_t{7}, LiveSets::kMaxBatch}) {
+        const auto results = sets->upsert_many(items, batch);
+        ASSERT_TRUE(succeeded(results));
+        for (const auto& result : *results) EXPECT_EQ(*result, Upsert::applied);
+        EXPECT_EQ(sets->top("k", 1)->front().score, 999);
+    }
+    EXPECT_TRUE(failed_with(sets->upsert_many(items, 0), ErrorCode::config, "batch"));
+    EXPECT_TRUE(
+        failed_with(sets->upsert_many(items, LiveSets::kMaxBatch + 1), ErrorCode::config, "batch"));
+}
+
+TEST_F(MemoryLiveSets, AScoreThatIsNoNumberIsRefused) {
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 0}})));
+    for (const double score : {NAN, INFINITY, -INFINITY}) {
+        EXPECT_TRUE(failed_with(sets->upsert("k", "a", score), ErrorCode::config, "score"));
+        EXPECT_TRUE(failed_with(sets->create("k", 1s, Members{{"a", score}}), ErrorCode::config));
+    }
+    EXPECT_EQ(sets->top("k", 1)->front().score, 0);
+}
+
+TEST_F(MemoryLiveSets, OptionsThatCannotWorkAreRefused) {
+    LiveSetsOptions watch;
+    watch.method = UpsertMethod::watch;
+    EXPECT_TRUE(failed_with(LiveSets::make(store_, watch), ErrorCode::config, "'script'"));
+    LiveSetsOptions gated;
+    gated.method = UpsertMethod::exists_then_add;
+    gated.gate = 1s;
+    EXPECT_TRUE(failed_with(LiveSets::make(store_, gated), ErrorCode::config, "gate"));
+    LiveSetsOptions below;
+    below.gate = -1s;
+    EXPECT_TRUE(failed_with(LiveSets::make(store_, below), ErrorCode::config, "gate"));
+}
+
+// -- the holes, forced: the caller stalls for an hour between its two steps ----
+
+class StalledUpsert : public ::testing::TestWithParam<UpsertMethod> {};
+
+TEST_P(StalledUpsert, RevivesADeadSetUnlessItIsOneStep) {
+    const auto clock = std::make_shared<StallingClock>();
+    const auto store = store_with(clock);
+    LiveSetsOptions options;
+    options.method = GetParam();
+    const auto sets = *LiveSets::make(store, options);
+    ASSERT_TRUE(succeeded(sets->create("k", 60s, Members{{"a", 1}, {"b", 2}})));
+    // The store looks at the clock once to find the set; those with a gate look once more.
+    const bool gated = GetParam() == UpsertMethod::script || GetParam() == UpsertMethod::ttl_gate;
+    clock->stall_after(gated ? 2 : 1);
+    EXPECT_EQ(*sets->upsert("k", "late", 3), Upsert::applied);
+    // What was added in one step dies with the set.
+    const auto left = *sets->sweep("*");
+    const bool one_step = GetParam() == UpsertMethod::script;
+    EXPECT_EQ(left.found, one_step ? 0 : 1);
+    EXPECT_EQ(left.deleted, left.found);
+    EXPECT_TRUE(sets->top("k", 1)->empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, StalledUpsert,
+                         ::testing::Values(UpsertMethod::script, UpsertMethod::ttl_gate,
+                                           UpsertMethod::exists_then_add,
+                                           UpsertMethod::unguarded_pipeline),
+                         [](const auto& method) { return std::string{to_string(method.param)}; });
+
+}  // namespace
+}  // namespace hotcount

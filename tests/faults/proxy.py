@@ -1,0 +1,157 @@
+"""A proxy on loopback that does to a connection what networks do.
+
+One for all fault tests. It counts what it did, so that a scenario whose fault never fired is void:
+assert on `fired`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+CLIENT_TO_SERVER, SERVER_TO_CLIENT = 0, 1
+
+
+class FaultProxy:
+    """Passes bytes between clients and one server on a unix socket, until told otherwise.
+
+    Faults are armed for the bytes that pass from then on, in one direction, on any connection:
+    cut_after, reset_after, black_hole, delay, slices. heal() takes all of them back.
+    """
+
+    def __init__(self, server: Path) -> None:
+        self.server = server
+        self.connections = 0
+        self.fired = 0
+        self._lock = threading.Lock()
+        self._left: list[int | None] = [None, None]
+        self._reset = False
+        self._hole = [False, False]
+        self._delay = 0.0
+        self._slice = 0
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._closing = False
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    # -- faults -----------------------------------------------------------------
+
+    def cut_after(self, passed: int, direction: int = CLIENT_TO_SERVER) -> None:
+        """Lets so many more bytes pass in the direction, then closes the connection."""
+        with self._lock:
+            self._left[direction] = passed
+            self._reset = False
+
+    def reset_after(self, passed: int, direction: int = CLIENT_TO_SERVER) -> None:
+        """The same, with a reset (RST) instead of an orderly end."""
+        with self._lock:
+            self._left[direction] = passed
+            self._reset = True
+
+    def black_hole(self, direction: int = SERVER_TO_CLIENT) -> None:
+        """Swallows everything in the direction; the connection stays open."""
+        self._hole[direction] = True
+
+    def delay(self, seconds: float) -> None:
+        """Holds every piece of data for so long."""
+        self._delay = seconds
+
+    def slices(self, size: int) -> None:
+        """Passes at most so many bytes at a time."""
+        self._slice = size
+
+    def heal(self) -> None:
+        with self._lock:
+            self._left = [None, None]
+            self._hole = [False, False]
+            self._delay = 0.0
+            self._slice = 0
+
+    # -- machinery --------------------------------------------------------------
+
+    def __enter__(self) -> FaultProxy:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closing = True
+        # Wakes accept(), which closing the listener alone would not.
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            pass
+        self._acceptor.join()
+        self._listener.close()
+        for pair in self._pairs:
+            self._end(pair)
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            if self._closing:
+                client.close()
+                return
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            upstream = socket.socket(socket.AF_UNIX)
+            try:
+                upstream.connect(str(self.server))
+            except OSError:
+                client.close()
+                continue
+            self.connections += 1
+            pair = (client, upstream)
+            self._pairs.append(pair)
+            for direction in (CLIENT_TO_SERVER, SERVER_TO_CLIENT):
+                threading.Thread(target=self._pump, args=(pair, direction), daemon=True).start()
+
+    def _pump(self, pair: tuple[socket.socket, socket.socket], direction: int) -> None:
+        source, target = pair if direction == CLIENT_TO_SERVER else pair[::-1]
+        try:
+            while data := source.recv(self._slice or 65536):
+                if self._delay:
+                    time.sleep(self._delay)
+                if self._hole[direction]:
+                    self.fired += 1
+                    continue
+                passed, cut = self._allowance(data, direction)
+                if passed:
+                    target.sendall(passed)
+                if cut:
+                    self._end(pair, reset=self._reset)
+                    return
+        except OSError:
+            pass
+        self._end(pair)
+
+    def _allowance(self, data: bytes, direction: int) -> tuple[bytes, bool]:
+        with self._lock:
+            left = self._left[direction]
+            if left is None:
+                return data, False
+            if left > len(data):
+                self._left[direction] = left - len(data)
+                return data, False
+            self._left[direction] = None
+            self.fired += 1
+            return data[:left], True
+
+    @staticmethod
+    def _end(pair: tuple[socket.socket, socket.socket], *, reset: bool = False) -> None:
+        for end in pair:
+            with contextlib.suppress(OSError):
+                if reset:
+                    # Lingering for zero seconds is how a socket is closed with a reset.
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                end.close()

@@ -1,0 +1,196 @@
+"""A connection that breaks anywhere: what was acknowledged is there, and nothing else but what the
+caller was told may be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import hotcount
+import pytest
+
+from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
+from tests.servers import RedisServer
+from tests.together import together
+
+pytestmark = pytest.mark.server
+
+UNKNOWN = hotcount.OutcomeUnknownError
+NOT_APPLIED = (hotcount.UnavailableError, hotcount.DeadlineError)
+
+
+@pytest.fixture
+def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy(own_redis.socket) as proxy:
+        yield proxy
+
+
+def settle(server: RedisServer, keys: list[str]) -> list[int]:
+    """The values at the server, once it has read all it was sent."""
+    with server.redis() as direct:
+        counter = hotcount.Counter(direct)
+        before: list[int] = []
+        while True:
+            now = list(counter.get_many(keys))
+            if now == before:
+                return now
+            before = now
+            time.sleep(0.001)
+
+
+def pipeline_bytes(keys: list[str]) -> int:
+    """How long the commands of one add to each key are."""
+    return sum(
+        len(b"*3\r\n$6\r\nINCRBY\r\n$%d\r\n%s\r\n$1\r\n1\r\n" % (len(full), full))
+        for full in (f"count:{key}".encode() for key in keys)
+    )
+
+
+@pytest.mark.parametrize(
+    "direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answered"]
+)
+@pytest.mark.timeout(300)
+def test_a_pipeline_cut_after_any_byte_is_counted_as_its_callers_were_told(
+    own_redis: RedisServer, proxy: FaultProxy, direction: int
+) -> None:
+    keys = [f"k{number:02}" for number in range(100)]
+    # Answers are ":N\r\n", one digit more from the tenth round on; 4 bytes each is enough to cover
+    # every position of the pipeline.
+    length = pipeline_bytes(keys) if direction == CLIENT_TO_SERVER else 4 * len(keys)
+    expected = [0] * len(keys)
+    outcomes = {"ok": 0, "unknown": 0, "not applied": 0}
+    with hotcount.Redis(proxy.url, timeout=20) as redis:
+        counter = hotcount.Counter(redis)
+        for cut in range(length):
+            redis.ping()
+            fired = proxy.fired
+            proxy.cut_after(cut, direction)
+            batch = counter.add_many(keys, errors="return")
+            assert proxy.fired == fired + 1, "void: the cut did not happen"
+            values = settle(own_redis, keys)
+            for index, value in enumerate(values):
+                error = batch.errors.get(index)
+                added = value - expected[index]
+                if error is None:
+                    assert (added, batch[index]) == (1, value)
+                    outcomes["ok"] += 1
+                elif isinstance(error, UNKNOWN):
+                    assert added in (0, 1)
+                    outcomes["unknown"] += 1
+                else:
+                    assert isinstance(error, NOT_APPLIED)
+                    assert added == 0, f"said to be not applied, cut at {cut}: {error}"
+                    outcomes["not applied"] += 1
+            expected = values
+    # All of a small pipeline is in the kernel's hands before the cut, so nothing is "not applied";
+    # where answers are cut, those before the cut arrived.
+    assert outcomes["unknown"] > 0
+    assert direction == CLIENT_TO_SERVER or outcomes["ok"] > 0
+
+
+def test_what_never_left_this_machine_is_not_applied_and_the_rest_unknown(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    # More than socket buffers hold, towards a server that reads none of it.
+    keys = [f"k{number:06}" + "x" * 900 for number in range(20_000)]
+    with hotcount.Redis(proxy.url, timeout=20) as redis:
+        counter = hotcount.Counter(redis)
+        redis.ping()
+        proxy.cut_after(1_000_000, CLIENT_TO_SERVER)
+        batch = counter.add_many(keys, errors="return")
+    assert proxy.fired == 1
+    values = settle(own_redis, keys)
+    told = {"not applied": 0, "unknown": 0}
+    for index, value in enumerate(values):
+        error = batch.errors.get(index)
+        if isinstance(error, UNKNOWN):
+            told["unknown"] += 1
+        elif error is not None:
+            # Later portions of the batch went to a new connection and were counted.
+            assert value == 0
+            told["not applied"] += 1
+        else:
+            assert value == 1
+    assert told["unknown"] > 0
+
+
+def test_resets_under_load_leave_the_value_between_acknowledged_and_acknowledged_plus_unknown(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    stop = threading.Event()
+
+    def breaker() -> None:
+        while not stop.wait(0.01):
+            proxy.reset_after(500, CLIENT_TO_SERVER)
+
+    with hotcount.Redis(proxy.url, timeout=5) as redis:
+        counter = hotcount.Counter(redis)
+        breaking = threading.Thread(target=breaker)
+        breaking.start()
+
+        def work(_: int) -> tuple[list[int], int]:
+            values, unknown = [], 0
+            for _ in range(200):
+                try:
+                    values.append(counter.add("hot"))
+                except UNKNOWN:
+                    unknown += 1
+                except NOT_APPLIED:
+                    pass
+            return values, unknown
+
+        results = together(work, 16)
+        stop.set()
+        breaking.join()
+    values = [value for mine, _ in results for value in mine]
+    unknown = sum(lost for _, lost in results)
+    assert proxy.fired > 0
+    assert len(set(values)) == len(values), "two callers were given one value"
+    (value,) = settle(own_redis, ["hot"])
+    assert len(values) <= value <= len(values) + unknown
+
+
+def test_a_black_hole_costs_a_call_its_deadline_and_is_left_after_it(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=0.3) as redis:
+        counter = hotcount.Counter(redis)
+        assert counter.add("k") == 1
+        proxy.black_hole(SERVER_TO_CLIENT)
+        started = time.monotonic()
+        with pytest.raises(UNKNOWN):
+            counter.add("k")
+        took = time.monotonic() - started
+        assert 0.29 <= took <= 0.4, "the deadline, and 100 ms allowance"
+        with pytest.raises(hotcount.DeadlineError):
+            counter.get("k")  # Reading applies nothing, so it is never unknown.
+        assert proxy.fired > 0
+        proxy.heal()
+        assert counter.add("k") == 3, "on a new connection: the old one never answers"
+        assert proxy.connections == 2
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_replies_in_slices_are_put_together(
+    own_redis: RedisServer, proxy: FaultProxy, size: int
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=20) as redis:
+        counter = hotcount.Counter(redis)
+        redis.ping()
+        proxy.slices(size)
+        keys = [f"k{number}" for number in range(50)]
+        assert list(counter.add_many(keys)) == [1] * 50
+        redis.execute("SET", "big", "x" * 2000)
+        assert redis.execute("GET", "big") == b"x" * 2000
+
+
+def test_a_late_reply_is_given_to_nobody(own_redis: RedisServer, proxy: FaultProxy) -> None:
+    with hotcount.Redis(proxy.url, timeout=5) as redis:
+        redis.execute("SET", "a", "answer a")
+        redis.execute("SET", "b", "answer b")
+        proxy.delay(0.1)
+        with pytest.raises(hotcount.DeadlineError):
+            redis.execute("GET", "a", timeout=0.05)
+        assert redis.execute("GET", "b") == b"answer b"
+        assert proxy.connections == 1, "on the same connection"

@@ -1,0 +1,232 @@
+"""The public names: there, documented, and callable by the keywords that others rely on."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+
+TIMEOUT = "timeout"
+
+# What checks outside of this repository call: names of parameters count.
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "connect": ("url", "**options"),
+    "build_info": (),
+    "Memory": ("url", "*", "max_keys", "prefix"),
+    "Memory.ping": ("*", TIMEOUT),
+    "Memory.stats": (),
+    "Redis": ("url", "*", TIMEOUT, "prefix"),
+    "Redis.ping": ("*", TIMEOUT),
+    "Redis.stats": (),
+    "Redis.execute": ("*command", TIMEOUT),
+    "Database": ("url", "*", TIMEOUT, "max_readers"),
+    "Database.ping": ("*", TIMEOUT),
+    "Database.stats": (),
+    "Counter": ("store", "prefix", "ttl", "*", "op_keep"),
+    "Counter.add": ("key", "n", "*", "op_id", TIMEOUT),
+    "Counter.try_add": ("key", "n", "*", "min", "max", TIMEOUT),
+    "Counter.add_many": ("keys", "n", "*", "errors", TIMEOUT),
+    "Counter.get": ("key", "*", TIMEOUT),
+    "Counter.get_many": ("keys", "*", "errors", TIMEOUT),
+    "Counter.reset": ("key", "*", TIMEOUT),
+    "Counter.ttl": ("key", "*", TIMEOUT),
+    "SlottedCounter": (
+        *("db", "table", "slots", "slot_choice", "key_column", "slot_column", "count_column"),
+        *("*", "op_keep", "max_batch", "max_delay"),
+    ),
+    "SlottedCounter.create_table": ("*", TIMEOUT),
+    "SlottedCounter.add": ("key", "n", "*", "op_id", TIMEOUT),
+    "SlottedCounter.add_many": ("mapping", "*", "errors", TIMEOUT),
+    "SlottedCounter.get": ("key", "*", TIMEOUT),
+    "SlottedCounter.get_many": ("keys", "*", "errors", TIMEOUT),
+    "SlottedCounter.reset": ("key", "*", TIMEOUT),
+    "SlottedCounter.resize": ("slots",),
+    "SlottedCounter.compact": ("key", "*", TIMEOUT),
+    "Votes": (
+        *("db", "cache", "strategy", "slots", "item_table", "item_id", "item_count", "vote_table"),
+        *("vote_item", "vote_user", "item_type", "user_type", "max_batch", "max_delay"),
+        "missing_items",
+    ),
+    "Votes.create_tables": ("*", TIMEOUT),
+    "Votes.schema": (),
+    "Votes.add_items": ("items", "*", TIMEOUT),
+    "Votes.cast": ("item", "user", "value", "*", "version", TIMEOUT),
+    "Votes.retract": ("item", "user", "*", "version", TIMEOUT),
+    "Votes.cast_many": ("items", "users", "values", "*", "errors", TIMEOUT),
+    "Votes.count": ("item", "*", "consistency", TIMEOUT),
+    "Votes.count_many": ("items", "*", "consistency", TIMEOUT),
+    "Votes.reconcile": ("items", "*", "dry_run", TIMEOUT),
+    "Votes.flush": (TIMEOUT,),
+    "Votes.contract": (),
+}
+VALUES = {
+    "Cast": ("counted", "changed", "previous", "value"),
+    "Count": ("value", "exact", "as_of", "source", "pending"),
+    "TryAdd": ("applied", "value"),
+    "Drift": ("item", "counted", "actual"),
+    "FlushReport": ("acked", "pending", "at_risk"),
+    "Contract": ("strategy", "acknowledged", "may_lose", "durable", "exact"),
+    "Casts": ("counted", "changed", "previous", "value", "errors"),
+    "Counts": ("value", "exact", "as_of", "pending", "errors"),
+    "Int64Batch": ("errors",),
+}
+
+
+def find(name: str) -> Any:
+    thing: Any = hotcount
+    for part in name.split("."):
+        thing = getattr(thing, part)
+    return thing
+
+
+def documented_signature(thing: Any) -> str:
+    """The first line of a docstring, which arguments are bound by."""
+    documented = thing.__init__ if inspect.isclass(thing) else thing
+    return str(documented.__doc__).splitlines()[0]
+
+
+def parameters(signature: str) -> tuple[str, ...]:
+    inside = signature[signature.index("(") + 1 : signature.rindex(") ->")]
+    # Types hold commas only in brackets.
+    while (shorter := re.sub(r"\[[^\[\]]*\]", "", inside)) != inside:
+        inside = shorter
+    names = [part.split(":")[0].split("=")[0].strip() for part in inside.split(",")]
+    return tuple(name for name in names if name not in ("self", ""))
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_function_takes_the_parameters_of_the_contract(name: str) -> None:
+    assert parameters(documented_signature(find(name))) == SIGNATURES[name]
+
+
+def test_no_public_method_is_missing_above() -> None:
+    found = set()
+    for name in ("Memory", "Redis", "Database", "Counter", "SlottedCounter", "Votes"):
+        for method in vars(find(name)):
+            if not method.startswith("_") and callable(getattr(find(name), method)):
+                found.add(f"{name}.{method}")
+    assert found - set(SIGNATURES) == {
+        f"{name}.close"
+        for name in ("Memory", "Redis", "Database", "Counter", "SlottedCounter", "Votes")
+    }
+
+
+@pytest.mark.parametrize("name", hotcount.__all__)
+def test_every_public_name_is_documented(name: str) -> None:
+    thing = find(name)
+    if name == "__version__":
+        return
+    assert len(str(thing.__doc__)) > 20
+    if inspect.isclass(thing) and not issubclass(thing, BaseException):
+        for attribute, value in vars(thing).items():
+            if not attribute.startswith("_"):
+                assert value.__doc__, f"{name}.{attribute}"
+                assert len(value.__doc__.split()) >= 3, f"{name}.{attribute}"
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_has_the_fields_of_the_contract(name: str) -> None:
+    fields = {
+        attribute
+        for attribute, value in vars(find(name)).items()
+        if isinstance(value, property) and not attribute.startswith("_")
+    }
+    assert fields == set(VALUES[name])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda c: c.add(), "add() missing required argument 'key'"),
+        (lambda c: c.add("k", 1, 2), "add() takes at most 2 positional arguments (3 given)"),
+        (lambda c: c.add("k", key="k"), "add() got multiple values for argument 'key'"),
+        (lambda c: c.add("k", m=1), "add() got an unexpected keyword argument 'm'"),
+        (lambda c: type(c)(), "Counter() missing required argument 'store'"),
+        (lambda c: type(c).add("k"), "descriptor 'add'"),
+        (lambda c: type(c).add(hotcount.Memory(), "k"), "descriptor 'add'"),
+        (lambda c: c.__class__.__new__(c.__class__).add("k"), "__init__"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named_as_python_does(
+    call: Callable[[Any], Any], says: str
+) -> None:
+    with pytest.raises(TypeError, match=re.escape(says)):
+        call(hotcount.Counter("memory://"))
+
+
+def test_classes_may_be_derived_from() -> None:
+    class Likes(hotcount.Counter):
+        def __init__(self, name: str) -> None:
+            super().__init__(f"memory://{name}", prefix="likes")
+            self.name = name
+
+        def like(self, photo: int) -> int:
+            return self.add(f"photo:{photo}")
+
+    class Both(hotcount.Memory, hotcount.Counter):
+        def __init__(self) -> None:
+            hotcount.Memory.__init__(self, max_keys=7)
+            hotcount.Counter.__init__(self, "memory://derived", prefix="likes")
+
+    likes = Likes("derived")
+    assert (likes.like(1), likes.like(1), likes.name) == (1, 2, "derived")
+    both = Both()
+    assert both.add("photo:1") == 3
+    assert both.stats()["max_keys"] == 7
+
+
+def test_keywords_need_not_be_interned_strings() -> None:
+    counter: Any = hotcount.Counter("memory://")
+    assert counter.add(**{"".join(["ke", "y"]): "k", "".join(["tim", "eout"]): 5}) == 1
+
+
+def test_times_are_seconds_or_timedelta() -> None:
+    for ttl in (2, 2.0, timedelta(seconds=2)):
+        counter = hotcount.Counter("memory://", ttl=ttl)
+        counter.add("k")
+        left = counter.ttl("k")
+        assert left is not None
+        assert 1.9 < left <= 2
+
+
+def test_build_info_names_what_this_build_is_made_of() -> None:
+    info = hotcount.build_info()
+    assert info["version"] == hotcount.__version__
+    assert {"hiredis", "tls", "sqlite", "compiler", "build_type"} <= set(info)
+    assert all(isinstance(value, str) for value in info.values())
+
+
+def test_sqlite_is_the_library_that_python_uses() -> None:
+    # Two of them in one process would break each other's locks.
+    assert hotcount.build_info()["sqlite"] == sqlite3.sqlite_version
+
+
+def test_importing_it_needs_no_numpy_and_nothing_else_outside_of_python() -> None:
+    code = """
+import sys
+before = set(sys.modules)
+sys.modules["numpy"] = None  # An import of it fails from here on.
+import hotcount
+counter = hotcount.Counter("memory://")
+assert counter.add_many(["a", "b"], [1, 2]) == [1, 2]
+assert memoryview(counter.get_many(["a"])).tolist() == [1]
+loaded = {name.split(".")[0] for name in set(sys.modules) - before}
+print(*sorted(loaded - set(sys.stdlib_module_names) - {"numpy"}))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.stdout.split(), run.stderr) == (["hotcount"], "")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    folder = Path(inspect.getfile(hotcount)).parent
+    assert (folder / "py.typed").exists()
+    assert (folder / "_core.pyi").exists()

@@ -1,0 +1,150 @@
+"""The exceptions and values: their tree, what they carry, and that they survive pickle and copy."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import hotcount.errors
+import pytest
+from hotcount import Cast, Contract, Count, Drift, FlushReport, TryAdd
+
+# design: the builtin classes that callers may already catch.
+BUILTIN_BASES = {
+    "HotcountError": (),
+    "UnavailableError": (ConnectionError, OSError),
+    "DeadlineError": (TimeoutError, OSError),
+    "OutcomeUnknownError": (),
+    "WrongTypeError": (),
+    "AuthError": (PermissionError, OSError),
+    "PermissionDeniedError": (PermissionError, OSError),
+    "CapacityError": (),
+    "IntegrityError": (),
+    "CounterOverflowError": (OverflowError, ArithmeticError),
+    "ConfigError": (ValueError,),
+    "DatabaseError": (),
+    "ReplyError": (),
+    "BatchError": (),
+    "ClosedError": (),
+}
+
+VALUES = [
+    Cast(counted=True, changed=False, previous=-1, value=2**63 - 1),
+    Count(value=3, exact=True, as_of=1.5, source="sql", pending=0),
+    TryAdd(applied=False, value=-5),
+    Drift(item="article", counted=1, actual=2),
+    FlushReport(acked=1, pending=2, at_risk=3),
+    Contract(strategy="s", acknowledged="a", may_lose="m", durable=True, exact=False),
+]
+
+
+@pytest.mark.parametrize("name", BUILTIN_BASES)
+def test_an_error_is_a_hotcount_error_and_its_builtin(name: str) -> None:
+    error = getattr(hotcount, name)
+    assert error is getattr(hotcount.errors, name)
+    assert issubclass(error, hotcount.HotcountError)
+    for base in BUILTIN_BASES[name]:
+        assert issubclass(error, base)
+    builtins = {base for base in error.__mro__ if base.__module__ == "builtins"}
+    assert builtins == {object, BaseException, Exception, *BUILTIN_BASES[name]}
+
+
+def test_every_error_is_in_the_tree() -> None:
+    found = {
+        name
+        for name, value in vars(hotcount).items()
+        if inspect.isclass(value) and issubclass(value, BaseException)
+    }
+    assert found == set(BUILTIN_BASES) == set(hotcount.errors.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(set(BUILTIN_BASES) - {"BatchError"}))
+def test_an_error_survives_pickle_and_copy_with_its_code(name: str) -> None:
+    error = getattr(hotcount, name)("what happened", "SQLITE_BUSY")
+    for twin in (error, pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(twin) is type(error)
+        assert (str(twin), twin.code, twin.args) == (
+            "what happened",
+            "SQLITE_BUSY",
+            ("what happened",),
+        )
+    assert getattr(hotcount, name)("no code").code is None
+
+
+def test_a_batch_error_survives_pickle_with_its_result_and_errors() -> None:
+    with pytest.raises(hotcount.BatchError) as caught:
+        hotcount.Counter("memory://").add_many(["a", "", "b"])
+    error = caught.value
+    assert str(error).startswith("1 of 3 elements failed")
+    assert "[1] ConfigError" in str(error)
+    twin = pickle.loads(pickle.dumps(error))
+    assert twin.result == error.result == [1, 0, 1]
+    assert repr(twin.errors) == repr(error.errors)
+    assert twin.errors.keys() == {1}
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_survives_pickle_and_copy_and_compares_by_value(value: Any) -> None:
+    for twin in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
+        assert type(twin) is type(value)
+        assert twin == value
+        assert hash(twin) == hash(value)
+    assert value != 5
+    assert eval(repr(value)) == value
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_is_immutable(value: Any) -> None:
+    for name in [name for name in dir(value) if not name.startswith("_")]:
+        with pytest.raises(AttributeError):
+            setattr(value, name, getattr(value, name))
+    with pytest.raises(AttributeError):
+        value.other = 1
+
+
+def test_values_differ_where_a_field_differs() -> None:
+    assert Cast(True, True, 0, 1) != Cast(True, True, 0, 2)
+    assert TryAdd(True, 1) != TryAdd(False, 1)
+    assert len({Cast(True, True, 0, 1), Cast(True, True, 0, 1), Cast(True, True, 1, 1)}) == 2
+
+
+def test_a_count_is_a_number_where_one_is_asked_for() -> None:
+    count = Count(3, True, 1.5, "sql", 0)
+    assert int(count) == 3
+    assert count
+    assert not Count(0, True, 1.5, "sql", 0)
+
+
+STORES = [
+    pytest.param(lambda path: hotcount.Memory(), id="memory"),
+    pytest.param(lambda path: hotcount.Redis("redis://localhost:1"), id="redis"),
+    pytest.param(lambda path: hotcount.Database(f"sqlite:///{path}/a.db"), id="database"),
+    pytest.param(lambda path: hotcount.Counter("memory://"), id="counter"),
+    pytest.param(lambda path: hotcount.SlottedCounter("sqlite:///:memory:"), id="slotted"),
+    pytest.param(lambda path: hotcount.Votes("sqlite:///:memory:"), id="votes"),
+]
+
+
+@pytest.mark.parametrize("make", STORES)
+def test_what_stands_for_connections_refuses_to_pickle_and_says_what_to_do(
+    make: Any, tmp_path: Path
+) -> None:
+    with make(tmp_path) as thing:
+        for call in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=r"hotcount\.\w+ cannot be pickled.*URL"):
+                call(thing)
+
+
+@pytest.mark.parametrize("make", STORES)
+def test_close_may_be_called_twice_and_with_ends_it(make: Any, tmp_path: Path) -> None:
+    thing = make(tmp_path)
+    assert not thing.closed
+    with thing as entered:
+        assert entered is thing
+    assert thing.closed
+    assert "(closed)" in repr(thing)
+    thing.close()

@@ -1,0 +1,159 @@
+"""The limiters of the Redis documentation's INCR page, each with its holes forced, no luck needed.
+
+A hole that a test here no longer finds means that a way has been mended: it is then no longer the
+one it is named after.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Union
+
+import hotcount
+import pytest
+
+from tests.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+Way = Any  # One of Limiter's algorithm names; mypy would want the Literal spelled out again.
+
+SEED_WAYS = ["per_second_key", "racy_incr", "incr_expire"]
+OURS = ["gcra", "fixed_window", "list"]
+CALLERS = 13
+
+
+def rate(way: Way, limit: int) -> str:
+    return f"{limit}/second" if way == "per_second_key" else f"{limit}/300 days"
+
+
+def within_one_second(attempt: Any) -> Any:
+    """The result of an attempt that no second's end fell into."""
+    while True:
+        second = int(time.time())
+        result = attempt(second)
+        if int(time.time()) == second:
+            return result
+
+
+@pytest.fixture
+def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
+    with own_redis.redis(timeout=19) as redis:
+        yield redis
+
+
+@pytest.mark.parametrize("way", SEED_WAYS)
+def test_a_limit_of_10_admits_11_because_the_check_is_greater_than(
+    counter_store: Store, way: Way
+) -> None:
+    limiter = hotcount.Limiter(counter_store, rate(way, 10), algorithm=way)
+
+    def count(second: int) -> int:
+        return sum(limiter.hit(f"caller at {second}").allowed for _ in range(20))
+
+    assert within_one_second(count) == 11
+
+
+def admitted_between_check_and_act(server: RedisServer, direct: hotcount.Redis, way: Way) -> int:
+    """Callers of a limit of 1 that all have checked before any of them acts."""
+    with ExitStack() as stack, ThreadPoolExecutor(CALLERS) as pool:
+        # Stores of different options have connections of their own.
+        stores = [stack.enter_context(server.redis(timeout=20 + i)) for i in range(CALLERS)]
+        limiters = [hotcount.Limiter(store, rate(way, 1), algorithm=way) for store in stores]
+        for store in stores:
+            store.ping()
+        # Reads are answered, writes and scripts wait: each caller stops at its first write.
+        direct.execute("CLIENT", "PAUSE", 60_000, "WRITE")
+        hits = [pool.submit(limiter.hit, "hot") for limiter in limiters]
+        while direct.execute("CLIENT", "LIST").count(b" flags=b") < CALLERS:
+            time.sleep(0.005)
+        direct.execute("CLIENT", "UNPAUSE")
+        return sum(hit.result().allowed for hit in hits)
+
+
+@pytest.mark.parametrize("way", SEED_WAYS)
+def test_all_who_checked_before_anybody_acted_are_admitted(
+    own_redis: RedisServer, direct: hotcount.Redis, way: Way
+) -> None:
+    assert admitted_between_check_and_act(own_redis, direct, way) == CALLERS
+
+
+@pytest.mark.parametrize("way", OURS)
+def test_ours_admit_the_limit_to_callers_who_come_together(
+    own_redis: RedisServer, direct: hotcount.Redis, way: Way
+) -> None:
+    assert admitted_between_check_and_act(own_redis, direct, way) == 1
+
+
+def test_racy_incr_leaves_an_immortal_key_when_expire_never_arrives(
+    own_redis: RedisServer, direct: hotcount.Redis
+) -> None:
+    # A user who may not EXPIRE stands for a caller that dies between the two commands.
+    direct.execute("ACL", "SETUSER", "dying", "on", ">pw", "~*", "&*", "+@all", "-expire")
+    with hotcount.Redis(own_redis.login("dying", "pw")) as dying:
+        limiter = hotcount.Limiter(dying, "10/second", algorithm="racy_incr")
+        with pytest.raises(hotcount.PermissionDeniedError):
+            limiter.hit("k")
+    key = "limit:default:racy_incr:10/second:k"
+    assert direct.execute("PTTL", key) == -1
+    limiter = hotcount.Limiter(direct, "10/second", algorithm="racy_incr")
+    assert [limiter.hit("k").allowed for _ in range(12)] == [True] * 10 + [False] * 2
+    # The second that the rate speaks of has no end: nobody sets an expiry any more.
+    assert direct.execute("PTTL", key) == -1
+    assert limiter.hit("k").retry_after is None
+
+
+def test_incr_expire_never_heals_a_key_without_an_expiry(direct: hotcount.Redis) -> None:
+    limiter = hotcount.Limiter(direct, "10/minute", algorithm="incr_expire")
+    key = "limit:default:incr_expire:10/minute:k"
+    limiter.hit("k")
+    assert direct.execute("TTL", key) > 0
+    direct.execute("PERSIST", key)
+    assert [limiter.hit("k").allowed for _ in range(12)] == [True] * 10 + [False] * 2
+    assert direct.execute("PTTL", key) == -1
+    assert limiter.hit("k").retry_after is None
+
+
+def test_per_second_key_counts_by_the_callers_clock(direct: hotcount.Redis) -> None:
+    limiter = hotcount.Limiter(direct, "10/second", algorithm="per_second_key")
+
+    def names(second: int) -> tuple[list[bytes], bytes]:
+        direct.execute("FLUSHALL")
+        limiter.hit("k")
+        keys: list[bytes] = direct.execute("KEYS", "*")
+        return keys, b"limit:default:per_second_key:10/second:k:%d" % second
+
+    # Not the server's second: a caller whose clock is off has a limit of its own.
+    keys, expected = within_one_second(names)
+    assert keys == [expected]
+    assert 0 < direct.execute("TTL", keys[0]) <= 10
+
+
+def test_the_documentations_list_lets_callers_pass_uncounted(direct: hotcount.Redis) -> None:
+    # EXISTS says yes, the key expires, RPUSHX does nothing: by hand, as the page has it.
+    direct.execute("RPUSH", "by hand", "first")
+    assert direct.execute("EXISTS", "by hand") == 1
+    direct.execute("DEL", "by hand")
+    assert direct.execute("RPUSHX", "by hand", "uncounted") == 0
+    assert direct.execute("LLEN", "by hand") == 0
+
+
+@pytest.mark.parametrize("way", SEED_WAYS)
+def test_a_seeds_way_counts_calls_only(counter_store: Store, way: Way) -> None:
+    limiter = hotcount.Limiter(counter_store, rate(way, 10), algorithm=way)
+    with pytest.raises(hotcount.ConfigError, match="cost must be 1"):
+        limiter.hit("k", 2)
+    assert list(limiter.hit_many(["a", "a", "b"]).allowed) == [True] * 3
+    limiter.reset("a")
+    assert limiter.peek("a").remaining == 10
+    with pytest.raises(hotcount.ConfigError, match="charge_denied"):
+        hotcount.Limiter(counter_store, rate(way, 10), algorithm=way, charge_denied=True)
+
+
+def test_per_second_key_takes_rates_per_second_only() -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"per_second_key.*10/minute"):
+        hotcount.Limiter("memory://", "10/minute", algorithm="per_second_key")

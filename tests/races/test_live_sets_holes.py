@@ -1,0 +1,163 @@
+"""The holes of the other methods, forced in order; the script has none of them.
+
+CLIENT PAUSE ... WRITE makes the stall: a server under it answers EXISTS and PTTL at once and holds
+every write back until the pause ends. So a caller in two steps looks at a set that lives, and its
+ZADD arrives when the set has expired. What comes of it is a set of one member without a TTL.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import Upsert
+
+from tests.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+LIFE = 0.3
+STALL = 0.6
+
+
+@pytest.fixture
+def store(own_redis: RedisServer) -> hotcount.Redis:
+    return own_redis.redis(timeout=10)
+
+
+def stall(store: hotcount.Redis) -> None:
+    """From now on for STALL seconds reads are answered and writes wait."""
+    store.execute("CLIENT", "PAUSE", int(STALL * 1000), "WRITE")
+
+
+def rogues(store: hotcount.Redis) -> list[str | bytes]:
+    """What the sweeper would delete."""
+    return list(hotcount.LiveSets(store).sweep("*", dry_run=True).keys)
+
+
+def upsert_through_a_stall(store: hotcount.Redis, method: Any, **options: Any) -> Upsert:
+    sets = hotcount.LiveSets(store, method=method, **options)
+    sets.create("k", LIFE, {"a": 1, "b": 2})
+    stall(store)
+    began = time.monotonic()
+    answer = sets.upsert("k", "late", 3)
+    assert time.monotonic() - began > LIFE, "the write was not held back"
+    return answer
+
+
+# -- the wrong methods ------------------------------------------------------
+
+
+def test_exists_then_add_revives_a_set_that_expires_between_its_steps(
+    store: hotcount.Redis,
+) -> None:
+    assert upsert_through_a_stall(store, "exists_then_add") is Upsert.APPLIED
+    assert rogues(store) == ["k"]
+    assert hotcount.LiveSets(store).range("k", 0, -1) == [("late", 3.0)]
+
+
+def test_ttl_gate_revives_a_set_when_a_stall_outlives_the_gate(store: hotcount.Redis) -> None:
+    assert upsert_through_a_stall(store, "ttl_gate", gate=0.05) is Upsert.APPLIED
+    assert rogues(store) == ["k"]
+
+
+def test_ttl_gate_is_right_while_the_gate_outlives_the_stall(store: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(store, method="ttl_gate", gate=STALL + 1)
+    sets.create("k", STALL + 5, {"a": 1})
+    stall(store)
+    assert sets.upsert("k", "b", 2) is Upsert.APPLIED
+    assert rogues(store) == []
+    assert store.execute("PTTL", "k") > 0
+
+
+def test_unguarded_pipeline_makes_the_set_even_while_it_says_absent(store: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(store, method="unguarded_pipeline")
+    assert sets.upsert("k", "a", 1) is Upsert.ABSENT
+    assert sets.upsert_many([("k2", "a", 1), ("k3", "a", 1)]) == [Upsert.ABSENT] * 2
+    assert sorted(rogues(store)) == ["k", "k2", "k3"]
+
+
+def test_once_there_is_a_rogue_the_ungated_methods_feed_it(store: hotcount.Redis) -> None:
+    store.execute("ZADD", "rogue", 1, "a")
+    assert hotcount.LiveSets(store, method="exists_then_add").upsert("rogue", "b", 2)
+    assert hotcount.LiveSets(store).upsert("rogue", "c", 3) is Upsert.NO_TTL
+    assert store.execute("ZCARD", "rogue") == 2
+
+
+# -- the right one ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [None, 7])
+def test_the_script_leaves_an_expired_set_alone_through_the_same_stall(
+    store: hotcount.Redis, version: int | None
+) -> None:
+    sets = hotcount.LiveSets(store)
+    sets.create("k", LIFE, {"a": 1, "b": 2})
+    stall(store)
+    assert sets.upsert("k", "late", 3, version=version) is Upsert.ABSENT
+    assert store.execute("DBSIZE") == 0
+
+
+def test_a_batch_of_the_script_decides_each_set_when_it_runs(store: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(store)
+    sets.create("short", LIFE, {"a": 1})
+    sets.create("long", 60, {"a": 1})
+    stall(store)
+    answers = sets.upsert_many([("short", "b", 2), ("long", "b", 2), ("short", "c", 3)])
+    assert answers == [Upsert.ABSENT, Upsert.APPLIED, Upsert.ABSENT]
+    assert rogues(store) == []
+
+
+# -- the sweeper ------------------------------------------------------------
+
+
+def test_the_sweeper_finds_exactly_what_the_wrong_methods_left(store: hotcount.Redis) -> None:
+    for method, options in (("exists_then_add", {}), ("ttl_gate", {"gate": 0.05})):
+        sets = hotcount.LiveSets(store, prefix=method, method=method, **options)  # type: ignore[arg-type]
+        sets.create("k", LIFE, {"a": 1})
+        stall(store)
+        assert sets.upsert("k", "late", 1) is Upsert.APPLIED
+    wrong = hotcount.LiveSets(store, prefix="unguarded_pipeline", method="unguarded_pipeline")
+    wrong.upsert("k", "late", 1)
+    right = hotcount.LiveSets(store, prefix="script")
+    right.create("dead", LIFE, {"a": 1})
+    right.create("live", 60, {"a": 1})
+    stall(store)
+    right.upsert_many([("dead", "late", 1, 1), ("live", "late", 1, 1)])
+    for name, command in (
+        ("string", ("SET", "string", "x")),
+        ("hash", ("HSET", "hash", "f", "v")),
+        ("list", ("LPUSH", "list", "x")),
+    ):
+        assert store.execute(*command) is not None, name
+
+    report = hotcount.LiveSets(store).sweep("*")
+    assert sorted(report.keys) == [
+        "exists_then_add:k",
+        "ttl_gate:k",
+        "unguarded_pipeline:k",
+    ]
+    assert (report.found, report.deleted) == (3, 3)
+    assert store.execute("EXISTS", "string", "hash", "list", "script:live") == 4
+    assert right.top("live", 2) == [("late", 1.0), ("a", 1.0)]
+
+
+def test_a_set_that_is_given_a_ttl_after_the_sweepers_look_is_kept(
+    own_redis: RedisServer, store: hotcount.Redis
+) -> None:
+    for key in ("healed", "leak"):
+        store.execute("ZADD", key, 1, "a")
+    # Other options, so a connection of its own: what waits on one holds up what is behind it.
+    with own_redis.redis(timeout=9) as other:
+        stall(store)
+        healer = threading.Thread(target=lambda: other.execute("PEXPIRE", "healed", 60_000))
+        healer.start()
+        time.sleep(0.2)  # It waits in the pause now, ahead of the sweeper's script.
+        report = hotcount.LiveSets(store).sweep("*")
+        healer.join()
+    assert (report.found, report.deleted) == (2, 1)
+    assert store.execute("EXISTS", "leak") == 0
+    assert store.execute("PTTL", "healed") > 0

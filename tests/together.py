@@ -1,0 +1,68 @@
+"""Many callers at once: threads and processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+THREADS = 32
+
+
+def together(work: Callable[[int], T], threads: int = THREADS) -> list[T]:
+    """Runs work(0), work(1), ... at the same time and returns their results, in order.
+
+    All wait for each other first, so that they really meet; the first failure is raised.
+    """
+    gate = threading.Barrier(threads)
+    results: list[Any] = [None] * threads
+    failures: list[BaseException] = []
+
+    def run(index: int) -> None:
+        try:
+            gate.wait()
+            results[index] = work(index)
+        except BaseException as failure:
+            failures.append(failure)
+
+    workers = [threading.Thread(target=run, args=(index,)) for index in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+def in_child(work: Callable[[], T]) -> T:
+    """Runs work in a forked child and returns its result; what it raises is raised here."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        # The child leaves by _exit, whatever happens: pytest must not run twice.
+        status = 1
+        try:
+            os.close(reader)
+            try:
+                answer: tuple[bool, Any] = (True, work())
+            except BaseException as failure:
+                answer = (False, failure)
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(answer, pipe)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, f"the child died: status {status}"
+    good, result = pickle.loads(data)
+    if not good:
+        raise result
+    return result  # type: ignore[no-any-return]
