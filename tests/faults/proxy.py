@@ -29,6 +29,7 @@ class FaultProxy:
         self.fired = 0
         self._lock = threading.Lock()
         self._left: list[int | None] = [None, None]
+        self._again: list[int] = []
         self._reset = False
         self._hole = [False, False]
         self._delay = 0.0
@@ -46,16 +47,19 @@ class FaultProxy:
 
     # -- faults -----------------------------------------------------------------
 
-    def cut_after(self, passed: int, direction: int = CLIENT_TO_SERVER) -> None:
-        """Lets so many more bytes pass in the direction, then closes the connection."""
+    def cut_after(self, passed: int, direction: int = CLIENT_TO_SERVER, times: int = 1) -> None:
+        """Lets so many more bytes pass in the direction, then closes the connection; so many times,
+        one after the other."""
         with self._lock:
             self._left[direction] = passed
+            self._again = [passed] * (times - 1)
             self._reset = False
 
     def reset_after(self, passed: int, direction: int = CLIENT_TO_SERVER) -> None:
         """The same, with a reset (RST) instead of an orderly end."""
         with self._lock:
             self._left[direction] = passed
+            self._again = []
             self._reset = True
 
     def black_hole(self, direction: int = SERVER_TO_CLIENT) -> None:
@@ -73,6 +77,7 @@ class FaultProxy:
     def heal(self) -> None:
         with self._lock:
             self._left = [None, None]
+            self._again = []
             self._hole = [False, False]
             self._delay = 0.0
             self._slice = 0
@@ -141,7 +146,7 @@ class FaultProxy:
             if left > len(data):
                 self._left[direction] = left - len(data)
                 return data, False
-            self._left[direction] = None
+            self._left[direction] = self._again.pop() if self._again else None
             self.fired += 1
             return data[:left], True
 

@@ -194,3 +194,31 @@ def test_a_late_reply_is_given_to_nobody(own_redis: RedisServer, proxy: FaultPro
             redis.execute("GET", "a", timeout=0.05)
         assert redis.execute("GET", "b") == b"answer b"
         assert proxy.connections == 1, "on the same connection"
+
+
+def test_what_only_reads_goes_once_more_over_a_new_connection(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=5) as redis:
+        counter = hotcount.Counter(redis)
+        counter.add("k", 7)
+        proxy.cut_after(0, SERVER_TO_CLIENT)
+        assert counter.get("k") == 7
+        assert (proxy.fired, proxy.connections) == (1, 2)
+        proxy.cut_after(0, SERVER_TO_CLIENT)
+        with pytest.raises(UNKNOWN):
+            counter.add("k")
+        assert counter.get("k") == 8, "an add is not sent again: it was applied once"
+        assert (proxy.fired, proxy.connections) == (2, 3)
+
+
+def test_a_read_that_breaks_its_second_connection_too_is_given_up(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=5) as redis:
+        redis.execute("SET", "big", "x" * 100_000)
+        proxy.cut_after(50_000, SERVER_TO_CLIENT, times=2)
+        with pytest.raises(hotcount.UnavailableError):
+            redis.execute("GET", "big")
+        assert (proxy.fired, proxy.connections) == (2, 2)
+        assert redis.execute("STRLEN", "big") == 100_000

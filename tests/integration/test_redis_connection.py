@@ -408,23 +408,19 @@ def test_a_server_that_is_out_of_memory_has_applied_nothing(own_redis: RedisServ
     assert counter.add("k") == 2
 
 
-def test_threads_count_exactly_across_restarts_whatever_they_were_told(
-    own_redis: RedisServer,
-) -> None:
-    """Acknowledged adds are there; unknown ones may be; unavailable ones are not."""
-    own_redis.redis().execute("CONFIG", "SET", "appendonly", "yes")
-    own_redis.redis().execute("CONFIG", "SET", "appendfsync", "always")
+def test_threads_count_exactly_while_their_connection_is_killed(own_redis: RedisServer) -> None:
+    """Acknowledged adds are there, unknown ones may be; what was not sent goes once more."""
     counter = hotcount.Counter(own_redis.redis(timeout=5))
 
     def add(index: int) -> tuple[int, int]:
         acknowledged = unknown = 0
-        for _ in range(60):
+        for number in range(60):
             try:
                 counter.add("k")
                 acknowledged += 1
             except hotcount.OutcomeUnknownError:
                 unknown += 1
-            if index == 0 and acknowledged == 20:
+            if index == 0 and number in (10, 20, 30):
                 own_redis.redis().execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         return acknowledged, unknown
 

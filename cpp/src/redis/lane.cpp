@@ -330,12 +330,19 @@ void Lane::settle_adds(Flight& flight, Reply reply) {
         return;
     }
     // The whole was refused, so nothing was applied: each by itself, in order, for its own answer.
-    for (auto member = flight.members.rbegin(); member != flight.members.rend(); ++member) {
-        if ((*member)->state_ != Operation::State::in_flight) continue;
-        (*member)->state_ = Operation::State::queued;
-        (*member)->alone_ = true;
-        queue_.push_front(*member);
+    Operations members;
+    for (auto& member : flight.members) {
+        if (member->state_ != Operation::State::in_flight) continue;
+        member->alone_ = true;
+        members.push_back(std::move(member));
     }
+    put_back(members);
+}
+
+// To the head of the queue, in the order that they had.
+void Lane::put_back(const Operations& operations) {
+    for (const auto& operation : operations) operation->state_ = Operation::State::queued;
+    queue_.insert(queue_.begin(), operations.begin(), operations.end());
     hand_on();
 }
 
@@ -378,29 +385,35 @@ void Lane::break_if_stuck() {
         make_error(ErrorCode::unavailable, options_.address() + ": the server stopped answering"));
 }
 
-void Lane::break_connection(const Error& why) {
+void Lane::break_connection(const Error& why, bool resend) {
     if (connection_ == nullptr) return;
     connection_->shut_down();  // Whoever waits for it, reader or writer, wakes and lets go of it.
     connection_.reset();
     out_.clear();
+    unanswered_since_.reset();
     std::deque<Flight> flights;
     flights.swap(flights_);
+    Operations again;
     for (const Flight& flight : flights) {
         // The server runs a command only when it has all of it.
         const bool whole = flight.end <= sent_bytes_;
         for (const auto& member : flight.members) {
+            if (member->state_ != Operation::State::in_flight) continue;
             if (whole && !member->read_only_) {
                 finish(member, make_error(ErrorCode::outcome_unknown,
                                           why.message + "; " + member->name_ +
                                               " was sent and not answered: it may or may not be "
                                               "applied"));
-            } else {
+            } else if (!resend || member->resent_) {
                 finish(member,
                        make_error(ErrorCode::unavailable, why.message + "; nothing was applied"));
+            } else {
+                member->resent_ = true;
+                again.push_back(member);
             }
         }
     }
-    unanswered_since_.reset();
+    put_back(again);
 }
 
 // Wakes a caller for each role that is free and has work. Called by whoever leaves.
@@ -424,7 +437,7 @@ void Lane::close() {
     const Error closed = make_error(ErrorCode::closed, options_.address() + " is closed");
     for (const auto& waiting : queue_) finish(waiting, closed);
     queue_.clear();
-    break_connection(closed);
+    break_connection(closed, /*resend=*/false);
     room_.notify_all();
     wake_finished(lock);
 }

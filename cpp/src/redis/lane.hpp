@@ -8,8 +8,10 @@
 // own stack; there is no I/O thread.
 //
 // What a failure means: a flight whose bytes had not all been handed to the kernel when the
-// connection broke was never run (unavailable); one that had is unknown. Neither is sent again.
-// A caller whose deadline passes leaves its flight behind: its late reply is read and dropped.
+// connection broke was never run. It, and whatever only reads, goes once more over a new connection
+// before its callers are told unavailable. One that was handed over is unknown and is never sent
+// again. A caller whose deadline passes leaves its flight behind: its late reply is read and
+// dropped.
 //
 // Thread-safe. State is per process: the client keeps it in a ForkLocal.
 #pragma once
@@ -60,7 +62,8 @@ class Operation {
 
     // Under the lane's mutex.
     State state_{State::queued};
-    bool alone_{false};  // Refused as part of a merged command: now to be sent by itself.
+    bool alone_{false};   // Refused as part of a merged command: now to be sent by itself.
+    bool resent_{false};  // Put back after a broken connection: a second one ends it.
     std::optional<Result<Reply>> outcome_;
     Event woken_;
 };
@@ -109,7 +112,8 @@ class Lane {
     void settle_adds(Flight& flight, Reply reply);
     void finish(const std::shared_ptr<Operation>& operation, Result<Reply> outcome);
     Error give_up(const std::shared_ptr<Operation>& own);
-    void break_connection(const Error& why);
+    void break_connection(const Error& why, bool resend = true);
+    void put_back(const Operations& operations);
     void break_if_stuck();
     void hand_on();
     void leave(Lock& lock);
