@@ -74,7 +74,7 @@ def test_an_admitted_hit_is_true_and_retries_at_once(limiter: hotcount.Limiter) 
     decision = limiter.hit("k")
     assert decision
     assert decision.retry_after == 0
-    assert 0 < decision.reset_after <= 300 * 86400
+    assert 0 < decision.reset_after <= 300 * 86400 + 0.001
 
 
 def test_a_denied_hit_is_false_and_says_when_to_come_back(limiter: hotcount.Limiter) -> None:
@@ -82,7 +82,7 @@ def test_a_denied_hit_is_false_and_says_when_to_come_back(limiter: hotcount.Limi
     decision = limiter.hit("k")
     assert not decision
     assert decision.retry_after is not None
-    assert 0 < decision.retry_after <= decision.reset_after <= 300 * 86400
+    assert 0 < decision.retry_after <= decision.reset_after <= 300 * 86400 + 0.001
 
 
 def test_a_denied_hit_costs_nothing(limiter: hotcount.Limiter) -> None:
@@ -156,7 +156,8 @@ def test_a_window_that_has_passed_counts_no_more(
     decision = limiter.hit("k", 3)
     if not decision:
         assert decision.retry_after is not None
-        assert 0 < decision.retry_after <= 1
+        # Where Redis's own expiry is the window, it ends with the millisecond.
+        assert 0 < decision.retry_after <= 1.001
         time.sleep(decision.retry_after)
         assert limiter.hit("k", 3)
 

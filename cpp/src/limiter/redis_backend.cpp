@@ -207,7 +207,8 @@ class RedisSteps final : public SeedSteps {
     }
     Result<std::int64_t> life(const std::string& key, Timeout timeout) override {
         HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer({"PTTL", key}, key, timeout));
-        return left < 0 ? left : left * 1000;
+        // A key stands through the millisecond in which it expires, so it is gone after one more.
+        return left < 0 ? left : (left + 1) * 1000;
     }
     Result<void> remove(const std::string& key, Timeout timeout) override {
         HOTCOUNT_TRY(integer({"DEL", key}, key, timeout));

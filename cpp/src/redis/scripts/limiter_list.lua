@@ -19,8 +19,8 @@ if left < 0 and length > 0 then
     -- Also heals a key that lost its expiry.
     if take then redis.call('PEXPIRE', key, ARGV[2]) end
 end
--- A key in its last millisecond has 0 left and still stands.
-local left_us = length > 0 and math.max(left, 1) * 1000 or 0
+-- A key stands through the millisecond in which it expires, so it is gone after one more.
+local left_us = length > 0 and (left + 1) * 1000 or 0
 local retry_after = -1
 if allowed then
     retry_after = 0
