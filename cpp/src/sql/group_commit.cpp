@@ -11,6 +11,17 @@ bool may_be_one_writes_fault(ErrorCode code) {
 
 }  // namespace
 
+// The tickets of one transaction. Its first ticket's caller leads it; the others sleep until it is
+// answered.
+struct TicketGroup {
+    // Under the group commit's mutex until the group is taken; then the leader's alone.
+    std::vector<std::shared_ptr<Ticket>> tickets{};
+    bool queued{true};
+    Event turn{};           // The first ticket's caller is to lead.
+    bool regrouped{false};  // Set before `answered`: not done, the tickets are in another group.
+    Event answered{};       // Every ticket's error is final.
+};
+
 Result<void> check_options(const GroupCommitOptions& options) {
     if (options.max_batch == 0) return make_error(ErrorCode::config, "max_batch is 0; at least 1");
     if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
@@ -31,8 +42,7 @@ GroupCommit::Stats GroupCommit::stats() const {
 Result<void> GroupCommit::submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
     bool leads = false;
     HOTCOUNT_TRY(enqueue(std::span{&ticket, 1}, leads));
-    if (leads) lead(*ticket, deadline);
-    return await(ticket, deadline);
+    return leads ? lead(ticket, deadline) : await(ticket, deadline);
 }
 
 std::vector<Result<void>> GroupCommit::submit_all(std::span<const std::shared_ptr<Ticket>> tickets,
@@ -42,15 +52,18 @@ std::vector<Result<void>> GroupCommit::submit_all(std::span<const std::shared_pt
     // In portions that fit the queue, so that a large call is not refused for its size alone.
     const std::size_t portion = std::max<std::size_t>(1, options_.max_queue / 2);
     while (!tickets.empty()) {
-        const auto now = tickets.first(std::min(portion, tickets.size()));
+        auto now = tickets.first(std::min(portion, tickets.size()));
         tickets = tickets.subspan(now.size());
         bool leads = false;
         if (auto queued = enqueue(now, leads); !queued) {
             results.insert(results.end(), now.size(), queued);
             continue;
         }
-        if (leads) lead(*now.front(), deadline);
-        // In order: a ticket that is woken to lead is always the first of ours not yet written.
+        if (leads) {
+            results.push_back(lead(now.front(), deadline));
+            now = now.subspan(1);
+        }
+        // In order: a ticket whose turn it is to lead is always the first of ours not yet written.
         for (const auto& ticket : now) results.push_back(await(ticket, deadline));
     }
     return results;
@@ -58,19 +71,23 @@ std::vector<Result<void>> GroupCommit::submit_all(std::span<const std::shared_pt
 
 Result<void> GroupCommit::enqueue(std::span<const std::shared_ptr<Ticket>> tickets, bool& leads) {
     std::lock_guard lock(mutex_);
-    if (queue_.size() + tickets.size() > options_.max_queue) {
-        return make_error(ErrorCode::capacity,
-                          database_->name() + ": " + std::to_string(queue_.size()) +
-                              " writes are waiting (max_queue=" +
-                              std::to_string(options_.max_queue) + "); nothing was applied");
+    if (queued_ + tickets.size() > options_.max_queue) {
+        return make_error(ErrorCode::capacity, database_->name() + ": " + std::to_string(queued_) +
+                                                   " writes are waiting (max_queue=" +
+                                                   std::to_string(options_.max_queue) +
+                                                   "); nothing was applied");
     }
     for (const auto& ticket : tickets) {
-        ticket->queued_ = true;
-        queue_.push_back(ticket);
+        if (groups_.empty() || groups_.back()->tickets.size() >= options_.max_batch) {
+            groups_.push_back(std::make_shared<Group>());
+        }
+        ticket->group_ = groups_.back();
+        groups_.back()->tickets.push_back(ticket);
     }
+    queued_ += tickets.size();
     leads = !leading_;
     leading_ = true;
-    if (wanted_ > 0 && queue_.size() >= wanted_) {
+    if (wanted_ > 0 && queued_ >= wanted_) {
         wanted_ = 0;
         gathered_.notify_one();
     }
@@ -79,56 +96,61 @@ Result<void> GroupCommit::enqueue(std::span<const std::shared_ptr<Ticket>> ticke
 
 Result<void> GroupCommit::await(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
     while (true) {
-        const bool woken = ticket->woken_.wait(deadline);
-        bool lead_now = false;
+        std::shared_ptr<Group> group;
+        bool first = false;
         {
             std::lock_guard lock(mutex_);
-            lead_now = ticket->lead_;
-            ticket->lead_ = false;
-            if (lead_now) {
-                ticket->woken_.clear();
-            } else if (!woken && !ticket->woken_.is_set()) {
-                if (!ticket->queued_) {
-                    return make_error(ErrorCode::outcome_unknown,
-                                      database_->name() +
-                                          ": the deadline passed while the commit was under way; "
-                                          "it may or may not be applied");
-                }
-                leave_queue(*ticket);
-                return make_error(ErrorCode::deadline,
+            group = ticket->group_;
+            first = group->queued && group->tickets.front() == ticket;
+        }
+        const bool woken = (first ? group->turn : group->answered).wait(deadline);
+        if (woken && first) return lead(ticket, deadline);
+        if (!woken) {
+            std::lock_guard lock(mutex_);
+            // What came while we took the lock counts.
+            if (ticket->group_ != group || group->answered.is_set()) continue;
+            if (!group->queued) {
+                return make_error(ErrorCode::outcome_unknown,
                                   database_->name() +
-                                      ": the deadline passed while waiting to be written; "
-                                      "nothing was applied");
+                                      ": the deadline passed while the commit was under way; it "
+                                      "may or may not be applied");
             }
+            if (group->tickets.front() == ticket && group->turn.is_set()) continue;
+            leave(ticket);
+            return make_error(ErrorCode::deadline,
+                              database_->name() +
+                                  ": the deadline passed while waiting to be written; nothing was "
+                                  "applied");
         }
-        if (!lead_now) {
-            if (ticket->error) return *ticket->error;
-            return {};
-        }
-        lead(*ticket, deadline);
+        if (group->regrouped) continue;
+        if (ticket->error) return *ticket->error;
+        return {};
     }
 }
 
-void GroupCommit::lead(Ticket& own, Deadline deadline) {
-    const Tickets done = gather_and_write(own, deadline);
-    // The role first, the answers second: the next transaction starts while we wake this one's
-    // callers.
+Result<void> GroupCommit::lead(const std::shared_ptr<Ticket>& own, Deadline deadline) {
+    const std::shared_ptr<Group> written = gather_and_write(own, deadline);
+    // The role first, the answers second: the next transaction starts while this one's callers wake.
     pass_leadership();
-    for (const auto& ticket : done) ticket->woken_.set();
+    if (written != nullptr) {
+        written->answered.set();
+        written->tickets
+            .clear();  // They hold the group, and the group must not hold them for ever.
+    }
+    if (own->error) return *own->error;
+    return {};
 }
 
-GroupCommit::Tickets GroupCommit::gather_and_write(Ticket& own, Deadline deadline) {
-    // The write lock comes first and the queue second: while the lock is held elsewhere, callers
-    // whose deadlines pass leave a queue in which nothing of theirs has been sent.
+// None where only `own` has failed, and is out of its group.
+std::shared_ptr<TicketGroup> GroupCommit::gather_and_write(const std::shared_ptr<Ticket>& own,
+                                                           Deadline deadline) {
+    // The write lock comes first and the group second: while the lock is held elsewhere, callers
+    // whose deadlines pass leave a group of which nothing has been sent.
     const auto fail_own = [&](Error error) {
         std::lock_guard lock(mutex_);
-        Tickets mine;
-        for (const auto& ticket : queue_) {
-            if (ticket.get() == &own) mine.push_back(ticket);
-        }
-        leave_queue(own);
-        own.error = std::move(error);
-        return mine;
+        leave(own);
+        own->error = std::move(error);
+        return nullptr;
     };
     wait_for_company(deadline);
     const SteadyTime started = std::chrono::steady_clock::now();
@@ -136,13 +158,13 @@ GroupCommit::Tickets GroupCommit::gather_and_write(Ticket& own, Deadline deadlin
     if (!lease) return fail_own(std::move(lease).error());
     Connection& connection = **lease;
     if (auto begun = connection.begin(deadline); !begun) return fail_own(std::move(begun).error());
-    Tickets batch = take_batch();
-    write_begun(connection, batch, deadline);
+    std::shared_ptr<Group> group = take_group();
+    write_begun(connection, group->tickets, deadline);
     const Duration took = std::chrono::steady_clock::now() - started;
     std::lock_guard lock(mutex_);
-    expected_ = batch.size() + queue_.size();
+    expected_ = group->tickets.size() + queued_;
     patience_ = took / 2;
-    return batch;
+    return group;
 }
 
 // Callers in a closed loop come back a moment after they were answered. A leader that does not wait
@@ -154,7 +176,7 @@ void GroupCommit::wait_for_company(Deadline deadline) {
     const bool by_option = options_.max_delay > Duration{0};
     const std::size_t wanted =
         std::min(by_option ? options_.max_batch : expected_, options_.max_batch);
-    if (queue_.size() >= wanted) return;
+    if (queued_ >= wanted) return;
     const Duration patience = by_option ? options_.max_delay : patience_;
     wanted_ = wanted;
     gathered_.wait_until(lock, std::min(deadline.time(), Deadline::after(patience).time()),
@@ -162,35 +184,44 @@ void GroupCommit::wait_for_company(Deadline deadline) {
     wanted_ = 0;
 }
 
-GroupCommit::Tickets GroupCommit::take_batch() {
+// The leader's: nobody else takes groups.
+std::shared_ptr<TicketGroup> GroupCommit::take_group() {
     std::lock_guard lock(mutex_);
-    const std::size_t size = std::min(queue_.size(), options_.max_batch);
-    Tickets batch;
-    batch.reserve(size);
-    for (std::size_t i = 0; i < size; ++i) {
-        queue_.front()->queued_ = false;
-        batch.push_back(std::move(queue_.front()));
-        queue_.pop_front();
-    }
-    return batch;
+    std::shared_ptr<Group> group = std::move(groups_.front());
+    groups_.pop_front();
+    queued_ -= group->tickets.size();
+    group->queued = false;
+    return group;
 }
 
-void GroupCommit::leave_queue(Ticket& ticket) {
-    const auto place = std::find_if(queue_.begin(), queue_.end(),
-                                    [&](const auto& queued) { return queued.get() == &ticket; });
-    if (place != queue_.end()) queue_.erase(place);
-    ticket.queued_ = false;
+// Takes a ticket out of its group, which is still queued. Where it was the first one, those left
+// are regrouped, so that they wake and the next of them waits for its turn.
+void GroupCommit::leave(const std::shared_ptr<Ticket>& ticket) {
+    const std::shared_ptr<Group> group = ticket->group_;
+    auto& tickets = group->tickets;
+    const auto place = std::find(tickets.begin(), tickets.end(), ticket);
+    const bool first = place == tickets.begin();
+    tickets.erase(place);
+    --queued_;
+    const auto where = std::find(groups_.begin(), groups_.end(), group);
+    if (tickets.empty()) {
+        groups_.erase(where);
+    } else if (first) {
+        *where = std::make_shared<Group>();
+        (*where)->tickets.swap(tickets);
+        for (const auto& left : (*where)->tickets) left->group_ = *where;
+        group->regrouped = true;
+        group->answered.set();
+    }
 }
 
 void GroupCommit::pass_leadership() {
     std::lock_guard lock(mutex_);
-    if (queue_.empty()) {
+    if (groups_.empty()) {
         leading_ = false;
-        return;
+    } else {
+        groups_.front()->turn.set();
     }
-    Ticket& next = *queue_.front();
-    next.lead_ = true;
-    next.woken_.set();
 }
 
 void GroupCommit::write_in_transaction(Connection& connection,

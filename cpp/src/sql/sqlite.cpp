@@ -165,7 +165,12 @@ Result<void> SqliteConnection::open(const std::string& path, int flags, Deadline
         }
         // A batch of votes touches hundreds of pages of a large table; with SQLite's own 2 MB of
         // cache each was read again: 54k votes/s became 111k in transactions of 256.
-        HOTCOUNT_TRY(run_script("PRAGMA synchronous=FULL; PRAGMA cache_size=-32000"));
+        // A checkpoint every 8,000 pages (32 MB of WAL) instead of 1,000: a page that many votes
+        // share is copied once for eight times as many of them, and the 99th percentile, which is
+        // the commit that checkpoints, halves.
+        HOTCOUNT_TRY(
+            run_script("PRAGMA synchronous=FULL; PRAGMA cache_size=-32000; "
+                       "PRAGMA wal_autocheckpoint=8000"));
     }
     return run_script("PRAGMA foreign_keys=ON");
 }

@@ -36,32 +36,29 @@ struct Layout::Names {
                " WHERE item = i." + id + "), (SELECT COALESCE(SUM(val), 0) FROM " + vote +
                " WHERE " + vote_item + " = i." + id + ") FROM " + item + " AS i " + which;
     }
-    std::string upsert_vote(const std::string& version, const std::string& condition) const {
-        const bool versioned = !version.empty();
-        return "INSERT INTO " + vote + " (" + vote_item + ", " + vote_user + ", val, prev" +
-               (versioned ? ", version" : "") + ") VALUES (?1, ?2, ?3, 0" + version +
-               ") ON CONFLICT (" + vote_item + ", " + vote_user +
-               // The old value is kept in the row itself: a subquery for it would read the
-               // statement's snapshot, which is older than the row where a dialect waited for it.
-               ") DO UPDATE SET prev = val, val = excluded.val" +
-               (versioned ? ", version = excluded.version" : "") + " WHERE " + condition +
-               " RETURNING prev";
-    }
 };
 
 Layout::Layout(const VotesOptions& options) : Layout(options, Names{options}) {}
 
 Layout::Layout(const VotesOptions& options, const Names& n)
-    : cast(n.upsert_vote("", "val <> excluded.val")),
-      cast_versioned(n.upsert_vote(", ?4", "version IS NULL OR excluded.version > version")),
-      read_vote("SELECT val FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " + n.vote_user +
-                " = ?2"),
+    : read_vote("SELECT val, version FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
+                n.vote_user + " = ?2"),
+      insert_vote("INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
+                  ", val, prev, version) VALUES (?1, ?2, ?3, 0, ?4)"),
+      update_vote("UPDATE " + n.vote +
+                  " SET prev = val, val = ?3, version = COALESCE(?4, version) "
+                  "WHERE " +
+                  n.vote_item + " = ?1 AND " + n.vote_user + " = ?2"),
       add_item("INSERT INTO " + n.item + " (" + n.id + ") VALUES (?1) ON CONFLICT DO NOTHING"),
+      // SQLite turns a sum beyond 64 bits into a real without a word: such a row is not touched.
       bump_item("UPDATE " + n.item + " SET " + n.count + " = COALESCE(" + n.count +
-                ", 0) + ?1 WHERE " + n.id + " = ?2 RETURNING " + n.count),
-      bump_cell("INSERT INTO " + n.cell +
-                " (item, slot, n, ver) VALUES (?1, ?2, ?3, 1) ON CONFLICT (item, slot) DO UPDATE "
-                "SET n = n + excluded.n, ver = ver + 1 RETURNING n"),
+                ", 0) + ?1 WHERE " + n.id + " = ?2 AND typeof(COALESCE(" + n.count +
+                ", 0) + ?1) = 'integer'"),
+      bump_cell("UPDATE " + n.cell +
+                " SET n = n + ?3, ver = ver + 1 WHERE item = ?1 AND slot = ?2 "
+                "AND typeof(n + ?3) = 'integer'"),
+      insert_cell("INSERT INTO " + n.cell +
+                  " (item, slot, n, ver) VALUES (?1, ?2, ?3, 1) ON CONFLICT DO NOTHING"),
       fold_item("UPDATE " + n.item + " SET " + n.count + " = (SELECT COALESCE(SUM(n), 0) FROM " +
                 n.cell + " WHERE item = ?1) WHERE " + n.id + " = ?1"),
       fold_lagging("UPDATE " + n.item + " AS i SET " + n.count +

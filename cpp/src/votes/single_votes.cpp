@@ -52,13 +52,18 @@ class SingleVotes final : public SqlVotes {
             return bump_cell(connection, *layout(), item,
                              choose_slot(SlotChoice::sticky, options().slots), *difference);
         }
-        const sql::RowVisitor check = [&](const sql::Row& row) -> Result<void> {
-            if (row.is_integer(0)) return {};
-            return count_overflow(item);
+        HOTCOUNT_TRY_ASSIGN(
+            const std::int64_t changed,
+            connection.execute(layout()->bump_item, {*difference, sql::to_value(item)}));
+        if (changed != 0) return {};
+        // Not there, where a table of the application's has no foreign key; or full.
+        bool there = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            there = true;
+            return {};
         };
-        HOTCOUNT_TRY(
-            connection.query(layout()->bump_item, {*difference, sql::to_value(item)}, check));
-        return {};
+        HOTCOUNT_TRY(connection.query(layout()->count_in_item, {sql::to_value(item)}, see));
+        return there ? count_overflow(item) : unknown_item(item);
     }
 };
 

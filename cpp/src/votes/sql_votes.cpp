@@ -39,6 +39,11 @@ Error count_overflow(const sql::Id& item) {
                                                " would leave signed 64 bits; nothing was applied");
 }
 
+Error unknown_item(const sql::Id& item) {
+    return make_error(ErrorCode::integrity,
+                      "item " + sql::to_string(item) + " does not exist; nothing was applied");
+}
+
 Result<void> SqlVotes::create_tables(Timeout timeout) {
     const Deadline deadline = database_->deadline(timeout);
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
@@ -239,32 +244,29 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
 
 Result<Cast> write_vote(sql::Connection& connection, const Layout& layout, const Ballot& ballot) {
     std::optional<std::int64_t> previous;
+    std::optional<std::int64_t> seen_version;
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
         previous = row.integer(0);
+        if (!row.is_null(1)) seen_version = row.integer(1);
         return {};
     };
     const sql::Value item = sql::to_value(ballot.item);
     const sql::Value user = sql::to_value(ballot.user);
-    auto written = ballot.version
-                       ? connection.query(layout.cast_versioned,
-                                          {item, user, ballot.value, *ballot.version}, read)
-                       : connection.query(layout.cast, {item, user, ballot.value}, read);
-    if (!written) {
-        return explain(explain_missing_table(std::move(written).error()), ballot);
+    if (auto found = connection.query(layout.read_vote, {item, user}, read); !found) {
+        return explain_missing_table(std::move(found).error());
     }
-    if (previous) {
-        return Cast{ballot.value != 0, *previous != ballot.value, *previous, ballot.value};
+    const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
+    if (!previous) {
+        auto inserted = connection.execute(layout.insert_vote, {item, user, ballot.value, version});
+        if (!inserted) return explain(std::move(inserted).error(), ballot);
+        return Cast{ballot.value != 0, ballot.value != 0, 0, ballot.value};
     }
-    // Nothing written: the vote is as asked already, or has a version as high.
-    std::int64_t value = ballot.value;
-    if (ballot.version) {
-        const sql::RowVisitor read_value = [&](const sql::Row& row) -> Result<void> {
-            value = row.integer(0);
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(layout.read_vote, {item, user}, read_value));
-    }
-    return Cast{value != 0, false, value, value};
+    const bool as_asked = ballot.version ? seen_version && *seen_version >= *ballot.version
+                                         : *previous == ballot.value;
+    if (as_asked) return Cast{*previous != 0, false, *previous, *previous};
+    auto updated = connection.execute(layout.update_vote, {item, user, ballot.value, version});
+    if (!updated) return explain(std::move(updated).error(), ballot);
+    return Cast{ballot.value != 0, *previous != ballot.value, *previous, ballot.value};
 }
 
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
@@ -276,13 +278,14 @@ Result<void> ensure_item(sql::Connection& connection, const Layout& layout, Miss
 
 Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
                        std::int64_t slot, std::int64_t difference) {
-    // SQLite turns a sum beyond 64 bits into a real without a word.
-    const sql::RowVisitor check = [&](const sql::Row& row) -> Result<void> {
-        if (row.is_integer(0)) return {};
-        return count_overflow(item);
-    };
-    HOTCOUNT_TRY(
-        connection.query(layout.bump_cell, {sql::to_value(item), slot, difference}, check));
+    const sql::Value id = sql::to_value(item);
+    HOTCOUNT_TRY_ASSIGN(std::int64_t changed,
+                        connection.execute(layout.bump_cell, {id, slot, difference}));
+    if (changed == 0) {
+        HOTCOUNT_TRY_ASSIGN(changed,
+                            connection.execute(layout.insert_cell, {id, slot, difference}));
+    }
+    if (changed == 0) return count_overflow(item);
     return {};
 }
 

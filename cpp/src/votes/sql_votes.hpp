@@ -62,6 +62,9 @@ Result<void> ensure_item(sql::Connection& connection, const Layout& layout, Miss
 /// The error for a count that would leave 64 bits.
 Error count_overflow(const sql::Id& item);
 
+/// The error for a vote for an item that is not there, where no foreign key said so.
+Error unknown_item(const sql::Id& item);
+
 /// Adds to one cell; an overflow error where it would leave 64 bits.
 Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
                        std::int64_t slot, std::int64_t difference);

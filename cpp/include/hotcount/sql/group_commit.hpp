@@ -1,12 +1,16 @@
 // Group commit: many callers' writes in one transaction, each caller answered after the commit.
 //
-//   callers --submit--> queue --(a waiting caller becomes leader)--> begin, write batch, commit
-//                                                                     `-> wake every member
+//   callers --submit--> group --(its first caller leads)--> begin, write the group, commit
+//                                                            `-> wake every member at once
+//
+// Callers gather in groups of at most max_batch; a group is one transaction, and its members sleep
+// on one event, so that one system call wakes them all: waking 60 callers one by one took as long
+// as writing their votes.
 //
 // The leader takes the write lock first and the queue second, so that a caller whose deadline
 // passes while the lock is held elsewhere leaves with nothing applied. No thread of its own: the
-// leader is one of the blocked callers, and after its one batch it hands the role to the caller
-// that has waited longest. Order of submission is order of application.
+// leader is one of the blocked callers, and after its one group it hands the role to the caller that
+// has waited longest. Order of submission is order of application.
 //
 // Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal.
 #pragma once
@@ -44,6 +48,8 @@ struct GroupCommitOptions {
 /// Refuses options that could not work, by name.
 Result<void> check_options(const GroupCommitOptions& options);
 
+struct TicketGroup;
+
 /// One caller's write. Derive from it; the batch writer knows the derived type.
 class Ticket {
   public:
@@ -54,9 +60,7 @@ class Ticket {
 
   private:
     friend class GroupCommit;
-    Event woken_;         // Set when `error` is final, or when its caller is to lead.
-    bool lead_{false};    // Under the queue's mutex: woken to lead, not because it is done.
-    bool queued_{false};  // Under the queue's mutex.
+    std::shared_ptr<TicketGroup> group_;  // Under the mutex of the group commit.
 };
 
 /// Writes a batch inside the transaction that GroupCommit began.
@@ -88,15 +92,15 @@ class GroupCommit {
     Stats stats() const;
 
   private:
-    using Tickets = std::vector<std::shared_ptr<Ticket>>;
+    using Group = TicketGroup;
 
     Result<void> enqueue(std::span<const std::shared_ptr<Ticket>> tickets, bool& leads);
     Result<void> await(const std::shared_ptr<Ticket>& ticket, Deadline deadline);
-    void lead(Ticket& own, Deadline deadline);
-    Tickets gather_and_write(Ticket& own, Deadline deadline);
+    Result<void> lead(const std::shared_ptr<Ticket>& own, Deadline deadline);
+    std::shared_ptr<Group> gather_and_write(const std::shared_ptr<Ticket>& own, Deadline deadline);
     void wait_for_company(Deadline deadline);
-    Tickets take_batch();
-    void leave_queue(Ticket& ticket);
+    std::shared_ptr<Group> take_group();
+    void leave(const std::shared_ptr<Ticket>& ticket);
     void pass_leadership();
     void write_in_transaction(Connection& connection,
                               std::span<const std::shared_ptr<Ticket>> batch, Deadline deadline);
@@ -109,7 +113,8 @@ class GroupCommit {
 
     std::mutex mutex_;
     std::condition_variable gathered_;
-    std::deque<std::shared_ptr<Ticket>> queue_;
+    std::deque<std::shared_ptr<Group>> groups_;  // To be written in this order; none is empty.
+    std::size_t queued_{0};                      // Tickets in them.
     bool leading_{false};
     std::size_t wanted_{0};    // The gathering leader is woken when so many are queued.
     std::size_t expected_{1};  // Callers known at the end of the previous transaction.
