@@ -184,6 +184,56 @@ TEST_F(GroupCommitTest, ACallerWhoseDeadlinePassesInMidCommitDoesNotKnow) {
     EXPECT_EQ(rows(), 3) << "1, 3 and, as it turned out, 4";
 }
 
+TEST_F(GroupCommitTest, ThoseWhoStayAreWrittenWhenTheirLeaderLeaves) {
+    GroupCommit group = make();
+    auto lock = std::make_unique<Result<Lease>>(database_->writer(Deadline::after(1s)));
+    std::thread leader([&] {
+        EXPECT_TRUE(failed_with(group.submit(std::make_shared<Number>(1), Deadline::after(100ms)),
+                                ErrorCode::deadline));
+    });
+    std::this_thread::sleep_for(20ms);
+    std::vector<std::thread> staying;
+    for (int i = 0; i < 8; ++i) {
+        staying.emplace_back([&] {
+            EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(2), Deadline::after(10s))));
+        });
+    }
+    leader.join();
+    lock.reset();
+    for (auto& thread : staying) thread.join();
+    EXPECT_EQ(rows(), 8);
+}
+
+TEST_F(GroupCommitTest, ThoseWhoStayAreWrittenWhenTheNextLeaderLeavesBeforeItsTurn) {
+    GroupCommit group = make();
+    writer_->hold = true;
+    std::thread writing([&] {
+        EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(1), Deadline::after(10s))));
+    });
+    while (writer_->largest == 0) std::this_thread::sleep_for(1ms);
+    std::thread next([&] {
+        EXPECT_TRUE(failed_with(group.submit(std::make_shared<Number>(2), Deadline::after(100ms)),
+                                ErrorCode::deadline));
+    });
+    std::this_thread::sleep_for(20ms);
+    std::thread one_of_many([&] {  // A member that leaves from the middle, too.
+        EXPECT_TRUE(failed_with(group.submit(std::make_shared<Number>(3), Deadline::after(50ms)),
+                                ErrorCode::deadline));
+    });
+    std::this_thread::sleep_for(20ms);
+    std::thread staying([&] {
+        for (const auto& result : group.submit_all(numbers({4, 5, 6}), Deadline::after(10s))) {
+            EXPECT_TRUE(succeeded(result));
+        }
+    });
+    next.join();
+    one_of_many.join();
+    writer_->hold = false;
+    writing.join();
+    staying.join();
+    EXPECT_EQ(rows(), 4);
+}
+
 TEST_F(GroupCommitTest, AFullQueueRefusesAtOnce) {
     GroupCommitOptions options;
     options.max_queue = 2;
