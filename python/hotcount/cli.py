@@ -278,7 +278,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return load(given[1:])
     options = parser().parse_args(given)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()  # Here rather than at exit, where a reader that left would be a failure.
+        return code
     except BrokenPipeError:
         # Whoever read the output has seen enough. Stdout is closed unflushed, or Python complains.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

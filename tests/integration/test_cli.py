@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -115,9 +116,11 @@ def test_load_hands_its_arguments_to_hotcount_load(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["run", "-r", "5000", "--help"]
 
 
-def test_a_reader_that_leaves_early_is_no_failure() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_is_no_failure(unbuffered: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "hotcount", "schema", "--dialect", "sqlite"],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
