@@ -145,8 +145,8 @@ def test_keys_periods_zones_and_prefixes_are_counted_apart(counter_store: Store)
 
 
 def test_a_str_and_its_utf8_bytes_are_one_key(daily: hotcount.PeriodCounter) -> None:
-    daily.add("größe")
-    assert daily.add("größe".encode()) == 2
+    daily.add("größe", 1, next_year(1, 1))
+    assert daily.add("größe".encode(), 1, next_year(1, 1)) == 2
 
 
 def test_the_key_in_the_store_is_the_documented_one(counter_store: Store) -> None:
@@ -293,7 +293,7 @@ def test_a_series_that_is_no_stretch_of_time_is_refused(daily: hotcount.PeriodCo
 
 def test_a_period_is_gone_when_so_many_have_begun_since(counter_store: Store) -> None:
     counter = hotcount.PeriodCounter(counter_store, "second", keep=2)
-    at = datetime.now(UTC) + timedelta(seconds=1)
+    at = datetime.now(UTC) + timedelta(seconds=2)
     begins = at.replace(microsecond=0)
     assert counter.add("k", 5, at) == 5
     plain = hotcount.Counter(counter_store, prefix=f"period:second:UTC:{at:%Y-%m-%dT%H%M%SZ}")
