@@ -10,6 +10,7 @@ namespace py = pybind11;
 void bind_batch(py::module_& module);
 void bind_store(py::module_& module);
 void bind_counter(py::module_& module);
+void bind_period_counter(py::module_& module);
 void bind_slotted_counter(py::module_& module);
 void bind_live_sets(py::module_& module);
 void bind_limiter(py::module_& module);

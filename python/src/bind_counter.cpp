@@ -1,3 +1,4 @@
+#include <array>
 #include <hotcount/counter/counter.hpp>
 
 #include "batch.hpp"
@@ -44,12 +45,26 @@ class BoundCounter {
     bool in_memory_;
 };
 
+CounterMethod to_method(py::handle value) {
+    using enum CounterMethod;
+    constexpr std::array kMethods{script, incr, set_nx_incr};
+    return kMethods[to_choice(value, "method", {"script", "incr", "set_nx_incr"})];
+}
+
+Compensation to_compensation(py::handle value) {
+    using enum Compensation;
+    constexpr std::array kCompensations{none, first, ttl, both};
+    return kCompensations[to_choice(value, "compensation", {"none", "first", "ttl", "both"})];
+}
+
 BoundCounter make_counter(const Arguments& arguments) {
     StoreReference store(arguments[0], "store", "Counter", {StoreKind::memory, StoreKind::redis});
     CounterOptions options;
     if (arguments[1]) options.prefix = to_bytes(arguments[1], "prefix");
     if (arguments.given(2)) options.ttl = to_duration(arguments[2], "ttl");
     if (arguments[3]) options.op_keep = to_duration(arguments[3], "op_keep");
+    if (arguments[4]) options.method = to_method(arguments[4]);
+    if (arguments[5]) options.compensation = to_compensation(arguments[5]);
     auto counter = store.kind() == StoreKind::memory
                        ? unwrap(Counter::make(store.backend<memory::Store>(), std::move(options)))
                        : unwrap(Counter::make(store.backend<redis::Client>(), std::move(options)));
@@ -147,10 +162,21 @@ void bind_counter(py::module_& module) {
         cls,
         "(self, store: hotcount._core.Memory | hotcount._core.Redis | str, prefix: str | bytes = " +
             literal(defaults.prefix) + ", ttl: " + kTime + " | None = None, *, op_keep: " + kTime +
-            " = " + literal(defaults.op_keep) + ") -> None",
+            " = " + literal(defaults.op_keep) +
+            ", method: typing.Literal['script', 'incr', 'set_nx_incr'] = " +
+            literal(std::string{to_string(defaults.method)}) +
+            ", compensation: typing.Literal['none', 'first', 'ttl', 'both'] = " +
+            literal(std::string{to_string(defaults.compensation)}) + ") -> None",
         "store: an object or its URL. ttl: a key's life in seconds from its first add, which "
         "later\n"
         "adds do not extend; None: for ever. op_keep: seconds an op_id is remembered, 1 or more.\n"
+        "method: 'script' adds and sets the expiry in one step. The others are there to compare\n"
+        "with, RACY with a ttl, and for add and add_many alone: 'incr' (INCRBY, then PEXPIRE "
+        "after\n"
+        "the first) and 'set_nx_incr' (SET NX PX, then INCRBY), each of whose callers may be cut\n"
+        "off, or see the key expire, between two steps and leave a key that never expires.\n"
+        "compensation, for 'set_nx_incr': 'first' expires the key again after the first add,\n"
+        "'ttl' where it finds no expiry, 'both', 'none'; each leaves holes.\n"
         "Bad values: ConfigError that names them.");
     define<&counter_add>(
         cls, "add",
@@ -160,14 +186,18 @@ void bind_counter(py::module_& module) {
         "Every concurrent caller gets its own value. With an op_id it is counted once: a repeat\n"
         "within op_keep returns the first result and adds nothing.\n"
         "CounterOverflowError, WrongTypeError: nothing changed. OutcomeUnknownError: it may have\n"
-        "been added. timeout in seconds; None: the store's.");
+        "been added; with a method other than 'script' also that it was, and its expiry failed.\n"
+        "timeout in seconds; None: the store's.");
     define<&counter_try_add>(
         cls, "try_add",
-        "(self, key: str | bytes, n: int = 1, *, min: int | None = None, max: int | None = None, " +
+        "(self, key: str | bytes, n: int = 1, *, min: int | None = None, max: int | None = "
+        "None, " +
             kTimeout + ") -> hotcount._core.TryAdd",
         "Adds n only where the result stays within min and max, both inclusive.\n\n"
-        "Checked and added in one step, so that an inventory is never oversold. A refusal is a\n"
-        "value: .applied is False and .value what stands; so it is where the result would leave\n"
+        "Checked and added in one step, so that an inventory is never oversold. A refusal is "
+        "a\n"
+        "value: .applied is False and .value what stands; so it is where the result would "
+        "leave\n"
         "signed 64 bits. Other errors as in add.");
     define<&counter_add_many>(
         cls, "add_many",
@@ -175,9 +205,12 @@ void bind_counter(py::module_& module) {
         "collections.abc.Iterable[int] = 1, *, " +
             kOnErrors + ", " + kTimeout + ") -> hotcount._core.Int64Batch",
         "Adds to many keys, in order, and returns the value after each add.\n\n"
-        "keys may repeat. n: one int for all, or one for each as a sequence or an int64 array.\n"
-        "A failed element does not stop the others. errors='raise': BatchError with .result and\n"
-        ".errors once all are settled; 'return': they are in the batch's .errors. An element of a\n"
+        "keys may repeat. n: one int for all, or one for each as a sequence or an int64 "
+        "array.\n"
+        "A failed element does not stop the others. errors='raise': BatchError with .result "
+        "and\n"
+        ".errors once all are settled; 'return': they are in the batch's .errors. An element "
+        "of a\n"
         "wrong type is a TypeError that names its index, before anything is added.");
     define<&counter_get>(cls, "get", "(self, key: str | bytes, *, " + kTimeout + ") -> int",
                          "The value now; 0 where the key is absent or has expired.");

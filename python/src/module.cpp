@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, module) {
     hotcount::python::bind_batch(module);
     hotcount::python::bind_store(module);
     hotcount::python::bind_counter(module);
+    hotcount::python::bind_period_counter(module);
     hotcount::python::bind_slotted_counter(module);
     hotcount::python::bind_limiter(module);
     hotcount::python::bind_votes(module);

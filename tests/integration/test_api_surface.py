@@ -31,7 +31,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Database": ("url", "*", TIMEOUT, "max_readers"),
     "Database.ping": ("*", TIMEOUT),
     "Database.stats": (),
-    "Counter": ("store", "prefix", "ttl", "*", "op_keep"),
+    "Counter": ("store", "prefix", "ttl", "*", "op_keep", "method", "compensation"),
     "Counter.add": ("key", "n", "*", "op_id", TIMEOUT),
     "Counter.try_add": ("key", "n", "*", "min", "max", TIMEOUT),
     "Counter.add_many": ("keys", "n", "*", "errors", TIMEOUT),
@@ -39,6 +39,10 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Counter.get_many": ("keys", "*", "errors", TIMEOUT),
     "Counter.reset": ("key", "*", TIMEOUT),
     "Counter.ttl": ("key", "*", TIMEOUT),
+    "PeriodCounter": ("store", "period", "tz", "keep", "*", "prefix"),
+    "PeriodCounter.add": ("key", "n", "at", "*", TIMEOUT),
+    "PeriodCounter.get": ("key", "at", "*", TIMEOUT),
+    "PeriodCounter.series": ("key", "start", "end", "*", TIMEOUT),
     "SlottedCounter": (
         *("db", "table", "slots", "slot_choice", "key_column", "slot_column", "count_column"),
         *("*", "op_keep", "max_batch", "max_delay"),
@@ -110,14 +114,12 @@ def test_a_function_takes_the_parameters_of_the_contract(name: str) -> None:
 
 def test_no_public_method_is_missing_above() -> None:
     found = set()
-    for name in ("Memory", "Redis", "Database", "Counter", "SlottedCounter", "Votes"):
+    names = ("Memory", "Redis", "Database", "Counter", "PeriodCounter", "SlottedCounter", "Votes")
+    for name in names:
         for method in vars(find(name)):
             if not method.startswith("_") and callable(getattr(find(name), method)):
                 found.add(f"{name}.{method}")
-    assert found - set(SIGNATURES) == {
-        f"{name}.close"
-        for name in ("Memory", "Redis", "Database", "Counter", "SlottedCounter", "Votes")
-    }
+    assert found - set(SIGNATURES) == {f"{name}.close" for name in names}
 
 
 @pytest.mark.parametrize("name", hotcount.__all__)

@@ -124,6 +124,7 @@ STORES = [
     pytest.param(lambda path: hotcount.Redis("redis://localhost:1"), id="redis"),
     pytest.param(lambda path: hotcount.Database(f"sqlite:///{path}/a.db"), id="database"),
     pytest.param(lambda path: hotcount.Counter("memory://"), id="counter"),
+    pytest.param(lambda path: hotcount.PeriodCounter("memory://"), id="period"),
     pytest.param(lambda path: hotcount.SlottedCounter("sqlite:///:memory:"), id="slotted"),
     pytest.param(lambda path: hotcount.Votes("sqlite:///:memory:"), id="votes"),
 ]

@@ -6,6 +6,8 @@
 #include <hotcount/base/result.hpp>
 #include <hotcount/build_info.hpp>
 #include <hotcount/counter/counter.hpp>
+#include <hotcount/counter/period.hpp>
+#include <hotcount/counter/period_counter.hpp>
 #include <hotcount/counter/slotted_counter.hpp>
 #include <hotcount/limiter/limiter.hpp>
 #include <hotcount/memory/store.hpp>

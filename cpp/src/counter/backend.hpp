@@ -1,10 +1,34 @@
-// What Counter asks of a store. Keys come checked and in full.
+// What Counter and PeriodCounter ask of a store. Keys come checked and in full.
 #pragma once
 
 #include <hotcount/counter/counter.hpp>
+#include <hotcount/counter/period.hpp>
 #include <memory>
 
 namespace hotcount {
+
+/// A period as a store is told of it.
+struct Term {
+    Instant begins;
+    Instant ends;
+    Instant gone;  ///< From when on its number is not kept.
+    bool present;  ///< Whether the store's time must be in it.
+};
+
+/// The furthest ahead of the store's time that a period may begin.
+inline constexpr std::chrono::seconds kMostAhead = std::chrono::days{36'525};
+
+struct TermAnswer {
+    enum class Kind : std::uint8_t {
+        done,       ///< Here is the value.
+        elsewhere,  ///< The store's time is in another period; here it is. Nothing was done.
+        gone,       ///< The period is not kept any more. Nothing was done.
+        ahead,      ///< It begins more than kMostAhead from now. Nothing was done.
+    };
+    Kind kind;
+    std::int64_t value;
+    Instant store_time;
+};
 
 class CounterBackend {
   public:
@@ -26,6 +50,26 @@ class CounterBackend {
     virtual Result<std::int64_t> get(const std::string& key, Timeout timeout) = 0;
     virtual Result<std::int64_t> reset(const std::string& key, Timeout timeout) = 0;
     virtual Result<std::optional<Duration>> ttl(const std::string& key, Timeout timeout) = 0;
+
+    // -- periods ----------------------------------------------------------------
+
+    /// Adds n to a period's number, or reads it where there is no n, in one step with the look at
+    /// the store's time. What stands afterwards expires when the period is gone, or later.
+    virtual Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
+                                       const Term& term, Timeout timeout) = 0;
+    /// What the store's time is as far as this machine knows.
+    virtual Instant guess_time() const = 0;
+    /// How long a call of several steps may take.
+    virtual Duration limit(Timeout timeout) const = 0;
+
+    // -- the commands that the seed's ways are made of, each one step by itself --
+
+    /// INCRBY: sets no expiry.
+    virtual Result<std::int64_t> incr(const std::string& key, std::int64_t n, Timeout timeout) = 0;
+    /// SET key 0 NX PX life.
+    virtual Result<void> set_nx(const std::string& key, Duration life, Timeout timeout) = 0;
+    /// PEXPIRE: the life starts anew.
+    virtual Result<void> expire(const std::string& key, Duration life, Timeout timeout) = 0;
 
     const CounterOptions& options() const { return options_; }
 

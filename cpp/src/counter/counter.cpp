@@ -1,8 +1,10 @@
+#include <array>
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/counter/counter.hpp>
 
 #include "backend.hpp"
+#include "seed_ways.hpp"
 
 namespace hotcount {
 namespace {
@@ -18,10 +20,27 @@ Result<void> check_options(const CounterOptions& options) {
     if (options.op_keep < std::chrono::seconds{1}) {
         return make_error(ErrorCode::config, "op_keep must be 1 second or more");
     }
+    if (options.method == CounterMethod::set_nx_incr && !options.ttl) {
+        return make_error(ErrorCode::config, "method 'set_nx_incr' needs a ttl");
+    }
+    if (options.method != CounterMethod::set_nx_incr &&
+        options.compensation != CounterOptions{}.compensation) {
+        return make_error(ErrorCode::config, "compensation is for method 'set_nx_incr' only");
+    }
     return {};
 }
 
 }  // namespace
+
+std::string_view to_string(CounterMethod method) {
+    constexpr std::array<std::string_view, 3> kNames{"script", "incr", "set_nx_incr"};
+    return kNames[static_cast<std::size_t>(method)];
+}
+
+std::string_view to_string(Compensation compensation) {
+    constexpr std::array<std::string_view, 4> kNames{"none", "first", "ttl", "both"};
+    return kNames[static_cast<std::size_t>(compensation)];
+}
 
 Error counter_overflow(std::string_view key) {
     return make_error(ErrorCode::overflow, "the counter " + printable(key) +
@@ -46,6 +65,13 @@ Counter::~Counter() = default;
 Result<std::string> Counter::full(std::string_view key) const {
     HOTCOUNT_TRY(check_key(key));
     return full_key(backend_->store_prefix(), backend_->options().prefix, key);
+}
+
+Result<void> Counter::check_method(std::string_view call) const {
+    const CounterMethod method = backend_->options().method;
+    if (method == CounterMethod::script) return {};
+    return make_error(ErrorCode::config, std::string{call} + " is for method 'script', not '" +
+                                             std::string{to_string(method)} + "'");
 }
 
 // A batch's good keys in full, and a result for each key that holds the refusals already.
@@ -97,6 +123,9 @@ std::vector<Result<std::int64_t>> CounterBackend::get_many(std::span<const std::
 
 Result<std::int64_t> Counter::add(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    if (backend_->options().method != CounterMethod::script) {
+        return add_by_seed(*backend_, name, n, timeout);
+    }
     return backend_->add(name, n, timeout);
 }
 
@@ -106,12 +135,14 @@ Result<std::int64_t> Counter::add_once(std::string_view key, std::int64_t n, std
     if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
         return make_error(ErrorCode::config, "op_id takes 1 to 1000 bytes");
     }
+    HOTCOUNT_TRY(check_method("op_id"));
     return backend_->add_once(name, n, op_id, timeout);
 }
 
 Result<TryAdd> Counter::try_add(std::string_view key, std::int64_t n, Bounds bounds,
                                 Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY(check_method("try_add"));
     if (bounds.min && bounds.max && *bounds.min > *bounds.max) {
         return make_error(ErrorCode::config, "min " + std::to_string(*bounds.min) +
                                                  " is more than max " +
@@ -127,6 +158,16 @@ std::vector<Result<std::int64_t>> Counter::add_many(std::span<const std::string_
     std::vector<std::int64_t> good_amounts;
     good_amounts.reserve(checked.places.size());
     for (const std::size_t place : checked.places) good_amounts.push_back(amounts[place]);
+    if (backend_->options().method != CounterMethod::script) {
+        const Deadline deadline = Deadline::after(backend_->limit(timeout));
+        std::vector<Result<std::int64_t>> values;
+        values.reserve(good_amounts.size());
+        for (std::size_t i = 0; i < good_amounts.size(); ++i) {
+            values.push_back(
+                add_by_seed(*backend_, checked.names[i], good_amounts[i], deadline.remaining()));
+        }
+        return checked.merge(std::move(values));
+    }
     return checked.merge(backend_->add_many(checked.names, good_amounts, timeout));
 }
 

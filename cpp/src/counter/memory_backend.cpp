@@ -68,6 +68,59 @@ class MemoryBackend final : public CounterBackend {
         });
     }
 
+    Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
+                               const Term& term, Timeout) override {
+        using Kind = TermAnswer::Kind;
+        const WallTime wall = store_->options().clock->wall_now();
+        const Instant time = std::chrono::floor<std::chrono::seconds>(wall);
+        if (term.present && (time < term.begins || time >= term.ends)) {
+            return TermAnswer{Kind::elsewhere, 0, time};
+        }
+        if (!n) {
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, get(key, {}));
+            return TermAnswer{Kind::done, value, time};
+        }
+        if (time >= term.gone) return TermAnswer{Kind::gone, 0, time};
+        if (term.begins - time > kMostAhead) return TermAnswer{Kind::ahead, 0, time};
+        const SteadyTime gone = store_->now() + (term.gone - wall);
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<TermAnswer> {
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, *n));
+            if (!entry.expires_at || *entry.expires_at < gone) entry.expires_at = gone;
+            return TermAnswer{Kind::done, value, time};
+        });
+    }
+
+    Instant guess_time() const override {
+        return std::chrono::floor<std::chrono::seconds>(store_->options().clock->wall_now());
+    }
+
+    // Nothing here waits for anybody.
+    Duration limit(Timeout timeout) const override {
+        return timeout.value_or(std::chrono::seconds{1});
+    }
+
+    Result<std::int64_t> incr(const std::string& key, std::int64_t n, Timeout) override {
+        return store_->upsert(
+            key, [&](memory::Entry& entry, bool fresh) { return sum_into(entry, fresh, key, n); });
+    }
+
+    Result<void> set_nx(const std::string& key, Duration life, Timeout) override {
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) {
+            if (fresh) {
+                entry.as<std::int64_t>(fresh);
+                entry.expires_at = store_->now() + life;
+            }
+            return Result<void>{};
+        });
+    }
+
+    Result<void> expire(const std::string& key, Duration life, Timeout) override {
+        return store_->modify(key, [&](memory::Entry* entry) {
+            if (entry != nullptr) entry->expires_at = store_->now() + life;
+            return Result<void>{};
+        });
+    }
+
   private:
     static Error wrong_type(const std::string& key) {
         return make_error(ErrorCode::wrong_type,
@@ -81,16 +134,22 @@ class MemoryBackend final : public CounterBackend {
         return *value;
     }
 
-    Result<std::int64_t> add_to(memory::Entry& entry, bool fresh, const std::string& key,
-                                std::int64_t n) {
+    static Result<std::int64_t> sum_into(memory::Entry& entry, bool fresh, const std::string& key,
+                                         std::int64_t n) {
         auto* const value = entry.as<std::int64_t>(fresh);
         if (value == nullptr) return wrong_type(key);
         const auto sum = checked_add(*value, n);
         if (!sum) return counter_overflow(key);
         *value = *sum;
+        return *sum;
+    }
+
+    Result<std::int64_t> add_to(memory::Entry& entry, bool fresh, const std::string& key,
+                                std::int64_t n) {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t sum, sum_into(entry, fresh, key, n));
         // Also heals a key that another counter, without a ttl, made.
         if (options().ttl && !entry.expires_at) entry.expires_at = store_->now() + *options().ttl;
-        return *sum;
+        return sum;
     }
 
     std::shared_ptr<memory::Store> store_;

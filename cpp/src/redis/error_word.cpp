@@ -16,6 +16,8 @@ ErrorCode classify(std::string_view word, std::string_view reply) {
     if (word == "NOPERM") return ErrorCode::permission_denied;
     if (word == "OOM") return ErrorCode::capacity;
     const auto says = [&](const char* text) { return reply.find(text) != std::string_view::npos; };
+    // What NOPERM becomes inside a script.
+    if (says("The user executing the script can't")) return ErrorCode::permission_denied;
     if (says("would overflow")) return ErrorCode::overflow;
     // A string that is no number: to a counter that is another type.
     if (says("value is not an integer")) return ErrorCode::wrong_type;

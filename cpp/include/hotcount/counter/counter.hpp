@@ -22,11 +22,37 @@
 
 namespace hotcount {
 
+/// How an add is made. All but script are there to be compared with and not to be used; they are
+/// for add and add_many alone, and tests/races/test_counter_holes.py forces each hole.
+enum class CounterMethod : std::uint8_t {
+    script,       ///< One step: INCRBY, or a script where the key is to expire. The default.
+    incr,         ///< INCRBY, then PEXPIRE where the value is n: the first add. RACY with a ttl: a
+                  ///< caller that is cut off between them leaves a key that never expires.
+    set_nx_incr,  ///< SET key 0 NX PX ttl, then INCRBY, then the compensations; needs a ttl. RACY:
+                  ///< the key expires after SET found it, and INCRBY makes one that never does.
+};
+std::string_view to_string(CounterMethod method);
+
+/// What set_nx_incr does about a key that INCRBY has made without an expiry.
+enum class Compensation : std::uint8_t {
+    none,   ///< Nothing: it stays.
+    first,  ///< PEXPIRE where the value is n. HOLE: where two such adds meet, or the first is cut
+            ///< off, nobody sees n again and it stays. It also starts the life anew, late.
+    ttl,    ///< PTTL, and PEXPIRE where there is none. HOLE: a caller that is cut off before it
+            ///< leaves the key as it is until somebody adds to it again, which may be never.
+    both,   ///< One after the other, as the seed ends up: the holes of ttl, a life begun anew by
+            ///< every first add, and three or four round trips.
+};
+std::string_view to_string(Compensation compensation);
+
 struct CounterOptions {
     /// Put before every key of this counter.
     std::string prefix{"count"};
     /// A key's life from its first add; later adds do not extend it. None: for ever.
     std::optional<Duration> ttl{};
+    CounterMethod method{CounterMethod::script};
+    /// For set_nx_incr; another method takes the default only.
+    Compensation compensation{Compensation::both};
     /// How long the result of an add with an op_id is remembered. Longer: later retries are still
     /// counted once; each costs about 100 bytes until then.
     Duration op_keep{std::chrono::hours{24}};
@@ -54,7 +80,8 @@ class Counter {
     explicit Counter(std::unique_ptr<CounterBackend> backend);  // Use make().
     ~Counter();
 
-    /// Adds n (any int64) and returns the value after it; overflow changes nothing.
+    /// Adds n (any int64) and returns the value after it; overflow changes nothing. With a method
+    /// other than script, outcome_unknown also where the add was counted and its expiry failed.
     Result<std::int64_t> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
     /// The same, once per op_id: a repeat within op_keep returns the first result and adds nothing.
     /// What is remembered goes with the key: after reset or expiry a repeat counts again.
@@ -79,6 +106,7 @@ class Counter {
   private:
     struct Checked;
     Result<std::string> full(std::string_view key) const;
+    Result<void> check_method(std::string_view call) const;
     Checked check(std::span<const std::string_view> keys) const;
 
     std::unique_ptr<CounterBackend> backend_;

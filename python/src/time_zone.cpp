@@ -1,0 +1,109 @@
+#include "time_zone.hpp"
+
+#include <datetime.h>
+
+namespace hotcount::python {
+namespace {
+
+using std::chrono::days;
+using std::chrono::microseconds;
+using std::chrono::seconds;
+
+constexpr seconds kQuarter{900};
+constexpr std::uint64_t kZero = 1ULL << 20U;  // Makes an offset positive, and so no word is 0.
+
+void import_datetime() {
+    if (PyDateTimeAPI == nullptr) PyDateTime_IMPORT;
+    if (PyDateTimeAPI == nullptr) throw py::error_already_set();
+}
+
+microseconds to_microseconds(const py::object& timedelta) {
+    return days{PyDateTime_DELTA_GET_DAYS(timedelta.ptr())} +
+           seconds{PyDateTime_DELTA_GET_SECONDS(timedelta.ptr())} +
+           microseconds{PyDateTime_DELTA_GET_MICROSECONDS(timedelta.ptr())};
+}
+
+py::object find_zone(const std::string& name) {
+    // Known without a database of zones.
+    if (name == "UTC") return py::module_::import("datetime").attr("timezone").attr("utc");
+    try {
+        return py::module_::import("zoneinfo").attr("ZoneInfo")(name);
+    } catch (py::error_already_set& error) {
+        // ZoneInfoNotFoundError is a KeyError; names that are no names end in the others.
+        if (!error.matches(PyExc_KeyError) && !error.matches(PyExc_ValueError) &&
+            !error.matches(PyExc_OSError)) {
+            throw;
+        }
+    }
+    raise_config("tz is " + std::string(py::repr(py::str(name))) +
+                 ", which zoneinfo does not know; it takes an IANA name such as 'Europe/Berlin'. "
+                 "Where the system has no time zones at all, install the package tzdata");
+}
+
+}  // namespace
+
+PythonZone::PythonZone(std::string name) : name_(std::move(name)), zone_(find_zone(name_)) {
+    import_datetime();
+    const auto datetime = py::module_::import("datetime");
+    timedelta_ = datetime.attr("timedelta");
+    epoch_ =
+        datetime.attr("datetime")(1970, 1, 1, 0, 0, 0, 0, datetime.attr("timezone").attr("utc"));
+}
+
+PythonZone::~PythonZone() {
+    const py::gil_scoped_acquire held;
+    for (py::object* object : {&zone_, &timedelta_, &epoch_}) *object = py::object();
+}
+
+py::object PythonZone::to_datetime(Instant at) const {
+    return (epoch_ + timedelta_(0, at.time_since_epoch().count())).attr("astimezone")(zone_);
+}
+
+seconds PythonZone::ask(Instant at) const {
+    const py::gil_scoped_acquire held;
+    return std::chrono::floor<seconds>(to_microseconds(to_datetime(at).attr("utcoffset")()));
+}
+
+seconds PythonZone::offset(Instant at) const {
+    const std::int64_t quarter =
+        std::chrono::floor<std::chrono::duration<std::int64_t, std::ratio<900>>>(
+            at.time_since_epoch())
+            .count();
+    const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(quarter)) << 32U;
+    auto& kept = kept_[static_cast<std::uint64_t>(quarter) % kept_.size()];
+    const std::uint64_t word = kept.load(std::memory_order_relaxed);
+    if (word != 0 && (word >> 32U << 32U) == high) {
+        return seconds{static_cast<std::int64_t>(word - high) - static_cast<std::int64_t>(kZero)};
+    }
+    const Instant begins{seconds{quarter * kQuarter.count()}};
+    const seconds first = ask(begins);
+    if (first != ask(begins + kQuarter - seconds{1})) return ask(at);
+    kept.store(high | static_cast<std::uint64_t>(first.count() + static_cast<std::int64_t>(kZero)),
+               std::memory_order_relaxed);
+    return first;
+}
+
+Instant to_instant(py::handle value, const Where& where) {
+    import_datetime();
+    PyObject* const at = value.ptr();
+    if (!PyDateTime_Check(at)) {
+        raise_wrong_type(where, "datetime.datetime with a time zone", value);
+    }
+    const py::object offset = value.attr("utcoffset")();
+    if (offset.is_none()) {
+        raise_config(where.str() +
+                     " is a naive datetime, which says no instant; give it a time zone (tzinfo)");
+    }
+    const std::chrono::year_month_day date{
+        std::chrono::year{PyDateTime_GET_YEAR(at)},
+        std::chrono::month{static_cast<unsigned>(PyDateTime_GET_MONTH(at))},
+        std::chrono::day{static_cast<unsigned>(PyDateTime_GET_DAY(at))}};
+    const auto time = std::chrono::hours{PyDateTime_DATE_GET_HOUR(at)} +
+                      std::chrono::minutes{PyDateTime_DATE_GET_MINUTE(at)} +
+                      seconds{PyDateTime_DATE_GET_SECOND(at)} +
+                      microseconds{PyDateTime_DATE_GET_MICROSECOND(at)};
+    return std::chrono::floor<seconds>(std::chrono::sys_days{date} + time -
+                                       to_microseconds(offset));
+}
+
+}  // namespace hotcount::python

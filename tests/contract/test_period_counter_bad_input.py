@@ -1,0 +1,215 @@
+"""Bad input to a PeriodCounter: on every store the same typed error, or the same value."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from typing import Any, Union
+from zoneinfo import ZoneInfo
+
+import hotcount
+import numpy as np
+import pytest
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+
+INT64_MAX = 2**63 - 1
+DAY = timedelta(days=1)
+NAIVE = datetime(2026, 1, 1)
+AWARE = NAIVE.replace(tzinfo=timezone.utc)
+# Kept, whenever this runs.
+AT = AWARE.replace(year=date.today().year + 1)
+
+
+@pytest.fixture
+def daily(counter_store: Store) -> hotcount.PeriodCounter:
+    return hotcount.PeriodCounter(counter_store)
+
+
+# -- times ------------------------------------------------------------------
+
+
+class NoOffset(tzinfo):
+    """A zone that does not know its offset: a datetime with it is naive."""
+
+    def utcoffset(self, at: datetime | None) -> None:
+        return None
+
+    def dst(self, at: datetime | None) -> None:
+        return None
+
+    def tzname(self, at: datetime | None) -> None:
+        return None
+
+
+@pytest.mark.parametrize("naive", [NAIVE, NAIVE.replace(tzinfo=NoOffset())])
+def test_a_naive_datetime_is_a_config_error_that_names_the_argument(
+    daily: hotcount.PeriodCounter, naive: datetime
+) -> None:
+    for call, name in (
+        (lambda: daily.add("k", 1, naive), "at"),
+        (lambda: daily.get("k", naive), "at"),
+        (lambda: daily.series("k", naive, AWARE), "start"),
+        (lambda: daily.series("k", AWARE, naive), "end"),
+    ):
+        with pytest.raises(hotcount.ConfigError, match=f"^{name} is a naive datetime"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "bad", [0, 1.5, "2026-01-01", b"x", date(2026, 1, 1), True, np.datetime64("2026-01-01")]
+)
+def test_a_time_of_another_type_is_a_type_error_that_names_the_argument(
+    daily: hotcount.PeriodCounter, bad: Any
+) -> None:
+    for call, name in (
+        (lambda: daily.add("k", 1, bad), "at"),
+        (lambda: daily.get("k", bad), "at"),
+        (lambda: daily.series("k", bad, AWARE), "start"),
+        (lambda: daily.series("k", AWARE, bad), "end"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} must be datetime.datetime.*not "):
+            call()
+
+
+@pytest.mark.parametrize(
+    "bad", [datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc)]
+)
+def test_a_year_without_neighbours_is_refused_by_name(
+    daily: hotcount.PeriodCounter, bad: datetime
+) -> None:
+    for call, name in (
+        (lambda: daily.add("k", 1, bad), "at"),
+        (lambda: daily.get("k", bad), "at"),
+        (lambda: daily.series("k", bad, bad), "start"),
+    ):
+        with pytest.raises(hotcount.ConfigError, match=f"^{name} is outside of the years"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "bad", ["Mars/Olympus", "", "../etc/passwd", "/etc/passwd", "a\0b", "Europe"]
+)
+def test_an_unknown_zone_is_refused_by_name(counter_store: Store, bad: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"^tz is "):
+        hotcount.PeriodCounter(counter_store, tz=bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 36_526, 2**63, -(2**63)])
+def test_a_keep_that_is_no_number_of_days_is_refused_by_name(
+    counter_store: Store, bad: int
+) -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"^keep "):
+        hotcount.PeriodCounter(counter_store, keep=bad)
+
+
+def test_options_of_another_type_are_refused_by_name(counter_store: Store) -> None:
+    make: Any = hotcount.PeriodCounter
+    with pytest.raises(hotcount.ConfigError, match=r"period is 'year'.*'month'"):
+        make(counter_store, "year")
+    options: tuple[tuple[str, Any], ...] = (
+        ("period", 5),
+        ("tz", None),
+        ("tz", ZoneInfo("Europe/Berlin")),
+        ("tz", b"UTC"),
+        ("keep", 1.5),
+    )
+    for name, bad in options:
+        with pytest.raises(TypeError, match=f"^{name} must be"):
+            make(counter_store, **{name: bad})
+    for bad in (True, Decimal(5), "5"):
+        with pytest.raises(TypeError, match=r"^keep must be int"):
+            make(counter_store, keep=bad)
+    with pytest.raises(TypeError, match=r"^prefix must be"):
+        make(counter_store, prefix=5)
+
+
+@pytest.mark.parametrize("bad", [1.0, "1", None, True, Decimal(1), np.float64(1), float("nan")])
+def test_an_amount_of_another_type_is_a_type_error_that_names_it(
+    daily: hotcount.PeriodCounter, bad: Any
+) -> None:
+    with pytest.raises(TypeError, match="n must be int, not"):
+        daily.add("k", bad)
+    assert daily.get("k") == 0
+
+
+def test_numbers_are_exact_to_the_bounds_of_64_bits(daily: hotcount.PeriodCounter) -> None:
+    assert daily.add("big", 2**53 + 1, AT) == 2**53 + 1
+    assert daily.add("big", 1, AT) == 2**53 + 2
+    assert daily.add("most", INT64_MAX, AT) == INT64_MAX
+    assert daily.add("least", -(2**63), AT) == -(2**63)
+    assert daily.add("none", 0, AT) == 0
+    three: Any = np.uint64(3)
+    assert daily.add("numpy", three, AT) == 3
+    for key, n in (("most", 1), ("least", -1), ("big", 2**63), ("big", -(2**63) - 1)):
+        before = daily.get(key, AT)
+        with pytest.raises(hotcount.CounterOverflowError):
+            daily.add(key, n, AT)
+        assert daily.get(key, AT) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "says"), [("", "empty"), ("x" * 1001, "1001"), ("x" * 2**20, "1048576")]
+)
+def test_an_empty_or_too_long_key_is_refused(
+    daily: hotcount.PeriodCounter, key: str, says: str
+) -> None:
+    for call in (
+        lambda: daily.add(key),
+        lambda: daily.add(key, 1, AT),
+        lambda: daily.get(key),
+        lambda: daily.get(key, AT),
+        lambda: daily.series(key, AT, AT + DAY),
+    ):
+        with pytest.raises(hotcount.ConfigError, match=f"key.*{says}") as caught:
+            call()
+        assert len(str(caught.value)) < 300
+    assert daily.add("x" * 1000) == 1
+
+
+def test_a_number_of_another_type_is_left_alone(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "5/day", algorithm="list")
+    # The very key that the counter below takes holds a limiter's list of callers.
+    key = f"k:day:UTC:{AT:%Y-%m-%d}:wrong"
+    limiter.hit(key, who="caller")
+    counter = hotcount.PeriodCounter(counter_store, prefix="limit:default:list:5/day:k")
+    for call in (
+        lambda: counter.add("wrong", 1, AT),
+        lambda: counter.get("wrong", AT),
+        lambda: counter.series("wrong", AT, AT + DAY),
+    ):
+        with pytest.raises(hotcount.WrongTypeError, match="wrong"):
+            call()
+    assert limiter.entries(key) == ["caller"]
+
+
+# -- calls ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf")])
+def test_a_timeout_that_is_no_time_is_refused_by_name(
+    daily: hotcount.PeriodCounter, bad: float
+) -> None:
+    for call in (
+        lambda: daily.add("k", timeout=bad),
+        lambda: daily.get("k", timeout=bad),
+        lambda: daily.series("k", AT, AT, timeout=bad),
+    ):
+        with pytest.raises(hotcount.ConfigError, match="timeout"):
+            call()
+    assert daily.get("k", timeout=5) == 0
+    assert daily.add("k", timeout=timedelta(seconds=5)) == 1
+
+
+def test_a_closed_counter_is_refused_and_its_store_goes_on(counter_store: Store) -> None:
+    with hotcount.PeriodCounter(counter_store, "month") as counter:
+        counter.add("k", at=AT)
+    for call in (
+        lambda: counter.add("k"),
+        lambda: counter.get("k"),
+        lambda: counter.series("k", AT, AT),
+    ):
+        with pytest.raises(hotcount.ClosedError):
+            call()
+    again = hotcount.PeriodCounter(counter_store, "month")
+    assert again.add("k", at=AT) == 2

@@ -1,0 +1,129 @@
+#include <hotcount/counter/counter.hpp>
+#include <hotcount/counter/period_counter.hpp>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono;
+using namespace std::chrono_literals;
+using testing::failed_with;
+using testing::succeeded;
+
+class MemoryPeriodCounter : public ::testing::Test {
+  protected:
+    std::shared_ptr<PeriodCounter> make(Period period = Period::day, std::int64_t keep = 400) {
+        PeriodCounterOptions options;
+        options.period = period;
+        options.keep = keep;
+        return *PeriodCounter::make(store_, options);
+    }
+    static std::shared_ptr<memory::Store> make_store(std::shared_ptr<const Clock> clock) {
+        memory::StoreOptions options;
+        options.clock = std::move(clock);
+        return *memory::Store::make(options);
+    }
+    Instant now() const { return floor<seconds>(clock_->wall_now()); }
+
+    std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
+    std::shared_ptr<memory::Store> store_ = make_store(clock_);
+};
+
+TEST_F(MemoryPeriodCounter, ThePresentIsTheStores) {
+    const auto counter = make();
+    EXPECT_EQ(*counter->add("k"), 1);
+    EXPECT_EQ(*counter->add("k", 4), 5);
+    clock_->advance(24h - 1ns);
+    EXPECT_EQ(*counter->get("k"), 5);
+    clock_->advance(1ns);
+    EXPECT_EQ(*counter->get("k"), 0);
+    EXPECT_EQ(*counter->add("k"), 1);
+    EXPECT_EQ(*counter->get("k", now() - 24h), 5);
+}
+
+TEST_F(MemoryPeriodCounter, ANumberIsKeptForSoManyPeriodsAndNotAnInstantLonger) {
+    for (const std::int64_t keep : {1, 2, 400}) {
+        const auto counter = make(Period::day, keep);
+        clock_->advance(24h - clock_->wall_now().time_since_epoch() % 24h + 5h + 3ns);
+        const Instant at = now();
+        ASSERT_EQ(*counter->add("k"), 1);
+        clock_->advance(days{keep - 1} + 19h - 4ns);
+        EXPECT_EQ(*counter->get("k", at), 1);
+        clock_->advance(1ns);
+        EXPECT_EQ(*counter->get("k", at), 0);
+        EXPECT_TRUE(failed_with(counter->add("k", 1, at), ErrorCode::config, "not kept"));
+        EXPECT_EQ(*counter->get("k", at), 0);
+    }
+}
+
+TEST_F(MemoryPeriodCounter, WhatIsTooFarAheadIsRefused) {
+    const auto counter = make();
+    EXPECT_EQ(*counter->add("k", 1, now() + days{36'525}), 1);
+    EXPECT_TRUE(failed_with(counter->add("k", 1, now() + days{36'526}), ErrorCode::config,
+                            "100 years ahead"));
+    EXPECT_TRUE(failed_with(counter->add("k", 1, now() + days{4'000'000}), ErrorCode::config,
+                            "years 2 to 9799"));
+    EXPECT_EQ(store_->size(), 1U);
+}
+
+TEST_F(MemoryPeriodCounter, TheLongestKeepOfThoseThatAddWins) {
+    const Instant at = now();
+    ASSERT_TRUE(succeeded(make(Period::hour, 1)->add("k")));
+    ASSERT_TRUE(succeeded(make(Period::hour, 48)->add("k")));
+    ASSERT_TRUE(succeeded(make(Period::hour, 2)->add("k")));
+    clock_->advance(48h - 1s);
+    EXPECT_EQ(*make(Period::hour)->get("k", at), 3);
+    clock_->advance(1s);
+    EXPECT_EQ(*make(Period::hour)->get("k", at), 0);
+}
+
+TEST_F(MemoryPeriodCounter, ANumberFoundWithoutAnExpiryIsGivenItsOwn) {
+    CounterOptions plain;
+    plain.prefix = "period:day:UTC:1970-01-02";
+    const auto rogue = *Counter::make(store_, plain);
+    ASSERT_TRUE(succeeded(rogue->add("k", 41)));
+    ASSERT_EQ(*rogue->ttl("k"), std::nullopt);
+    EXPECT_EQ(*make(Period::day, 1)->add("k"), 42) << "ARCHITECTURE's layout";
+    EXPECT_EQ(*rogue->ttl("k"), 24h);
+}
+
+TEST_F(MemoryPeriodCounter, ASeriesHasEveryPeriodThatItTouches) {
+    const auto counter = make(Period::hour);
+    const Instant start = now();
+    for (const int hour : {0, 2, 3})
+        ASSERT_TRUE(succeeded(counter->add("k", 7, start + hour * 1h)));
+    const auto series = *counter->series("k", start + 59min, start + 3h + 1s);
+    EXPECT_EQ(series, (std::vector<PeriodCount>{
+                          {start, 7}, {start + 1h, 0}, {start + 2h, 7}, {start + 3h, 7}}));
+    EXPECT_EQ(counter->series("k", start, start + 3h)->size(), 3U) << "the end is not in it";
+    EXPECT_TRUE(counter->series("k", start, start)->empty());
+    EXPECT_TRUE(failed_with(counter->series("k", start, start - 1s), ErrorCode::config, "end"));
+    EXPECT_EQ(counter->series("k", start, start + 100'000h)->size(), PeriodCounter::kMaxSeries);
+    EXPECT_TRUE(failed_with(counter->series("k", start, start + 100'001h), ErrorCode::config,
+                            "100000 periods"));
+}
+
+TEST_F(MemoryPeriodCounter, AnOverflowChangesNothing) {
+    const auto counter = make();
+    ASSERT_EQ(*counter->add("k", INT64_MAX), INT64_MAX);
+    EXPECT_TRUE(failed_with(counter->add("k"), ErrorCode::overflow, "k"));
+    EXPECT_EQ(*counter->get("k"), INT64_MAX);
+}
+
+TEST_F(MemoryPeriodCounter, OptionsThatMakeNoSenseAreRefused) {
+    const auto refused = [&](Period period, std::int64_t keep) {
+        PeriodCounterOptions options;
+        options.period = period;
+        options.keep = keep;
+        return failed_with(PeriodCounter::make(store_, options), ErrorCode::config, "keep");
+    };
+    EXPECT_TRUE(refused(Period::day, 0));
+    EXPECT_TRUE(refused(Period::day, INT64_MIN));
+    EXPECT_TRUE(refused(Period::day, 36'526));
+    EXPECT_TRUE(refused(Period::month, 1'179));
+    EXPECT_TRUE(refused(Period::second, INT64_MAX));
+}
+
+}  // namespace
+}  // namespace hotcount
