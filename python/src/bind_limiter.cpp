@@ -126,7 +126,7 @@ class BoundLimiter {
     bool in_memory_;
 };
 
-/// A key, or a tuple of parts that are encoded as one.
+/// A key, or a tuple of parts that are encoded as one; encoded so that the two never meet.
 class KeyArgument {
   public:
     KeyArgument(py::handle value, const Where& where) : bytes_(read(value, where)) {}
@@ -136,7 +136,10 @@ class KeyArgument {
   private:
     Result<std::string_view> read(py::handle value, const Where& where) {
         if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr())) {
-            return read_bytes(value, where);
+            HOTCOUNT_TRY_ASSIGN(const std::string_view plain, read_bytes(value, where));
+            if (!plain.starts_with('%')) return plain;
+            encoded_ = encode_plain(plain);
+            return std::string_view{encoded_};
         }
         if (!PyTuple_Check(value.ptr())) {
             raise_wrong_type(where, "str, bytes or a tuple of them", value);
@@ -330,7 +333,7 @@ void bind_limiter(py::module_& module) {
         "At most so many hits in so long, per key, for all processes together.\n\n"
         "Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an\n"
         "answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them,\n"
-        "encoded so that no two tuples are one key. State is per name, algorithm and rate, and\n"
+        "encoded so that no two tuples, and no tuple and str, are one key. State is per name, algorithm and rate, and\n"
         "always expires. Safe from many threads and across fork.\n\n"
         "algorithm: 'gcra' (at most burst + rate x t in every interval), 'fixed_window' (at most\n"
         "limit in each window; twice that across an edge), 'list' (a window from the first hit\n"
