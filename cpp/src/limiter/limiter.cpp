@@ -140,7 +140,7 @@ Decision Limiter::decision(const Verdict& verdict, std::int64_t cost) const {
                       .remaining = verdict.remaining,
                       .retry_after = std::nullopt,
                       .reset_after = microseconds{verdict.reset_after_us},
-                      .reason = Reason::allowed};
+                      .reason = verdict.untracked ? Reason::untracked : Reason::allowed};
     if (verdict.retry_after_us) decision.retry_after = microseconds{*verdict.retry_after_us};
     if (!verdict.allowed) {
         decision.reason = cost > limit ? Reason::cost_above_limit : Reason::limited;
