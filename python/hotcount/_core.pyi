@@ -131,16 +131,26 @@ class Memory:
     memory://NAME is one store for all who name it, until the last of them lets go; memory://
     is private. What it holds ends with the process; a forked child goes on with its own
     copy. At max_keys, expired keys make room; if there are none, a new key is refused with
-    CapacityError. Safe from many threads.
+    CapacityError, and a Limiter's as when_full says. Nothing live is ever dropped. Safe from
+    many threads.
     """
     def __enter__(self) -> typing_extensions.Self: ...
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
-        self, url: str = "memory://", *, max_keys: int = 1000000, prefix: str | bytes = ""
+        self,
+        url: str = "memory://",
+        *,
+        max_keys: int = 1000000,
+        prefix: str | bytes = "",
+        when_full: typing.Literal["admit", "refuse"] = "admit",
     ) -> None:
         """
-        max_keys counts for the opener that makes the store. prefix stands
-        before every key. Bad values: ConfigError that names them.
+        max_keys and when_full count for the opener that makes the store.
+        prefix stands before every key. when_full: a Limiter's new key at
+        max_keys is admitted and not remembered ('admit': its decision says
+        'untracked', stats() counts it, the first one warns), or refused
+        with CapacityError ('refuse'). Either is an attack on somebody.
+        Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...
     def __repr__(self) -> str: ...
@@ -686,7 +696,8 @@ class Decision:
     @property
     def reason(self) -> str:
         """
-        'allowed', 'limited' or 'cost_above_limit'.
+        'allowed', 'limited', 'cost_above_limit', or 'untracked': admitted without being counted,
+        because a Memory store is full (its when_full).
         """
     @property
     def remaining(self) -> int:
@@ -770,7 +781,7 @@ class Limiter:
 
     Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an
     answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them,
-    encoded so that no two tuples are one key. State is per name, algorithm and rate, and
+    encoded so that no two tuples, and no tuple and str, are one key. State is per name, algorithm and rate, and
     always expires. Safe from many threads and across fork.
 
     algorithm: 'gcra' (at most burst + rate x t in every interval), 'fixed_window' (at most
@@ -1459,10 +1470,10 @@ class LiveSets:
     ZADD makes a set that is not there: a late upsert into a cached set that has expired
     leaves one member, without a TTL, to be taken for the whole. An upsert here answers
     ABSENT instead. Works on Memory and Redis. Keys and members are str or bytes, 1 to 1,000
-    bytes; scores are finite, an int as the nearest double. Upserts set a state: after any
-    failure do them again. Safe from many threads and across fork. A set stands in the store
-    under {store prefix}{key}, or {store prefix}{prefix}:{key}, its versions in a hash beside
-    it.
+    bytes; scores are floats, infinite ones too but not nan, an int as the nearest. Upserts
+    set a state: after any failure do them again. Safe from many threads and across fork. A
+    set stands in the store under {store prefix}{key}, or {store prefix}{prefix}:{key}, its
+    versions in a hash beside it.
     """
     def __enter__(self) -> typing_extensions.Self: ...
     def __exit__(self, *exception: typing.Any) -> None: ...
@@ -1482,9 +1493,11 @@ class LiveSets:
         store: an object or its URL. gate: seconds; an upsert needs a TTL above it. None: 10 for
         'ttl_gate', 0 for the others. method: 'script' is right; 'ttl_gate' is wrong where a
         stall outlives the gate, 'exists_then_add' is racy, 'unguarded_pipeline' always adds:
-        they are here to compare. 'watch' is not in this version. keep: seconds that versions
-        outlive their set, 1 or more. member_type: what members come back as; with str, those
-        that are no UTF-8 come back as bytes. Bad values: ConfigError that names them.
+        they are here to compare. 'watch' is right too, from Redis 6.2.5 on, and needs no scripts:
+        two round trips for each element, on at most 8 connections of its own, and again while
+        others change the set. keep: seconds that versions outlive their set, 1 or more.
+        member_type: what members come back as; with str, those that are no UTF-8 come back as
+        bytes. Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...
     def __repr__(self) -> str: ...
@@ -1504,7 +1517,8 @@ class LiveSets:
         timeout: float | datetime.timedelta | None = None,
     ) -> None:
         """
-        Makes the set or replaces it, in one step and with its TTL of `ttl` seconds.
+        Makes the set or replaces it, in one step and with its TTL of `ttl` seconds, and the hash
+        beside it.
 
         members: 1 to 10,000; of equal ones the last counts. The simple form: upserts made while
         the caller gathers the members are lost. WrongTypeError: the key holds another type,
@@ -1546,7 +1560,8 @@ class LiveSets:
 
         With a version: APPLIED where the set lives, whether the member was there or not; an
         upsert with a version that is not higher is STALE from then on. STALE, NO_TTL: left as
-        it is. A set that loses its last member is gone.
+        it is. With 'script' a set that create() made and that loses its last member is empty and
+        lives on; any other is gone.
         """
     def sweep(
         self,
@@ -1584,7 +1599,8 @@ class LiveSets:
 
         version: any int64; applied only where higher than that of the member's last versioned
         write. Only with 'script', and for keys whose braces make a hash tag or that have none;
-        else ConfigError. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do it
+        else ConfigError. The set must be one that create() made: ABSENT where what it knew of
+        versions is not there. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do it
         again. timeout in seconds; None: the store's.
         """
     def upsert_many(
@@ -1609,7 +1625,7 @@ class LiveSets:
         batch: elements in one round trip, 1 to 300; with 'script' each batch is one step. A
         failed element, such as a key of another type, does not stop the others. errors='raise':
         BatchError with .result and .errors once all are settled. A wrong type is a TypeError,
-        and a score that is not finite a ConfigError, that names the index, before anything is
+        and a score that is nan a ConfigError, that names the index, before anything is
         sent. timeout in seconds, for all of it; None: the store's.
         """
     @property
@@ -1628,7 +1644,7 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
     """
     Opens what the URL names.
 
-    memory://NAME                    Memory; options max_keys, prefix
+    memory://NAME                    Memory; options max_keys, prefix, when_full
     redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix
     sqlite:///file.db                Database; options timeout, max_readers
 

@@ -203,6 +203,47 @@ def schema(options: argparse.Namespace) -> int:
     return DONE
 
 
+# -- sweep ------------------------------------------------------------------
+
+
+def printable(key: str | bytes) -> str:
+    text = key if isinstance(key, str) else key.decode(errors="backslashreplace")
+    # A key must not pass for two lines, or move the cursor.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def sweep(options: argparse.Namespace) -> int:
+    with hotcount.LiveSets(options.url) as sets:
+        report = sets.sweep(options.match, dry_run=not options.delete)
+    keys = [printable(key) for key in report.keys]
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "match": options.match,
+                    "dry_run": not options.delete,
+                    "scanned": report.scanned,
+                    "found": report.found,
+                    "deleted": report.deleted,
+                    "keys": keys,
+                },
+                indent=2,
+            )
+        )
+    else:
+        for key in keys:
+            print(key)
+        if report.found > len(keys):
+            print(f"... and {report.found - len(keys):,} more")
+        print(
+            f"{report.scanned:,} sorted sets match, {report.found:,} of them without a TTL, "
+            f"{report.deleted:,} deleted"
+        )
+    if report.found and not options.delete:
+        say("hotcount sweep: nothing was deleted; --delete does that")
+    return DONE
+
+
 # -- load -------------------------------------------------------------------
 
 
@@ -264,6 +305,20 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=schema)
 
+    each = commands.add_parser(
+        "sweep",
+        help="find sorted sets without a TTL, which unguarded upserts left behind",
+        description="Finds sorted sets without a TTL whose key matches. With --delete they are "
+        "deleted, each looked at again in the step that deletes it; without, only named.",
+    )
+    each.add_argument("url", metavar="URL", help="redis://host:port/db, redis+unix:///path.sock")
+    each.add_argument(
+        "--match", required=True, metavar="PATTERN", help="whole keys: * ? [a-z] and \\ as in Redis"
+    )
+    each.add_argument("--delete", action="store_true", help="delete them; else a dry run")
+    each.add_argument("--json", action="store_true", help="the result as JSON")
+    each.set_defaults(run=sweep)
+
     # Listed for --help; main() hands everything after it on unread.
     commands.add_parser(
         "load", help="start hotcount-load with the arguments that follow", add_help=False
@@ -285,6 +340,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has seen enough. Stdout is closed unflushed, or Python complains.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except hotcount.ConfigError as error:
+        say(f"hotcount {options.command}: {error}")
+        return BAD_USAGE
     except hotcount.HotcountError as error:
         say(f"hotcount {options.command}: {error}")
         return INCONCLUSIVE

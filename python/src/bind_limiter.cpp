@@ -115,6 +115,16 @@ class BoundLimiter {
         return without_gil([&] { return f(*limiter_); });
     }
 
+    /// Warns with the first hit that was admitted without being counted.
+    void warn_if_untracked(const Decision& decision) {
+        if (decision.reason != Reason::untracked || warned_) return;
+        warned_ = true;
+        const std::string text = store_.name() +
+                                 " is full: new keys are admitted and not limited. Raise max_keys, "
+                                 "or refuse them with when_full='refuse'";
+        if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+    }
+
     const LimiterOptions& options() const { return limiter_->options(); }
     void close() { store_.close(); }
     bool closed() const { return store_.closed(); }
@@ -124,9 +134,10 @@ class BoundLimiter {
     std::shared_ptr<Limiter> limiter_;
     StoreReference store_;
     bool in_memory_;
+    bool warned_{false};
 };
 
-/// A key, or a tuple of parts that are encoded as one.
+/// A key, or a tuple of parts that are encoded as one; encoded so that the two never meet.
 class KeyArgument {
   public:
     KeyArgument(py::handle value, const Where& where) : bytes_(read(value, where)) {}
@@ -136,7 +147,10 @@ class KeyArgument {
   private:
     Result<std::string_view> read(py::handle value, const Where& where) {
         if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr())) {
-            return read_bytes(value, where);
+            HOTCOUNT_TRY_ASSIGN(const std::string_view plain, read_bytes(value, where));
+            if (!plain.starts_with('%')) return plain;
+            encoded_ = encode_plain(plain);
+            return std::string_view{encoded_};
         }
         if (!PyTuple_Check(value.ptr())) {
             raise_wrong_type(where, "str, bytes or a tuple of them", value);
@@ -185,6 +199,7 @@ py::object limiter_hit(BoundLimiter& self, const Arguments& arguments) {
     const Timeout timeout = to_timeout(arguments[3]);
     const Decision decision =
         unwrap(self.one([&](Limiter& limiter) { return limiter.hit(name, cost, who, timeout); }));
+    self.warn_if_untracked(decision);
     return py::cast(to_row(decision, self.options()));
 }
 
@@ -231,6 +246,7 @@ py::object limiter_hit_many(BoundLimiter& self, const Arguments& arguments) {
     std::vector<Result<DecisionRow>> results;
     results.reserve(decisions.size());
     for (const auto& decision : decisions) {
+        if (decision) self.warn_if_untracked(*decision);
         results.push_back(decision ? Result<DecisionRow>{to_row(*decision, self.options())}
                                    : decision.error());
     }
@@ -297,7 +313,10 @@ void bind_decision(py::module_& module) {
               "None where it costs more than the limit and so never will."},
         Field{"reset_after", &DecisionRow::reset_after,
               "Seconds until the key is as if it had never been hit."},
-        Field{"reason", &DecisionRow::reason, "'allowed', 'limited' or 'cost_above_limit'."},
+        Field{"reason", &DecisionRow::reason,
+              "'allowed', 'limited', 'cost_above_limit', or 'untracked': admitted without being "
+              "counted,\n"
+              "because a Memory store is full (its when_full)."},
         Field{"policy", &DecisionRow::policy, "The limiter's name."},
         Field{"period", &DecisionRow::period, "Seconds of the limiter's rate."});
     decision.def("__bool__", [](const DecisionRow& self) { return self.allowed; });
@@ -330,7 +349,8 @@ void bind_limiter(py::module_& module) {
         "At most so many hits in so long, per key, for all processes together.\n\n"
         "Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an\n"
         "answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them,\n"
-        "encoded so that no two tuples are one key. State is per name, algorithm and rate, and\n"
+        "encoded so that no two tuples, and no tuple and str, are one key. State is per name, "
+        "algorithm and rate, and\n"
         "always expires. Safe from many threads and across fork.\n\n"
         "algorithm: 'gcra' (at most burst + rate x t in every interval), 'fixed_window' (at most\n"
         "limit in each window; twice that across an edge), 'list' (a window from the first hit\n"

@@ -58,25 +58,26 @@ class BoundLiveSets {
 
 // -- arguments --------------------------------------------------------------
 
+bool is_real(py::handle value) {
+    // Never released: it may be asked for while the interpreter shuts down.
+    static auto* const type = new py::object(py::module_::import("numbers").attr("Real"));
+    return py::isinstance(value, *type);
+}
+
 double to_score(py::handle value, const Where& where) {
-    double score = 0;
-    if (PyFloat_Check(value.ptr())) {
-        score = PyFloat_AS_DOUBLE(value.ptr());
-    } else {
-        if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
-            raise_wrong_type(where, "float or int", value);
-        }
-        const auto whole = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-        if (!whole) throw py::error_already_set();
-        score = PyLong_AsDouble(whole.ptr());
-        if (PyErr_Occurred() != nullptr) {
-            PyErr_Clear();
-            score = HUGE_VAL;  // Beyond a double: refused as infinite.
-        }
+    // float and int, and what counts as a real number, such as NumPy's; bool does not.
+    const bool plain = PyFloat_Check(value.ptr()) || PyLong_CheckExact(value.ptr());
+    if (!plain && (PyBool_Check(value.ptr()) || !is_real(value))) {
+        raise_wrong_type(where, "float or int", value);
     }
-    if (!std::isfinite(score)) {
-        raise_config(where.str() + " is " + std::string(py::str(py::float_(score))) +
-                     "; it takes finite numbers");
+    const double score = PyFloat_AsDouble(value.ptr());
+    if (score == -1.0 && PyErr_Occurred() != nullptr) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw py::error_already_set();
+        PyErr_Clear();
+        raise_config(where.str() + " is beyond the range of a float");
+    }
+    if (std::isnan(score)) {
+        raise_config(where.str() + " is nan; it takes numbers that have an order");
     }
     return score;
 }
@@ -335,11 +336,10 @@ void bind_live_sets(py::module_& module) {
         "ZADD makes a set that is not there: a late upsert into a cached set that has expired\n"
         "leaves one member, without a TTL, to be taken for the whole. An upsert here answers\n"
         "ABSENT instead. Works on Memory and Redis. Keys and members are str or bytes, 1 to 1,000\n"
-        "bytes; scores are finite, an int as the nearest double. Upserts set a state: after any\n"
-        "failure do them again. Safe from many threads and across fork. A set stands in the store\n"
-        "under {store prefix}{key}, or {store prefix}{prefix}:{key}, its versions in a hash "
-        "beside\n"
-        "it.");
+        "bytes; scores are floats, infinite ones too but not nan, an int as the nearest. Upserts\n"
+        "set a state: after any failure do them again. Safe from many threads and across fork. A\n"
+        "set stands in the store under {store prefix}{key}, or {store prefix}{prefix}:{key}, its\n"
+        "versions in a hash beside it.");
     define_init<&make_live_sets>(
         cls,
         "(self, store: hotcount._core.Memory | hotcount._core.Redis | str, *, gate: " + kTime +
@@ -351,9 +351,12 @@ void bind_live_sets(py::module_& module) {
         "store: an object or its URL. gate: seconds; an upsert needs a TTL above it. None: 10 for\n"
         "'ttl_gate', 0 for the others. method: 'script' is right; 'ttl_gate' is wrong where a\n"
         "stall outlives the gate, 'exists_then_add' is racy, 'unguarded_pipeline' always adds:\n"
-        "they are here to compare. 'watch' is not in this version. keep: seconds that versions\n"
-        "outlive their set, 1 or more. member_type: what members come back as; with str, those\n"
-        "that are no UTF-8 come back as bytes. Bad values: ConfigError that names them.");
+        "they are here to compare. 'watch' is right too, from Redis 6.2.5 on, and needs no "
+        "scripts:\n"
+        "two round trips for each element, on at most 8 connections of its own, and again while\n"
+        "others change the set. keep: seconds that versions outlive their set, 1 or more.\n"
+        "member_type: what members come back as; with str, those that are no UTF-8 come back as\n"
+        "bytes. Bad values: ConfigError that names them.");
     define<&sets_upsert>(
         cls, "upsert",
         "(self, " + key + ", " + member + ", score: " + score + ", *, " + version + ", " +
@@ -361,7 +364,9 @@ void bind_live_sets(py::module_& module) {
         "Sets the member's score where the set lives. Idempotent.\n\n"
         "version: any int64; applied only where higher than that of the member's last versioned\n"
         "write. Only with 'script', and for keys whose braces make a hash tag or that have none;\n"
-        "else ConfigError. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do it\n"
+        "else ConfigError. The set must be one that create() made: ABSENT where what it knew of\n"
+        "versions is not there. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do "
+        "it\n"
         "again. timeout in seconds; None: the store's.");
     define<&sets_upsert_many>(
         cls, "upsert_many",
@@ -378,7 +383,7 @@ void bind_live_sets(py::module_& module) {
         "batch: elements in one round trip, 1 to 300; with 'script' each batch is one step. A\n"
         "failed element, such as a key of another type, does not stop the others. errors='raise':\n"
         "BatchError with .result and .errors once all are settled. A wrong type is a TypeError,\n"
-        "and a score that is not finite a ConfigError, that names the index, before anything is\n"
+        "and a score that is nan a ConfigError, that names the index, before anything is\n"
         "sent. timeout in seconds, for all of it; None: the store's.");
     define<&sets_remove>(
         cls, "remove",
@@ -387,7 +392,9 @@ void bind_live_sets(py::module_& module) {
         "Removes the member. APPLIED: it was there. ABSENT: no such set or member.\n\n"
         "With a version: APPLIED where the set lives, whether the member was there or not; an\n"
         "upsert with a version that is not higher is STALE from then on. STALE, NO_TTL: left as\n"
-        "it is. A set that loses its last member is gone.");
+        "it is. With 'script' a set that create() made and that loses its last member is empty "
+        "and\n"
+        "lives on; any other is gone.");
     define<&sets_top>(cls, "top", "(self, " + key + ", n: int, *, " + kTimeout + ") -> " + pairs,
                       "The n highest as (member, score), highest first; fewer where there are\n"
                       "fewer. Equal scores: the member with the greater bytes first.");
@@ -406,7 +413,9 @@ void bind_live_sets(py::module_& module) {
             "] | collections.abc.Mapping[str | bytes, " + score +
             "] | collections.abc.Iterable[tuple[str | bytes, " + score + "]], *, " + kTimeout +
             ") -> None",
-        "Makes the set or replaces it, in one step and with its TTL of `ttl` seconds.\n\n"
+        "Makes the set or replaces it, in one step and with its TTL of `ttl` seconds, and the "
+        "hash\n"
+        "beside it.\n\n"
         "members: 1 to 10,000; of equal ones the last counts. The simple form: upserts made while\n"
         "the caller gathers the members are lost. WrongTypeError: the key holds another type,\n"
         "which is left alone.");

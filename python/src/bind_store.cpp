@@ -31,7 +31,8 @@ constexpr std::array<std::string_view, 6> kLaterSchemes{
 
 // -- opening ----------------------------------------------------------------
 
-MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle prefix) {
+MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle prefix,
+                         py::handle when_full) {
     const Url url = unwrap(parse_url(text));
     if (url.scheme != "memory") {
         raise_config("URL: scheme '" + url.scheme + "' is not memory://NAME or memory://");
@@ -47,18 +48,24 @@ MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle 
             const char* const end = value.data() + value.size();
             const auto [stop, error] = std::from_chars(value.data(), end, options.max_keys);
             if (error != std::errc{} || stop != end) raise_config("URL: max_keys is not a number");
+        } else if (option == "when_full") {
+            options.when_full = unwrap(memory::parse_when_full(value));
         } else {
             raise_config("URL: unknown option '" + option +
-                         "' for memory://; it takes: max_keys, prefix");
+                         "' for memory://; it takes: max_keys, prefix, when_full");
         }
     }
     if (max_keys) options.max_keys = to_size(max_keys, "max_keys");
     if (prefix) options.prefix = to_bytes(prefix, "prefix");
+    if (when_full) {
+        options.when_full = unwrap(memory::parse_when_full(to_text(when_full, "when_full")));
+    }
 
     const std::string name = url.host + url.path;
-    const std::string shown = "hotcount.Memory('memory://" + name +
-                              "', max_keys=" + std::to_string(options.max_keys) +
-                              ", prefix=" + literal(options.prefix) + ")";
+    const std::string shown =
+        "hotcount.Memory('memory://" + name + "', max_keys=" + std::to_string(options.max_keys) +
+        ", prefix=" + literal(options.prefix) +
+        ", when_full=" + literal(std::string{to_string(options.when_full)}) + ")";
     // The prefix is part of a named store's name: who asks for another one gets other keys, as on
     // a server.
     auto store = name.empty() ? unwrap(memory::Store::make(options))
@@ -166,8 +173,9 @@ py::object open_url(std::string_view text, const py::dict& options) {
     const Url url = unwrap(parse_url(text));
     switch (kind_of(url)) {
         case StoreKind::memory:
-            check_options(options, url.scheme, {"max_keys", "prefix"});
-            return py::cast(open_memory(text, find(options, "max_keys"), find(options, "prefix")));
+            check_options(options, url.scheme, {"max_keys", "prefix", "when_full"});
+            return py::cast(open_memory(text, find(options, "max_keys"), find(options, "prefix"),
+                                        find(options, "when_full")));
         case StoreKind::redis:
             check_options(options, url.scheme, {"timeout", "prefix"});
             return py::cast(open_redis(text, find(options, "timeout"), find(options, "prefix")));
@@ -187,7 +195,7 @@ py::object connect(const Arguments& arguments) {
 
 MemoryHandle make_memory(const Arguments& arguments) {
     return open_memory(arguments[0] ? to_text(arguments[0], "url") : "memory://", arguments[1],
-                       arguments[2]);
+                       arguments[2], arguments[3]);
 }
 
 py::object memory_ping(MemoryHandle& self, const Arguments& arguments) {
@@ -203,6 +211,7 @@ py::object memory_stats(MemoryHandle& self, const Arguments&) {
     result["max_keys"] = stats.max_keys;
     result["swept"] = stats.swept;
     result["refused"] = stats.refused;
+    result["untracked"] = stats.untracked;
     return result;
 }
 
@@ -321,13 +330,22 @@ void bind_memory(py::module_& module) {
         "memory://\n"
         "is private. What it holds ends with the process; a forked child goes on with its own\n"
         "copy. At max_keys, expired keys make room; if there are none, a new key is refused with\n"
-        "CapacityError. Safe from many threads.");
-    define_init<&make_memory>(cls,
-                              "(self, url: str = 'memory://', *, max_keys: int = " +
-                                  literal(static_cast<std::int64_t>(defaults.max_keys)) +
-                                  ", prefix: str | bytes = '') -> None",
-                              "max_keys counts for the opener that makes the store. prefix stands\n"
-                              "before every key. Bad values: ConfigError that names them.");
+        "CapacityError, and a Limiter's as when_full says. Nothing live is ever dropped. Safe "
+        "from\n"
+        "many threads.");
+    define_init<&make_memory>(
+        cls,
+        "(self, url: str = 'memory://', *, max_keys: int = " +
+            literal(static_cast<std::int64_t>(defaults.max_keys)) +
+            ", prefix: str | bytes = '', when_full: typing.Literal['admit', "
+            "'refuse'] = " +
+            literal(std::string{to_string(defaults.when_full)}) + ") -> None",
+        "max_keys and when_full count for the opener that makes the store.\n"
+        "prefix stands before every key. when_full: a Limiter's new key at\n"
+        "max_keys is admitted and not remembered ('admit': its decision says\n"
+        "'untracked', stats() counts it, the first one warns), or refused\n"
+        "with CapacityError ('refuse'). Either is an attack on somebody.\n"
+        "Bad values: ConfigError that names them.");
     define<&memory_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
                          "True; ClosedError after close().");
     define<&memory_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
@@ -452,7 +470,7 @@ void bind_store(py::module_& module) {
         "(url: str, **options: typing.Any) -> hotcount._core.Memory | hotcount._core.Redis | "
         "hotcount._core.Database",
         "Opens what the URL names.\n\n"
-        "memory://NAME                    Memory; options max_keys, prefix\n"
+        "memory://NAME                    Memory; options max_keys, prefix, when_full\n"
         "redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix\n"
         "sqlite:///file.db                Database; options timeout, max_readers\n\n"
         "Another scheme, and an option that the scheme does not know, is a ConfigError naming it.");

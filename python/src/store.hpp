@@ -104,6 +104,7 @@ class StoreReference {
 
     const py::object& object() const { return object_; }
     StoreKind kind() const { return handle_->kind(); }
+    const std::string& name() const { return handle_->name(); }
     template <class Backend>
     std::shared_ptr<Backend> backend() const {
         return static_cast<Handle<Backend>*>(handle_)->backend();

@@ -115,14 +115,31 @@ def test_keys_are_limited_apart(limiter: hotcount.Limiter) -> None:
     assert limiter.hit("user:2", 10)
 
 
-def test_tuples_of_equal_text_are_different_keys(limiter: hotcount.Limiter) -> None:
-    tuples: list[Any] = [
+def test_keys_of_equal_text_are_different_keys(limiter: hotcount.Limiter) -> None:
+    keys: list[Any] = [
         ("a:b", "c"), ("a", "b:c"), ("a", "b", "c"), ("a%3Ab", "c"), ("a:b:c",), ("", "a:b", "c"),
+        "a:b:c", "a:b%3Ac", ":a:b:c", "%:a:b:c", "%25:a:b:c", "%2525:a:b:c", ("25", "a"), "%",
     ]  # fmt: skip
-    for key in tuples:
+    for key in keys:
         assert limiter.hit(key, 10), key
-    for key in tuples:
+    for key in keys:
         assert not limiter.hit(key), key
+    assert list(limiter.hit_many(keys).allowed) == [False] * len(keys)
+
+
+@pytest.mark.parametrize("key", ["%" * 1000, "%:" + "x" * 998])
+def test_what_escaping_adds_is_not_counted(limiter: hotcount.Limiter, key: str) -> None:
+    assert limiter.hit(key, 10)
+    with pytest.raises(hotcount.ConfigError, match="1001 bytes"):
+        limiter.hit(key + "x")
+
+
+def test_a_list_remembers_a_key_as_its_caller_wrote_it(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "10/minute", algorithm="list")
+    for key in ("a:b", "%25", "%:a"):
+        limiter.hit(key)
+        limiter.hit_many([key])
+        assert limiter.entries(key) == [key, key]
 
 
 def test_a_str_and_its_bytes_are_one_key(limiter: hotcount.Limiter) -> None:

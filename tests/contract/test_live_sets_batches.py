@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Union
 
 import hotcount
@@ -76,8 +77,8 @@ def test_a_bad_element_is_reported_and_the_others_are_done(sets: hotcount.LiveSe
     assert result[4] is Upsert.APPLIED
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf"), 10**400])
-def test_a_score_that_is_not_finite_names_its_index_before_anything_is_sent(
+@pytest.mark.parametrize("bad", [float("nan"), np.float32("nan"), 10**400])
+def test_a_score_that_has_no_place_in_an_order_names_its_index_before_anything_is_sent(
     sets: hotcount.LiveSets, bad: float
 ) -> None:
     sets.create("k", 60, {"a": 0})
@@ -92,7 +93,7 @@ def test_a_score_that_is_not_finite_names_its_index_before_anything_is_sent(
     assert sets.top("k", 10) == [("a", 0.0)]
 
 
-@pytest.mark.parametrize("bad", ["1", None, True, Decimal(1), 1j])
+@pytest.mark.parametrize("bad", ["1", None, True, np.bool_(True), Decimal(1), 1j, np.array(1.0)])
 def test_a_score_of_a_wrong_type_names_its_index_before_anything_is_sent(
     sets: hotcount.LiveSets, bad: Any
 ) -> None:
@@ -102,6 +103,32 @@ def test_a_score_of_a_wrong_type_names_its_index_before_anything_is_sent(
     with pytest.raises(TypeError, match=f"score must be.*{type(bad).__name__}"):
         sets.upsert("k", "b", bad)
     assert sets.top("k", 10) == [("a", 0.0)]
+
+
+def test_infinite_scores_are_scores_as_in_redis(sets: hotcount.LiveSets) -> None:
+    inf = float("inf")
+    sets.create("k", 60, {"low": -inf, "a": 0})
+    assert sets.upsert("k", "high", inf) is Upsert.APPLIED
+    assert sets.upsert("k", "b", np.float64("-inf"), version=1) is Upsert.APPLIED
+    assert sets.top("k", 9) == [("high", inf), ("a", 0.0), ("low", -inf), ("b", -inf)]
+
+
+@pytest.mark.parametrize(
+    ("score", "value"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.float16(-2), -2.0),
+        (np.int8(-3), -3.0),
+        (np.uint64(2**64 - 1), 2.0**64),
+        (Fraction(1, 4), 0.25),
+        (2**53 + 1, 2.0**53),
+    ],
+)
+def test_any_real_number_is_a_score(sets: hotcount.LiveSets, score: Any, value: float) -> None:
+    sets.create("k", 60, {"a": score})
+    assert sets.top("k", 1) == [("a", value)]
+    sets.upsert_many(keys=["k"], members=["b"], scores=[score])
+    assert dict(sets.top("k", 2))["b"] == value
 
 
 @pytest.mark.parametrize("row", [("k", "a"), ("k", "a", 1, 2, 3), "kab", 5, None])

@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 CLIENT_TO_SERVER, SERVER_TO_CLIENT = 0, 1
@@ -20,7 +21,8 @@ class FaultProxy:
     """Passes bytes between clients and one server on a unix socket, until told otherwise.
 
     Faults are armed for the bytes that pass from then on, in one direction, on any connection:
-    cut_after, reset_after, black_hole, delay, slices. heal() takes all of them back.
+    cut_after, reset_after, black_hole, hold, before_each, delay,
+    slices. heal() takes all of them back.
     """
 
     def __init__(self, server: Path) -> None:
@@ -32,6 +34,10 @@ class FaultProxy:
         self._again: list[int] = []
         self._reset = False
         self._hole = [False, False]
+        self._open = [threading.Event(), threading.Event()]
+        for passage in self._open:
+            passage.set()
+        self._before: Callable[[], object] | None = None
         self._delay = 0.0
         self._slice = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -66,6 +72,14 @@ class FaultProxy:
         """Swallows everything in the direction; the connection stays open."""
         self._hole[direction] = True
 
+    def hold(self, direction: int = SERVER_TO_CLIENT) -> None:
+        """Keeps everything in the direction back until heal(), which lets it pass."""
+        self._open[direction].clear()
+
+    def before_each(self, call: Callable[[], object]) -> None:
+        """Calls it before each piece of data from the server passes."""
+        self._before = call
+
     def delay(self, seconds: float) -> None:
         """Holds every piece of data for so long."""
         self._delay = seconds
@@ -79,8 +93,11 @@ class FaultProxy:
             self._left = [None, None]
             self._again = []
             self._hole = [False, False]
+            self._before = None
             self._delay = 0.0
             self._slice = 0
+            for passage in self._open:
+                passage.set()
 
     # -- machinery --------------------------------------------------------------
 
@@ -92,6 +109,7 @@ class FaultProxy:
 
     def close(self) -> None:
         self._closing = True
+        self.heal()
         # Wakes accept(), which closing the listener alone would not.
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
             pass
@@ -123,6 +141,11 @@ class FaultProxy:
         source, target = pair if direction == CLIENT_TO_SERVER else pair[::-1]
         try:
             while data := source.recv(self._slice or 65536):
+                if not self._open[direction].is_set():
+                    self.fired += 1
+                    self._open[direction].wait()
+                if direction == SERVER_TO_CLIENT and (before := self._before) is not None:
+                    before()
                 if self._delay:
                     time.sleep(self._delay)
                 if self._hole[direction]:

@@ -21,7 +21,7 @@ TIMEOUT = "timeout"
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "connect": ("url", "**options"),
     "build_info": (),
-    "Memory": ("url", "*", "max_keys", "prefix"),
+    "Memory": ("url", "*", "max_keys", "prefix", "when_full"),
     "Memory.ping": ("*", TIMEOUT),
     "Memory.stats": (),
     "Redis": ("url", "*", TIMEOUT, "prefix"),

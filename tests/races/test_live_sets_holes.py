@@ -98,7 +98,8 @@ def test_the_script_leaves_an_expired_set_alone_through_the_same_stall(
     sets.create("k", LIFE, {"a": 1, "b": 2})
     stall(store)
     assert sets.upsert("k", "late", 3, version=version) is Upsert.ABSENT
-    assert store.execute("DBSIZE") == 0
+    assert store.execute("EXISTS", "k") == 0
+    assert store.execute("KEYS", "*") == [b"{k}:versions.1"]
 
 
 def test_a_batch_of_the_script_decides_each_set_when_it_runs(store: hotcount.Redis) -> None:

@@ -4,6 +4,7 @@ namespace hotcount {
 namespace {
 
 constexpr char kHexDigits[] = "0123456789ABCDEF";
+constexpr std::string_view kPercent = "%25";
 
 int hex_value(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -30,21 +31,38 @@ std::string full_key(std::string_view store_prefix, std::string_view prefix, std
     return full;
 }
 
-Result<std::string> encode_parts(std::span<const std::string_view> parts) {
-    if (parts.empty()) return make_error(ErrorCode::config, "a tuple key needs at least one part");
-    std::string key;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (i > 0) key += ':';
-        for (const char c : parts[i]) {
-            if (c == '%' || c == ':') {
-                key += '%';
-                append_hex(key, c);
-            } else {
-                key += c;
-            }
+std::string escape_part(std::string_view part) {
+    std::string escaped;
+    escaped.reserve(part.size());
+    for (const char c : part) {
+        if (c == '%' || c == ':') {
+            escaped += '%';
+            append_hex(escaped, c);
+        } else {
+            escaped += c;
         }
     }
+    return escaped;
+}
+
+Result<std::string> encode_parts(std::span<const std::string_view> parts) {
+    if (parts.empty()) return make_error(ErrorCode::config, "a tuple key needs at least one part");
+    std::string key = "%";
+    for (const std::string_view part : parts) {
+        key += ':';
+        key += escape_part(part);
+    }
     return key;
+}
+
+std::string encode_plain(std::string_view key) {
+    if (!key.starts_with('%')) return std::string{key};
+    return std::string{kPercent}.append(key.substr(1));
+}
+
+std::string decode_plain(std::string_view encoded) {
+    if (!encoded.starts_with(kPercent)) return std::string{encoded};
+    return "%" + std::string{encoded.substr(kPercent.size())};
 }
 
 Result<std::string> percent_decode(std::string_view text, std::string_view what) {

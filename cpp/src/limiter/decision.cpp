@@ -17,6 +17,8 @@ std::string_view to_string(Reason reason) {
             return "limited";
         case Reason::cost_above_limit:
             return "cost_above_limit";
+        case Reason::untracked:
+            return "untracked";
     }
     return "";
 }

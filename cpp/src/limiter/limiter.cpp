@@ -28,8 +28,7 @@ Result<void> check_name(std::string_view name) {
 
 // Limiters whose states mean the same share keys; a window that begins elsewhere does not.
 std::string key_prefix(const LimiterOptions& options) {
-    const std::string_view name[] = {options.name};
-    std::string prefix = "limit:" + *encode_parts(name) + ":";
+    std::string prefix = "limit:" + escape_part(options.name) + ":";
     prefix += to_string(options.algorithm);
     if (options.align == Align::first) prefix += "_first";
     std::string rate = options.rate.str();
@@ -107,7 +106,8 @@ Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options
 Limiter::~Limiter() = default;
 
 Result<std::string> Limiter::full(std::string_view key) const {
-    HOTCOUNT_TRY(check_key(key));
+    // What encode_plain() adds does not count.
+    HOTCOUNT_TRY(check_key(key.starts_with("%25") ? key.substr(2) : key));
     return full_key(backend_->store_prefix(), prefix_, key);
 }
 
@@ -140,7 +140,7 @@ Decision Limiter::decision(const Verdict& verdict, std::int64_t cost) const {
                       .remaining = verdict.remaining,
                       .retry_after = std::nullopt,
                       .reset_after = microseconds{verdict.reset_after_us},
-                      .reason = Reason::allowed};
+                      .reason = verdict.untracked ? Reason::untracked : Reason::allowed};
     if (verdict.retry_after_us) decision.retry_after = microseconds{*verdict.retry_after_us};
     if (!verdict.allowed) {
         decision.reason = cost > limit ? Reason::cost_above_limit : Reason::limited;
@@ -152,8 +152,9 @@ Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::stri
                               Timeout timeout) {
     HOTCOUNT_TRY(check(cost, who));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Verdict verdict,
-                        backend_->decide(name, cost, true, who.empty() ? key : who, timeout));
+    std::string decoded;
+    if (who.empty() && options_.algorithm == Algorithm::list) who = decoded = decode_plain(key);
+    HOTCOUNT_TRY_ASSIGN(const Verdict verdict, backend_->decide(name, cost, true, who, timeout));
     return decision(verdict, cost);
 }
 
@@ -170,9 +171,12 @@ std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view
     std::vector<Result<Decision>> decisions;
     std::vector<std::string> names;
     std::vector<std::int64_t> good_costs;
-    std::vector<std::string_view> who;  // As hit() has it: the key itself.
+    std::vector<std::string> decoded;   // Reserved: views of its elements are taken.
+    std::vector<std::string_view> who;  // As hit() has it: for list the key itself.
     std::vector<std::size_t> places;    // Which element each name stands for.
+    const bool is_list = options_.algorithm == Algorithm::list;
     decisions.reserve(keys.size());
+    decoded.reserve(is_list ? keys.size() : 0);
     for (std::size_t i = 0; i < keys.size(); ++i) {
         const auto checked = check(costs[i], {});
         auto name = checked ? full(keys[i]) : Result<std::string>{checked.error()};
@@ -183,7 +187,7 @@ std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view
         decisions.emplace_back(Decision{});
         names.push_back(std::move(*name));
         good_costs.push_back(costs[i]);
-        who.push_back(keys[i]);
+        who.push_back(is_list ? decoded.emplace_back(decode_plain(keys[i])) : keys[i]);
         places.push_back(i);
     }
     const auto verdicts = backend_->take_many(names, good_costs, who, timeout);

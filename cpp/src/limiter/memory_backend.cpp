@@ -31,6 +31,13 @@ class MemoryBackend : public LimiterBackend {
     }
 
   protected:
+    // What a full store could not take in, as `when_full` says. An idle key would have admitted it:
+    // a cost above the limit does not come here.
+    Result<Verdict> or_untracked(Result<Verdict> verdict, std::int64_t cost) {
+        if (verdict.ok() || !store_->admits_untracked(verdict.error())) return verdict;
+        return Verdict{true, plan_.limit - cost, 0, 0, true};
+    }
+
     std::shared_ptr<memory::Store> store_;
     Plan plan_;
 };
@@ -61,17 +68,19 @@ class ArithmeticBackend final : public MemoryBackend {
                 return step(state, store_->now(), cost, take).verdict;
             });
         }
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Verdict> {
-            auto* const state = entry.as<LimitState>(fresh);
-            if (state == nullptr) return no_limit_state(key);
-            const SteadyTime now = store_->now();
-            const Step next = step(fresh ? nullptr : state, now, cost, take);
-            if (next.state) *state = *next.state;
-            if (next.state || !entry.expires_at) {
-                entry.expires_at = expiry(now, next.verdict.reset_after_us);
-            }
-            return next.verdict;
-        });
+        auto verdict =
+            store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Verdict> {
+                auto* const state = entry.as<LimitState>(fresh);
+                if (state == nullptr) return no_limit_state(key);
+                const SteadyTime now = store_->now();
+                const Step next = step(fresh ? nullptr : state, now, cost, take);
+                if (next.state) *state = *next.state;
+                if (next.state || !entry.expires_at) {
+                    entry.expires_at = expiry(now, next.verdict.reset_after_us);
+                }
+                return next.verdict;
+            });
+        return or_untracked(std::move(verdict), cost);
     }
 
   private:
@@ -105,16 +114,19 @@ class ListBackend final : public MemoryBackend {
                 return verdict(size(*callers), cost, fits(*callers, cost), left(*entry));
             });
         }
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Verdict> {
+        auto answer = store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Verdict> {
             auto* const callers = entry.as<memory::Callers>(fresh);
             if (callers == nullptr) return no_limit_state(key);
             const bool allowed = fits(*callers, cost);
             if (allowed) {
                 callers->insert(callers->end(), static_cast<std::size_t>(cost), std::string{who});
             }
-            if (!entry.expires_at) entry.expires_at = store_->now() + microseconds{plan_.period};
+            if (!entry.expires_at) {
+                entry.expires_at = store_->now() + microseconds{plan_.period};
+            }
             return verdict(size(*callers), cost, allowed, left(entry));
         });
+        return or_untracked(std::move(answer), cost);
     }
 
     Result<std::vector<std::string>> entries(const std::string& key, Timeout) override {
@@ -206,15 +218,18 @@ class MemorySteps final : public SeedSteps {
   private:
     template <class Then>
     Result<std::int64_t> add(const std::string& key, Then&& then) {
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
-            auto* const value = entry.as<std::int64_t>(fresh);
-            if (value == nullptr) return no_limit_state(key);
-            const auto sum = checked_add(*value, 1);
-            if (!sum) return no_limit_state(key);  // As INCR refuses it: no count of hits.
-            *value = *sum;
-            then(entry, *sum);
-            return *sum;
-        });
+        auto counted =
+            store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
+                auto* const value = entry.as<std::int64_t>(fresh);
+                if (value == nullptr) return no_limit_state(key);
+                const auto sum = checked_add(*value, 1);
+                if (!sum) return no_limit_state(key);  // As INCR refuses it: no count of hits.
+                *value = *sum;
+                then(entry, *sum);
+                return *sum;
+            });
+        if (counted.ok() || !store_->admits_untracked(counted.error())) return counted;
+        return std::int64_t{1};  // The first of a key that nobody remembers.
     }
 
     std::shared_ptr<memory::Store> store_;

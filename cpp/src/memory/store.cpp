@@ -21,6 +21,18 @@ void OpLedger::remember(std::string_view op_id, std::int64_t result, SteadyTime 
     ops_.insert_or_assign(std::string{op_id}, Op{result, now + keep});
 }
 
+std::string_view to_string(WhenFull when_full) {
+    return when_full == WhenFull::admit ? "admit" : "refuse";
+}
+
+Result<WhenFull> parse_when_full(std::string_view name) {
+    for (const WhenFull known : {WhenFull::admit, WhenFull::refuse}) {
+        if (name == to_string(known)) return known;
+    }
+    return make_error(ErrorCode::config,
+                      "when_full is '" + printable(name) + "'; it takes 'admit', 'refuse'");
+}
+
 Result<std::shared_ptr<Store>> Store::make(StoreOptions options) {
     if (options.max_keys == 0) return make_error(ErrorCode::config, "max_keys is 0; at least 1");
     if (options.shards == 0 || options.shards > 65536) {
@@ -130,8 +142,17 @@ void Store::sweep_all() {
 }
 
 Store::Stats Store::stats() const {
+    const std::uint64_t untracked = untracked_.load(std::memory_order_relaxed);
     return Stats{size(), options_.max_keys, swept_.load(std::memory_order_relaxed),
-                 refused_.load(std::memory_order_relaxed)};
+                 refused_.load(std::memory_order_relaxed), untracked};
+}
+
+bool Store::admits_untracked(const Error& error) {
+    if (error.code != ErrorCode::capacity || options_.when_full != WhenFull::admit) return false;
+    // It was counted as refused, and is not.
+    refused_.fetch_sub(1, std::memory_order_relaxed);
+    untracked_.fetch_add(1, std::memory_order_relaxed);
+    return true;
 }
 
 Result<std::shared_ptr<Store>> named_store(std::string_view name, StoreOptions options) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
 #include <hotcount/redis/client.hpp>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "encode.hpp"
+#include "exclusive.hpp"
 #include "lane.hpp"
 #include "tls.hpp"
 
@@ -77,7 +79,8 @@ class LaneClient final : public Client {
   public:
     explicit LaneClient(Options options)
         : options_(std::move(options)),
-          lane_([this] { return std::make_unique<Lane>(options_); }) {}
+          lane_([this] { return std::make_unique<Lane>(options_); }),
+          exclusive_([this] { return std::make_unique<Exclusive>(options_); }) {}
 
     Result<Reply> execute(std::span<const std::string_view> command, Timeout timeout) override {
         HOTCOUNT_TRY(check_command(command));
@@ -143,17 +146,51 @@ class LaneClient final : public Client {
         return send(command, until);
     }
 
+    Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
+                                                    Timeout timeout) override {
+        const Deadline until = deadline(timeout);
+        Duration pause = std::chrono::milliseconds{5};
+        bool resent = false;
+        while (true) {
+            auto done = exclusive_.get().attempt(steps, until);
+            if (done.ok()) {
+                if (!*done) return std::optional<ReplyArray>{};
+                if (auto* const replies = std::get_if<ReplyArray>(&(*done)->value)) {
+                    return std::optional{std::move(*replies)};
+                }
+                // A nil: a watched key has changed. Somebody else got on, so this ends.
+                if (until.passed()) return changed_too_often(steps);
+                continue;
+            }
+            const Error& error = done.error();
+            if (passes_soon(error) && until.remaining() > pause) {
+                std::this_thread::sleep_for(pause);
+                pause = std::min<Duration>(2 * pause, std::chrono::milliseconds{100});
+                continue;
+            }
+            // As on the shared connection: what never left goes once more, over a new one.
+            if (error.code != ErrorCode::unavailable || !error.server_code.empty() || resent) {
+                return error;
+            }
+            resent = true;
+        }
+    }
+
     Result<void> ping(Timeout timeout) override {
         constexpr std::array<std::string_view, 1> kPing{"PING"};
         HOTCOUNT_TRY(execute(kPing, timeout));
         return {};
     }
 
-    void close() override { lane_.get().close(); }
+    void close() override {
+        lane_.get().close();
+        exclusive_.get().close();
+    }
 
     Stats stats() const override {
         const Lane::Stats stats = lane_.get().stats();
-        return Stats{stats.commands, stats.merged, stats.sends, stats.connects};
+        return Stats{stats.commands, stats.merged, stats.sends,
+                     stats.connects + exclusive_.get().connects()};
     }
     const Options& options() const override { return options_; }
 
@@ -185,8 +222,16 @@ class LaneClient final : public Client {
         }
     }
 
+    Error changed_too_often(const CheckAndSet& steps) const {
+        const std::string_view key = steps.keys.empty() ? "" : steps.keys.front();
+        return make_error(ErrorCode::deadline, options_.address() + ": the key " + printable(key) +
+                                                   " changed in every attempt until the deadline "
+                                                   "passed; nothing was applied");
+    }
+
     const Options options_;
     mutable ForkLocal<Lane> lane_;
+    mutable ForkLocal<Exclusive> exclusive_;
 };
 
 }  // namespace
@@ -206,6 +251,9 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
         return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
     }
     if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
+    if (options.exclusive_connections == 0) {
+        return make_error(ErrorCode::config, "exclusive_connections is 0; at least 1");
+    }
     // Loaded once here too, so that a file that is none fails where it is named.
     HOTCOUNT_TRY(make_tls_context(options));
     return std::shared_ptr<Client>{std::make_shared<LaneClient>(std::move(options))};

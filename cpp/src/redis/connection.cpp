@@ -23,6 +23,9 @@ namespace {
 // hiredis shifts its buffer with every feed: larger slices cost more than they save.
 constexpr std::size_t kSliceBytes = 16 * 1024;
 
+// Elements of one array: hiredis makes room for all of them at once, on the server's word alone.
+constexpr long long kMaxElements = 1LL << 24;
+
 // The shape that RESP2 gives, whichever the connection speaks: maps are flat arrays, numbers that
 // are no integers their text.
 Reply to_reply(const redisReply& reply) {
@@ -82,6 +85,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options, red
     redisContext* const context = connection->context_;
     if (context == nullptr) return make_error(ErrorCode::unavailable, "out of memory");
     if (context->err != 0) return connection->unavailable(context->errstr);
+    context->reader->maxelements = kMaxElements;
     const auto connected = [&]() -> Result<void> {
         if (!connection->wait_for(POLLOUT, deadline)) {
             return make_error(ErrorCode::deadline, options.address() +

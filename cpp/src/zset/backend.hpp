@@ -1,4 +1,4 @@
-// What LiveSets asks of a store. Keys come checked and in full, numbers are finite.
+// What LiveSets asks of a store. Keys come checked and in full, no score is NaN.
 #pragma once
 
 #include <hotcount/zset/live_sets.hpp>
@@ -10,10 +10,10 @@ class LiveSetsBackend {
   public:
     struct Element {
         std::string key;
-        std::string companion;  ///< Empty where there is no version.
+        std::string companion;  ///< Empty where the key can have none.
         std::string_view member;
         double score;
-        std::int64_t version{0};
+        std::optional<std::int64_t> version;  ///< Never without a companion.
     };
 
     explicit LiveSetsBackend(LiveSetsOptions options) : options_(std::move(options)) {}
@@ -24,9 +24,9 @@ class LiveSetsBackend {
     /// Results by index; at most kMaxBatch elements.
     virtual std::vector<Result<Upsert>> upsert(std::span<const Element> elements,
                                                Timeout timeout) = 0;
-    /// An empty companion: without a version.
+    /// As in Element.
     virtual Result<Upsert> remove(const std::string& key, std::string_view member,
-                                  const std::string& companion, std::int64_t version,
+                                  const std::string& companion, std::optional<std::int64_t> version,
                                   Timeout timeout) = 0;
     virtual Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
                                                     std::int64_t stop, Timeout timeout) = 0;

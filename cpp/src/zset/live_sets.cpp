@@ -10,20 +10,16 @@ namespace hotcount {
 namespace {
 
 Result<void> check_options(const LiveSetsOptions& options) {
-    if (options.method == UpsertMethod::watch) {
-        return make_error(ErrorCode::config,
-                          "method 'watch' needs a connection of its own, which this version does "
-                          "not make; it has 'script', 'ttl_gate', 'exists_then_add' and "
-                          "'unguarded_pipeline'");
-    }
-    const bool gated =
-        options.method == UpsertMethod::script || options.method == UpsertMethod::ttl_gate;
+    const bool gated = options.method == UpsertMethod::script ||
+                       options.method == UpsertMethod::ttl_gate ||
+                       options.method == UpsertMethod::watch;
     if (options.gate && *options.gate < Duration{0}) {
         return make_error(ErrorCode::config, "gate must be 0 seconds or more");
     }
     if (!gated && options.gate.value_or(Duration{0}) > Duration{0}) {
-        return make_error(ErrorCode::config, "method '" + std::string{to_string(options.method)} +
-                                                 "' has no gate; 'script' and 'ttl_gate' have");
+        return make_error(ErrorCode::config,
+                          "method '" + std::string{to_string(options.method)} +
+                              "' has no gate; 'script', 'ttl_gate' and 'watch' have");
     }
     if (options.prefix.size() > kMaxKeyBytes) {
         return make_error(ErrorCode::config, "prefix is longer than 1000 bytes");
@@ -51,9 +47,15 @@ Result<void> check_member(std::string_view member) {
 }
 
 Result<void> check_score(double score) {
-    if (std::isfinite(score)) return {};
-    return make_error(ErrorCode::config,
-                      "score is " + std::to_string(score) + "; it takes finite numbers");
+    if (!std::isnan(score)) return {};
+    return make_error(ErrorCode::config, "score is NaN; it takes numbers that have an order");
+}
+
+// Empty for a key that can have none. Only a version cannot do without.
+Result<std::string> companion_of(const std::string& key, bool versioned) {
+    auto companion = zset::companion_key(key);
+    if (companion.ok() || versioned) return companion;
+    return std::string{};
 }
 
 }  // namespace
@@ -147,12 +149,9 @@ Result<std::vector<Result<Upsert>>> LiveSets::upsert_many(std::span<const Upsert
         HOTCOUNT_TRY_ASSIGN(std::string key, full(item.key));
         HOTCOUNT_TRY(check_member(item.member));
         HOTCOUNT_TRY(check_score(item.score));
-        std::string companion;
-        if (item.version) {
-            HOTCOUNT_TRY_ASSIGN(companion, zset::companion_key(key));
-        }
+        HOTCOUNT_TRY_ASSIGN(std::string companion, companion_of(key, item.version.has_value()));
         return LiveSetsBackend::Element{std::move(key), std::move(companion), item.member,
-                                        item.score, item.version.value_or(0)};
+                                        item.score, item.version};
     };
     std::vector<Result<Upsert>> results;
     results.reserve(items.size());
@@ -186,11 +185,8 @@ Result<Upsert> LiveSets::remove(std::string_view key, std::string_view member,
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     HOTCOUNT_TRY(check_member(member));
     HOTCOUNT_TRY(check_version(version.has_value()));
-    std::string companion;
-    if (version) {
-        HOTCOUNT_TRY_ASSIGN(companion, zset::companion_key(name));
-    }
-    return backend_->remove(name, member, companion, version.value_or(0), timeout);
+    HOTCOUNT_TRY_ASSIGN(const std::string companion, companion_of(name, version.has_value()));
+    return backend_->remove(name, member, companion, version, timeout);
 }
 
 Result<std::vector<ScoredMember>> LiveSets::top(std::string_view key, std::int64_t n,
@@ -232,9 +228,8 @@ Result<void> LiveSets::create(std::string_view key, Duration ttl,
         HOTCOUNT_TRY(check_member(member));
         HOTCOUNT_TRY(check_score(score));
     }
-    // A key that cannot have a companion has no versions that are to be kept.
-    const auto companion = zset::companion_key(name);
-    return backend_->create(name, companion ? *companion : "", ttl, members, timeout);
+    HOTCOUNT_TRY_ASSIGN(const std::string companion, companion_of(name, false));
+    return backend_->create(name, companion, ttl, members, timeout);
 }
 
 Result<SweepReport> LiveSets::sweep(std::string_view match, bool dry_run, Timeout timeout) {

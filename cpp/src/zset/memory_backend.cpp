@@ -28,27 +28,26 @@ class MemorySets final : public LiveSetsBackend {
     }
 
     Result<Upsert> remove(const std::string& key, std::string_view member,
-                          const std::string& companion, std::int64_t version, Timeout) override {
-        const auto take_out = [&](Entry* entry) -> Result<Upsert> {
-            auto* const set = entry->as<SortedSet>(false);
+                          const std::string& companion, std::optional<std::int64_t> version,
+                          Timeout) override {
+        const auto take_out = [&](Entry& entry, bool keeps_empty) {
+            auto* const set = entry.as<SortedSet>(false);
             const bool was_there = set->erase(member);
-            if (set->empty()) entry->expires_at = store_->now();
-            return was_there ? Upsert::applied : Upsert::absent;
+            if (was_there && set->empty() && !(keeps_empty && entry.expires_at)) {
+                entry.expires_at = store_->now();
+            }
+            return was_there;
         };
-        const auto look = [&](const Entry* entry) -> Result<Upsert> {
+        if (version) {
+            return with_version(key, companion, member, *version, Duration{-1},
+                                [&](Entry& entry) { take_out(entry, true); });
+        }
+        return with_companion(key, companion, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
             if (entry == nullptr) return Upsert::absent;
             if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
-            return Upsert::applied;
-        };
-        if (companion.empty()) {
-            return store_->modify(key, [&](Entry* entry) -> Result<Upsert> {
-                HOTCOUNT_TRY_ASSIGN(const Upsert state, look(entry));
-                if (state != Upsert::applied) return state;
-                return take_out(entry);
-            });
-        }
-        return with_version(key, companion, member, version, Duration{-1},
-                            [&](Entry& entry) { (void)take_out(&entry); });
+            const bool keeps_empty = beside != nullptr && options().method == UpsertMethod::script;
+            return take_out(*entry, keeps_empty) ? Upsert::applied : Upsert::absent;
+        });
     }
 
     Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
@@ -86,30 +85,35 @@ class MemorySets final : public LiveSetsBackend {
                         std::span<const ScoredMember> members, Timeout) override {
         SortedSet made;
         for (const auto& [member, score] : members) made.put(member, score);
-        HOTCOUNT_TRY(store_->upsert(key, [&](Entry& entry, bool fresh) -> Result<void> {
+        const auto check = [&](const Entry* entry) -> Result<void> {
+            if (entry != nullptr && entry->as<SortedSet>() == nullptr) return wrong_type(key);
+            return {};
+        };
+        HOTCOUNT_TRY(store_->read(key, check));
+        // First, so that no set is ever seen without it.
+        if (!companion.empty()) {
+            HOTCOUNT_TRY(store_->modify_with(
+                key, companion, [&](Entry*, Entry& beside, bool fresh) -> Result<void> {
+                    if (beside.as<Versions>(fresh) == nullptr) return wrong_type(companion);
+                    outlive(beside, store_->now() + ttl);
+                    return {};
+                }));
+        }
+        return store_->upsert(key, [&](Entry& entry, bool fresh) -> Result<void> {
             auto* const set = entry.as<SortedSet>(fresh);
             if (set == nullptr) return wrong_type(key);
             *set = std::move(made);
             entry.expires_at = store_->now() + ttl;
             return {};
-        }));
-        if (companion.empty()) return {};
-        // As on Redis, only a companion that is there lives longer. A fresh one is taken back, and
-        // where the store is too full for that, there was none.
-        (void)store_->modify_with(key, companion,
-                                  [&](Entry* entry, Entry& beside, bool fresh) -> Result<void> {
-                                      if (!fresh && entry != nullptr && entry->expires_at) {
-                                          outlive(beside, *entry);
-                                      }
-                                      return {};
-                                  });
-        return {};
+        });
     }
 
     Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout) override {
         SweepReport report;
         store_->erase_if([&](const std::string& key, const Entry& entry) {
-            if (entry.as<SortedSet>() == nullptr || !zset::matches(pattern, key)) return false;
+            const auto* const set = entry.as<SortedSet>();
+            // On a server a set without members is no key.
+            if (set == nullptr || set->empty() || !zset::matches(pattern, key)) return false;
             ++report.scanned;
             if (entry.expires_at) return false;
             ++report.found;
@@ -128,7 +132,8 @@ class MemorySets final : public LiveSetsBackend {
 
     // What an upsert with this gate would come to; a gate below 0 lets all through that have a TTL.
     Result<Upsert> judge(const Entry* entry, const std::string& key, Duration gate) const {
-        if (entry == nullptr) return Upsert::absent;
+        const bool keeps_empty = options().method == UpsertMethod::script;
+        if (entry == nullptr || !(keeps_empty || is_key(entry))) return Upsert::absent;
         if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
         if (!entry->expires_at) return Upsert::no_ttl;
         return *entry->expires_at - store_->now() > gate ? Upsert::applied : Upsert::expiring;
@@ -138,9 +143,11 @@ class MemorySets final : public LiveSetsBackend {
         const auto put = [&](Entry& entry) {
             entry.as<SortedSet>(false)->put(element.member, element.score);
         };
-        if (options().method != UpsertMethod::script) return upsert_in_two_steps(element);
-        if (!element.companion.empty()) {
-            return with_version(element.key, element.companion, element.member, element.version,
+        if (options().method != UpsertMethod::script && options().method != UpsertMethod::watch) {
+            return upsert_in_two_steps(element);
+        }
+        if (element.version) {
+            return with_version(element.key, element.companion, element.member, *element.version,
                                 gate(), put);
         }
         return store_->modify(element.key, [&](Entry* entry) -> Result<Upsert> {
@@ -157,10 +164,12 @@ class MemorySets final : public LiveSetsBackend {
         HOTCOUNT_TRY_ASSIGN(const Upsert state,
                             store_->read(element.key, [&](const Entry* entry) -> Result<Upsert> {
                                 if (gated) return judge(entry, element.key, gate());
-                                return entry != nullptr ? Upsert::applied : Upsert::absent;
+                                return is_key(entry) ? Upsert::applied : Upsert::absent;
                             }));
         if (state != Upsert::applied && !unguarded) return state;
         return store_->upsert(element.key, [&](Entry& entry, bool fresh) -> Result<Upsert> {
+            // To ZADD a set without members is none.
+            if (!is_key(&entry)) entry.expires_at.reset();
             auto* const set = entry.as<SortedSet>(fresh);
             if (set == nullptr) return wrong_type(element.key);
             set->put(element.member, element.score);
@@ -168,33 +177,42 @@ class MemorySets final : public LiveSetsBackend {
         });
     }
 
+    // Whether a server would have it: there a set without members is no key, but what its companion
+    // says of it, which only script asks.
+    static bool is_key(const Entry* entry) {
+        if (entry == nullptr) return false;
+        const auto* const set = entry->as<SortedSet>();
+        return set == nullptr || !set->empty();
+    }
+
+    template <class Visit>
+    Result<Upsert> with_companion(const std::string& key, const std::string& companion,
+                                  Visit&& visit) {
+        if (!companion.empty()) return store_->modify_both(key, companion, visit);
+        return store_->modify(key, [&](Entry* entry) { return visit(entry, nullptr); });
+    }
+
     template <class Change>
     Result<Upsert> with_version(const std::string& key, const std::string& companion,
                                 std::string_view member, std::int64_t version, Duration gate,
                                 Change&& change) {
-        // Looked at first, so that a full store refuses only where there is something to do.
-        HOTCOUNT_TRY_ASSIGN(const Upsert first,
-                            store_->read(key, [&](const Entry* entry) -> Result<Upsert> {
-                                return judge(entry, key, gate);
-                            }));
-        if (first != Upsert::applied) return first;
-        return store_->modify_with(
-            key, companion, [&](Entry* entry, Entry& beside, bool fresh) -> Result<Upsert> {
-                HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, key, gate));
-                if (state != Upsert::applied) return state;
-                auto* const versions = beside.as<Versions>(fresh);
-                if (versions == nullptr) return wrong_type(companion);
-                const auto last = versions->find(member);
-                if (last && *last >= version) return Upsert::stale;
-                versions->put(member, version);
-                outlive(beside, *entry);
-                change(*entry);
-                return Upsert::applied;
-            });
+        return with_companion(key, companion, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
+            HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, key, gate));
+            if (state != Upsert::applied) return state;
+            if (beside == nullptr) return Upsert::absent;
+            auto* const versions = beside->as<Versions>(false);
+            if (versions == nullptr) return wrong_type(companion);
+            const auto last = versions->find(member);
+            if (last && *last >= version) return Upsert::stale;
+            versions->put(member, version);
+            outlive(*beside, *entry->expires_at);
+            change(*entry);
+            return Upsert::applied;
+        });
     }
 
-    void outlive(Entry& companion, const Entry& set) const {
-        const SteadyTime end = *set.expires_at + options().keep;
+    void outlive(Entry& companion, SteadyTime set_ends) const {
+        const SteadyTime end = set_ends + options().keep;
         if (!companion.expires_at || *companion.expires_at < end) companion.expires_at = end;
     }
 

@@ -46,29 +46,32 @@ class RedisSets final : public LiveSetsBackend {
                 return look_then_add(elements, timeout);
             case UpsertMethod::unguarded_pipeline:
                 return look_and_add(elements, timeout);
+            case UpsertMethod::watch:
+                return by_watch(elements, timeout);
             case UpsertMethod::script:
-            case UpsertMethod::watch:  // Refused by make().
                 break;
         }
         return by_script(elements, timeout);
     }
 
     Result<Upsert> remove(const std::string& key, std::string_view member,
-                          const std::string& companion, std::int64_t version,
+                          const std::string& companion, std::optional<std::int64_t> version,
                           Timeout timeout) override {
-        if (companion.empty()) {
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t removed,
-                                integer(send({"ZREM", key, member}, key, timeout)));
-            return removed > 0 ? Upsert::applied : Upsert::absent;
-        }
         static const redis::Script kScript{redis::scripts::kZsetRemoveLua};
-        const std::string_view keys[] = {key, companion};
-        const std::string number = std::to_string(version);
-        const std::string keep = milliseconds(options().keep);
-        const std::string_view arguments[] = {member, number, keep};
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t state,
-                            integer(run(kScript, keys, arguments, key, timeout)));
-        return static_cast<Upsert>(state);
+        // The other methods are for servers without scripts, and know of no companion.
+        if (!companion.empty() && options().method == UpsertMethod::script) {
+            const std::string_view keys[] = {key, companion};
+            const std::string number = version ? std::to_string(*version) : "";
+            const std::string keep = milliseconds(options().keep);
+            const std::string_view arguments[] = {member, number, keep};
+            const auto state = integer(run(kScript, keys, arguments, key, timeout));
+            if (state) return static_cast<Upsert>(*state);
+            // Who may not touch companions has none.
+            if (version || state.error().code != ErrorCode::permission_denied) return state.error();
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t removed,
+                            integer(send({"ZREM", key, member}, key, timeout)));
+        return removed > 0 ? Upsert::applied : Upsert::absent;
     }
 
     Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
@@ -156,6 +159,54 @@ class RedisSets final : public LiveSetsBackend {
     using Commands = std::vector<std::vector<std::string_view>>;
 
     std::vector<Result<Upsert>> by_script(std::span<const Element> elements, Timeout timeout) {
+        const Deadline deadline = Deadline::after(timeout.value_or(default_timeout()));
+        const auto reply = run_upsert(elements, true, deadline.remaining());
+        if (!reply) {
+            if (reply.error().code != ErrorCode::permission_denied) {
+                return each(elements, reply.error());
+            }
+            return by_one_script_each(elements, reply.error(), deadline);
+        }
+        const auto* const states = std::get_if<ReplyArray>(&reply->value);
+        if (states == nullptr || states->size() != elements.size()) {
+            return each(elements, unexpected("upsert"));
+        }
+        std::vector<Result<Upsert>> results;
+        results.reserve(elements.size());
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            auto state = integer((*states)[i]);
+            results.push_back(state ? Result{static_cast<Upsert>(*state)}
+                                    : Result<Upsert>{about(elements[i].key, state.error())});
+        }
+        return results;
+    }
+
+    // One key that an ACL denies refuses the whole call, with nothing run.
+    std::vector<Result<Upsert>> by_one_script_each(std::span<const Element> elements,
+                                                   const Error& denied, Deadline deadline) {
+        if (elements.size() > 1) {
+            std::vector<Result<Upsert>> results;
+            for (std::size_t i = 0; i < elements.size(); ++i) {
+                results.push_back(
+                    std::move(by_script(elements.subspan(i, 1), deadline.remaining()).front()));
+            }
+            return results;
+        }
+        // Who may not touch companions has none: an upsert without a version does not need one.
+        if (elements.front().version || elements.front().companion.empty()) {
+            return each(elements, denied);
+        }
+        const auto reply = run_upsert(elements, false, deadline.remaining());
+        if (!reply) return each(elements, reply.error());
+        const auto* const states = std::get_if<ReplyArray>(&reply->value);
+        if (states == nullptr || states->size() != 1) return each(elements, unexpected("upsert"));
+        const auto state = integer(states->front());
+        if (!state) return each(elements, state.error());
+        return {static_cast<Upsert>(*state)};
+    }
+
+    Result<Reply> run_upsert(std::span<const Element> elements, bool with_companions,
+                             Timeout timeout) {
         static const redis::Script kScript{redis::scripts::kZsetUpsertLua};
         std::vector<std::string_view> keys;
         std::unordered_map<std::string_view, std::string> places;  // Key -> index, from 1.
@@ -177,27 +228,44 @@ class RedisSets final : public LiveSetsBackend {
             arguments.push_back(place_of(element.key));
             arguments.push_back(element.member);
             arguments.push_back(numbers.emplace_back(to_text(element.score)));
-            if (element.companion.empty()) {
-                arguments.insert(arguments.end(), {"0", ""});
-            } else {
-                arguments.push_back(place_of(element.companion));
-                arguments.push_back(numbers.emplace_back(std::to_string(element.version)));
+            arguments.push_back(
+                with_companions && !element.companion.empty() ? place_of(element.companion) : "0");
+            arguments.emplace_back();
+            if (element.version) {
+                arguments.back() = numbers.emplace_back(std::to_string(*element.version));
             }
         }
-        const auto reply = client_->run(kScript, keys, arguments, timeout);
-        if (!reply) return each(elements, reply.error());
-        const auto* const states = std::get_if<ReplyArray>(&reply->value);
-        if (states == nullptr || states->size() != elements.size()) {
-            return each(elements, unexpected("upsert"));
-        }
+        return client_->run(kScript, keys, arguments, timeout);
+    }
+
+    // One transaction for each element: WATCH holds for all the keys of a connection.
+    std::vector<Result<Upsert>> by_watch(std::span<const Element> elements, Timeout timeout) {
+        const Deadline deadline = Deadline::after(timeout.value_or(default_timeout()));
         std::vector<Result<Upsert>> results;
         results.reserve(elements.size());
-        for (std::size_t i = 0; i < elements.size(); ++i) {
-            auto state = integer((*states)[i]);
-            results.push_back(state ? Result{static_cast<Upsert>(*state)}
-                                    : Result<Upsert>{about(elements[i].key, state.error())});
+        for (const Element& element : elements) {
+            auto state = watch_and_add(element, deadline.remaining());
+            results.push_back(state ? std::move(state) : about(element.key, state.error()));
         }
         return results;
+    }
+
+    Result<Upsert> watch_and_add(const Element& element, Timeout timeout) {
+        Result<Upsert> seen = Upsert::failed;
+        const std::string score = to_text(element.score);
+        const redis::CheckAndSet steps{.keys = {element.key},
+                                       .looks = {{"TYPE", element.key}, {"PTTL", element.key}},
+                                       .go =
+                                           [&](std::span<const Reply> replies) {
+                                               seen = judge(replies[0], replies[1]);
+                                               return seen.ok() && *seen == Upsert::applied;
+                                           },
+                                       .writes = {{"ZADD", element.key, score, element.member}}};
+        HOTCOUNT_TRY_ASSIGN(const auto added, client_->check_and_set(steps, timeout));
+        if (!added) return seen;
+        if (added->size() != 1) return unexpected("EXEC");
+        HOTCOUNT_TRY(integer(added->front()));
+        return Upsert::applied;
     }
 
     // The ways in two steps. What happens to a set between them is the hole.
@@ -265,6 +333,19 @@ class RedisSets final : public LiveSetsBackend {
                                 elements[i].member});
         }
         return client_->execute_many(commands, timeout);
+    }
+
+    Result<Upsert> judge(const Reply& type, const Reply& pttl) const {
+        const auto* const kind = std::get_if<std::string>(&type.value);
+        if (kind == nullptr) return unexpected("TYPE");
+        if (*kind == "none") return Upsert::absent;
+        if (*kind != "zset") {
+            return make_error(
+                ErrorCode::wrong_type,
+                client_->options().address() + ": the key holds a " + *kind + " and no sorted set");
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer(pttl));
+        return judge(left);
     }
 
     Upsert judge(std::int64_t pttl) const {

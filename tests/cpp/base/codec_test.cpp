@@ -37,6 +37,24 @@ TEST(KeyCodec, NoTwoTuplesOfADelimiterHeavyAlphabetCollide) {
     }
 }
 
+TEST(KeyCodec, APlainKeyIsNoTuplesKeyAndReadsAsItIs) {
+    EXPECT_EQ(encode_plain("user:1 50%"), "user:1 50%");
+    EXPECT_EQ(encode_plain("%"), "%25");
+    EXPECT_EQ(encoded({"a", "b"}), "%:a:b");
+    std::map<std::string, std::string> seen;  // encoded -> which plain key
+    for (const std::string key :
+         {"a", "a:b", ":a:b", "%:a:b", "%25:a:b", "%2525:a:b", "25:a:b", "%", "%%", "%25"}) {
+        const auto [place, fresh] = seen.emplace(encode_plain(key), key);
+        EXPECT_TRUE(fresh) << key << " and " << place->second;
+        EXPECT_EQ(decode_plain(encode_plain(key)), key);
+    }
+    for (const auto& tuple : {encoded({"a"}), encoded({"a", "b"}), encoded({"", "a", "b"}),
+                              encoded({"25", "a", "b"}), encoded({"%", "a"})}) {
+        EXPECT_FALSE(seen.contains(tuple)) << tuple;
+        EXPECT_EQ(decode_plain(tuple), tuple);
+    }
+}
+
 TEST(KeyCodec, ATupleOfNothingIsRefused) {
     EXPECT_TRUE(failed_with(encode_parts({}), ErrorCode::config, "at least one"));
 }

@@ -85,28 +85,61 @@ TEST_F(MemoryLiveSets, VersionsOutliveTheirSetByKeep) {
     EXPECT_EQ(*sets->upsert("k", "a", 6, 7), Upsert::applied);
 }
 
-TEST_F(MemoryLiveSets, AFullStoreRefusesVersionsButLosesNothing) {
-    store_ = store_with(clock_, 1);
+TEST_F(MemoryLiveSets, AFullStoreRefusesNewSetsButLosesNothing) {
+    store_ = store_with(clock_, 2);
     const auto sets = make();
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
-    EXPECT_TRUE(failed_with(sets->upsert("k", "a", 5, 7), ErrorCode::capacity));
+    EXPECT_EQ(*sets->upsert("k", "a", 5, 7), Upsert::applied);
+    EXPECT_TRUE(failed_with(sets->create("other", 10s, Members{{"a", 1}}), ErrorCode::capacity));
     EXPECT_EQ(*sets->upsert("other", "a", 5, 7), Upsert::absent);
     EXPECT_EQ(*sets->upsert("k", "a", 6), Upsert::applied);
-    EXPECT_EQ(store_->size(), 1U);
+    EXPECT_EQ(*sets->upsert("k", "a", 7, 7), Upsert::stale);
+    EXPECT_EQ(store_->size(), 2U) << "the set and its companion";
 }
 
-TEST_F(MemoryLiveSets, AStaleOrRefusedUpsertLeavesNoCompanionBehind) {
+TEST_F(MemoryLiveSets, AnUpsertThatIsAbsentMakesNoCompanion) {
     const auto sets = make();
-    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
     EXPECT_EQ(*sets->upsert("absent", "a", 5, 7), Upsert::absent);
-    EXPECT_EQ(store_->size(), 1U);
+    EXPECT_EQ(*sets->remove("absent", "a", 7), Upsert::absent);
+    EXPECT_EQ(store_->size(), 0U);
 }
 
-TEST_F(MemoryLiveSets, TheLastMemberTakesTheSetAlong) {
-    const auto sets = make();
+TEST_F(MemoryLiveSets, WithoutItsLastMemberASetLivesToItsEnd) {
+    LiveSetsOptions options;
+    options.gate = 1s;
+    const auto sets = make(options);
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
     EXPECT_EQ(*sets->remove("k", "a"), Upsert::applied);
-    EXPECT_EQ(*sets->upsert("k", "a", 1), Upsert::absent);
+    EXPECT_TRUE(sets->top("k", 1)->empty());
+    EXPECT_EQ(sets->sweep("*")->scanned, 0);
+    clock_->advance(9s - 1ns);
+    EXPECT_EQ(*sets->upsert("k", "b", 1), Upsert::applied);
+    EXPECT_EQ(*sets->remove("k", "b", 1), Upsert::applied);
+    clock_->advance(1ns);
+    EXPECT_EQ(*sets->upsert("k", "c", 1), Upsert::expiring);
+    clock_->advance(1s);
+    EXPECT_EQ(*sets->upsert("k", "c", 1), Upsert::absent);
+}
+
+TEST_F(MemoryLiveSets, WithoutACompanionTheLastMemberTakesTheSetAlong) {
+    const auto sets = make();
+    ASSERT_TRUE(succeeded(sets->create("a}b", 10s, Members{{"a", 1}})));
+    EXPECT_EQ(*sets->remove("a}b", "a"), Upsert::applied);
+    EXPECT_EQ(*sets->upsert("a}b", "a", 1), Upsert::absent);
+    EXPECT_EQ(*sets->remove("a}b", "a"), Upsert::absent);
+}
+
+TEST_F(MemoryLiveSets, OtherMethodsSeeNoSetWithoutMembers) {
+    const auto sets = make();
+    for (const auto method :
+         {UpsertMethod::watch, UpsertMethod::ttl_gate, UpsertMethod::exists_then_add}) {
+        ASSERT_TRUE(succeeded(sets->create("k", 60s, Members{{"a", 1}})));
+        ASSERT_EQ(*sets->remove("k", "a"), Upsert::applied);
+        LiveSetsOptions options;
+        options.method = method;
+        EXPECT_EQ(*make(options)->upsert("k", "b", 1), Upsert::absent) << to_string(method);
+        EXPECT_EQ(*sets->upsert("k", "b", 1), Upsert::applied);
+    }
 }
 
 TEST_F(MemoryLiveSets, VersionsFromManyThreadsEndWithTheHighest) {
@@ -145,17 +178,16 @@ TEST_F(MemoryLiveSets, ABatchOfAnySizeIsInOrder) {
 TEST_F(MemoryLiveSets, AScoreThatIsNoNumberIsRefused) {
     const auto sets = make();
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 0}})));
-    for (const double score : {NAN, INFINITY, -INFINITY}) {
-        EXPECT_TRUE(failed_with(sets->upsert("k", "a", score), ErrorCode::config, "score"));
-        EXPECT_TRUE(failed_with(sets->create("k", 1s, Members{{"a", score}}), ErrorCode::config));
-    }
+    EXPECT_TRUE(failed_with(sets->upsert("k", "a", NAN), ErrorCode::config, "score"));
+    EXPECT_TRUE(failed_with(sets->create("k", 1s, Members{{"a", NAN}}), ErrorCode::config));
     EXPECT_EQ(sets->top("k", 1)->front().score, 0);
+    EXPECT_EQ(*sets->upsert("k", "high", INFINITY), Upsert::applied);
+    EXPECT_EQ(*sets->upsert("k", "low", -INFINITY), Upsert::applied);
+    EXPECT_EQ(*sets->range("k", 0, -1),
+              (Members{{"high", INFINITY}, {"a", 0}, {"low", -INFINITY}}));
 }
 
 TEST_F(MemoryLiveSets, OptionsThatCannotWorkAreRefused) {
-    LiveSetsOptions watch;
-    watch.method = UpsertMethod::watch;
-    EXPECT_TRUE(failed_with(LiveSets::make(store_, watch), ErrorCode::config, "'script'"));
     LiveSetsOptions gated;
     gated.method = UpsertMethod::exists_then_add;
     gated.gate = 1s;
@@ -177,20 +209,20 @@ TEST_P(StalledUpsert, RevivesADeadSetUnlessItIsOneStep) {
     const auto sets = *LiveSets::make(store, options);
     ASSERT_TRUE(succeeded(sets->create("k", 60s, Members{{"a", 1}, {"b", 2}})));
     // The store looks at the clock once to find the set; those with a gate look once more.
-    const bool gated = GetParam() == UpsertMethod::script || GetParam() == UpsertMethod::ttl_gate;
+    const bool one_step = GetParam() == UpsertMethod::script || GetParam() == UpsertMethod::watch;
+    const bool gated = one_step || GetParam() == UpsertMethod::ttl_gate;
     clock->stall_after(gated ? 2 : 1);
     EXPECT_EQ(*sets->upsert("k", "late", 3), Upsert::applied);
     // What was added in one step dies with the set.
     const auto left = *sets->sweep("*");
-    const bool one_step = GetParam() == UpsertMethod::script;
     EXPECT_EQ(left.found, one_step ? 0 : 1);
     EXPECT_EQ(left.deleted, left.found);
     EXPECT_TRUE(sets->top("k", 1)->empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, StalledUpsert,
-                         ::testing::Values(UpsertMethod::script, UpsertMethod::ttl_gate,
-                                           UpsertMethod::exists_then_add,
+                         ::testing::Values(UpsertMethod::script, UpsertMethod::watch,
+                                           UpsertMethod::ttl_gate, UpsertMethod::exists_then_add,
                                            UpsertMethod::unguarded_pipeline),
                          [](const auto& method) { return std::string{to_string(method.param)}; });
 

@@ -50,6 +50,7 @@ struct Verdict {
     std::int64_t remaining;
     std::optional<std::int64_t> retry_after_us;  ///< None: never.
     std::int64_t reset_after_us;                 ///< 0: the state is worth nothing any more.
+    bool untracked{false};                       ///< Admitted where there was no room to count it.
 };
 
 struct Step {

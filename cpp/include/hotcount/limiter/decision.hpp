@@ -15,6 +15,7 @@ enum class Reason : std::uint8_t {
     allowed,           ///< Nothing stands against it.
     limited,           ///< The limit is reached; later it may be admitted.
     cost_above_limit,  ///< Costs more than an idle key admits: never admissible.
+    untracked,         ///< Admitted without being counted: the memory store is full (`when_full`).
 };
 
 std::string_view to_string(Reason reason);

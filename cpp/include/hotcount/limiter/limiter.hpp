@@ -2,6 +2,9 @@
 //
 //   key  {store prefix}limit:{name}:{algorithm}:{rate}:{key}     with an expiry, always
 //
+// Keys are taken as they are. Where some are tuples (encode_parts in base/codec.hpp), give the others
+// through encode_plain, as the Python bindings do: no two of them then share a state.
+//
 // So limiters of one name, algorithm and rate share their keys' state, and others never do. A hit
 // checks and takes in one step (over Redis one script in one round trip) on the store's clock, and
 // a denied hit costs nothing. Each promise below holds for all processes together:

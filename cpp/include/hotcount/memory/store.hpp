@@ -30,10 +30,25 @@
 
 namespace hotcount::memory {
 
+/// What becomes of a limiter's new key in a full store. No live state is ever dropped for it: who
+/// could make us forget a denied key by touching others would be limited no more.
+enum class WhenFull : std::uint8_t {
+    admit,   ///< The hit is admitted and not remembered, which its decision and the stats say.
+    refuse,  ///< A capacity error.
+};
+std::string_view to_string(WhenFull when_full);
+/// An unknown name is a config error that lists the known ones.
+Result<WhenFull> parse_when_full(std::string_view name);
+
 struct StoreOptions {
-    /// Most keys held at once. At the bound expired keys are dropped first; if none are left a new
-    /// key is refused with a capacity error. More costs about 120 bytes a key plus its length.
+    /// Most keys held at once. At the bound expired keys are dropped first, a limiter's among them
+    /// as soon as they are worth nothing any more; if none are left a new key is refused with a
+    /// capacity error, a limiter's as `when_full` says. More costs about 120 bytes a key plus its
+    /// length.
     std::size_t max_keys{1'000'000};
+    /// Either is an attack on somebody: admit lets who floods the store with keys pass unlimited,
+    /// refuse lets them keep everybody new out.
+    WhenFull when_full{WhenFull::admit};
     /// Put before every key, as a Redis store does; keeps two applications apart.
     std::string prefix{};
     /// How many separately locked parts, rounded up to a power of two. More: fewer collisions of
@@ -150,6 +165,20 @@ class Store final : ForkAware {
         return result;
     }
 
+    /// Calls visit(Entry* entry, Entry* companion) as modify() does, with the entry beside the key's
+    /// that modify_with() made, where it is there.
+    template <class Visit>
+    auto modify_both(std::string_view key, std::string_view companion, Visit&& visit) {
+        Shard& shard = shard_of(key);
+        std::lock_guard lock(shard.mutex);
+        Entry* const entry = find_live(shard, key);
+        Entry* const beside = find_live(shard, companion);
+        auto result = visit(entry, beside);
+        if (entry != nullptr) note_expiry(shard, *entry);
+        if (beside != nullptr) note_expiry(shard, *beside);
+        return result;
+    }
+
     /// Calls visit(Entry* entry, Entry& companion, bool fresh) as modify() does, with an entry
     /// beside the key's that can outlive it; both change under one lock. A fresh companion that the
     /// visit gave no expiry is taken back. A companion is reached through its key only: it lives
@@ -193,12 +222,15 @@ class Store final : ForkAware {
     std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
     struct Stats {
-        std::size_t keys;       ///< Held now, expired ones not yet dropped included.
-        std::size_t max_keys;   ///< The bound.
-        std::uint64_t swept;    ///< Expired entries dropped so far.
-        std::uint64_t refused;  ///< Writes refused at the bound so far.
+        std::size_t keys;         ///< Held now, expired ones not yet dropped included.
+        std::size_t max_keys;     ///< The bound.
+        std::uint64_t swept;      ///< Expired entries dropped so far.
+        std::uint64_t refused;    ///< Writes refused at the bound so far, the untracked not among.
+        std::uint64_t untracked;  ///< Hits admitted at the bound without being remembered.
     };
     Stats stats() const;
+    /// True where a write that was refused so is to be admitted all the same; counts it.
+    bool admits_untracked(const Error& error);
 
     explicit Store(StoreOptions options);  // Use make(), which checks the options.
 
@@ -241,6 +273,7 @@ class Store final : ForkAware {
     std::atomic<std::size_t> size_{0};
     std::atomic<std::uint64_t> swept_{0};
     std::atomic<std::uint64_t> refused_{0};
+    std::atomic<std::uint64_t> untracked_{0};
 };
 
 /// The store that `memory://NAME` names in this process, made on first use and dropped with its

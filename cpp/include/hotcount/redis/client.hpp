@@ -3,15 +3,18 @@
 // One connection per process, made on first use and again after a failure, shared by all callers:
 // their commands travel together, and concurrent adds to one key as one INCRBY. A command that was
 // never fully sent is unavailable (nothing applied); one that was sent and got no answer is
-// outcome_unknown and is never sent again. Thread-safe; a forked child connects anew.
+// outcome_unknown and is never sent again. check_and_set() alone uses connections of its own, at most
+// Options::exclusive_connections. Thread-safe; a forked child connects anew.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/redis/options.hpp>
 #include <hotcount/redis/reply.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +32,17 @@ class Script {
   private:
     std::string_view text_;  ///< Embedded in the program: lives as long as it.
     std::string sha1_;       ///< 40 hex digits.
+};
+
+/// An optimistic transaction: WATCH keys, looks, MULTI, writes, EXEC.
+struct CheckAndSet {
+    /// What must not change between the looks and the writes, by anybody or by expiry.
+    std::vector<std::string_view> keys;
+    std::vector<std::vector<std::string_view>> looks;
+    /// Whether the writes are to be done, by the replies of the looks. Not asked where one of them
+    /// is an error: that ends the transaction.
+    std::function<bool(std::span<const Reply>)> go;
+    std::vector<std::vector<std::string_view>> writes;
 };
 
 class Client {
@@ -56,6 +70,13 @@ class Client {
     virtual Result<Reply> run(const Script& script, std::span<const std::string_view> keys,
                               std::span<const std::string_view> arguments,
                               Timeout timeout = {}) = 0;
+    /// Runs the transaction, from the start again while a watched key changes in between, until
+    /// the deadline. The writes' replies, an error of one of them in its place; none where `go`
+    /// said no. Two round trips an attempt, on a connection of its own. What breaks before EXEC is
+    /// all sent has applied nothing; after it the outcome is unknown. Needs Redis 6.2.5: older
+    /// servers run EXEC although a watched key has expired.
+    virtual Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
+                                                            Timeout timeout = {}) = 0;
     virtual Result<void> ping(Timeout timeout = {}) = 0;
     virtual void close() = 0;
 

@@ -41,8 +41,11 @@ struct Options {
     /// Most bytes sent in one go and not yet answered for. Larger sends amortise system calls;
     /// smaller ones let calls that come meanwhile be merged and sent sooner.
     std::size_t max_send_bytes{std::size_t{1} << 20};
-    /// Largest reply accepted, in bytes, and deepest nesting: what a hostile server can make us
-    /// hold.
+    /// Most connections beside the shared one, made as transactions with WATCH need them. At the
+    /// bound a caller waits until its deadline. More: fewer waits; too many retry for each other.
+    std::size_t exclusive_connections{8};
+    /// Largest reply accepted, in bytes: what a hostile server can make us hold. Beside it an array
+    /// has at most 2^24 elements, and arrays nest at most 9 deep.
     std::size_t max_reply_bytes{std::size_t{512} << 20};
 
     /// For messages: host:port or the socket's path; no credentials.

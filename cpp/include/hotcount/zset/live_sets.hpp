@@ -12,8 +12,19 @@
 // last. Versions, those of removed members too, outlive the set by `keep`; what arrives later than
 // that is not recognised. Upserts without a version neither look at versions nor change them.
 //
-// A set that loses its last member is gone, as on any Redis. Safe from many threads; it holds no
-// state of its own.
+// create() makes the companion, and only create() does. So a write with a version that finds none
+// knows that it was lost (evicted, deleted), and with it what was newer: it answers absent rather
+// than wrong, until the set is created again. That goes for sets that others made, too. Writes
+// without a version need no companion.
+//
+// Redis drops a set with its last member. Where remove() took that, and the set has a companion, the
+// set is empty and lives on: the companion's field "" (no member is named so) holds the end of its
+// life in the server's ms, '0' while it has members, and an upsert before that gives it the rest of
+// its life. That is so with method script only, which is the one that asks companions; a set
+// without one, or emptied by another's ZREM, is gone. DEL cannot end a set that is empty: create()
+// it anew.
+//
+// Safe from many threads; it holds no state of its own.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +57,9 @@ enum class UpsertMethod : std::uint8_t {
     script,              ///< Lua: looks and adds in one step, a whole batch in one round trip.
     ttl_gate,            ///< PTTL, then ZADD where it is above the gate. Two round trips a batch.
                          ///< HOLE: a stall between them that is longer than the gate.
-    watch,               ///< WATCH, MULTI. Needs a connection of its own; not in this version.
+    watch,               ///< WATCH, PTTL, MULTI, ZADD, EXEC; again while the set changes meanwhile.
+                         ///< Two round trips an element, on a connection of its own: for servers
+                         ///< without scripts. Needs Redis 6.2.5 (see Client::check_and_set).
     exists_then_add,     ///< RACY: EXISTS, then ZADD; revives a set that dies in between.
     unguarded_pipeline,  ///< WRONG: EXISTS and ZADD at once; always adds, whatever it answers.
 };
@@ -55,7 +68,7 @@ std::string_view to_string(UpsertMethod method);
 struct LiveSetsOptions {
     UpsertMethod method{UpsertMethod::script};
     /// An upsert needs a TTL above this. None: 10 s for ttl_gate, whose safety it is (raise it above
-    /// your longest stall), 0 for script, which needs none. The racy and wrong methods have no gate.
+    /// your longest stall), 0 for script and watch, which need none. The racy and wrong methods have no gate.
     std::optional<Duration> gate{};
     /// Put before every key, with a ":"; none by default, for sets that others make and read.
     std::string prefix{};
@@ -102,8 +115,9 @@ class LiveSets {
     explicit LiveSets(std::unique_ptr<LiveSetsBackend> backend);  // Use make().
     ~LiveSets();
 
-    /// Sets the member's score (finite) where the set lives. Member: 1 to 1000 bytes. Do it again
-    /// after an unknown outcome. A version is a config error with any method but script.
+    /// Sets the member's score where the set lives; infinite ones are fine, as in Redis, and NaN is a
+    /// config error. Member: 1 to 1000 bytes. Do it again after an unknown outcome. A version is a
+    /// config error with any method but script, and needs a set made by create().
     Result<Upsert> upsert(std::string_view key, std::string_view member, double score,
                           std::optional<std::int64_t> version = {}, Timeout timeout = {});
     /// In order, `batch` (1 to kMaxBatch) in one go; one failure does not stop the others. Each
@@ -127,7 +141,7 @@ class LiveSets {
     /// The member's position in that order; none where it is not there.
     Result<std::optional<std::int64_t>> rank(std::string_view key, std::string_view member,
                                              Timeout timeout = {});
-    /// Makes the set or replaces it, in one step and with its TTL. The simple form: upserts made
+    /// Makes the set or replaces it, in one step and with its TTL and its companion. The simple form: upserts made
     /// while the caller gathers the members are lost. 1 to kMaxCreated members; of equal ones the
     /// last counts. Versions are kept.
     Result<void> create(std::string_view key, Duration ttl, std::span<const ScoredMember> members,

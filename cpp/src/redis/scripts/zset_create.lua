@@ -1,13 +1,24 @@
--- Makes a sorted set, or replaces it, together with its TTL.
+-- Makes a sorted set, or replaces it, together with its TTL and its companion.
 -- KEYS[1] set   KEYS[2] companion (version hash), where the key can have one
 -- ARGV[1] TTL in ms   ARGV[2] how long the companion outlives the set, in ms
 -- ARGV[3..] score, member, ...
 -- RETURNS the number of members
 -- WHY a script: ZADD and PEXPIRE as two commands leave a set that never expires when the second is
 -- lost, and readers between the two commands see half a set.
-local kind = redis.call('TYPE', KEYS[1]).ok
-if kind ~= 'none' and kind ~= 'zset' then
+-- The companion is made even while nobody uses versions: a write with a version that finds none
+-- knows by that that it was lost. Its field "" is '0': the set has members.
+local function check(key, wanted)
+    local kind = redis.call('TYPE', key).ok
+    if kind == 'none' or kind == wanted then return nil end
     return {err = 'WRONGTYPE Operation against a key holding the wrong kind of value'}
+end
+local wrong = check(KEYS[1], 'zset') or (KEYS[2] and check(KEYS[2], 'hash'))
+if wrong then return wrong end
+if KEYS[2] then
+    redis.call('HSET', KEYS[2], '', '0')
+    if redis.call('PTTL', KEYS[2]) < ARGV[1] + ARGV[2] then
+        redis.call('PEXPIRE', KEYS[2], ARGV[1] + ARGV[2])
+    end
 end
 redis.call('DEL', KEYS[1])
 -- In parts: unpack() ends where the Lua stack does, at about 8,000.
@@ -15,8 +26,4 @@ for first = 3, #ARGV, 1000 do
     redis.call('ZADD', KEYS[1], unpack(ARGV, first, math.min(first + 999, #ARGV)))
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
-if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 and
-    redis.call('PTTL', KEYS[2]) < ARGV[1] + ARGV[2] then
-    redis.call('PEXPIRE', KEYS[2], ARGV[1] + ARGV[2])
-end
 return redis.call('ZCARD', KEYS[1])

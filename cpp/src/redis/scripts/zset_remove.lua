@@ -1,9 +1,13 @@
--- Removes a member and leaves its version behind as a tombstone.
+-- Removes a member; with a version leaves that behind as a tombstone.
 -- KEYS[1] set   KEYS[2] companion (version hash)
--- ARGV[1] member   ARGV[2] version   ARGV[3] how long the companion outlives the set, in ms
--- RETURNS 1 applied, 2 absent (no such set), 3 stale, 5 no TTL
--- WHY a script: an upsert between the check of the version and ZREM would be removed too.
+-- ARGV[1] member   ARGV[2] version, or ''   ARGV[3] how long the companion outlives the set, in ms
+-- RETURNS 1 applied, 2 absent (no such set or, without a version, member), 3 stale, 5 no TTL
+-- WHY a script: an upsert between the check of the version and ZREM would be removed too, and one
+-- between ZREM and the note that the set lives on without members would be answered absent.
 -- The tombstone is kept where the member was not there: its upsert may be the one that is late.
+local APPLIED, ABSENT, STALE, NO_TTL = 1, 2, 3, 5
+local set, companion, member, version, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+
 local function less(a, b)
     local negative_a, negative_b = a:sub(1, 1) == '-', b:sub(1, 1) == '-'
     if negative_a ~= negative_b then return negative_a end
@@ -12,15 +16,34 @@ local function less(a, b)
     return a < b
 end
 
--- ZCARD answers for another type with WRONGTYPE.
-if redis.call('ZCARD', KEYS[1]) == 0 then return 2 end
-local left = redis.call('PTTL', KEYS[1])
-if left < 0 then return 5 end
-local last = redis.call('HGET', KEYS[2], ARGV[1])
-if last and not less(last, ARGV[2]) then return 3 end
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-if redis.call('PTTL', KEYS[2]) < left + ARGV[3] then
-    redis.call('PEXPIRE', KEYS[2], left + ARGV[3])
+local function now_ms()
+    local time = redis.call('TIME')
+    return time[1] * 1000 + math.floor(time[2] / 1000)
 end
-redis.call('ZREM', KEYS[1], ARGV[1])
-return 1
+
+-- ZCARD answers for another type with WRONGTYPE.
+local members = redis.call('ZCARD', set)
+local beside = redis.call('TYPE', companion).ok
+local left = redis.call('PTTL', set)
+if version == '' then
+    if members == 0 then return ABSENT end
+else
+    if beside == 'none' then return ABSENT end
+    -- For another type HGET answers with WRONGTYPE.
+    local last = redis.call('HGET', companion, member)
+    if members == 0 then left = tonumber(redis.call('HGET', companion, '') or '0') - now_ms() end
+    if members == 0 and left <= 0 then return ABSENT end
+    if left < 0 then return NO_TTL end
+    if last and not less(last, version) then return STALE end
+    redis.call('HSET', companion, member, version)
+end
+local removed = redis.call('ZREM', set, member)
+-- Redis drops a set without members. Where a companion stands for it, it lives on, empty.
+if removed == 1 and members == 1 and left > 0 and beside == 'hash' then
+    redis.call('HSET', companion, '', string.format('%.0f', now_ms() + left))
+    beside = 'changed'
+end
+if (version ~= '' or beside == 'changed') and redis.call('PTTL', companion) < left + keep then
+    redis.call('PEXPIRE', companion, string.format('%.0f', left + keep))
+end
+return (version ~= '' or removed == 1) and APPLIED or ABSENT

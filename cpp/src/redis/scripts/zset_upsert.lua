@@ -1,11 +1,13 @@
 -- Upserts into sorted sets, each only where its set exists and will outlive the gate.
--- KEYS    sets, and the companions (version hashes) of elements with a version
+-- KEYS    sets, and their companions (version hashes) where they can have one
 -- ARGV[1] gate in milliseconds   ARGV[2] how long a companion outlives its set, in milliseconds
 -- ARGV[3..] per element five: index of the set in KEYS, member, score,
---           index of the companion in KEYS and version, or '0' and ''
+--           index of the companion in KEYS or '0', version or ''
 -- RETURNS per element 1 applied, 2 absent, 3 stale, 4 expiring, 5 no TTL, or its error
 -- WHY a script: between EXISTS or PTTL and ZADD as two commands the set can expire, and ZADD then
 -- makes one of a single member that never expires. pcall: one bad key must not end the batch.
+-- A companion's field "" is '0', or the server's time in ms until which the set lives although
+-- remove() took its last member.
 local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL = 1, 2, 3, 4, 5
 local gate, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -20,12 +22,25 @@ end
 
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
--- What an upsert into the set would come to, and its TTL. A script stands outside of time: within
--- it no key expires, so this holds for all elements of the set.
-local function look_at(key)
+-- How long a set that has no members lives on, in milliseconds; 0 where it does not.
+local function life_without_members(companion)
+    if companion == 0 then return 0 end
+    local till = redis.pcall('HGET', KEYS[companion], '')
+    if not till or failed(till) or till == '0' then return 0 end
+    local time = redis.call('TIME')
+    return till - (time[1] * 1000 + math.floor(time[2] / 1000))
+end
+
+-- What an upsert into the set would come to, its TTL, and whether it has no members. A script
+-- stands outside of time: within it no key expires, so this holds for all elements of the set.
+local function look_at(key, companion)
     local kind = redis.pcall('TYPE', key)
     if failed(kind) then return kind end
-    if kind.ok == 'none' then return ABSENT end
+    if kind.ok == 'none' then
+        local left = life_without_members(companion)
+        if left <= 0 then return ABSENT end
+        return left <= gate and EXPIRING or APPLIED, left, true
+    end
     if kind.ok ~= 'zset' then
         return {err = 'WRONGTYPE Operation against a key holding the wrong kind of value'}
     end
@@ -33,23 +48,45 @@ local function look_at(key)
     if failed(left) then return left end
     if left < 0 then return NO_TTL end
     if left <= gate then return EXPIRING end
-    return APPLIED, left
+    return APPLIED, left, false
 end
 
-local states, lives = {}, {}
+-- Gives a set without members its first one. Never without a TTL, whatever is refused.
+local function revive(set, score, member, left, companion)
+    local added = redis.pcall('ZADD', KEYS[set], score, member)
+    if failed(added) then return added end
+    local lives = redis.pcall('PEXPIRE', KEYS[set], left)
+    if failed(lives) then
+        redis.pcall('ZREM', KEYS[set], member)
+        return lives
+    end
+    redis.pcall('HSET', KEYS[companion], '', '0')
+    return APPLIED
+end
+
+local states, lives, empty = {}, {}, {}
 local function upsert(set, member, score, companion, version)
-    if not states[set] then states[set], lives[set] = look_at(KEYS[set]) end
+    if not states[set] then
+        states[set], lives[set], empty[set] = look_at(KEYS[set], companion)
+    end
     if states[set] ~= APPLIED then return states[set] end
-    if companion > 0 then
+    if version ~= '' then
         local last = redis.pcall('HGET', KEYS[companion], member)
         if failed(last) then return last end
         if last and not less(last, version) then return STALE end
+        -- Lost, with what it knew: a version that is too old could not be told from a new one.
+        if not last and redis.call('EXISTS', KEYS[companion]) == 0 then return ABSENT end
         -- Before the member: what fails here must leave it as it was.
         local set_version = redis.pcall('HSET', KEYS[companion], member, version)
         if failed(set_version) then return set_version end
         if redis.call('PTTL', KEYS[companion]) < lives[set] + keep then
             redis.call('PEXPIRE', KEYS[companion], lives[set] + keep)
         end
+    end
+    if empty[set] then
+        local revived = revive(set, score, member, lives[set], companion)
+        empty[set] = revived ~= APPLIED
+        return revived
     end
     local added = redis.pcall('ZADD', KEYS[set], score, member)
     if failed(added) then return added end

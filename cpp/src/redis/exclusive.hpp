@@ -1,0 +1,56 @@
+// Connections that one caller has to itself, for what is a state of the connection: WATCH.
+//
+//   caller --> Exclusive --take()--> a connection, idle or new --> back, or closed where in doubt
+//
+// At most `exclusive_connections` at a time; who comes when all are taken waits until its deadline.
+// Thread-safe. State is per process: the client keeps it in a ForkLocal.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/redis/client.hpp>
+#include <hotcount/redis/options.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "connection.hpp"
+#include "tls.hpp"
+
+namespace hotcount::redis {
+
+class Exclusive {
+  public:
+    explicit Exclusive(const Options& options) : options_(options) {}
+
+    /// One attempt of Client::check_and_set: WATCH to EXEC on one connection. none in the optional
+    /// where `go` said no; a null reply where a watched key had changed.
+    Result<std::optional<Reply>> attempt(const CheckAndSet& steps, Deadline deadline);
+    /// Ends idle connections at once; who is under way is told closed, or unknown after EXEC.
+    void close();
+    std::uint64_t connects() const;
+
+  private:
+    /// Holds one of the places, and the connection on it.
+    class Taken;
+
+    Error closed_error() const;
+    Result<std::shared_ptr<Connection>> open(Deadline deadline);
+
+    const Options options_;
+    mutable std::mutex mutex_;
+    std::condition_variable room_;
+    std::vector<std::shared_ptr<Connection>> idle_;
+    std::vector<Connection*> busy_;  // Those of taken places that have one.
+    std::size_t taken_{0};
+    std::uint64_t connects_{0};
+    TlsContext tls_;
+    bool closed_{false};
+};
+
+}  // namespace hotcount::redis

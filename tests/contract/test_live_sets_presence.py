@@ -1,0 +1,245 @@
+"""Which set is there: one that lost its last member is, one that lost its versions is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Union
+
+import hotcount
+import pytest
+from hotcount import Upsert
+
+from tests.servers import RedisServer
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+
+
+@pytest.fixture
+def sets(counter_store: Store) -> hotcount.LiveSets:
+    return hotcount.LiveSets(counter_store)
+
+
+# -- a set without members --------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [None, 1])
+def test_a_set_that_loses_its_last_member_is_empty_and_lives_on(
+    sets: hotcount.LiveSets, version: int | None
+) -> None:
+    sets.create("k", 60, {"a": 1})
+    assert sets.remove("k", "a", version) is Upsert.APPLIED
+    assert sets.top("k", 10) == []
+    assert sets.rank("k", "a") is None
+    assert sets.sweep("*").scanned == 0
+    assert sets.upsert("k", "b", 2) is Upsert.APPLIED
+    assert sets.upsert("k", "c", 3) is Upsert.APPLIED
+    assert sets.top("k", 10) == [("c", 3.0), ("b", 2.0)]
+    assert sets.sweep("*", dry_run=True).found == 0, "it has the rest of its TTL"
+
+
+def test_versions_go_on_while_a_set_is_empty(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"a": 1})
+    assert sets.remove("k", "a", version=5) is Upsert.APPLIED
+    assert sets.remove("k", "a", version=5) is Upsert.STALE
+    assert sets.remove("k", "b", version=7) is Upsert.APPLIED, "before its upsert"
+    assert sets.remove("k", "a") is Upsert.ABSENT
+    rows = [("k", "a", 1, 5), ("k", "b", 1, 7), ("k", "a", 2, 6), ("k", "b", 2, 6)]
+    assert sets.upsert_many(rows) == [Upsert.STALE, Upsert.STALE, Upsert.APPLIED, Upsert.STALE]
+    assert sets.top("k", 10) == [("a", 2.0)]
+
+
+def test_an_empty_set_ends_when_it_would_have_ended(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 0.3, {"a": 1})
+    sets.create("j", 0.3, {"a": 1})
+    assert sets.remove("k", "a")
+    assert sets.remove("j", "a")
+    assert sets.upsert("j", "b", 1)  # Lives again, and no longer than that.
+    time.sleep(0.35)
+    for key in ("k", "j"):
+        assert sets.upsert(key, "c", 1) is Upsert.ABSENT
+        assert sets.upsert(key, "c", 1, version=1) is Upsert.ABSENT
+        assert sets.remove(key, "c", version=2) is Upsert.ABSENT
+        assert sets.top(key, 1) == []
+
+
+def test_the_gate_holds_for_an_empty_set_too(counter_store: Store) -> None:
+    sets = hotcount.LiveSets(counter_store, gate=30)
+    sets.create("short", 20, {"a": 1})
+    sets.create("long", 60, {"a": 1})
+    for key, answer in (("short", Upsert.EXPIRING), ("long", Upsert.APPLIED)):
+        assert sets.remove(key, "a")
+        assert sets.upsert(key, "b", 1) is answer
+        assert sets.upsert(key, "b", 2, version=1) is answer
+
+
+def test_a_batch_fills_an_empty_set_as_a_whole(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"a": 1})
+    sets.remove("k", "a")
+    answers = sets.upsert_many([("k", f"m{number}", number) for number in range(600)])
+    assert answers == [Upsert.APPLIED] * 600
+    assert len(sets.range("k", 0, -1)) == 600
+
+
+def test_emptied_again_and_again(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"m0": 1})
+    for number in range(20):
+        assert sets.remove("k", f"m{number}") is Upsert.APPLIED
+        assert sets.upsert("k", f"m{number + 1}", 1) is Upsert.APPLIED
+    assert sets.top("k", 9) == [("m20", 1.0)]
+
+
+def test_a_create_takes_an_empty_sets_place(sets: hotcount.LiveSets) -> None:
+    sets.create("k", 60, {"a": 1})
+    sets.remove("k", "a")
+    sets.create("k", 0.2, {"b": 1})
+    time.sleep(0.25)
+    assert sets.upsert("k", "c", 1) is Upsert.ABSENT, "of the first set nothing is left"
+
+
+@pytest.mark.parametrize("method", ["ttl_gate", "watch", "exists_then_add"])
+def test_the_other_methods_see_a_server_that_has_no_such_key(
+    counter_store: Store, sets: hotcount.LiveSets, method: str
+) -> None:
+    sets.create("k", 60, {"a": 1})
+    sets.remove("k", "a")
+    other = hotcount.LiveSets(counter_store, method=method)  # type: ignore[arg-type]
+    assert other.upsert("k", "b", 1) is Upsert.ABSENT
+    assert sets.upsert("k", "b", 1) is Upsert.APPLIED
+    assert other.remove("k", "b") is Upsert.APPLIED
+    assert sets.upsert("k", "b", 1) is Upsert.ABSENT, "their remove is ZREM, and no more"
+
+
+def test_a_key_that_can_have_no_companion_goes_with_its_last_member() -> None:
+    with hotcount.Memory() as memory:
+        sets = hotcount.LiveSets(memory)
+        sets.create("a}b", 60, {"a": 1})
+        assert sets.remove("a}b", "a") is Upsert.APPLIED
+        assert sets.upsert("a}b", "a", 1) is Upsert.ABSENT
+
+
+# -- a companion that is not there ------------------------------------------
+
+
+@pytest.fixture
+def redis(own_redis: RedisServer) -> hotcount.Redis:
+    return own_redis.redis(timeout=20)
+
+
+@pytest.mark.server
+def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(redis)
+    sets.create("k", 60, {"a": 1})
+    assert sets.upsert("k", "a", 9, version=9) is Upsert.APPLIED
+    assert redis.execute("DEL", "{k}:versions.1") == 1
+    assert sets.upsert("k", "a", 5, version=5) is Upsert.ABSENT
+    assert sets.upsert("k", "a", 10, version=10) is Upsert.ABSENT
+    assert sets.remove("k", "a", version=11) is Upsert.ABSENT
+    assert sets.top("k", 9) == [("a", 9.0)]
+    assert redis.execute("EXISTS", "{k}:versions.1") == 0
+
+    assert sets.upsert("k", "b", 1) is Upsert.APPLIED, "without a version there is nothing to lose"
+    sets.create("k", 60, {"a": 9})
+    assert sets.upsert("k", "a", 10, version=10) is Upsert.APPLIED
+
+
+@pytest.mark.server
+def test_a_set_that_others_made_takes_upserts_without_versions(redis: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(redis)
+    redis.execute("ZADD", "feed", 1, "a")
+    redis.execute("EXPIRE", "feed", 60)
+    assert sets.upsert("feed", "b", 2) is Upsert.APPLIED
+    assert sets.upsert("feed", "b", 3, version=1) is Upsert.ABSENT
+    assert sets.remove("feed", "a") is Upsert.APPLIED
+    assert sets.remove("feed", "b") is Upsert.APPLIED
+    assert sets.upsert("feed", "c", 1) is Upsert.ABSENT
+    assert redis.execute("DBSIZE") == 0
+
+
+@pytest.mark.server
+def test_a_set_that_somebody_deleted_is_absent_though_its_companion_is_there(
+    redis: hotcount.Redis,
+) -> None:
+    sets = hotcount.LiveSets(redis)
+    for command in (("DEL", "k"), ("ZREM", "k", "a"), ("PEXPIRE", "k", 0)):
+        sets.create("k", 60, {"a": 1})
+        assert redis.execute(*command) == 1
+        assert redis.execute("EXISTS", "{k}:versions.1") == 1
+        assert sets.upsert("k", "b", 1) is Upsert.ABSENT
+        assert sets.upsert("k", "b", 1, version=1) is Upsert.ABSENT
+        assert redis.execute("EXISTS", "k") == 0
+
+
+@pytest.mark.server
+def test_the_companion_outlives_an_empty_set_whose_life_was_made_longer(
+    redis: hotcount.Redis,
+) -> None:
+    sets = hotcount.LiveSets(redis, keep=1)
+    sets.create("k", 1, {"a": 1})
+    redis.execute("PEXPIRE", "k", 60_000)
+    sets.remove("k", "a")
+    assert redis.execute("PTTL", "{k}:versions.1") > 55_000
+    assert sets.upsert("k", "b", 1) is Upsert.APPLIED
+    assert 50_000 < redis.execute("PTTL", "k") <= 60_000
+
+
+@pytest.mark.server
+def test_a_companion_of_another_type_is_named_where_it_is_needed(redis: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(redis)
+    sets.create("k", 60, {"a": 1})
+    redis.execute("SET", "{k}:versions.1", "mine")
+    assert sets.upsert("k", "b", 2) is Upsert.APPLIED
+    for call in (
+        lambda: sets.upsert("k", "b", 3, version=1),
+        lambda: sets.remove("k", "b", version=1),
+        lambda: sets.create("k", 60, {"z": 1}),
+    ):
+        with pytest.raises(hotcount.WrongTypeError):
+            call()
+    assert sets.remove("k", "a") is Upsert.APPLIED
+    assert sets.remove("k", "b") is Upsert.APPLIED
+    assert sets.upsert("k", "c", 1) is Upsert.ABSENT
+    assert redis.execute("GET", "{k}:versions.1") == b"mine"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("batch", [1, 3])
+def test_who_may_not_touch_companions_upserts_without_versions(
+    own_redis: RedisServer, redis: hotcount.Redis, batch: int
+) -> None:
+    for key in ("feed:1", "feed:2"):
+        redis.execute("ZADD", key, 1, "a")
+        redis.execute("EXPIRE", key, 60)
+    redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "+@all")
+    with hotcount.Redis(own_redis.login("feeds", "pw"), timeout=20) as theirs:
+        sets = hotcount.LiveSets(theirs)
+        rows = [("feed:1", "b", 2), ("secret", "b", 2), ("feed:2", "b", 2)]
+        result = sets.upsert_many(rows, batch=batch, errors="return")
+        assert list(result) == [Upsert.APPLIED, Upsert.FAILED, Upsert.APPLIED]
+        assert {i: type(error) for i, error in result.errors.items()} == {
+            1: hotcount.PermissionDeniedError
+        }
+        assert sets.remove("feed:1", "b") is Upsert.APPLIED
+        calls: list[Callable[[], Upsert]] = [
+            lambda: sets.upsert("feed:1", "b", 2, version=1),
+            lambda: sets.remove("feed:1", "a", version=1),
+            lambda: sets.upsert("secret", "b", 2),
+        ]
+        for call in calls:
+            with pytest.raises(hotcount.PermissionDeniedError):
+                call()
+
+
+@pytest.mark.server
+def test_a_first_member_that_may_have_no_ttl_is_taken_back(
+    own_redis: RedisServer, redis: hotcount.Redis
+) -> None:
+    sets = hotcount.LiveSets(redis)
+    sets.create("k", 60, {"a": 1})
+    sets.remove("k", "a")
+    redis.execute("ACL", "SETUSER", "less", "on", ">pw", "~*", "+@all", "-pexpire")
+    with hotcount.Redis(own_redis.login("less", "pw"), timeout=20) as less:
+        result = hotcount.LiveSets(less).upsert_many([("k", "b", 1)], errors="return")
+    assert result.errors.keys() == {0}
+    assert redis.execute("EXISTS", "k") == 0
+    assert sets.upsert("k", "b", 1) is Upsert.APPLIED
