@@ -79,9 +79,7 @@ VALUES = {
     "TryAdd": ("applied", "value"),
     "Drift": ("item", "counted", "actual"),
     "FlushReport": ("acked", "pending", "at_risk"),
-    "SyncRound": (
-        *("scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk"),
-    ),
+    "SyncRound": (*("scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk"),),
     "Contract": ("strategy", "acknowledged", "may_lose", "durable", "exact"),
     "Casts": ("counted", "changed", "previous", "value", "errors"),
     "Counts": ("value", "exact", "as_of", "pending", "errors"),

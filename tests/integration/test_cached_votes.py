@@ -1,4 +1,4 @@
-"""Strategy cached over a real Redis and in memory: load, lost caches, dead processes, the command."""
+"""Strategy cached over Redis and in memory: load, lost caches, dead processes, the command."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def make(request: pytest.FixtureRequest, database_path: Path) -> Iterator[Make]:
 
 def stored(path: Path, item: int = 1) -> int:
     with closing(sqlite3.connect(path, timeout=20)) as other:
-        return int(
-            other.execute("SELECT vote_count FROM item WHERE id = ?", (item,)).fetchone()[0]
-        )
+        return int(other.execute("SELECT vote_count FROM item WHERE id = ?", (item,)).fetchone()[0])
 
 
 def live(path: Path, item: int = 1) -> int:

@@ -30,9 +30,7 @@ class Play:
     def __init__(self, path: Path, redis: hotcount.Redis) -> None:
         self.redis = redis
         self.database = hotcount.Database(f"sqlite:///{path}", timeout=20)
-        self.votes = hotcount.Votes(
-            self.database, redis, "cached", retention=RETENTION_MS / 1000
-        )
+        self.votes = hotcount.Votes(self.database, redis, "cached", retention=RETENTION_MS / 1000)
         self.votes.create_tables()
         self.votes.add_items([1])
         self.other = sqlite3.connect(path, isolation_level=None, timeout=20)

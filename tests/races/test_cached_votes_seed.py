@@ -73,7 +73,7 @@ class Seed:
         self.database.execute("INSERT INTO vote (item_id) VALUES (13)")
 
     def exists(self) -> bool:
-        return self.redis.execute("EXISTS", "item_13") == 1
+        return bool(self.redis.execute("EXISTS", "item_13"))
 
     def increment(self) -> None:
         self.redis.execute("INCR", "item_13")
@@ -169,8 +169,7 @@ def test_the_scripts_disagree_on_names_so_no_count_is_ever_seen_as_saved(seed: S
     seed.save(1)
     seed.mark(1)
     assert seed.redis.execute("GET", "item_13_saved") == b"1"
-    # The list reads item_13saved and item_13expired, which nobody writes; and in RESP the first
-    # nil ends nothing, so both read as absent.
+    # The list reads item_13saved and item_13expired, which nobody writes.
     (id, value, *metadata) = seed.listed()
     assert (id, value) == (b"13", b"1")
     assert set(metadata) <= {None}
@@ -207,7 +206,7 @@ def test_the_pattern_matches_flags_and_cursor_and_the_cursor_is_shared(seed: See
     seed.vote()
     seed.mark(1)
     seed.redis.execute("SET", "item_synchronization_cursor", 0)
-    cursor, keys = seed.redis.execute("SCAN", 0, "MATCH", "item_*", "COUNT", 1000)
+    _, keys = seed.redis.execute("SCAN", 0, "MATCH", "item_*", "COUNT", 1000)
     assert {b"item_13", b"item_13_saved", b"item_synchronization_cursor"} <= set(keys)
     # One cursor for all workers: the page of one that dies now is nobody's until a whole round
     # later, because it moved the cursor before it worked.

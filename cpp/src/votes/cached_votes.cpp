@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <hotcount/base/check.hpp>
 #include <map>
+#include <thread>
 
 #include "count_keeper.hpp"
 #include "group_writer.hpp"
@@ -170,6 +171,8 @@ class CachedVotes final : public SqlVotes {
             // What a round found unsaved it has saved, or it says so: votes that came meanwhile
             // are not waited for.
             if (round.unsettled == 0 || deadline.passed()) return report;
+            // Usually a fill, which the next round saves; at worst what no round can settle.
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
         }
     }
 
