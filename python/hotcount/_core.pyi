@@ -790,6 +790,85 @@ class Limiter:
         Whether close() was called.
         """
 
+class SyncRound:
+    """
+    What one round of a SyncWorker did, in items.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        scanned: typing.SupportsInt | typing.SupportsIndex,
+        filled: typing.SupportsInt | typing.SupportsIndex,
+        saved: typing.SupportsInt | typing.SupportsIndex,
+        deleted: typing.SupportsInt | typing.SupportsIndex,
+        recounted: typing.SupportsInt | typing.SupportsIndex,
+        unsettled: typing.SupportsInt | typing.SupportsIndex,
+        at_risk: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[int, int, int, int, int, int, int]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def at_risk(self) -> int:
+        """
+        Votes in those, which only the cache has counted.
+        """
+    @property
+    def deleted(self) -> int:
+        """
+        Saved, past their retention, and taken out of the cache.
+        """
+    @property
+    def filled(self) -> int:
+        """
+        Given what the database knew.
+        """
+    @property
+    def recounted(self) -> int:
+        """
+        Summed again from the votes: a count was lost or in doubt.
+        """
+    @property
+    def saved(self) -> int:
+        """
+        Written to the item table.
+        """
+    @property
+    def scanned(self) -> int:
+        """
+        Counts found in the cache.
+        """
+    @property
+    def unsettled(self) -> int:
+        """
+        Not saved as found: for the next round.
+        """
+
+class SyncWorker:
+    """
+    Brings the counts of a cache to the database; Votes.sync_worker() makes one.
+
+    Any number may run at once, in threads and processes: each step is fenced, so one that
+    dies or stalls between any two of them loses nothing and overwrites nothing.
+    """
+    def __repr__(self) -> str: ...
+    def run(self, stop: threading.Event | None = None) -> None:
+        """
+        Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
+
+        A round that failed because a server is away is tried again; other errors are raised.
+        """
+    def run_once(self, *, timeout: float | datetime.timedelta | None = None) -> SyncRound:
+        """
+        Looks at every count in the cache once. timeout in seconds for the
+        whole round; None: 60.
+        """
+    def stats(self) -> dict[str, int]:
+        """
+        Rounds, those that failed, and sums of what they did; unsettled and
+        at_risk are those of the latest round.
+        """
+
 class Cast:
     """
     What a cast or retract came to.
@@ -1094,85 +1173,6 @@ class Counts(collections.abc.Sequence[Count]):
     def value(self) -> Column:
         """
         int64: the counts.
-        """
-
-class SyncRound:
-    """
-    What one round of a SyncWorker did, in items.
-    """
-    def __eq__(self, other: typing.Any) -> typing.Any: ...
-    def __hash__(self) -> int: ...
-    def __init__(
-        self,
-        scanned: typing.SupportsInt | typing.SupportsIndex,
-        filled: typing.SupportsInt | typing.SupportsIndex,
-        saved: typing.SupportsInt | typing.SupportsIndex,
-        deleted: typing.SupportsInt | typing.SupportsIndex,
-        recounted: typing.SupportsInt | typing.SupportsIndex,
-        unsettled: typing.SupportsInt | typing.SupportsIndex,
-        at_risk: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
-    def __reduce__(self) -> tuple[type, tuple[int, int, int, int, int, int, int]]: ...
-    def __repr__(self) -> str: ...
-    @property
-    def at_risk(self) -> int:
-        """
-        Votes in those, which only the cache has counted.
-        """
-    @property
-    def deleted(self) -> int:
-        """
-        Saved, past their retention, and taken out of the cache.
-        """
-    @property
-    def filled(self) -> int:
-        """
-        Given what the database knew.
-        """
-    @property
-    def recounted(self) -> int:
-        """
-        Summed again from the votes: a count was lost or in doubt.
-        """
-    @property
-    def saved(self) -> int:
-        """
-        Written to the item table.
-        """
-    @property
-    def scanned(self) -> int:
-        """
-        Counts found in the cache.
-        """
-    @property
-    def unsettled(self) -> int:
-        """
-        Not saved as found: for the next round.
-        """
-
-class SyncWorker:
-    """
-    Brings the counts of a cache to the database; Votes.sync_worker() makes one.
-
-    Any number may run at once, in threads and processes: each step is fenced, so one that
-    dies or stalls between any two of them loses nothing and overwrites nothing.
-    """
-    def __repr__(self) -> str: ...
-    def run(self, stop: threading.Event | None = None) -> None:
-        """
-        Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
-
-        A round that failed because a server is away is tried again; other errors are raised.
-        """
-    def run_once(self, *, timeout: float | datetime.timedelta | None = None) -> SyncRound:
-        """
-        Looks at every count in the cache once. timeout in seconds for the
-        whole round; None: 60.
-        """
-    def stats(self) -> dict[str, int]:
-        """
-        Rounds, those that failed, and sums of what they did; unsettled and
-        at_risk are those of the latest round.
         """
 
 class Votes:

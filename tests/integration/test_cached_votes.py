@@ -191,6 +191,28 @@ def test_a_forked_child_votes_and_the_count_is_right_in_the_end(
     assert stored(database_path) == live(database_path) == 3
 
 
+def test_a_reader_learns_within_max_age_that_the_tables_changed_hands(
+    make: Make, database_path: Path
+) -> None:
+    reader = make(max_age=0.01)
+    reader.cast(1, 1)
+    assert int(reader.count(1)) == 1
+    with hotcount.Votes(f"sqlite:///{database_path}", strategy="batched") as batched:
+        batched.create_tables()
+        batched.cast(1, 2)
+    with pytest.raises(hotcount.ConfigError, match="create_tables"):
+        reader.sync_worker().run_once()
+    make().cast(1, 3)
+    # Until then it reads the count of before.
+    deadline = time.monotonic() + 20
+    while int(reader.count(1)) != 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert reader.cast(1, 4).changed
+    assert reader.flush(20).pending == 0
+    assert stored(database_path) == int(reader.count(1)) == 4
+
+
 def test_two_databases_over_one_cache_keep_their_counts_apart(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:

@@ -342,6 +342,7 @@ class CachedVotes final : public SqlVotes {
     Result<void> compare(const std::string& space, std::span<const Stored> found, bool dry_run,
                          std::vector<Drift>& drifts, Deadline deadline) {
         std::vector<std::string> texts;
+        texts.reserve(found.size());
         for (const Stored& each : found) texts.push_back(keeper_->to_text(each.item));
         const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
         std::vector<sql::Id> wrong;

@@ -144,6 +144,7 @@ Result<CountKeeper::Recounted> CountKeeper::recount(std::string_view space, std:
         result.left = 1;
     }
     std::vector<std::string> texts;
+    texts.reserve(requests.size());
     for (const auto& request : requests) texts.push_back(to_text(request.item));
     // Before SQL: an epoch above that of any hash that has votes the sum will have.
     const auto entries = cache_->read(space, texts, deadline.remaining());

@@ -201,6 +201,8 @@ class Worker final : public SyncWorker {
     }
 
     Result<std::vector<Found>> look(std::span<const std::string> items, Deadline deadline) {
+        // Before the question: due_at must not be later than any worker may delete.
+        const SteadyTime asked = system_clock()->steady_now();
         auto entries = keeper_->cache().read(space_, items, deadline.remaining());
         std::vector<Found> found;
         found.reserve(items.size());
@@ -224,7 +226,7 @@ class Worker final : public SyncWorker {
                     entry.epoch <= seen.epoch) {
                     lost.push_back(each.item);
                 }
-                seen = {entry.token, entry.epoch, now + entry.left, round_number_};
+                seen = {entry.token, entry.epoch, asked + entry.left, round_number_};
             }
         }
         HOTCOUNT_TRY(ask_recounts(lost, deadline));
