@@ -7,6 +7,7 @@ import collections.abc
 import datetime
 import enum
 import hotcount.errors
+import threading
 import typing
 import typing_extensions
 import uuid
@@ -33,6 +34,8 @@ __all__: list[str] = [
     "Redis",
     "SlottedCounter",
     "SweepReport",
+    "SyncRound",
+    "SyncWorker",
     "TryAdd",
     "Upsert",
     "Upserts",
@@ -893,6 +896,85 @@ class Limiter:
         Whether close() was called.
         """
 
+class SyncRound:
+    """
+    What one round of a SyncWorker did, in items.
+    """
+    def __eq__(self, other: typing.Any) -> typing.Any: ...
+    def __hash__(self) -> int: ...
+    def __init__(
+        self,
+        scanned: typing.SupportsInt | typing.SupportsIndex,
+        filled: typing.SupportsInt | typing.SupportsIndex,
+        saved: typing.SupportsInt | typing.SupportsIndex,
+        deleted: typing.SupportsInt | typing.SupportsIndex,
+        recounted: typing.SupportsInt | typing.SupportsIndex,
+        unsettled: typing.SupportsInt | typing.SupportsIndex,
+        at_risk: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def __reduce__(self) -> tuple[type, tuple[int, int, int, int, int, int, int]]: ...
+    def __repr__(self) -> str: ...
+    @property
+    def at_risk(self) -> int:
+        """
+        Votes in those, which only the cache has counted.
+        """
+    @property
+    def deleted(self) -> int:
+        """
+        Saved, past their retention, and taken out of the cache.
+        """
+    @property
+    def filled(self) -> int:
+        """
+        Given what the database knew.
+        """
+    @property
+    def recounted(self) -> int:
+        """
+        Summed again from the votes: a count was lost or in doubt.
+        """
+    @property
+    def saved(self) -> int:
+        """
+        Written to the item table.
+        """
+    @property
+    def scanned(self) -> int:
+        """
+        Counts found in the cache.
+        """
+    @property
+    def unsettled(self) -> int:
+        """
+        Not saved as found: for the next round.
+        """
+
+class SyncWorker:
+    """
+    Brings the counts of a cache to the database; Votes.sync_worker() makes one.
+
+    Any number may run at once, in threads and processes: each step is fenced, so one that
+    dies or stalls between any two of them loses nothing and overwrites nothing.
+    """
+    def __repr__(self) -> str: ...
+    def run(self, stop: threading.Event | None = None) -> None:
+        """
+        Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
+
+        A round that failed because a server is away is tried again; other errors are raised.
+        """
+    def run_once(self, *, timeout: float | datetime.timedelta | None = None) -> SyncRound:
+        """
+        Looks at every count in the cache once. timeout in seconds for the
+        whole round; None: 60.
+        """
+    def stats(self) -> dict[str, int]:
+        """
+        Rounds, those that failed, and sums of what they did; unsettled and
+        at_risk are those of the latest round.
+        """
+
 class Cast:
     """
     What a cast or retract came to.
@@ -965,7 +1047,7 @@ class Count:
     @property
     def source(self) -> str:
         """
-        Where it was read: 'sql'.
+        Where it was read: 'sql' or 'cache'.
         """
     @property
     def value(self) -> int:
@@ -1207,15 +1289,17 @@ class Votes:
     nothing, so every call may be retried after any failure. cast returns after the vote is
     committed. Strategies: 'naive' (one transaction per vote, the item's row updated in it),
     'slotted' (one transaction per vote, one of the item's cells), 'batched' (concurrent
-    votes share a transaction). Safe from many threads and across fork.
+    votes share a transaction), 'cached' (like it, with the count in Redis or memory, which
+    sync_worker() saves: contract() says what that means). Safe from many threads and across
+    fork.
     """
     def __enter__(self) -> typing_extensions.Self: ...
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
         db: Database | str,
-        cache: None = None,
-        strategy: typing.Literal["naive", "slotted", "batched"] = "batched",
+        cache: Redis | Memory | str | None = None,
+        strategy: typing.Literal["naive", "slotted", "batched", "cached"] = "batched",
         slots: int = 100,
         item_table: str = "item",
         item_id: str = "id",
@@ -1225,15 +1309,24 @@ class Votes:
         vote_user: str = "user_id",
         item_type: type[int] | type[str] | type[uuid.UUID] = ...,
         user_type: type[int] | type[str] | type[uuid.UUID] = ...,
+        max_age: float | datetime.timedelta = 30.0,
+        retention: float | datetime.timedelta = 600.0,
+        page: int = 1000,
+        interval: float | datetime.timedelta = 1.0,
+        workers: int = 2,
         max_batch: int = 1000,
         max_delay: float | datetime.timedelta = 0.0,
         missing_items: typing.Literal["refuse", "create"] = "refuse",
     ) -> None:
         """
-        db: an object or its URL. slots: cells per item of 'slotted'. item_... and vote_...: the
+        db: an object or its URL. cache: the same, for 'cached', which needs one; a Memory counts
+        for one process. slots: cells per item of 'slotted'. item_... and vote_...: the
         names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables
-        have them. max_batch: most votes in one transaction of 'batched'; max_delay: seconds a
-        transaction waits for company. missing_items: a vote for an item that has no row is an
+        have them. For 'cached': retention, the seconds that a count stays in the cache after its
+        last vote; page, the counts that a worker saves at once; interval, its pause in seconds;
+        workers, its threads; max_age, the seconds that count() trusts what it knows of the
+        tables. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
+        seconds a transaction waits for company. missing_items: a vote for an item that has no row is an
         IntegrityError ('refuse') or makes the row ('create'). Bad values: ConfigError.
         """
     def __reduce__(self) -> typing.NoReturn: ...
@@ -1297,7 +1390,9 @@ class Votes:
         timeout: float | datetime.timedelta | None = None,
     ) -> Count:
         """
-        The item's count. The strategies of this version are exact either way.
+        The item's count. consistency, of 'cached': 'cached' reads the cache, and the
+        item table where it has none; 'exact' sums the votes. Other strategies
+        are exact either way.
         """
     def count_many(
         self,
@@ -1307,7 +1402,8 @@ class Votes:
         timeout: float | datetime.timedelta | None = None,
     ) -> Counts:
         """
-        The counts of many items, in order, all from one snapshot.
+        The counts of many items, in order, all from one snapshot; from a cache, each
+        as it is found there.
         """
     def create_tables(self, *, timeout: float | datetime.timedelta | None = None) -> None:
         """
@@ -1345,6 +1441,11 @@ class Votes:
     def schema(self) -> str:
         """
         The SQL that create_tables runs.
+        """
+    def sync_worker(self) -> SyncWorker:
+        """
+        A worker that brings the counts of 'cached' to the item table; a
+        ConfigError with a strategy that needs none.
         """
     @property
     def closed(self) -> bool:

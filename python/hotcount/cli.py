@@ -10,21 +10,26 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import hotcount
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
 STRATEGIES = ("naive", "slotted", "batched")
+ALL_STRATEGIES = (*STRATEGIES, "cached")
+ID_TYPES: dict[str, Any] = {"int": int, "str": str, "uuid": uuid.UUID}
 
 
 def say(text: str) -> None:
@@ -192,7 +197,8 @@ def slotted_schema(folder: Path) -> list[str]:
 
 def schema(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="hotcount-schema-") as name:
-        with hotcount.Votes("sqlite:///:memory:", strategy=options.strategy) as votes:
+        cache = "memory://" if options.strategy == "cached" else None
+        with hotcount.Votes("sqlite:///:memory:", cache, options.strategy) as votes:
             parts = {"votes": votes.schema().strip()}
         parts["slotted_counter"] = "\n".join(slotted_schema(Path(name)))
     if options.json:
@@ -242,6 +248,57 @@ def sweep(options: argparse.Namespace) -> int:
     if report.found and not options.delete:
         say("hotcount sweep: nothing was deleted; --delete does that")
     return DONE
+
+
+# -- sync -------------------------------------------------------------------
+
+
+def sync_once(worker: hotcount.SyncWorker, timeout: float) -> bool:
+    """Rounds until nothing is left unsaved; False where that took too long."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        if worker.run_once(timeout=left).unsettled == 0:
+            return True
+
+
+def sync(options: argparse.Namespace) -> int:
+    if options.cache.startswith("memory:"):
+        say("hotcount sync: --cache must be a server's: memory:// counts inside one process only")
+        return BAD_USAGE
+    votes = hotcount.Votes(
+        options.db,
+        options.cache,
+        "cached",
+        item_table=options.item_table,
+        item_id=options.item_id,
+        item_count=options.item_count,
+        vote_table=options.vote_table,
+        vote_item=options.vote_item,
+        item_type=ID_TYPES[options.item_type],
+        page=options.page,
+        interval=options.interval,
+        workers=options.workers,
+    )
+    settled = True
+    with votes:
+        worker = votes.sync_worker()
+        if options.once:
+            settled = sync_once(worker, options.timeout)
+        else:
+            stop = threading.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stop.set())
+            say("hotcount sync: saving counts until interrupted")
+            worker.run(stop)
+        stats = worker.stats()
+    if options.json:
+        print(json.dumps({"settled": settled, **stats}, indent=2))
+    else:
+        print(", ".join(f"{name} {number:,}" for name, number in stats.items()))
+    return DONE if settled else CHECK_FAILED
 
 
 # -- load -------------------------------------------------------------------
@@ -301,7 +358,7 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser("schema", help="print the SQL of the tables")
     each.add_argument("--dialect", choices=["sqlite"], required=True)
-    each.add_argument("--strategy", choices=STRATEGIES, default="batched", help="of Votes")
+    each.add_argument("--strategy", choices=ALL_STRATEGIES, default="batched", help="of Votes")
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=schema)
 
@@ -318,6 +375,29 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--delete", action="store_true", help="delete them; else a dry run")
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=sweep)
+
+    each = commands.add_parser(
+        "sync", help="save the counts of Votes, strategy cached, from the cache to the database"
+    )
+    each.add_argument("--db", required=True, metavar="URL", help="the database of the votes")
+    each.add_argument("--cache", required=True, metavar="URL", help="the cache that counts them")
+    each.add_argument("--once", action="store_true", help="until all is saved, then end")
+    each.add_argument(
+        "--timeout", type=positive, default=60.0, help="seconds that --once may take (default: 60)"
+    )
+    each.add_argument(
+        "--interval", type=positive, default=1.0, help="seconds between rounds (default: 1)"
+    )
+    each.add_argument("--page", type=int, default=1000, help="counts saved at once (default: 1000)")
+    each.add_argument("--workers", type=int, default=2, help="threads (default: 2)")
+    each.add_argument("--item-table", default="item", metavar="NAME")
+    each.add_argument("--item-id", default="id", metavar="NAME")
+    each.add_argument("--item-count", default="vote_count", metavar="NAME")
+    each.add_argument("--vote-table", default="vote", metavar="NAME")
+    each.add_argument("--vote-item", default="item_id", metavar="NAME")
+    each.add_argument("--item-type", choices=ID_TYPES, default="int")
+    each.add_argument("--json", action="store_true", help="the result as JSON")
+    each.set_defaults(run=sync)
 
     # Listed for --help; main() hands everything after it on unread.
     commands.add_parser(

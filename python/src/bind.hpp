@@ -14,6 +14,7 @@ void bind_period_counter(py::module_& module);
 void bind_slotted_counter(py::module_& module);
 void bind_live_sets(py::module_& module);
 void bind_limiter(py::module_& module);
+void bind_sync_worker(py::module_& module);
 void bind_votes(py::module_& module);
 
 }  // namespace hotcount::python

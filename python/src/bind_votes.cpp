@@ -8,6 +8,7 @@
 #include "rows.hpp"
 #include "signature_text.hpp"
 #include "store.hpp"
+#include "sync_worker.hpp"
 #include "value.hpp"
 
 namespace hotcount::python {
@@ -15,28 +16,38 @@ namespace {
 
 class BoundVotes {
   public:
-    BoundVotes(std::shared_ptr<Votes> votes, StoreReference store)
+    BoundVotes(std::shared_ptr<Votes> votes, StoreReference store,
+               std::optional<StoreReference> cache)
         : votes_(std::move(votes)),
           store_(std::move(store)),
+          cache_(std::move(cache)),
           item_type_(votes_->options().item_type),
           user_type_(votes_->options().user_type) {}
 
     template <class F>
     auto call(F&& f) {
-        store_.check_open();
+        check_open();
         return without_gil([&] { return f(*votes_); });
+    }
+    void check_open() const {
+        store_.check_open();
+        if (cache_) cache_->check_open();
     }
     const Votes& votes() const { return *votes_; }
     IdType item_type() const { return item_type_; }
     IdType user_type() const { return user_type_; }
 
-    void close() { store_.close(); }
-    bool closed() const { return store_.closed(); }
+    void close() {
+        store_.close();
+        if (cache_) cache_->close();
+    }
+    bool closed() const { return store_.closed() || (cache_ && cache_->closed()); }
     std::string repr() const { return store_.repr(); }
 
   private:
     std::shared_ptr<Votes> votes_;
     StoreReference store_;
+    std::optional<StoreReference> cache_;
     IdType item_type_;
     IdType user_type_;
 };
@@ -65,16 +76,24 @@ CountRow to_row(Count count) {
 
 VoteStrategy to_strategy(py::handle value) {
     constexpr VoteStrategy kStrategies[]{VoteStrategy::naive, VoteStrategy::slotted,
-                                         VoteStrategy::batched};
-    return kStrategies[to_choice(
-        value, "strategy",
-        {to_string(kStrategies[0]), to_string(kStrategies[1]), to_string(kStrategies[2])})];
+                                         VoteStrategy::batched, VoteStrategy::cached};
+    return kStrategies[to_choice(value, "strategy",
+                                 {to_string(kStrategies[0]), to_string(kStrategies[1]),
+                                  to_string(kStrategies[2]), to_string(kStrategies[3])})];
+}
+
+VoteCache to_cache(const StoreReference& store) {
+    if (store.kind() == StoreKind::memory) return store.backend<memory::Store>();
+    return store.backend<redis::Client>();
+}
+
+Consistency to_consistency(py::handle value) {
+    if (!value) return Consistency::cached;
+    return to_choice(value, "consistency", {"cached", "exact"}) == 0 ? Consistency::cached
+                                                                     : Consistency::exact;
 }
 
 BoundVotes make_votes(const Arguments& arguments) {
-    if (arguments.given(1)) {
-        raise_config("cache must be None: this version keeps counts in the database only");
-    }
     VotesOptions options;
     if (arguments[2]) options.strategy = to_strategy(arguments[2]);
     if (arguments[3]) options.slots = to_option(arguments[3], "slots");
@@ -86,16 +105,29 @@ BoundVotes make_votes(const Arguments& arguments) {
     if (arguments[9]) options.vote_user = to_text(arguments[9], "vote_user");
     if (arguments[10]) options.item_type = to_id_type(arguments[10], "item_type");
     if (arguments[11]) options.user_type = to_id_type(arguments[11], "user_type");
-    if (arguments[12]) options.commit.max_batch = to_size(arguments[12], "max_batch");
-    if (arguments[13]) options.commit.max_delay = to_delay(arguments[13], "max_delay");
-    if (arguments[14]) {
-        options.missing_item = to_choice(arguments[14], "missing_items", {"refuse", "create"}) == 0
+    if (arguments[12]) options.max_age = to_duration(arguments[12], "max_age");
+    if (arguments[13]) options.retention = to_duration(arguments[13], "retention");
+    if (arguments[14]) options.page = to_size(arguments[14], "page");
+    if (arguments[15]) options.interval = to_duration(arguments[15], "interval");
+    if (arguments[16]) options.workers = to_size(arguments[16], "workers");
+    if (arguments[17]) options.commit.max_batch = to_size(arguments[17], "max_batch");
+    if (arguments[18]) options.commit.max_delay = to_delay(arguments[18], "max_delay");
+    if (arguments[19]) {
+        options.missing_item = to_choice(arguments[19], "missing_items", {"refuse", "create"}) == 0
                                    ? MissingItem::refuse
                                    : MissingItem::create;
     }
     StoreReference store(arguments[0], "db", "Votes", {StoreKind::database});
-    auto votes = unwrap(Votes::make(store.backend<sql::Database>(), std::move(options)));
-    return {std::move(votes), std::move(store)};
+    std::optional<StoreReference> cache;
+    VoteCache where;
+    if (arguments.given(1)) {
+        cache.emplace(arguments[1], "cache", "Votes",
+                      std::initializer_list<StoreKind>{StoreKind::memory, StoreKind::redis});
+        where = to_cache(*cache);
+    }
+    auto votes =
+        unwrap(Votes::make(store.backend<sql::Database>(), std::move(options), std::move(where)));
+    return {std::move(votes), std::move(store), std::move(cache)};
 }
 
 py::object votes_create_tables(BoundVotes& self, const Arguments& arguments) {
@@ -173,18 +205,18 @@ py::object votes_cast_many(BoundVotes& self, const Arguments& arguments) {
 
 py::object votes_count(BoundVotes& self, const Arguments& arguments) {
     const auto item = to_id(arguments[0], self.item_type(), "item");
-    // Both are exact here: the count lives in the database. Strategies with a cache differ.
-    if (arguments[1]) (void)to_choice(arguments[1], "consistency", {"cached", "exact"});
+    const Consistency consistency = to_consistency(arguments[1]);
     const Timeout timeout = to_timeout(arguments[2]);
-    return py::cast(
-        to_row(unwrap(self.call([&](Votes& votes) { return votes.count(item, timeout); }))));
+    return py::cast(to_row(
+        unwrap(self.call([&](Votes& votes) { return votes.count(item, timeout, consistency); }))));
 }
 
 py::object votes_count_many(BoundVotes& self, const Arguments& arguments) {
     const auto items = to_good_ids(arguments[0], self.item_type(), "items");
-    if (arguments[1]) (void)to_choice(arguments[1], "consistency", {"cached", "exact"});
+    const Consistency consistency = to_consistency(arguments[1]);
     const Timeout timeout = to_timeout(arguments[2]);
-    auto counts = unwrap(self.call([&](Votes& votes) { return votes.count_many(items, timeout); }));
+    auto counts = unwrap(
+        self.call([&](Votes& votes) { return votes.count_many(items, timeout, consistency); }));
     std::vector<CountRow> rows;
     rows.reserve(counts.size());
     for (Count& count : counts) rows.push_back(to_row(std::move(count)));
@@ -216,6 +248,12 @@ py::object votes_flush(BoundVotes& self, const Arguments& arguments) {
     return py::cast(unwrap(self.call([&](Votes& votes) { return votes.flush(timeout); })));
 }
 
+py::object votes_sync_worker(BoundVotes& self, const Arguments&) {
+    auto worker = unwrap(self.call([&](Votes& votes) { return votes.sync_worker(); }));
+    return py::cast(
+        BoundWorker{std::move(worker), py::cast(self, py::return_value_policy::reference)});
+}
+
 py::object votes_contract(BoundVotes& self, const Arguments&) {
     return py::cast(self.votes().contract());
 }
@@ -232,7 +270,7 @@ void bind_values(py::module_& module) {
                      "The sum over the item's votes; their number where all are 1."},
                Field{"exact", &CountRow::exact, "Whether it agrees with the votes as of as_of."},
                Field{"as_of", &CountRow::as_of, "When it was read, in seconds since 1970 UTC."},
-               Field{"source", &CountRow::source, "Where it was read: 'sql'."},
+               Field{"source", &CountRow::source, "Where it was read: 'sql' or 'cache'."},
                Field{"pending", &CountRow::pending, "Votes acknowledged but not yet in value."})
         .def("__int__", [](const CountRow& self) { return self.value; })
         .def("__bool__", [](const CountRow& self) { return self.value != 0; });
@@ -285,6 +323,7 @@ void bind_votes(py::module_& module) {
     const std::string id = "int | str | uuid.UUID";
     const std::string ids = "collections.abc.Iterable[" + id + "]";
     const std::string id_type = "type[int] | type[str] | type[uuid.UUID]";
+    const std::string cache = "hotcount._core.Redis | hotcount._core.Memory | str | None";
     const std::string consistency = "consistency: typing.Literal['cached', 'exact'] = 'cached'";
 
     py::class_<BoundVotes> cls(
@@ -294,25 +333,39 @@ void bind_votes(py::module_& module) {
         "nothing, so every call may be retried after any failure. cast returns after the vote is\n"
         "committed. Strategies: 'naive' (one transaction per vote, the item's row updated in it),\n"
         "'slotted' (one transaction per vote, one of the item's cells), 'batched' (concurrent\n"
-        "votes share a transaction). Safe from many threads and across fork.");
+        "votes share a transaction), 'cached' (like it, with the count in Redis or memory, which\n"
+        "sync_worker() saves: contract() says what that means). Safe from many threads and across\n"
+        "fork.");
     define_init<&make_votes>(
         cls,
-        "(self, db: hotcount._core.Database | str, cache: None = None, "
-        "strategy: typing.Literal['naive', 'slotted', 'batched'] = " +
+        "(self, db: hotcount._core.Database | str, cache: " + cache +
+            " = None, strategy: typing.Literal['naive', 'slotted', 'batched', 'cached'] = " +
             literal(std::string{to_string(defaults.strategy)}) + ", slots: int = " +
             literal(defaults.slots) + ", item_table: str = " + literal(defaults.item_table) +
             ", item_id: str = " + literal(defaults.item_id) + ", item_count: str = " +
             literal(defaults.item_count) + ", vote_table: str = " + literal(defaults.vote_table) +
             ", vote_item: str = " + literal(defaults.vote_item) +
             ", vote_user: str = " + literal(defaults.vote_user) + ", item_type: " + id_type +
-            " = int, user_type: " + id_type + " = int, max_batch: int = " +
-            literal(static_cast<std::int64_t>(defaults.commit.max_batch)) +
+            " = int, user_type: " + id_type + " = int, max_age: " + kTime + " = " +
+            literal(defaults.max_age) + ", retention: " + kTime + " = " +
+            literal(defaults.retention) +
+            ", page: int = " + literal(static_cast<std::int64_t>(defaults.page)) +
+            ", interval: " + kTime + " = " + literal(defaults.interval) +
+            ", workers: int = " + literal(static_cast<std::int64_t>(defaults.workers)) +
+            ", max_batch: int = " + literal(static_cast<std::int64_t>(defaults.commit.max_batch)) +
             ", max_delay: " + kTime + " = " + literal(defaults.commit.max_delay) +
             ", missing_items: typing.Literal['refuse', 'create'] = 'refuse') -> None",
-        "db: an object or its URL. slots: cells per item of 'slotted'. item_... and vote_...: the\n"
+        "db: an object or its URL. cache: the same, for 'cached', which needs one; a Memory "
+        "counts\n"
+        "for one process. slots: cells per item of 'slotted'. item_... and vote_...: the\n"
         "names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables\n"
-        "have them. max_batch: most votes in one transaction of 'batched'; max_delay: seconds a\n"
-        "transaction waits for company. missing_items: a vote for an item that has no row is an\n"
+        "have them. For 'cached': retention, the seconds that a count stays in the cache after "
+        "its\n"
+        "last vote; page, the counts that a worker saves at once; interval, its pause in seconds;\n"
+        "workers, its threads; max_age, the seconds that count() trusts what it knows of the\n"
+        "tables. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:\n"
+        "seconds a transaction waits for company. missing_items: a vote for an item that has no "
+        "row is an\n"
         "IntegrityError ('refuse') or makes the row ('create'). Bad values: ConfigError.");
     define<&votes_create_tables>(cls, "create_tables", "(self, *, " + kTimeout + ") -> None",
                                  "Creates the tables and indexes that are missing. Idempotent.\n\n"
@@ -347,14 +400,19 @@ void bind_votes(py::module_& module) {
         "failed element does not stop the others. errors='raise': BatchError with .result and\n"
         ".errors once all are settled. A wrong type is a TypeError naming the index, before\n"
         "anything is cast; columns of unequal length are a ConfigError.");
-    define<&votes_count>(cls, "count",
-                         "(self, item: " + id + ", *, " + consistency + ", " + kTimeout +
-                             ") -> hotcount._core.Count",
-                         "The item's count. The strategies of this version are exact either way.");
-    define<&votes_count_many>(cls, "count_many",
-                              "(self, items: " + ids + ", *, " + consistency + ", " + kTimeout +
-                                  ") -> hotcount._core.Counts",
-                              "The counts of many items, in order, all from one snapshot.");
+    define<&votes_count>(
+        cls, "count",
+        "(self, item: " + id + ", *, " + consistency + ", " + kTimeout +
+            ") -> hotcount._core.Count",
+        "The item's count. consistency, of 'cached': 'cached' reads the cache, and the\n"
+        "item table where it has none; 'exact' sums the votes. Other strategies\n"
+        "are exact either way.");
+    define<&votes_count_many>(
+        cls, "count_many",
+        "(self, items: " + ids + ", *, " + consistency + ", " + kTimeout +
+            ") -> hotcount._core.Counts",
+        "The counts of many items, in order, all from one snapshot; from a cache, each\n"
+        "as it is found there.");
     define<&votes_reconcile>(
         cls, "reconcile",
         "(self, items: " + ids + " | None = None, *, dry_run: bool = False, " + kTimeout +
@@ -364,6 +422,9 @@ void bind_votes(py::module_& module) {
     define<&votes_flush>(
         cls, "flush", "(self, timeout: " + kTime + " | None = 5.0) -> hotcount._core.FlushReport",
         "Brings the count in the item table up to date where the strategy does not by itself.");
+    define<&votes_sync_worker>(cls, "sync_worker", "(self) -> hotcount._core.SyncWorker",
+                               "A worker that brings the counts of 'cached' to the item table; a\n"
+                               "ConfigError with a strategy that needs none.");
     define<&votes_contract>(cls, "contract", "(self) -> hotcount._core.Contract",
                             "What an acknowledgement means with this strategy.");
     define_lifetime(cls, "Ends this object; a database opened from a URL for it ends too.");

@@ -20,6 +20,7 @@ PYBIND11_MODULE(_core, module) {
     hotcount::python::bind_period_counter(module);
     hotcount::python::bind_slotted_counter(module);
     hotcount::python::bind_limiter(module);
+    hotcount::python::bind_sync_worker(module);
     hotcount::python::bind_votes(module);
     hotcount::python::bind_live_sets(module);
 }

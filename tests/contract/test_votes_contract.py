@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -18,16 +19,38 @@ from tests.together import THREADS, together
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
-STRATEGIES = ["naive", "slotted", "batched"]
+# Strategies, and for cached the store that it counts in.
+STRATEGIES = [
+    "naive",
+    "slotted",
+    "batched",
+    pytest.param("cached memory", id="cached-memory"),
+    pytest.param("cached redis", id="cached-redis", marks=pytest.mark.server),
+]
+# A change between two caches is no change of strategy.
+TAKERS_OVER = ["naive", "slotted", "batched", "cached"]
+
+_caches: dict[str, hotcount.Memory | hotcount.Redis] = {}
 
 
 @pytest.fixture(params=STRATEGIES)
-def strategy(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def strategy(request: pytest.FixtureRequest) -> Iterator[str]:
+    name = str(request.param)
+    with hotcount.Memory() as memory:
+        _caches["cached"] = memory
+        if name == "cached redis":
+            server = request.getfixturevalue("redis_server")
+            _caches["cached"] = hotcount.Redis(server.url, prefix="t{*}?:", timeout=20)
+        yield name.split()[0]
+        _caches.pop("cached").close()
+
+
+def make(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
+    return hotcount.Votes(database, _caches.get(strategy), strategy, **options)  # type: ignore[arg-type]
 
 
 def make_votes(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
-    votes = hotcount.Votes(database, strategy=strategy, **options)  # type: ignore[arg-type]
+    votes = make(database, strategy, **options)
     votes.create_tables()
     return votes
 
@@ -322,11 +345,16 @@ def test_columns_of_unequal_length_are_refused_before_anything_is_cast(
 # -- counting ---------------------------------------------------------------
 
 
-def test_a_count_says_when_and_where_it_was_read(votes: hotcount.Votes) -> None:
+def test_a_count_says_when_and_where_it_was_read(votes: hotcount.Votes, strategy: str) -> None:
     votes.cast(1, 7)
     before = time.time()
-    for count in (votes.count(1), votes.count(1, consistency="exact")):
-        assert (count.value, count.exact, count.source, count.pending) == (1, True, "sql", 0)
+    in_sql, in_cache = (1, True, "sql", 0), (1, False, "cache", 0)
+    for count, expected in (
+        (votes.count(1), in_cache if strategy == "cached" else in_sql),
+        (votes.count(1, consistency="exact"), in_sql),
+        (votes.count_many([1], consistency="exact")[0], in_sql),
+    ):
+        assert (count.value, count.exact, count.source, count.pending) == expected
         assert before - 0.001 <= count.as_of <= time.time() + 0.001
     with pytest.raises(hotcount.ConfigError, match="consistency"):
         votes.count(1, consistency="maybe")  # type: ignore[arg-type]
@@ -337,12 +365,12 @@ def test_an_item_without_votes_or_without_a_row_counts_zero(votes: hotcount.Vote
     assert int(votes.count(1000)) == 0
 
 
-def test_count_many_answers_in_order_and_repeats(votes: hotcount.Votes) -> None:
+def test_count_many_answers_in_order_and_repeats(votes: hotcount.Votes, strategy: str) -> None:
     votes.cast_many([1, 1, 3], [1, 2, 3])
     counts = votes.count_many([3, 1, 3, 2])
     assert [int(count) for count in counts] == [1, 2, 1, 0]
     assert list(counts.value) == [1, 2, 1, 0]
-    assert all(counts.exact)
+    assert list(counts.exact) == [strategy != "cached"] * 4
     assert counts.errors == {}
 
 
@@ -376,7 +404,7 @@ def test_reconcile_finds_nothing_where_nothing_is_wrong(votes: hotcount.Votes) -
     assert votes.reconcile([], dry_run=True) == []
 
 
-@pytest.mark.parametrize("after", STRATEGIES)
+@pytest.mark.parametrize("after", TAKERS_OVER)
 def test_another_strategy_takes_over_with_the_same_counts(
     database: hotcount.Database, strategy: str, after: str
 ) -> None:
@@ -393,7 +421,7 @@ def test_another_strategy_takes_over_with_the_same_counts(
     assert is_consistent(votes)
 
 
-@pytest.mark.parametrize("after", STRATEGIES)
+@pytest.mark.parametrize("after", TAKERS_OVER)
 def test_a_strategy_that_was_replaced_does_not_count_in_the_old_place(
     database: hotcount.Database, strategy: str, after: str
 ) -> None:
@@ -403,7 +431,8 @@ def test_a_strategy_that_was_replaced_does_not_count_in_the_old_place(
     votes = make_votes(database, after)
     # Either it still counts rightly, or it is refused: never a vote without its count.
     expected = 1
-    if (strategy == "naive") == (after == "naive"):
+    places = {"naive": "item", "cached": "cache"}
+    if places.get(strategy) == places.get(after):
         before.cast(1, 2)
         expected = 2
     else:
@@ -418,7 +447,7 @@ def test_a_strategy_that_was_replaced_does_not_count_in_the_old_place(
 def test_a_strategy_that_needs_create_tables_first_says_so(
     database: hotcount.Database, strategy: str
 ) -> None:
-    votes = hotcount.Votes(database, strategy=strategy)  # type: ignore[arg-type]
+    votes = make(database, strategy)
     with pytest.raises(hotcount.DatabaseError, match=r"no such table.*create_tables"):
         votes.cast(1, 7)
     with pytest.raises(hotcount.DatabaseError, match=r"no such table.*create_tables"):
@@ -437,7 +466,7 @@ def test_the_contract_says_what_an_acknowledgement_means(
 ) -> None:
     contract = votes.contract()
     assert contract.strategy == strategy
-    assert (contract.durable, contract.exact) == (True, True)
+    assert (contract.durable, contract.exact) == (True, strategy != "cached")
     assert "committed" in contract.acknowledged
     assert contract.may_lose.startswith("nothing acknowledged")
 
@@ -497,9 +526,18 @@ def test_a_value_beyond_64_bits_is_an_overflow(votes: hotcount.Votes) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("strategy", "cached", "'cached'.*'naive', 'slotted', 'batched'"),
-        ("strategy", "write_behind", "'naive', 'slotted', 'batched'"),
-        ("cache", "redis://localhost", "cache"),
+        ("strategy", "cached", "'cached' needs cache"),
+        ("strategy", "write_behind", "'naive', 'slotted', 'batched', 'cached'"),
+        ("cache", "redis://localhost", "cache must be None for strategy 'batched'"),
+        ("cache", "sqlite:///:memory:", "cache"),
+        ("page", 0, "page"),
+        ("page", 100_001, "page"),
+        ("workers", 0, "workers"),
+        ("workers", 65, "workers"),
+        ("retention", 0, "retention"),
+        ("retention", 1e-9, "retention"),
+        ("interval", -1, "interval"),
+        ("max_age", float("nan"), "max_age"),
         ("slots", 0, "slots"),
         ("slots", 10_001, "slots"),
         ("item_type", float, "item_type.*int, str or uuid.UUID"),

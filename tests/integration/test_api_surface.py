@@ -57,8 +57,9 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "SlottedCounter.compact": ("key", "*", TIMEOUT),
     "Votes": (
         *("db", "cache", "strategy", "slots", "item_table", "item_id", "item_count", "vote_table"),
-        *("vote_item", "vote_user", "item_type", "user_type", "max_batch", "max_delay"),
-        "missing_items",
+        *("vote_item", "vote_user", "item_type", "user_type"),
+        *("max_age", "retention", "page", "interval", "workers"),
+        *("max_batch", "max_delay", "missing_items"),
     ),
     "Votes.create_tables": ("*", TIMEOUT),
     "Votes.schema": (),
@@ -70,7 +71,11 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Votes.count_many": ("items", "*", "consistency", TIMEOUT),
     "Votes.reconcile": ("items", "*", "dry_run", TIMEOUT),
     "Votes.flush": (TIMEOUT,),
+    "Votes.sync_worker": (),
     "Votes.contract": (),
+    "SyncWorker.run_once": ("*", TIMEOUT),
+    "SyncWorker.run": ("stop",),
+    "SyncWorker.stats": (),
 }
 VALUES = {
     "Cast": ("counted", "changed", "previous", "value"),
@@ -78,6 +83,7 @@ VALUES = {
     "TryAdd": ("applied", "value"),
     "Drift": ("item", "counted", "actual"),
     "FlushReport": ("acked", "pending", "at_risk"),
+    "SyncRound": (*("scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk"),),
     "Contract": ("strategy", "acknowledged", "may_lose", "durable", "exact"),
     "Casts": ("counted", "changed", "previous", "value", "errors"),
     "Counts": ("value", "exact", "as_of", "pending", "errors"),

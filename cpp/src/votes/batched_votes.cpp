@@ -1,9 +1,7 @@
 // batched: the votes of concurrent callers share a transaction, and each item in it one update.
-#include <algorithm>
-#include <hotcount/base/check.hpp>
 #include <hotcount/base/fork.hpp>
 
-#include "sql_votes.hpp"
+#include "group_writer.hpp"
 
 namespace hotcount {
 namespace {
@@ -12,71 +10,18 @@ namespace {
 // that cell at a time, so more cells would only cost more rows.
 constexpr std::int64_t kSlot = 0;
 
-struct VoteTicket final : sql::Ticket {
-    explicit VoteTicket(const Ballot& to_cast) : ballot(to_cast) {}
-    const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
-    Cast cast{};
-};
-
-class VoteWriter final : public sql::BatchWriter {
+class BatchWriter final : public GroupVoteWriter {
   public:
-    VoteWriter(std::shared_ptr<const Layout> layout, VotesOptions options)
-        : layout_(std::move(layout)), options_(std::move(options)) {}
-
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::Ticket>> batch) override {
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
-        // By item, so that each is counted once; by user, so that pages are visited in order; and
-        // stable, so that two votes of one user stay in the order in which they came.
-        std::vector<VoteTicket*> votes;
-        votes.reserve(batch.size());
-        for (const auto& ticket : batch) votes.push_back(static_cast<VoteTicket*>(ticket.get()));
-        std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
-            return std::tie(a->ballot.item, a->ballot.user) <
-                   std::tie(b->ballot.item, b->ballot.user);
-        });
-        for (auto first = votes.begin(); first != votes.end();) {
-            const sql::Id& item = (*first)->ballot.item;
-            const auto last = std::find_if(
-                first, votes.end(), [&](const auto* vote) { return vote->ballot.item != item; });
-            HOTCOUNT_TRY(write_item(connection, item, std::span{first, last}));
-            first = last;
-        }
-        return {};
-    }
+    using GroupVoteWriter::GroupVoteWriter;
 
   private:
-    Result<void> write_item(sql::Connection& connection, const sql::Id& item,
-                            std::span<VoteTicket* const> votes) {
-        HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, item));
-        std::int64_t difference = 0;
-        for (VoteTicket* vote : votes) {
-            auto cast = write_vote(connection, *layout_, vote->ballot);
-            if (!cast) {
-                // SQLite undoes the one statement and keeps the transaction, except where the
-                // whole of it failed (a full disk, the deadline).
-                if (!connection.in_transaction() || cast.error().code != ErrorCode::integrity) {
-                    return std::move(cast).error();
-                }
-                vote->error = std::move(cast).error();
-                continue;
-            }
-            vote->cast = *cast;
-            const auto change = checked_subtract(cast->value, cast->previous);
-            const auto sum = change ? checked_add(difference, *change) : std::nullopt;
-            if (!sum) {
-                return count_overflow(item);
-            }
-            difference = *sum;
-        }
+    Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
+                       std::span<VoteTicket* const>) override {
         if (difference == 0) return {};
-        HOTCOUNT_TRY(bump_cell(connection, *layout_, item, kSlot, difference));
-        HOTCOUNT_TRY(connection.execute(layout_->fold_item, {sql::to_value(item)}));
+        HOTCOUNT_TRY(bump_cell(connection, layout(), item, kSlot, difference));
+        HOTCOUNT_TRY(connection.execute(layout().fold_item, {sql::to_value(item)}));
         return {};
     }
-
-    const std::shared_ptr<const Layout> layout_;
-    const VotesOptions options_;
 };
 
 class BatchedVotes final : public SqlVotes {
@@ -84,7 +29,7 @@ class BatchedVotes final : public SqlVotes {
     BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
         : SqlVotes(std::move(votes_database), std::move(votes_options)), commit_([this] {
               return std::make_unique<sql::GroupCommit>(
-                  shared_database(), std::make_shared<VoteWriter>(layout(), options()),
+                  shared_database(), std::make_shared<BatchWriter>(layout(), options()),
                   options().commit);
           }) {}
 

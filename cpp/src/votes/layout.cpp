@@ -9,11 +9,28 @@ std::string column_type(IdType type) { return type == IdType::integer ? "INTEGER
 }  // namespace
 
 CountPlace count_place(VoteStrategy strategy) {
-    return strategy == VoteStrategy::naive ? CountPlace::item : CountPlace::cells;
+    switch (strategy) {
+        case VoteStrategy::naive:
+            return CountPlace::item;
+        case VoteStrategy::cached:
+            return CountPlace::cache;
+        case VoteStrategy::slotted:
+        case VoteStrategy::batched:
+            break;
+    }
+    return CountPlace::cells;
 }
 
 std::string_view to_string(CountPlace place) {
-    return place == CountPlace::item ? "item" : "cells";
+    switch (place) {
+        case CountPlace::item:
+            return "item";
+        case CountPlace::cells:
+            return "cells";
+        case CountPlace::cache:
+            break;
+    }
+    return "cache";
 }
 
 // All names quoted, as they stand in SQL.
@@ -73,6 +90,9 @@ Layout::Layout(const VotesOptions& options, const Names& n)
       audit_one(n.audit("WHERE i." + n.id + " = ?1")),
       audit_first(n.audit("ORDER BY i." + n.id + " LIMIT ?1")),
       audit_after(n.audit("WHERE i." + n.id + " > ?1 ORDER BY i." + n.id + " LIMIT ?2")),
+      items_first("SELECT " + n.id + " FROM " + n.item + " ORDER BY " + n.id + " LIMIT ?1"),
+      items_after("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " > ?1 ORDER BY " +
+                  n.id + " LIMIT ?2"),
       read_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'"),
       read_strategy("SELECT value FROM " + n.meta + " WHERE name = 'counted_by'"),
       write_marks("INSERT INTO " + n.meta +

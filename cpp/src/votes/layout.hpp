@@ -9,7 +9,7 @@ namespace hotcount {
 
 /// Where a strategy keeps its counts. Two that differ cannot be mixed on the same tables without a
 /// reconcile between them, so the tables remember it.
-enum class CountPlace : std::uint8_t { item, cells };
+enum class CountPlace : std::uint8_t { item, cells, cache };
 
 CountPlace count_place(VoteStrategy strategy);
 std::string_view to_string(CountPlace place);
@@ -39,6 +39,8 @@ class Layout {
     sql::Statement audit_one;       ///< item -> id, vote_count, cells, votes
     sql::Statement audit_first;     ///< limit -> the same, by ascending id
     sql::Statement audit_after;     ///< id, limit -> the same, following that id
+    sql::Statement items_first;     ///< limit -> id, ascending
+    sql::Statement items_after;     ///< id, limit -> id, following that id
     sql::Statement read_place;      ///< -> where the counts of these tables are kept
     sql::Statement read_strategy;   ///< -> the strategy that create_tables was last called with
     sql::Statement write_marks;     ///< place, strategy

@@ -20,14 +20,14 @@ Error explain(Error error, const Ballot& ballot) {
     return error;
 }
 
+}  // namespace
+
 Error explain_missing_table(Error error) {
     if (error.code == ErrorCode::database && error.message.find("no such") != std::string::npos) {
         error.message += "; create_tables() makes what is missing";
     }
     return error;
 }
-
-}  // namespace
 
 SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options)
     : database_(std::move(database)),
@@ -48,7 +48,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout) {
     const Deadline deadline = database_->deadline(timeout);
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
     HOTCOUNT_TRY(connection->begin(deadline));
-    HOTCOUNT_TRY(connection->run_script(layout_->schema()));
+    HOTCOUNT_TRY(connection->run_script(schema()));
     std::string mark;
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
         mark = row.text(0);
@@ -61,8 +61,19 @@ Result<void> SqlVotes::create_tables(Timeout timeout) {
         HOTCOUNT_TRY(reconcile_all(*connection));
         const std::string_view place = to_string(count_place(options_.strategy));
         HOTCOUNT_TRY(connection->execute(layout_->write_marks, {place, strategy}));
+        HOTCOUNT_TRY(take_over(*connection));
     }
     return connection->commit();
+}
+
+Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
+
+Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy) {
+    return make_error(ErrorCode::config, "table " + vote_table + " was last counted in its " +
+                                             std::string{found} + ", strategy " +
+                                             std::string{to_string(strategy)} + " counts in its " +
+                                             std::string{to_string(count_place(strategy))} +
+                                             "; create_tables() reconciles and switches over");
 }
 
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
@@ -77,11 +88,7 @@ Result<void> check_place(sql::Connection& connection, const Layout& layout,
         return explain_missing_table(std::move(found).error());
     }
     if (mark != wanted) {
-        return make_error(ErrorCode::config,
-                          "table " + options.vote_table + " was last counted in its " + mark +
-                              ", strategy " + std::string{to_string(options.strategy)} +
-                              " counts in its " + std::string{wanted} +
-                              "; create_tables() reconciles and switches over");
+        return wrong_place(options.vote_table, mark, options.strategy);
     }
     return {};
 }
@@ -116,7 +123,9 @@ Result<std::int64_t> SqlVotes::read_count(sql::Connection& connection, const sql
     return value;
 }
 
-Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout) {
+Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout,
+                                                Consistency consistency) {
+    (void)consistency;  // The count lives in the database: exact either way.
     const Deadline deadline = database_->deadline(timeout);
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
     HOTCOUNT_TRY(connection->begin_read(deadline));
@@ -132,8 +141,8 @@ Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, 
     return counts;
 }
 
-Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(auto counts, count_many(std::span{&item, 1}, timeout));
+Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency consistency) {
+    HOTCOUNT_TRY_ASSIGN(auto counts, count_many(std::span{&item, 1}, timeout, consistency));
     return std::move(counts.front());
 }
 
@@ -240,6 +249,12 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::int64_t folded, connection->execute(layout_->fold_lagging));
     HOTCOUNT_TRY(connection->commit());
     return FlushReport{folded, 0, 0};
+}
+
+Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {
+    return make_error(ErrorCode::config, "strategy '" + std::string{to_string(options_.strategy)} +
+                                             "' keeps no counts in a cache, so it has no sync "
+                                             "worker; 'cached' has");
 }
 
 Result<Cast> write_vote(sql::Connection& connection, const Layout& layout, const Ballot& ballot) {

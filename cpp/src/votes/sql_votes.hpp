@@ -18,17 +18,23 @@ class SqlVotes : public Votes {
     Result<void> create_tables(Timeout timeout) override;
     std::string schema() const override { return layout_->schema(); }
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
-    Result<Count> count(const sql::Id& item, Timeout timeout) override;
-    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout) override;
+    Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
+                                          Consistency consistency) override;
     Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                          bool dry_run, Timeout timeout) override;
     Result<FlushReport> flush(Timeout timeout) override;
+    Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
 
   protected:
     sql::Database& database() const { return *database_; }
     const std::shared_ptr<sql::Database>& shared_database() const { return database_; }
     const std::shared_ptr<const Layout>& layout() const { return layout_; }
+
+    /// Called in the transaction of create_tables where another strategy, or none, counted these
+    /// tables before; item.vote_count is right by then.
+    virtual Result<void> take_over(sql::Connection& connection);
 
   private:
     Result<std::int64_t> read_count(sql::Connection& connection, const sql::Id& item);
@@ -50,6 +56,11 @@ class SqlVotes : public Votes {
 /// who reads the new one.
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options);
+
+/// The error of check_place.
+Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy);
+/// Adds to "no such table" what makes it.
+Error explain_missing_table(Error error);
 
 /// Sets the vote's row inside the caller's transaction; counts are the caller's to move by
 /// value - previous.
@@ -73,5 +84,7 @@ std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database
                                          VotesOptions options);
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
                                           VotesOptions options);
+std::shared_ptr<Votes> make_cached_votes(std::shared_ptr<sql::Database> database,
+                                         VotesOptions options, VoteCache cache);
 
 }  // namespace hotcount

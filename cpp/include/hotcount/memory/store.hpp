@@ -83,9 +83,20 @@ struct LimitState {
 /// The callers that a window has admitted, in order.
 using Callers = std::vector<std::string>;
 
+/// An item's count while it is ahead of the database: what votes/ keeps, the same fields as in Redis.
+struct CachedCount {
+    std::int64_t value{0};
+    std::int64_t gen{0};
+    std::int64_t version{0};
+    std::int64_t saved_version{0};
+    std::int64_t epoch{0};
+    std::string token{};
+    SteadyTime expires_at{};
+};
+
 /// What a key may hold: one type for its whole life, as on a server. A concept that finds another
 /// than its own answers with a wrong_type error.
-using Value = std::variant<std::int64_t, LimitState, Callers, SortedSet, Versions>;
+using Value = std::variant<std::int64_t, LimitState, Callers, SortedSet, Versions, CachedCount>;
 
 /// What stands under a key.
 struct Entry {
@@ -216,6 +227,18 @@ class Store final : ForkAware {
         }
         size_.fetch_sub(erased, std::memory_order_relaxed);
         return erased;
+    }
+
+    /// Calls visit(key, const Entry&) for each live entry of one of the options().shards parts,
+    /// under its lock; visit must not call into the store.
+    template <class Visit>
+    void visit_shard(std::size_t index, Visit&& visit) {
+        Shard& shard = shards_[index];
+        std::lock_guard lock(shard.mutex);
+        const SteadyTime at = now();
+        for (const auto& [key, entry] : shard.entries) {
+            if (!entry.expired(at)) visit(std::string_view{key}, entry);
+        }
     }
 
     /// Live and not yet dropped expired entries.

@@ -1,4 +1,5 @@
-// Votes: one user, one vote per item, and a count that is exact at every commit.
+// Votes: one user, one vote per item, and a count that is exact at every commit (with strategy
+// cached: after a drain).
 //
 //   item   (id, vote_count)                                  the application's own table
 //   vote   (item_id, user_id, val, prev, version)            one row per user and item; val 0 is
@@ -6,6 +7,7 @@
 //   vote_cell (item_id, slot, n, ver)                        the count, in cells; strategies
 //                                                            slotted and batched
 //   vote_live                                                a view: the votes with val <> 0
+//   vote_sync, vote_recount                                  strategy cached: see cached_votes.hpp
 //
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
 // changes nothing. So every call may be retried after any failure, an unknown outcome included.
@@ -13,8 +15,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/result.hpp>
+#include <hotcount/memory/store.hpp>
+#include <hotcount/redis/client.hpp>
 #include <hotcount/sql/database.hpp>
 #include <hotcount/sql/group_commit.hpp>
 #include <memory>
@@ -22,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace hotcount {
@@ -30,6 +36,7 @@ enum class VoteStrategy : std::uint8_t {
     naive,    ///< The seed's: one transaction per vote; it updates the item's one row.
     slotted,  ///< One transaction per vote; it updates one of the item's cells.
     batched,  ///< Group commit: concurrent votes share a transaction; one update per item in it.
+    cached,   ///< Votes in SQL, counted in memory or Redis; workers save the counts (sync_worker).
 };
 std::string_view to_string(VoteStrategy strategy);
 
@@ -54,8 +61,24 @@ struct VotesOptions {
     MissingItem missing_item{MissingItem::refuse};
     /// Cells per item for the slotted strategy, 1 to 10,000.
     std::int64_t slots{100};
-    /// For batched; ignored by the others.
+    /// For batched and cached; ignored by the others.
     sql::GroupCommitOptions commit{};
+
+    // For cached; ignored by the others.
+    /// How long count() trusts what it knows of the tables before it asks them again. A count in
+    /// the cache has no age: votes move it there.
+    Duration max_age{std::chrono::seconds{30}};
+    /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
+    /// fills from SQL.
+    Duration retention{std::chrono::seconds{600}};
+    /// Counts that a worker looks at and saves at once, 1 to 100,000: one transaction. More: fewer
+    /// commits, and a longer wait for voters meanwhile.
+    std::size_t page{1000};
+    /// The pause of a worker between two rounds: how far item.vote_count lags behind.
+    Duration interval{std::chrono::seconds{1}};
+    /// Threads of one SyncWorker, 1 to 64.
+    std::size_t workers{2};
+
     /// Where Count::as_of comes from.
     std::shared_ptr<const Clock> clock{system_clock()};
 };
@@ -81,7 +104,7 @@ struct Count {
     std::int64_t value;    ///< SUM(val) over the item's votes; their number where all are 1.
     bool exact;            ///< Agrees with the votes committed at as_of.
     WallTime as_of;        ///< When it was read.
-    std::string source;    ///< "sql".
+    std::string source;    ///< "sql" or "cache".
     std::int64_t pending;  ///< Votes acknowledged but not yet in value.
 };
 
@@ -107,10 +130,52 @@ struct Contract {
     bool exact;                ///< count() equals the committed votes at all times.
 };
 
+/// What a count is to be: from the cache where the strategy has one, or summed from the votes. Of
+/// no difference to strategies without a cache, whose count is exact either way.
+enum class Consistency : std::uint8_t { cached, exact };
+
+/// Where the strategy `cached` counts. A memory store counts for one process: another that votes
+/// for the same items makes the workers of both recount them again and again.
+using VoteCache =
+    std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
+
+/// What one round of a worker did, in items.
+struct SyncRound {
+    std::int64_t scanned;    ///< Counts found in the cache.
+    std::int64_t filled;     ///< Given what SQL knew, or a new fencing number.
+    std::int64_t saved;      ///< Written to item.vote_count.
+    std::int64_t deleted;    ///< Saved, past retention, and taken out of the cache.
+    std::int64_t recounted;  ///< Summed again from the votes: a count was lost or in doubt.
+    std::int64_t unsettled;  ///< Not saved as found: for the next round.
+    std::int64_t at_risk;    ///< Votes in those, which only the cache has counted.
+};
+
+/// Brings the counts of a cache to SQL. Any number may run at once, in threads and processes: each
+/// step is fenced, so one that dies or stalls between any two of them loses nothing and
+/// overwrites nothing. Thread-safe; a round is one caller's at a time.
+class SyncWorker {
+  public:
+    virtual ~SyncWorker() = default;
+
+    /// Looks at every count in the cache once. timeout: for the whole round; none: 60 seconds.
+    virtual Result<SyncRound> run_once(Timeout timeout = {}) = 0;
+    /// Rounds until stop(pause) says true; stop waits for as long as it is told and may return
+    /// earlier. A round that failed because a server is away is tried again.
+    virtual Result<void> run(const std::function<bool(Duration)>& stop) = 0;
+
+    struct Stats {
+        std::uint64_t rounds;  ///< That ended well.
+        std::uint64_t failed;  ///< That did not.
+        SyncRound total;       ///< Sums over all rounds; the last two of the latest round.
+    };
+    virtual Stats stats() const = 0;
+};
+
 class Votes {
   public:
+    /// `cache` is for strategy cached, which needs one; with another it is a config error.
     static Result<std::shared_ptr<Votes>> make(std::shared_ptr<sql::Database> database,
-                                               VotesOptions options = {});
+                                               VotesOptions options = {}, VoteCache cache = {});
     virtual ~Votes() = default;
 
     /// Creates what is missing; idempotent. Where the tables were counted by a strategy that keeps
@@ -125,16 +190,22 @@ class Votes {
     /// Results by index. batched: as few transactions as max_batch allows; else one per ballot.
     virtual std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots,
                                                 Timeout timeout = {}) = 0;
-    virtual Result<Count> count(const sql::Id& item, Timeout timeout = {}) = 0;
-    /// From one snapshot.
-    virtual Result<std::vector<Count>> count_many(std::span<const sql::Id> items,
-                                                  Timeout timeout = {}) = 0;
+    virtual Result<Count> count(const sql::Id& item, Timeout timeout = {},
+                                Consistency consistency = Consistency::cached) = 0;
+    /// From one snapshot; from a cache: each as it is found.
+    virtual Result<std::vector<Count>> count_many(
+        std::span<const sql::Id> items, Timeout timeout = {},
+        Consistency consistency = Consistency::cached) = 0;
     /// Finds counts that disagree with the votes (of all items where none are named) and, unless
     /// dry_run, sets them right in the same transaction.
     virtual Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                                  bool dry_run = false, Timeout timeout = {}) = 0;
-    /// Brings item.vote_count up to date where the strategy does not keep it so itself (slotted).
+    /// Brings item.vote_count up to date where the strategy does not keep it so itself (slotted,
+    /// cached).
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
+    /// A worker of its own, which lives on with this object. A config error where the strategy
+    /// needs none.
+    virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
     virtual Contract contract() const = 0;
     virtual const VotesOptions& options() const = 0;
 };

@@ -1,0 +1,17 @@
+-- Deletes hashes from before a recount, whose votes it has counted all.
+-- KEYS    hashes
+-- ARGV    per key the epoch that the recount began
+-- RETURNS per key 1 deleted, 0 not
+-- WHY a script: votes from after the recount may have made the hash anew.
+local function less(a, b)
+    if #a ~= #b then return #a < #b end
+    return a < b
+end
+
+local states = {}
+for i, key in ipairs(KEYS) do
+    local seen = redis.call('HGET', key, 'epoch')
+    states[i] = 0
+    if seen and less(seen, ARGV[i]) then states[i] = redis.call('UNLINK', key) end
+end
+return states

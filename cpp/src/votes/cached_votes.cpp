@@ -1,0 +1,397 @@
+// cached: the vote is committed in SQL, in one transaction with those of other callers, and counted
+// in memory or Redis; workers bring the counts to item.vote_count. count_keeper.hpp has the steps
+// and why they are safe.
+#include <algorithm>
+#include <hotcount/base/check.hpp>
+#include <map>
+#include <thread>
+
+#include "count_keeper.hpp"
+#include "group_writer.hpp"
+
+namespace hotcount {
+namespace {
+
+// Below this no sum of votes can leave 64 bits: there are fewer than 2^32 users.
+constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
+
+// How often a reader looks again where a hash is being filled.
+constexpr int kMaxLooks = 3;
+
+struct CachedTicket final : VoteTicket {
+    using VoteTicket::VoteTicket;
+    // What the transaction read beside the vote.
+    std::int64_t epoch{0};
+    std::shared_ptr<const std::string> space{};
+};
+
+class CachedWriter final : public GroupVoteWriter {
+  public:
+    CachedWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CountKeeper> keeper)
+        : GroupVoteWriter(std::move(layout), keeper->options()), keeper_(std::move(keeper)) {}
+
+  private:
+    Result<void> begin(sql::Connection& connection) override {
+        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection));
+        // One leader at a time writes, so this needs no lock.
+        if (space_ == nullptr || *space_ != id) {
+            space_ = std::make_shared<const std::string>(std::move(id));
+        }
+        return {};
+    }
+
+    Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t,
+                       std::span<VoteTicket* const> votes) override {
+        const SyncTable& table = keeper_->table();
+        const auto changed = [](const VoteTicket* vote) {
+            return !vote->error && vote->cast.changed;
+        };
+        if (std::none_of(votes.begin(), votes.end(), changed)) return {};
+        HOTCOUNT_TRY_ASSIGN(const auto state, table.read(connection, item));
+        if (!state) return unknown_item(item);
+        const bool widens = std::any_of(votes.begin(), votes.end(), [&](const VoteTicket* vote) {
+            return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
+        });
+        if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
+        // The cache would find out after the commit.
+        if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
+        for (VoteTicket* vote : votes) {
+            auto& ticket = static_cast<CachedTicket&>(*vote);
+            ticket.epoch = state->epoch;
+            ticket.space = space_;
+        }
+        return {};
+    }
+
+    std::shared_ptr<CountKeeper> keeper_;
+    std::shared_ptr<const std::string> space_;
+};
+
+class CachedVotes final : public SqlVotes {
+  public:
+    CachedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
+                std::unique_ptr<CountCache> cache)
+        : SqlVotes(votes_database, votes_options),
+          keeper_(std::make_shared<CountKeeper>(std::move(votes_database), std::move(votes_options),
+                                                std::move(cache))),
+          commit_([this] {
+              return std::make_unique<sql::GroupCommit>(
+                  shared_database(), std::make_shared<CachedWriter>(layout(), keeper_),
+                  options().commit);
+          }) {}
+
+    std::string schema() const override { return SqlVotes::schema() + keeper_->table().schema(); }
+
+    Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
+        return std::move(cast_many({&ballot, 1}, timeout).front());
+    }
+
+    std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        std::vector<std::shared_ptr<sql::Ticket>> tickets;
+        tickets.reserve(ballots.size());
+        for (const Ballot& ballot : ballots) {
+            tickets.push_back(std::make_shared<CachedTicket>(ballot));
+        }
+        const auto results = commit_.get().submit_all(tickets, deadline);
+        std::vector<Result<Cast>> casts;
+        casts.reserve(ballots.size());
+        std::map<std::string, Increments> by_space;
+        for (std::size_t i = 0; i < tickets.size(); ++i) {
+            const auto& ticket = static_cast<CachedTicket&>(*tickets[i]);
+            if (results[i]) {
+                casts.emplace_back(ticket.cast);
+                if (ticket.cast.changed) add(by_space[*ticket.space], ticket);
+                continue;
+            }
+            casts.emplace_back(results[i].error());
+            // Perhaps it is committed, and nobody would count it.
+            if (results[i].error().code == ErrorCode::outcome_unknown) {
+                keeper_->doubt(ballots[i].item, 1);
+            }
+        }
+        for (const auto& [space, increments] : by_space) {
+            std::vector<CountCache::Increment> to_count;
+            to_count.reserve(increments.size());
+            for (const auto& [place, increment] : increments) to_count.push_back(increment);
+            keeper_->count(space, to_count, deadline);
+        }
+        return casts;
+    }
+
+    Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override {
+        HOTCOUNT_TRY_ASSIGN(auto counts, count_many({&item, 1}, timeout, consistency));
+        return std::move(counts.front());
+    }
+
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
+                                          Consistency consistency) override {
+        const Deadline deadline = database().deadline(timeout);
+        if (consistency == Consistency::exact) return sums(items, deadline);
+        return cached_counts(items, deadline);
+    }
+
+    Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
+                                         bool dry_run, Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        std::vector<Drift> drifts;
+        HOTCOUNT_TRY_ASSIGN(const std::string space, keeper_->space(deadline));
+        HOTCOUNT_TRY(keeper_->hand_over(deadline));
+        if (items) {
+            const std::size_t page = options().page;
+            for (std::size_t first = 0; first < items->size(); first += page) {
+                std::vector<Stored> found;
+                HOTCOUNT_TRY(
+                    read_stored(items->subspan(first, std::min(page, items->size() - first)),
+                                nullptr, found, deadline));
+                HOTCOUNT_TRY(compare(space, found, dry_run, drifts, deadline));
+            }
+        } else {
+            std::vector<Stored> found;
+            HOTCOUNT_TRY(read_stored({}, nullptr, found, deadline));
+            while (!found.empty()) {
+                HOTCOUNT_TRY(compare(space, found, dry_run, drifts, deadline));
+                const sql::Id last = found.back().item;
+                found.clear();
+                HOTCOUNT_TRY(read_stored({}, &last, found, deadline));
+            }
+        }
+        return drifts;
+    }
+
+    Result<FlushReport> flush(Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        const auto worker = make_sync_worker(keeper_);
+        FlushReport report{0, 0, 0};
+        while (true) {
+            HOTCOUNT_TRY_ASSIGN(const SyncRound round, worker->run_once(deadline.remaining()));
+            report.acked += round.saved + round.recounted;
+            report.pending = round.unsettled;
+            report.at_risk = round.at_risk;
+            // What a round found unsaved it has saved, or it says so: votes that came meanwhile
+            // are not waited for.
+            if (round.unsettled == 0 || deadline.passed()) return report;
+            // Usually a fill, which the next round saves; at worst what no round can settle.
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        }
+    }
+
+    Result<std::shared_ptr<SyncWorker>> sync_worker() override { return make_sync_worker(keeper_); }
+
+    Contract contract() const override {
+        return Contract{
+            "cached",
+            "the vote is committed in SQL, in one transaction with the votes of other callers, "
+            "and its item's count in the cache was moved, or is noted in SQL for a recount",
+            "nothing acknowledged: votes are in SQL. Counts may: a process that dies between "
+            "commit "
+            "and increment, or a cache that loses data, leaves item.vote_count and count() wrong "
+            "by "
+            "no more than the votes concerned, until a worker that noticed or reconcile() "
+            "recounts; "
+            "item.vote_count lags until a worker or flush() saves it",
+            true, false};
+    }
+
+  private:
+    Result<void> take_over(sql::Connection& connection) override {
+        return keeper_->table().renew(connection);
+    }
+
+    // What is to be counted under one id of the tables, by item and epoch.
+    using Increments = std::map<std::pair<std::string, std::int64_t>, CountCache::Increment>;
+
+    void add(Increments& increments, const CachedTicket& ticket) const {
+        // No overflow: the writer has refused a change that leaves 64 bits.
+        const std::int64_t difference = ticket.cast.value - ticket.cast.previous;
+        std::string item = keeper_->to_text(ticket.ballot.item);
+        auto& each = increments[{item, ticket.epoch}];
+        const auto sum = checked_add(each.difference, difference);
+        if (!sum) return keeper_->doubt(ticket.ballot.item, 1);
+        each = {std::move(item), *sum, each.votes + 1, ticket.epoch};
+    }
+
+    Result<std::vector<Count>> sums(std::span<const sql::Id> items, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().reader(deadline));
+        HOTCOUNT_TRY(connection->begin_read(deadline));
+        HOTCOUNT_TRY(keeper_->table().cache_id(*connection));
+        std::vector<Count> counts;
+        counts.reserve(items.size());
+        const WallTime now = options().clock->wall_now();
+        for (const sql::Id& item : items) {
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, keeper_->table().sum(*connection, item));
+            counts.push_back(Count{value, true, now, "sql", 0});
+        }
+        HOTCOUNT_TRY(connection->commit());
+        return counts;
+    }
+
+    // The id of the tables, as known for at most max_age.
+    Result<std::string> known_space(Deadline deadline) {
+        const SteadyTime now = options().clock->steady_now();
+        KnownSpace& known = known_.get();
+        {
+            std::lock_guard lock(known.mutex);
+            if (!known.id.empty() && now < known.until) return known.id;
+        }
+        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->space(deadline));
+        std::lock_guard lock(known.mutex);
+        known.id = id;
+        known.until = now + options().max_age;
+        return id;
+    }
+
+    Result<std::vector<Count>> cached_counts(std::span<const sql::Id> items, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(const std::string space, known_space(deadline));
+        std::vector<std::optional<Count>> counts(items.size());
+        std::vector<std::optional<CacheEntry>> unfilled(items.size());
+        std::vector<std::int64_t> stored(items.size(), 0);
+        for (int look = 0; look < kMaxLooks; ++look) {
+            std::vector<std::size_t> open;
+            std::vector<std::string> texts;
+            for (std::size_t i = 0; i < items.size(); ++i) {
+                if (counts[i]) continue;
+                open.push_back(i);
+                texts.push_back(keeper_->to_text(items[i]));
+            }
+            if (open.empty()) break;
+            const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
+            std::vector<std::size_t> from_sql;
+            for (std::size_t k = 0; k < open.size(); ++k) {
+                const std::size_t i = open[k];
+                if (!entries[k] && entries[k].error().code == ErrorCode::wrong_type) {
+                    return entries[k].error();
+                }
+                const auto entry = entries[k] ? *entries[k] : std::optional<CacheEntry>{};
+                if (entry && entry->filled()) {
+                    counts[i] = counted(items[i], entry->value, "cache");
+                } else if (entry && unfilled[i] && unfilled[i]->token == entry->token) {
+                    // Unfilled before and after SQL was read, so nothing was saved between.
+                    const auto sum = checked_add(stored[i], entry->value);
+                    counts[i] = counted(items[i], sum.value_or(stored[i]), "sql");
+                } else {
+                    // A cache that does not answer is as good as empty: readers go on.
+                    unfilled[i] = entry;
+                    from_sql.push_back(i);
+                }
+            }
+            HOTCOUNT_TRY(read_counts(items, from_sql, stored, deadline));
+            for (const std::size_t i : from_sql) {
+                if (!unfilled[i] || look + 1 == kMaxLooks) {
+                    counts[i] = counted(items[i], stored[i], "sql");
+                }
+            }
+        }
+        std::vector<Count> result;
+        result.reserve(counts.size());
+        for (auto& count : counts) result.push_back(std::move(*count));
+        return result;
+    }
+
+    Count counted(const sql::Id& item, std::int64_t value, const char* source) {
+        return Count{value, false, options().clock->wall_now(), source, keeper_->in_doubt(item)};
+    }
+
+    Result<void> read_counts(std::span<const sql::Id> items, std::span<const std::size_t> which,
+                             std::vector<std::int64_t>& stored, Deadline deadline) {
+        if (which.empty()) return {};
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().reader(deadline));
+        HOTCOUNT_TRY(connection->begin_read(deadline));
+        HOTCOUNT_TRY(keeper_->table().cache_id(*connection));
+        for (const std::size_t i : which) {
+            HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(*connection, items[i]));
+            stored[i] = state ? state->stored : 0;
+        }
+        return connection->commit();
+    }
+
+    // An item's counts as one snapshot of SQL has them.
+    struct Stored {
+        sql::Id item;
+        std::int64_t count;
+        std::int64_t epoch;
+        std::int64_t votes;
+    };
+
+    Result<void> read_stored(std::span<const sql::Id> items, const sql::Id* after,
+                             std::vector<Stored>& found, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().reader(deadline));
+        HOTCOUNT_TRY(connection->begin_read(deadline));
+        HOTCOUNT_TRY(keeper_->table().cache_id(*connection));
+        std::vector<sql::Id> ids(items.begin(), items.end());
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            ids.push_back(row.id(0));
+            return {};
+        };
+        const auto page = static_cast<std::int64_t>(options().page);
+        if (items.empty() && after != nullptr) {
+            HOTCOUNT_TRY(
+                connection->query(layout()->items_after, {sql::to_value(*after), page}, read));
+        } else if (items.empty()) {
+            HOTCOUNT_TRY(connection->query(layout()->items_first, {page}, read));
+        }
+        for (const sql::Id& item : ids) {
+            HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(*connection, item));
+            if (!state) continue;
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t votes, keeper_->table().sum(*connection, item));
+            found.push_back({item, state->stored, state->epoch, votes});
+        }
+        return connection->commit();
+    }
+
+    Result<void> compare(const std::string& space, std::span<const Stored> found, bool dry_run,
+                         std::vector<Drift>& drifts, Deadline deadline) {
+        std::vector<std::string> texts;
+        texts.reserve(found.size());
+        for (const Stored& each : found) texts.push_back(keeper_->to_text(each.item));
+        const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
+        std::vector<sql::Id> wrong;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            const Stored& each = found[i];
+            std::int64_t count = each.count;
+            if (entries[i] && entries[i]->has_value() && (*entries[i])->epoch >= each.epoch) {
+                const CacheEntry& entry = **entries[i];
+                count =
+                    entry.filled() ? entry.value : checked_add(count, entry.value).value_or(count);
+            }
+            if (count == each.votes) continue;
+            drifts.push_back({each.item, count, each.votes});
+            wrong.push_back(each.item);
+        }
+        if (dry_run || wrong.empty()) return {};
+        for (const sql::Id& item : wrong) keeper_->doubt(item, 0);
+        HOTCOUNT_TRY(keeper_->hand_over(deadline));
+        CountKeeper::Recounted recounted;
+        do {
+            HOTCOUNT_TRY_ASSIGN(recounted, keeper_->recount(space, options().page, deadline));
+        } while (recounted.done > 0 && recounted.left > 0);
+        return {};
+    }
+
+    struct KnownSpace {
+        std::mutex mutex;
+        std::string id;
+        SteadyTime until{};
+    };
+
+    std::shared_ptr<CountKeeper> keeper_;
+    ForkLocal<sql::GroupCommit> commit_;
+    ForkLocal<KnownSpace> known_{[] { return std::make_unique<KnownSpace>(); }};
+};
+
+}  // namespace
+
+std::shared_ptr<Votes> make_cached_votes(std::shared_ptr<sql::Database> database,
+                                         VotesOptions options, VoteCache cache) {
+    std::unique_ptr<CountCache> counts;
+    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache)) {
+        counts = make_memory_count_cache(std::move(*memory), options.retention);
+    } else {
+        counts = make_redis_count_cache(std::get<std::shared_ptr<redis::Client>>(std::move(cache)),
+                                        options.retention);
+    }
+    return std::make_shared<CachedVotes>(std::move(database), std::move(options),
+                                         std::move(counts));
+}
+
+}  // namespace hotcount

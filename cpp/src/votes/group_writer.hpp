@@ -1,0 +1,44 @@
+// What the strategies that commit in groups share: concurrent votes written in one transaction,
+// item by item. A strategy adds how an item is counted in it.
+#pragma once
+
+#include <hotcount/sql/group_commit.hpp>
+#include <memory>
+#include <span>
+
+#include "sql_votes.hpp"
+
+namespace hotcount {
+
+struct VoteTicket : sql::Ticket {
+    explicit VoteTicket(const Ballot& to_cast) : ballot(to_cast) {}
+    const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
+    Cast cast{};
+};
+
+class GroupVoteWriter : public sql::BatchWriter {
+  public:
+    GroupVoteWriter(std::shared_ptr<const Layout> layout, VotesOptions options)
+        : layout_(std::move(layout)), options_(std::move(options)) {}
+
+    Result<void> write(sql::Connection& connection,
+                       std::span<const std::shared_ptr<sql::Ticket>> batch) final;
+
+  protected:
+    const Layout& layout() const { return *layout_; }
+
+    /// Called once per transaction, before anything is written.
+    virtual Result<void> begin(sql::Connection& connection);
+    /// Called once per item whose votes are written: they move its count by `difference`.
+    virtual Result<void> count(sql::Connection& connection, const sql::Id& item,
+                               std::int64_t difference, std::span<VoteTicket* const> votes) = 0;
+
+  private:
+    Result<void> write_item(sql::Connection& connection, const sql::Id& item,
+                            std::span<VoteTicket* const> votes);
+
+    const std::shared_ptr<const Layout> layout_;
+    const VotesOptions options_;
+};
+
+}  // namespace hotcount
