@@ -100,9 +100,11 @@ std::uint64_t gcra_over_admitted(std::span<const LimiterHit> passed, const Limit
     const double rate =
         static_cast<double>(rules.rate_limit) / static_cast<double>(rules.period_ns) * (1 + kDrift);
     std::vector<std::int64_t> starts;
+    starts.reserve(admitted.size());
     for (const LimiterHit& hit : admitted) starts.push_back(hit.sent_ns);
     std::sort(starts.begin(), starts.end());
     std::vector<double> values;
+    values.reserve(starts.size());
     for (const std::int64_t start : starts) {
         values.push_back(rate * static_cast<double>(start - starts.front()));
     }
@@ -133,11 +135,13 @@ std::uint64_t gcra_wrong_refusals(std::vector<LimiterHit> passed, std::vector<Li
         static_cast<double>(rules.rate_limit) / static_cast<double>(rules.period_ns) * (1 - kDrift);
     const std::int64_t zero = denied.front().sent_ns;
     std::vector<std::int64_t> ends;
+    ends.reserve(passed.size() + denied.size());
     for (const LimiterHit& hit : passed) ends.push_back(hit.done_ns);
     // Hits that end after the denial count from where that ends.
     for (const LimiterHit& hit : denied) ends.push_back(hit.done_ns);
     std::sort(ends.begin(), ends.end());
     std::vector<double> values;
+    values.reserve(ends.size());
     for (const std::int64_t end : ends) values.push_back(rate * static_cast<double>(end - zero));
     RisingMax sums(values);
     std::sort(passed.begin(), passed.end(), by_sent);
@@ -225,6 +229,8 @@ std::uint64_t first_windows_wrong_refusals(const std::vector<LimiterHit>& passed
                                            const LimiterRules& rules) {
     std::vector<std::int64_t> sent;
     std::vector<std::int64_t> done;
+    sent.reserve(passed.size());
+    done.reserve(passed.size());
     for (const LimiterHit& hit : passed) {
         sent.push_back(hit.sent_ns);
         done.push_back(hit.done_ns);

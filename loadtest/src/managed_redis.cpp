@@ -125,6 +125,7 @@ Result<void> ManagedRedis::launch(const fs::path& program) {
                                       "--logfile",
                                       folder_ / kLogName};
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     const pid_t parent = getpid();

@@ -134,6 +134,7 @@ Result<std::vector<std::int64_t>> StoreHandle::integers(std::span<const std::str
     for (std::size_t from = 0; from < keys.size(); from += kKeysAtOnce) {
         const auto page = keys.subspan(from, std::min(kKeysAtOnce, keys.size() - from));
         std::vector<std::string> full;
+        full.reserve(page.size());
         for (const std::string& key : page) full.push_back(prefix_ + key);
         std::vector<std::string_view> words{"MGET"};
         words.insert(words.end(), full.begin(), full.end());
@@ -191,6 +192,7 @@ Result<std::uint64_t> StoreHandle::keys_without_ttl(std::string& example) const 
     }
     const auto look = [&](const std::vector<std::string>& keys) -> Result<void> {
         std::vector<std::vector<std::string_view>> commands;
+        commands.reserve(keys.size());
         for (const std::string& key : keys) commands.push_back({"PTTL", key});
         const auto lives = redis_->execute_many(commands, Duration{kTimeout});
         for (std::size_t i = 0; i < keys.size(); ++i) {
