@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "runner.hpp"
+#include "store_targets.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -38,8 +39,8 @@ constexpr std::array kOptions = {
            false, true, true},
     Option{"rounds", "--rounds", "Rounds per strategy, in changing order [compare 5, else 7]", true,
            true, false},
-    Option{"baseline", "--baseline", "Strategy that the others are compared with [naive]", false,
-           true, false},
+    Option{"baseline", "--baseline", "Strategy that the others are compared with [the first]",
+           false, true, false},
     Option{"rate", "-r,--rate", "Operations per second, open loop: 500, 5k", true, true, true},
     Option{"duration", "-d,--duration",
            "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 2s, else 1.5s]",
@@ -331,8 +332,9 @@ Result<void> read_baseline(const Given& given, Settings& settings) {
                                   found->second, fmt::join(all, ", ")));
 }
 
-/// What is for one kind of strategies only must find one: it would be ignored in silence.
-Result<void> refuse_idle_options(const Given& given, const Settings& settings) {
+/// What is for one kind of strategies only must find one, and suit it: it would be ignored in
+/// silence, or end a comparison in its middle.
+Result<void> check_options(const Given& given, const Settings& settings) {
     bool votes = false;
     bool limiter = false;
     bool on_redis = false;
@@ -340,7 +342,13 @@ Result<void> refuse_idle_options(const Given& given, const Settings& settings) {
         votes = votes || group.trial.workload == WorkloadKind::votes;
         limiter = limiter || group.trial.workload == WorkloadKind::limiter;
         for (const std::string& name : group.strategies) {
-            on_redis = on_redis || find_strategy(name)->store == StoreKind::redis;
+            HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
+            on_redis = on_redis || strategy.store == StoreKind::redis;
+            if (strategy.workload != WorkloadKind::limiter) continue;
+            if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
+                return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
+                                                                 name, fits.error().message));
+            }
         }
     }
     if (given.contains("dup") && !votes) {
@@ -421,7 +429,7 @@ Result<Settings> interpret(Command command, const Given& given) {
     HOTCOUNT_TRY(read_stores(given, settings));
     HOTCOUNT_TRY(read_groups(given, settings));
     HOTCOUNT_TRY(read_baseline(given, settings));
-    HOTCOUNT_TRY(refuse_idle_options(given, settings));
+    HOTCOUNT_TRY(check_options(given, settings));
     for (StrategyGroup& group : settings.groups) {
         HOTCOUNT_TRY(read_traffic(given, group.trial));
         HOTCOUNT_TRY(fit_mix(given, settings, group.trial));

@@ -114,18 +114,24 @@ class CountersTarget final : public StoreTarget {
     CounterDriver driver_;
 };
 
+Result<LimiterOptions> limiter_options(const Rate& limit, const Strategy& strategy) {
+    LimiterOptions options;
+    options.rate = limit;
+    std::string way = strategy.way;
+    if (way == "fixed_window_first") {
+        way = "fixed_window";
+        options.align = Align::first;
+    }
+    HOTCOUNT_TRY_ASSIGN(options.algorithm, parse_algorithm(way));
+    return options;
+}
+
 class LimiterTarget final : public StoreTarget {
   public:
     static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
                                                 const Strategy& strategy, StoreHandle store) {
-        LimiterOptions options;
-        options.rate = settings.limit;
-        std::string way = strategy.way;
-        if (way == "fixed_window_first") {
-            way = "fixed_window";
-            options.align = Align::first;
-        }
-        HOTCOUNT_TRY_ASSIGN(options.algorithm, parse_algorithm(way));
+        HOTCOUNT_TRY_ASSIGN(const LimiterOptions options,
+                            limiter_options(settings.limit, strategy));
         HOTCOUNT_TRY_ASSIGN(auto limiter, store.make<Limiter>(options));
         return std::unique_ptr<Target>(
             new LimiterTarget(settings, strategy, std::move(store), std::move(limiter)));
@@ -393,6 +399,13 @@ class SetsTarget final : public StoreTarget {
 };
 
 }  // namespace
+
+Result<void> check_limit(const Rate& limit, const Strategy& strategy) {
+    HOTCOUNT_TRY_ASSIGN(const LimiterOptions options, limiter_options(limit, strategy));
+    HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
+    HOTCOUNT_TRY(Limiter::make(store, options));
+    return {};
+}
 
 Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
                                                   const Strategy& strategy) {

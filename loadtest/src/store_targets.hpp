@@ -9,6 +9,9 @@
 
 namespace hotcount::loadtest {
 
+/// A limit that the strategy's algorithm does not take is a config error, before anything runs.
+Result<void> check_limit(const Rate& limit, const Strategy& strategy);
+
 Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
                                                   const Strategy& strategy);
 

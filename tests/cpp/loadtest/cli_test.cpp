@@ -144,6 +144,9 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
     EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "http://h"}), HasSubstr("--redis"));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--limit", "5/s"}), HasSubstr("--limit"));
     EXPECT_THAT(refuse({"run", "-s", "gcra", "--limit", "often"}), HasSubstr("--limit"));
+    EXPECT_THAT(refuse({"compare", "-s", "gcra,per_second_key", "--limit", "5/min"}),
+                AllOf(HasSubstr("--limit"), HasSubstr("memory/per_second_key")));
+    EXPECT_THAT(refuse({"run", "-s", "list", "--limit", "5/s burst 9"}), HasSubstr("memory/list"));
     EXPECT_THAT(refuse({"run", "-s", "gcra", "--mix", "vote=1,unvote=1"}), HasSubstr("unvote"));
 }
 
