@@ -7,6 +7,7 @@
 #   make test-all   adds the long ones
 #   make lint       format, static checks, types, stub drift
 #   make bench      micro benchmarks of the inner loops
+#   make peers      counters beside redis-py, on a private Redis, as ratios
 
 # PYTHON chooses the interpreter that .venv is made of.
 PYTHON ?= python3
@@ -18,7 +19,7 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all lint bench clean
+.PHONY: all setup build demo test test-all lint bench peers clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -66,6 +67,13 @@ lint: build
 
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro
+
+# Other libraries come into .venv for this alone. PEERS_ARGS="--rounds 9 --json peers.json"
+PEERS_ARGS ?=
+peers: build
+	.venv/bin/python scripts/pins peers >.venv/peers.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/peers.txt
+	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
 
 clean:
 	rm -rf build .venv

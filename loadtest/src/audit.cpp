@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "writes_by_item.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -163,38 +165,42 @@ Result<Verdict> audit_votes(const Ledger& ledger, sql::Database& database, Votes
     return verdict;
 }
 
-Result<Verdict> audit_counters(const Ledger& ledger, std::uint64_t items,
-                               const std::function<Result<std::int64_t>(std::int64_t)>& value_of) {
+Verdict audit_counters(const Ledger& ledger, std::span<const std::int64_t> values) {
+    const WritesByItem writes(ledger, values.size());
     Verdict verdict;
-    std::vector<CounterBounds> bounds(items + 1);
-    const std::uint64_t planned = ledger.planned();
-    for (std::uint64_t index = 0; index < planned; ++index) {
-        const LedgerRecord& record = ledger[index];
-        if (!is_write(record)) continue;
-        CounterBounds& bound = bounds[static_cast<std::size_t>(record.item)];
-        switch (record.load_status()) {
-            case Status::empty:
-            case Status::planned:
-                ++verdict.unsent;
-                continue;
-            case Status::failed:
-                ++verdict.failed;
-                break;
-            case Status::ok:
-                ++verdict.acknowledged;
-                bound.acknowledged += record.value;
-                break;
-            case Status::sent:
-            case Status::unknown:
-                ++verdict.unknown;
-                (record.value > 0 ? bound.unknown_up : bound.unknown_down) += record.value;
-                break;
+    writes.count_into(verdict);
+    std::vector<AddAnswer> answers;
+    for (std::uint64_t item = 1; item <= values.size(); ++item) {
+        CounterBounds bounds;
+        answers.clear();
+        bool all_answered = true;
+        for (const std::uint64_t index : writes.of(item)) {
+            const LedgerRecord& record = ledger[index];
+            bounds.attempted = true;
+            const Status status = record.load_status();
+            if (status == Status::ok) {
+                bounds.acknowledged += record.value;
+                answers.push_back({record.value, record.returned});
+            } else if (status != Status::failed) {
+                (record.value > 0 ? bounds.unknown_up : bounds.unknown_down) += record.value;
+                all_answered = false;
+            }
         }
-        bound.attempted = true;
-    }
-    for (std::uint64_t item = 1; item <= items; ++item) {
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, value_of(static_cast<std::int64_t>(item)));
-        judge_counter(static_cast<std::int64_t>(item), value, bounds[item], verdict);
+        const std::int64_t value = values[item - 1];
+        const std::uint64_t before = verdict.lost() + verdict.doubled();
+        judge_counter(static_cast<std::int64_t>(item), value, bounds, verdict);
+        // Where the value itself is wrong the answers cannot fit it, and say nothing more.
+        if (!all_answered || answers.empty() || verdict.lost() + verdict.doubled() != before) {
+            continue;
+        }
+        const std::uint64_t wrong = wrong_answers(answers, value);
+        verdict.wrong_answers += wrong;
+        if (wrong > 0) {
+            verdict.example(
+                fmt::format("wrong answers: {} adds to item {} were told a value that "
+                            "no order of them gives",
+                            wrong, item));
+        }
     }
     return verdict;
 }

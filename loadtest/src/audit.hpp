@@ -6,10 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <hotcount/base/result.hpp>
 #include <hotcount/sql/database.hpp>
 #include <hotcount/votes/votes.hpp>
+#include <span>
 
 #include "judge.hpp"
 #include "ledger.hpp"
@@ -24,9 +24,9 @@ inline constexpr std::uint64_t kMostAttempts = 4'000'000;
 Result<Verdict> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
                             std::uint64_t most_attempts = kMostAttempts);
 
-/// Asks `value_of` for every item 1 .. items.
-Result<Verdict> audit_counters(const Ledger& ledger, std::uint64_t items,
-                               const std::function<Result<std::int64_t>(std::int64_t)>& value_of);
+/// `values` are those of items 1, 2, ... as they stand. Also holds the value that each add was told
+/// against the others', on keys all of whose adds were answered.
+Verdict audit_counters(const Ledger& ledger, std::span<const std::int64_t> values);
 
 /// An error where the tables hold votes or counts already: the audit could not tell those from the
 /// run's own.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "runner.hpp"
+#include "store_targets.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -32,12 +33,14 @@ struct Option {
 };
 
 constexpr std::array kOptions = {
-    Option{"strategies", "-s,--strategies", "Strategies: naive, slotted, batched; counters: memory",
+    Option{"strategies", "-s,--strategies",
+           "Names, see below; gcra alone is redis/gcra where a Redis is given, else memory/gcra; "
+           "compare also takes all: of --workload, else of every workload",
            false, true, true},
     Option{"rounds", "--rounds", "Rounds per strategy, in changing order [compare 5, else 7]", true,
            true, false},
-    Option{"baseline", "--baseline", "Strategy that the others are compared with [naive]", false,
-           true, false},
+    Option{"baseline", "--baseline", "Strategy that the others are compared with [the first]",
+           false, true, false},
     Option{"rate", "-r,--rate", "Operations per second, open loop: 500, 5k", true, true, true},
     Option{"duration", "-d,--duration",
            "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 2s, else 1.5s]",
@@ -46,16 +49,30 @@ constexpr std::array kOptions = {
     Option{"arrival", "--arrival",
            "poisson, uniform (both with -r), or closed [poisson with -r, else closed]", false, true,
            true},
-    Option{"workload", "--workload", "votes (SQL) or counters (memory) [votes]", false, true, true},
+    Option{"workload", "--workload",
+           "votes (SQL), counters, limiter or zset [as the strategies named, else votes]", false,
+           true, true},
+    Option{"redis", "--redis",
+           "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path; the run's "
+           "keys begin with hotcount-load: and are removed, but those of counters with --out",
+           false, true, true},
+    Option{"managed", "--managed",
+           "redis: start a private redis-server for the run, without persistence", false, true,
+           true},
+    Option{"limit", "--limit", "What limiters allow each item: 100/s, 100/s burst 20 [100/s]",
+           false, true, true},
     Option{"db", "--db",
            "sqlite:///path of the database [a file in the run folder]; compare makes one beside it "
            "per round",
            false, true, true},
-    Option{"items", "--items", "How many items are voted on [10k]", true, true, true},
+    Option{"items", "--items", "How many items are voted on [10k, zset 1k]", true, true, true},
     Option{"zipf", "--zipf", "How uneven their popularity is; 0: not at all [0.99]", true, true,
            true},
-    Option{"users", "--users", "How many users vote [1M]", true, true, true},
-    Option{"mix", "--mix", "Shares of the operations [vote=80,unvote=5,read=15]", true, true, true},
+    Option{"users", "--users", "How many users vote [1M, zset 1k]", true, true, true},
+    Option{"mix", "--mix",
+           "Shares of the operations [vote=80,unvote=5,read=15]; limiter: hit and look, unvote 0; "
+           "zset: upsert, remove and top",
+           true, true, true},
     Option{"dup", "--dup", "Share of the votes that is resent on purpose [0.01]", true, true, true},
     Option{"seed", "--seed", "Same seed, same traffic [1]", true, true, true},
     Option{"warmup", "--warmup", "Load before the measurement [run 1s, else 250ms]", true, true,
@@ -81,7 +98,8 @@ bool knows(Command command, const Option& option) {
         case Command::run:
             return option.run;
         case Command::audit:
-            return std::string_view{option.name} == "json";
+            return std::string_view{option.name} == "json" ||
+                   std::string_view{option.name} == "redis";
     }
     return false;
 }
@@ -170,6 +188,20 @@ Result<double> parse_number(std::string_view text) {
     return number;
 }
 
+/// The names, workload by workload, for the end of a help text.
+std::string name_lines() {
+    std::string text = "Strategies:";
+    std::string_view workload;
+    for (const Strategy& strategy : all_strategies()) {
+        if (to_string(strategy.workload) != workload) {
+            workload = to_string(strategy.workload);
+            text += fmt::format("\n  {:<10}", workload);
+        }
+        text += " " + strategy.name;
+    }
+    return text;
+}
+
 void set_defaults(Settings& settings) {
     using std::chrono::milliseconds;
     TrialSettings& trial = settings.trial;
@@ -184,7 +216,10 @@ void set_defaults(Settings& settings) {
 
 Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     TrafficSettings& traffic = trial.traffic;
-    if (trial.workload == WorkloadKind::counters) traffic.dup = 0;
+    const bool votes = trial.workload == WorkloadKind::votes;
+    if (!votes) traffic.dup = 0;
+    if (trial.workload == WorkloadKind::limiter) traffic.mix.unvote = 0;
+    if (trial.workload == WorkloadKind::zset) traffic = for_sets(traffic);
     HOTCOUNT_TRY(read(given, "items", parse_count, traffic.items));
     HOTCOUNT_TRY(check_range<std::uint64_t>("items", traffic.items, 1, kMostItems));
     HOTCOUNT_TRY(read(given, "users", parse_count, traffic.users));
@@ -192,19 +227,13 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     HOTCOUNT_TRY(read(given, "zipf", parse_number, traffic.zipf));
     HOTCOUNT_TRY(check_range("zipf", traffic.zipf, 0.0, 20.0));
     HOTCOUNT_TRY(read(given, "mix", parse_mix, traffic.mix));
-    HOTCOUNT_TRY(read(given, "dup", parse_number, traffic.dup));
-    HOTCOUNT_TRY(check_range("dup", traffic.dup, 0.0, 1.0));
     HOTCOUNT_TRY(read(given, "seed", parse_count, traffic.seed));
-    if (trial.workload == WorkloadKind::counters && traffic.dup > 0) {
-        return make_error(ErrorCode::config,
-                          "--dup needs --workload votes: an add that is resent counts again");
-    }
-    return {};
+    if (!votes) return {};
+    HOTCOUNT_TRY(read(given, "dup", parse_number, traffic.dup));
+    return check_range("dup", traffic.dup, 0.0, 1.0);
 }
 
-Result<void> read_load(const Given& given, Settings& settings) {
-    TrialSettings& trial = settings.trial;
-    const bool canonical = settings.command == Command::canonical;
+Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial) {
     HOTCOUNT_TRY(read(given, "rate", parse_rate, trial.rate_per_s));
     // The canonical comparison has a closed and an open part; a rate is the open one's.
     if (given.contains("rate") && !canonical) trial.arrival = Arrival::poisson;
@@ -248,30 +277,126 @@ Result<void> read_load(const Given& given, Settings& settings) {
     return {};
 }
 
-Result<void> read_strategies(const Given& given, Settings& settings) {
-    const WorkloadKind workload = settings.trial.workload;
-    const std::vector<std::string> all = strategies_of(workload);
-    settings.strategies =
-        settings.command == Command::run ? std::vector<std::string>{all.back()} : all;
+/// The strategies, one group for each workload.
+Result<void> read_groups(const Given& given, Settings& settings) {
+    const bool run = settings.command == Command::run;
+    const bool with_redis = given.contains("redis") || given.contains("managed");
+    std::optional<WorkloadKind> workload;
+    HOTCOUNT_TRY(read(given, "workload", parse_workload, workload));
+    std::vector<std::string> names;
+    if (run) {
+        constexpr std::array kDefaults = {"batched", "", "gcra", "script"};
+        names = {kDefaults[static_cast<std::size_t>(workload.value_or(WorkloadKind::votes))]};
+        if (names[0].empty()) names = {with_redis ? "redis" : "memory"};
+        HOTCOUNT_TRY_ASSIGN(names, parse_strategies(names[0], workload, with_redis));
+    } else {
+        names = strategies_of(workload.value_or(WorkloadKind::votes), with_redis);
+    }
     HOTCOUNT_TRY(read(
         given, "strategies",
-        [&](std::string_view text) { return parse_strategies(text, workload); },
-        settings.strategies));
-    if (settings.command == Command::run && settings.strategies.size() != 1) {
+        [&](std::string_view text) { return parse_strategies(text, workload, with_redis); },
+        names));
+    if (run && names.size() != 1) {
         return make_error(ErrorCode::config,
                           "run takes one strategy; `hotcount-load compare` takes several");
     }
-    settings.trial.strategy = settings.strategies.front();
-    settings.baseline = settings.strategies.front();
-    if (const auto found = given.find("baseline"); found != given.end()) {
-        const auto& names = settings.strategies;
-        if (std::find(names.begin(), names.end(), found->second) == names.end()) {
-            return make_error(ErrorCode::config,
-                              fmt::format("--baseline: '{}' is none of the strategies compared: {}",
-                                          found->second, fmt::join(names, ", ")));
+    for (const std::string& name : names) {
+        HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
+        auto group = std::find_if(
+            settings.groups.begin(), settings.groups.end(),
+            [&](const StrategyGroup& one) { return one.trial.workload == strategy.workload; });
+        if (group == settings.groups.end()) {
+            group = settings.groups.insert(group, StrategyGroup{settings.trial, {}, name});
+            group->trial.workload = strategy.workload;
+            group->trial.strategy = name;
         }
-        settings.baseline = found->second;
+        group->strategies.push_back(name);
     }
+    return {};
+}
+
+Result<void> read_baseline(const Given& given, Settings& settings) {
+    const auto found = given.find("baseline");
+    if (found == given.end()) return {};
+    std::vector<std::string> all;
+    for (StrategyGroup& group : settings.groups) {
+        for (const std::string& name : group.strategies) {
+            all.push_back(name);
+            if (name != found->second) continue;
+            group.baseline = name;
+            return {};
+        }
+    }
+    return make_error(ErrorCode::config,
+                      fmt::format("--baseline: '{}' is none of the strategies compared: {}",
+                                  found->second, fmt::join(all, ", ")));
+}
+
+/// What is for one kind of strategies only must find one, and suit it: it would be ignored in
+/// silence, or end a comparison in its middle.
+Result<void> check_options(const Given& given, const Settings& settings) {
+    bool votes = false;
+    bool limiter = false;
+    bool on_redis = false;
+    for (const StrategyGroup& group : settings.groups) {
+        votes = votes || group.trial.workload == WorkloadKind::votes;
+        limiter = limiter || group.trial.workload == WorkloadKind::limiter;
+        for (const std::string& name : group.strategies) {
+            HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
+            on_redis = on_redis || strategy.store == StoreKind::redis;
+            if (strategy.workload != WorkloadKind::limiter) continue;
+            if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
+                return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
+                                                                 name, fits.error().message));
+            }
+        }
+    }
+    if (given.contains("dup") && !votes) {
+        return make_error(ErrorCode::config,
+                          "--dup needs --workload votes: an add that is resent counts again");
+    }
+    if (given.contains("db") && !votes) {
+        return make_error(ErrorCode::config,
+                          "--db needs --workload votes: the others are in memory or on Redis");
+    }
+    if (given.contains("limit") && !limiter) {
+        return make_error(ErrorCode::config, "--limit needs --workload limiter");
+    }
+    for (const char* const name : {"redis", "managed"}) {
+        if (given.contains(name) && !on_redis) {
+            return make_error(ErrorCode::config,
+                              fmt::format("--{} needs a strategy on Redis, such as redis, "
+                                          "redis/gcra or redis/script",
+                                          name));
+        }
+    }
+    return {};
+}
+
+Result<void> read_stores(const Given& given, Settings& settings) {
+    TrialSettings& trial = settings.trial;
+    std::string managed;
+    HOTCOUNT_TRY(read(given, "managed", parse_managed, managed));
+    trial.managed_redis = !managed.empty();
+    if (trial.managed_redis && given.contains("redis")) {
+        return make_error(ErrorCode::config,
+                          "--redis names a server and --managed starts one: take one of them");
+    }
+    HOTCOUNT_TRY(read(given, "redis", parse_redis_url, trial.redis_url));
+    HOTCOUNT_TRY(read(given, "db", absolute_database_url, trial.database_url));
+    return read(given, "limit", Rate::parse, trial.limit);
+}
+
+/// Limiters take nothing back; where they are driven beside others, only their share is left out.
+Result<void> fit_mix(const Given& given, const Settings& settings, TrialSettings& trial) {
+    if (trial.workload != WorkloadKind::limiter || trial.traffic.mix.unvote == 0) return {};
+    if (settings.groups.size() == 1) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--mix {}: a limiter's hit cannot be taken back; leave "
+                                      "unvote out",
+                                      given.at("mix")));
+    }
+    trial.traffic.mix.unvote = 0;
     return {};
 }
 
@@ -287,23 +412,44 @@ Result<Settings> interpret(Command command, const Given& given) {
                               "audit needs the folder of a run: hotcount-load audit DIR");
         }
         settings.audit_folder = folder->second;
+        HOTCOUNT_TRY(read(given, "redis", parse_redis_url, settings.trial.redis_url));
         return settings;
     }
     set_defaults(settings);
     HOTCOUNT_TRY(read(given, "progress", parse_progress, settings.progress));
-    HOTCOUNT_TRY(read(given, "workload", parse_workload, settings.trial.workload));
-    HOTCOUNT_TRY(read_traffic(given, settings.trial));
-    HOTCOUNT_TRY(read_load(given, settings));
-    HOTCOUNT_TRY(read_strategies(given, settings));
+    const bool canonical = command == Command::canonical;
     HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));
     HOTCOUNT_TRY(check_range<std::uint32_t>("rounds", settings.rounds, 1, kMostRounds));
     if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
-    if (given.contains("db") && settings.trial.workload == WorkloadKind::counters) {
-        return make_error(ErrorCode::config,
-                          "--db needs --workload votes: counters are in memory here");
+    if (canonical) {
+        HOTCOUNT_TRY(read_traffic(given, settings.trial));
+        HOTCOUNT_TRY(read_load(given, true, settings.trial));
+        return settings;
     }
-    HOTCOUNT_TRY(read(given, "db", absolute_database_url, settings.trial.database_url));
+    HOTCOUNT_TRY(read_stores(given, settings));
+    HOTCOUNT_TRY(read_groups(given, settings));
+    HOTCOUNT_TRY(read_baseline(given, settings));
+    HOTCOUNT_TRY(check_options(given, settings));
+    for (StrategyGroup& group : settings.groups) {
+        HOTCOUNT_TRY(read_traffic(given, group.trial));
+        HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
+        HOTCOUNT_TRY(read_load(given, false, group.trial));
+        // Counters can be judged from what a server keeps; nothing else can.
+        group.trial.keep_keys = settings.out && !group.trial.managed_redis &&
+                                group.trial.workload == WorkloadKind::counters;
+    }
+    settings.trial = settings.groups.front().trial;
     return settings;
+}
+
+/// The command line goes into reports and run folders.
+std::string without_password(const std::string& argument) {
+    constexpr std::string_view kJoined = "--redis=";
+    if (argument.starts_with(kJoined)) {
+        return std::string{kJoined} + redacted(argument.substr(kJoined.size()));
+    }
+    const bool url = argument.find("://") != std::string::npos;
+    return url && argument.find('@') != std::string::npos ? redacted(argument) : argument;
 }
 
 ExitMessage usage_error(const std::string& what) {
@@ -316,7 +462,8 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
     CLI::App app(
         "hotcount-load drives hotcount with many writers, measures it, and audits every count.\n"
         "Without a command: the canonical comparison, naive, slotted and batched votes on SQLite\n"
-        "and counters in memory, in about a minute.\n"
+        "and counters in memory; where redis-server is installed, counters, limiters and sorted\n"
+        "sets on a private one as well. It takes one to two minutes.\n"
         "Exit code: 0 passed, 1 a contract was broken, 2 bad usage, 3 inconclusive.",
         "hotcount-load");
     Given given;
@@ -328,7 +475,10 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
          app.add_subcommand("compare", "Strategies side by side, in alternating rounds")},
         {Command::audit,
          app.add_subcommand("audit", "Judge a run folder again, also one whose run was killed")}};
-    for (const auto& [command, subcommand] : commands) add_options(*subcommand, command, given);
+    for (const auto& [command, subcommand] : commands) {
+        add_options(*subcommand, command, given);
+        if (command != Command::audit) subcommand->footer(name_lines());
+    }
     app.require_subcommand(0, 1);
 
     Command command = Command::canonical;
@@ -353,7 +503,9 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
     auto settings = interpret(command, given);
     if (!settings) return usage_error(settings.error().message);
     settings->command_line = {"hotcount-load"};
-    settings->command_line.insert(settings->command_line.end(), arguments.begin(), arguments.end());
+    for (const std::string& argument : arguments) {
+        settings->command_line.push_back(without_password(argument));
+    }
     return std::move(settings).value();
 }
 

@@ -140,10 +140,10 @@ class Runner {
     Result<TrialResult> run_one(const Part& part, std::uint32_t round, std::size_t index) {
         TrialSettings settings = part.settings;
         settings.strategy = part.strategies[index];
-        const std::string name =
-            fmt::format("{}-{:02}-{}", part.name, round + 1, settings.strategy);
+        std::string name = fmt::format("{}-{:02}-{}", part.name, round + 1, settings.strategy);
+        std::replace(name.begin(), name.end(), '/', '-');
         fs::path database;
-        if (!settings.database_url.empty()) {
+        if (!settings.database_url.empty() && settings.workload == WorkloadKind::votes) {
             HOTCOUNT_TRY_ASSIGN(database, database_beside(settings.database_url, name));
             settings.database_url = sqlite_url(database);
         }
@@ -189,13 +189,19 @@ double fastest(const PartResult& result) {
 }  // namespace
 
 std::vector<Part> compare_parts(const Settings& settings) {
-    Part part;
-    part.name = settings.trial.arrival == Arrival::closed ? "closed" : "open";
-    part.settings = settings.trial;
-    part.strategies = settings.strategies;
-    part.baseline = settings.baseline;
-    part.rounds = settings.rounds;
-    return {part};
+    std::vector<Part> parts;
+    for (const StrategyGroup& group : settings.groups) {
+        Part& part = parts.emplace_back();
+        part.name = group.trial.arrival == Arrival::closed ? "closed" : "open";
+        if (settings.groups.size() > 1) {
+            part.name = fmt::format("{}-{}", to_string(group.trial.workload), part.name);
+        }
+        part.settings = group.trial;
+        part.strategies = group.strategies;
+        part.baseline = group.baseline;
+        part.rounds = settings.rounds;
+    }
+    return parts;
 }
 
 std::vector<Part> canonical_parts(const Settings& settings) {
@@ -205,7 +211,8 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     closed.settings.workload = WorkloadKind::votes;
     closed.settings.arrival = Arrival::closed;
     closed.settings.rate_per_s = 0;
-    closed.strategies = strategies_of(WorkloadKind::votes);
+    const bool with_redis = !settings.trial.redis_url.empty();
+    closed.strategies = strategies_of(WorkloadKind::votes, with_redis);
     closed.baseline = "naive";
     closed.rounds = settings.rounds;
 
@@ -224,11 +231,28 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     counters.settings.workload = WorkloadKind::counters;
     counters.settings.traffic.dup = 0;
     counters.settings.database_url.clear();
-    counters.strategies = strategies_of(WorkloadKind::counters);
+    counters.strategies = {"memory"};
+    if (with_redis) counters.strategies.emplace_back("redis");
     counters.baseline = counters.strategies.front();
     counters.settings.duration = std::min<Duration>(closed.settings.duration, seconds{1});
     counters.rounds = std::min<std::uint32_t>(closed.rounds, 3);
-    return {closed, open, counters};
+    if (!with_redis) return {closed, open, counters};
+
+    Part limiter = counters;
+    limiter.name = "limiter";
+    limiter.settings.workload = WorkloadKind::limiter;
+    limiter.settings.traffic.mix.unvote = 0;
+    limiter.strategies = {"redis/gcra", "redis/fixed_window", "redis/incr_expire"};
+    limiter.baseline = limiter.strategies.front();
+    limiter.rounds = std::min<std::uint32_t>(closed.rounds, 2);
+
+    Part zset = limiter;
+    zset.name = "zset";
+    zset.settings.workload = WorkloadKind::zset;
+    zset.settings.traffic = for_sets(closed.settings.traffic);
+    zset.strategies = {"redis/script", "redis/ttl_gate", "redis/unguarded_pipeline"};
+    zset.baseline = zset.strategies.front();
+    return {closed, open, counters, limiter, zset};
 }
 
 std::vector<std::size_t> order_of_round(std::uint32_t round, std::size_t strategies) {

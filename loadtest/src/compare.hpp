@@ -63,7 +63,8 @@ struct PartResult {
 };
 
 struct Comparison {
-    std::string title{};  ///< One line for people.
+    std::string title{};               ///< One line for people.
+    std::vector<std::string> notes{};  ///< What was left out, and why.
     std::vector<PartResult> parts{};
     std::string started{};
     Conclusion conclusion{Conclusion::passed};
@@ -71,7 +72,8 @@ struct Comparison {
 
 /// The parts that `compare` with these settings has.
 std::vector<Part> compare_parts(const Settings& settings);
-/// The canonical comparison: votes on SQLite in a closed and an open loop, counters in memory.
+/// The canonical comparison: votes on SQLite in a closed and an open loop, counters in memory; where
+/// the settings have a Redis, counters, limiters and sorted sets on it as well.
 std::vector<Part> canonical_parts(const Settings& settings);
 
 /// Which strategy comes first, second, ... in a round: every strategy takes every place.

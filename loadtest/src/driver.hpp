@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <hotcount/counter/counter.hpp>
+#include <hotcount/limiter/limiter.hpp>
 #include <hotcount/votes/votes.hpp>
+#include <hotcount/zset/live_sets.hpp>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "workload.hpp"
 
@@ -22,6 +25,10 @@ enum class Outcome : std::uint8_t {
 struct Answer {
     Outcome outcome{Outcome::ok};
     std::optional<ErrorCode> error{};
+    /// Acknowledged with a no: a limiter's denial, an upsert into no set. Nothing was applied.
+    bool refused{false};
+    /// What it returned: a counter's value after the add (its low 32 bits), an Upsert.
+    std::int32_t returned{0};
 };
 
 class Driver {
@@ -49,12 +56,39 @@ class CounterDriver final : public Driver {
     CounterDriver(std::shared_ptr<Counter> counter, Timeout timeout)
         : counter_(std::move(counter)), timeout_(timeout) {}
     Answer apply(const Operation& operation) override;
-    /// The item's count, for the audit.
-    Result<std::int64_t> value(std::int64_t item);
 
   private:
     std::shared_ptr<Counter> counter_;
     Timeout timeout_;
 };
+
+/// Limiter: vote hits the item's key, read looks at it. There is nothing to take back.
+class LimiterDriver final : public Driver {
+  public:
+    LimiterDriver(std::shared_ptr<Limiter> limiter, Timeout timeout)
+        : limiter_(std::move(limiter)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<Limiter> limiter_;
+    Timeout timeout_;
+};
+
+/// Sorted sets: vote upserts the user with the operation's value for a score into the item's set,
+/// unvote removes the user, read gets the first ten.
+class SetsDriver final : public Driver {
+  public:
+    SetsDriver(std::shared_ptr<LiveSets> sets, Timeout timeout)
+        : sets_(std::move(sets)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<LiveSets> sets_;
+    Timeout timeout_;
+};
+
+/// What the drivers call an item, and a user in a set.
+std::string item_key(std::int64_t item);
+std::string member_name(std::int64_t user);
 
 }  // namespace hotcount::loadtest

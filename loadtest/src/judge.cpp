@@ -133,6 +133,7 @@ void Verdict::add(const Verdict& part) {
     failed += part.failed;
     unknown += part.unknown;
     unsent += part.unsent;
+    refused += part.refused;
     rows += part.rows;
     live += part.live;
     sum += part.sum;
@@ -144,6 +145,14 @@ void Verdict::add(const Verdict& part) {
     stored_high += part.stored_high;
     counted_low += part.counted_low;
     counted_high += part.counted_high;
+    wrong_answers += part.wrong_answers;
+    over_admitted += part.over_admitted;
+    wrong_refusals += part.wrong_refusals;
+    keys_without_ttl += part.keys_without_ttl;
+    rogue_sets += part.rogue_sets;
+    late_writes += part.late_writes;
+    wrong_scores += part.wrong_scores;
+    declared += part.declared;
     for (const std::string& sentence : part.examples) example(sentence);
 }
 
@@ -187,6 +196,32 @@ void judge_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
         std::count_if(rows.begin(), rows.end(), [](const VoteRow& row) { return row.value != 0; }));
     judge_rows(attempts, rows, verdict);
     judge_counts(rows, counts, verdict);
+}
+
+std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value) {
+    // crossed[v + n] counts the steps between v - 1 and v: up 1, down -1.
+    const auto most = static_cast<std::int64_t>(adds.size());
+    std::vector<std::int32_t> crossed(2 * adds.size() + 1, 0);
+    std::uint64_t outside = 0;
+    for (const AddAnswer& add : adds) {
+        const std::int64_t edge = add.added > 0 ? add.returned : std::int64_t{add.returned} + 1;
+        if (edge < -most || edge > most) {
+            ++outside;
+        } else {
+            crossed[static_cast<std::size_t>(edge + most)] += add.added;
+        }
+    }
+    std::uint64_t missing = 0;
+    std::uint64_t extra = 0;
+    for (std::int64_t edge = -most; edge <= most; ++edge) {
+        const std::int32_t wanted = edge > 0 && edge <= value   ? 1
+                                    : edge <= 0 && edge > value ? -1
+                                                                : 0;
+        const std::int32_t off = crossed[static_cast<std::size_t>(edge + most)] - wanted;
+        (off < 0 ? missing : extra) += static_cast<std::uint64_t>(std::abs(off));
+    }
+    // A wrong one leaves one step out and takes another twice.
+    return std::max(missing, extra + outside);
 }
 
 void judge_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,

@@ -39,7 +39,7 @@ struct LedgerRecord {
     std::uint64_t operation;  ///< Its own index.
     std::int64_t item;
     std::int64_t user;   ///< 0 for a read.
-    std::int32_t value;  ///< vote: 1; unvote: 0, or -1 to a counter; read: 0.
+    std::int32_t value;  ///< vote: 1, or its number; unvote: 0, or -1 to a counter; read: 0.
     OperationKind kind;
     bool resent;
     std::uint8_t error;  ///< Why it failed: ErrorCode + 1; 0 where it did not.
@@ -47,8 +47,8 @@ struct LedgerRecord {
     std::int64_t intended_ns;  ///< These three from the start of the run; closed loop: 0.
     std::int64_t sent_ns;
     std::int64_t done_ns;
-    std::uint32_t status;  ///< A Status; written last at each step.
-    std::uint32_t reserved_too;
+    std::uint32_t status;   ///< A Status; written last at each step.
+    std::int32_t returned;  ///< Of an acknowledged one; see Answer.
 
     Status load_status() const {
         return static_cast<Status>(
@@ -69,7 +69,8 @@ struct LedgerHeader {
     std::uint32_t record_bytes;
     std::uint64_t capacity;  ///< Records that fit in.
     std::uint64_t seed;
-    std::uint64_t planned;  ///< Records 0 .. planned - 1 are filled in.
+    std::uint64_t planned;    ///< Records 0 .. planned - 1 are filled in.
+    std::int64_t started_ns;  ///< When the run began, on the machine's monotonic clock.
 };
 
 class Ledger {
@@ -93,6 +94,9 @@ class Ledger {
     void set_planned(std::uint64_t planned) {
         std::atomic_ref(header_->planned).store(planned, std::memory_order_release);
     }
+    /// What the records' times count from.
+    std::int64_t started_ns() const { return header_->started_ns; }
+    void set_started_ns(std::int64_t started_ns) { header_->started_ns = started_ns; }
     LedgerRecord& operator[](std::uint64_t index) { return records_[index]; }
     const LedgerRecord& operator[](std::uint64_t index) const { return records_[index]; }
 

@@ -57,10 +57,14 @@ void Plan::extend() {
         record.operation = index;
         record.item = operation.item;
         record.user = operation.user;
-        record.value = operation.kind == OperationKind::vote ? 1
-                       : operation.kind == OperationKind::unvote
-                           ? static_cast<std::int32_t>(unvote_)
-                           : 0;
+        const bool numbered = unvote_ == UnvoteValue::numbered;
+        if (operation.kind == OperationKind::vote) {
+            record.value = numbered ? static_cast<std::int32_t>(index + 1) : 1;
+        } else if (operation.kind == OperationKind::unvote) {
+            record.value = numbered ? 0 : static_cast<std::int32_t>(unvote_);
+        } else {
+            record.value = 0;
+        }
         record.kind = operation.kind;
         record.resent = operation.resent;
         record.intended_ns = intended_ns;

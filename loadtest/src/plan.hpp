@@ -19,8 +19,9 @@
 
 namespace hotcount::loadtest {
 
-/// What an un-vote writes: 0 sets a vote's state; -1 is added to a counter.
-enum class UnvoteValue : std::int32_t { set_zero = 0, add_minus_one = -1 };
+/// What an un-vote writes: 0 sets a vote's state; -1 is added to a counter. `numbered`: 0 as well,
+/// and each vote writes the number of its operation, from 1, so that no two write the same.
+enum class UnvoteValue : std::int32_t { set_zero = 0, add_minus_one = -1, numbered = 1 };
 
 class Plan {
   public:

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "compare.hpp"
 #include "machine.hpp"
+#include "managed_redis.hpp"
 #include "progress.hpp"
 #include "report_json.hpp"
 #include "report_text.hpp"
@@ -39,6 +41,7 @@ class Program {
         }
         auto folder = RunFolder::make(settings_.out);
         if (!folder) return fail(folder.error());
+        if (auto started = start_redis(); !started) return fail(started.error());
         const nlohmann::json provenance = describe_provenance(settings_.command_line);
         const int code = settings_.command == Command::run ? run(*folder, provenance)
                                                            : compare(*folder, provenance);
@@ -50,6 +53,29 @@ class Program {
     }
 
   private:
+    /// The private server that was asked for; the canonical comparison takes one where it can.
+    Result<void> start_redis() {
+        const bool canonical = settings_.command == Command::canonical;
+        if (!settings_.trial.managed_redis && !canonical) return {};
+        auto started = ManagedRedis::start(interrupt_);
+        if (!started && canonical) {
+            notes_.push_back(fmt::format("Redis is left out: {}", started.error().message));
+            return {};
+        }
+        if (!started) {
+            return make_error(started.error().code,
+                              fmt::format("--managed redis: {}", started.error().message));
+        }
+        redis_ = std::move(started).value();
+        const auto use = [&](TrialSettings& trial) {
+            trial.redis_url = redis_->url();
+            trial.managed_redis = true;
+        };
+        use(settings_.trial);
+        for (StrategyGroup& group : settings_.groups) use(group.trial);
+        return {};
+    }
+
     int fail(const Error& error) {
         fmt::print(log_, "hotcount-load: {}\n", error.message);
         const bool usage =
@@ -95,6 +121,7 @@ class Program {
         comparison->title = settings_.command == Command::canonical
                                 ? "hotcount-load: the canonical comparison"
                                 : "hotcount-load: a comparison";
+        comparison->notes = notes_;
         const nlohmann::json document = compare_document(*comparison, provenance);
         if (auto written = write_json(folder.path() / kCompareFile, document); !written) {
             return fail(written.error());
@@ -113,7 +140,7 @@ class Program {
         std::vector<FolderAudit> audits;
         Conclusion conclusion = Conclusion::passed;
         for (const std::filesystem::path& folder : folders) {
-            auto audited = audit_folder(folder);
+            auto audited = audit_folder(folder, settings_.trial.redis_url);
             if (!audited) {
                 // The folder is there, but cannot be judged: that is no verdict on the run.
                 FolderAudit unjudged;
@@ -134,10 +161,12 @@ class Program {
         return finish(document, audit_text(audits), conclusion);
     }
 
-    const Settings& settings_;
+    Settings settings_;
     const std::atomic<bool>& interrupt_;
     std::FILE* out_;
     std::FILE* log_;
+    std::unique_ptr<ManagedRedis> redis_{};
+    std::vector<std::string> notes_{};
 };
 
 }  // namespace

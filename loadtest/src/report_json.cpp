@@ -48,7 +48,11 @@ json describe(const TrialSettings& settings) {
             {"dup", settings.traffic.dup},
             {"seed", settings.traffic.seed},
             {"max_operations", settings.max_operations},
-            {"database_url", settings.database_url}};
+            {"database_url", settings.database_url},
+            {"redis_url", redacted(settings.redis_url)},
+            {"managed_redis", settings.managed_redis},
+            {"key_prefix", settings.key_prefix},
+            {"limit", settings.limit.str()}};
 }
 
 json describe(const Contract& contract) {
@@ -69,6 +73,7 @@ json describe(const Verdict& verdict) {
             {"failed", verdict.failed},
             {"unknown", verdict.unknown},
             {"unsent", verdict.unsent},
+            {"refused", verdict.refused},
             {"rows", verdict.rows},
             {"live_votes", verdict.live},
             {"sum_of_counters", verdict.sum},
@@ -79,6 +84,14 @@ json describe(const Verdict& verdict) {
             {"vote_count_high", verdict.stored_high},
             {"count_low", verdict.counted_low},
             {"count_high", verdict.counted_high},
+            {"wrong_answers", verdict.wrong_answers},
+            {"over_admitted", verdict.over_admitted},
+            {"wrong_refusals", verdict.wrong_refusals},
+            {"keys_without_ttl", verdict.keys_without_ttl},
+            {"rogue_sets", verdict.rogue_sets},
+            {"late_writes", verdict.late_writes},
+            {"wrong_scores", verdict.wrong_scores},
+            {"declared", verdict.declared},
             {"examples", verdict.examples}};
 }
 
@@ -102,6 +115,7 @@ json describe_result(const TrialResult& trial) {
                      {"votes_ok", tally.votes_ok},
                      {"unvotes_ok", tally.unvotes_ok},
                      {"reads_ok", tally.reads_ok},
+                     {"refused", tally.refused},
                      {"failed", tally.failed},
                      {"unknown", tally.unknown},
                      {"repeated_votes", load.repeated}}},
@@ -239,6 +253,13 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         from.at("seed").get_to(settings.traffic.seed);
         from.at("max_operations").get_to(settings.max_operations);
         from.at("database_url").get_to(settings.database_url);
+        // Runs before there was Redis do not have these.
+        settings.redis_url = from.value("redis_url", "");
+        settings.managed_redis = from.value("managed_redis", false);
+        settings.key_prefix = from.value("key_prefix", "");
+        if (from.contains("limit")) {
+            HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));
+        }
         return settings;
     } catch (const json::exception& wrong) {
         return refuse(wrong.what());
@@ -248,6 +269,7 @@ Result<TrialSettings> trial_settings_of(const json& document) {
 json compare_document(const Comparison& comparison, const json& provenance) {
     json document = envelope("compare", provenance);
     document["started"] = comparison.started;
+    document["notes"] = comparison.notes;
     json& parts = document["parts"] = json::array();
     for (const PartResult& result : comparison.parts) {
         json part = {{"name", result.part.name},

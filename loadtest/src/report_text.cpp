@@ -39,22 +39,61 @@ std::string two_decimals(double value) {
     return value < 10 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
 }
 
-/// What is written: votes, or amounts added to counters.
+/// What is written.
 std::string_view writes(const TrialSettings& settings) {
-    return settings.workload == WorkloadKind::votes ? "votes" : "adds";
+    switch (settings.workload) {
+        case WorkloadKind::votes:
+            return "votes";
+        case WorkloadKind::counters:
+            return "adds";
+        case WorkloadKind::limiter:
+            return "hits";
+        case WorkloadKind::zset:
+            return "upserts";
+    }
+    return "writes";
 }
 
 std::string_view audit_word(const Verdict& verdict) {
-    return verdict.passed() ? "passed" : "FAILED";
+    if (!verdict.passed()) return "FAILED";
+    return verdict.declared > 0 ? "as declared" : "passed";
 }
 
-std::vector<std::string> audit_header() {
+std::vector<std::string> audit_header(WorkloadKind workload) {
+    switch (workload) {
+        case WorkloadKind::limiter:
+            return {"refused", "over-admitted", "wrong refusals", "no TTL", "audit"};
+        case WorkloadKind::zset:
+            return {"refused",        "rogue sets", "late writes", "wrong scores",
+                    "wrong refusals", "lost",       "audit"};
+        case WorkloadKind::votes:
+        case WorkloadKind::counters:
+            break;
+    }
     return {"lost", "double", "ghost", "counts right", "audit"};
 }
 
-std::vector<std::string> audit_cells(const Verdict& verdict) {
+std::vector<std::string> audit_cells(WorkloadKind workload, const Verdict& verdict) {
+    std::string word{audit_word(verdict)};
+    switch (workload) {
+        case WorkloadKind::limiter:
+            return {whole(verdict.refused), whole(verdict.over_admitted),
+                    whole(verdict.wrong_refusals), whole(verdict.keys_without_ttl), word};
+        case WorkloadKind::zset:
+            return {whole(verdict.refused),
+                    whole(verdict.rogue_sets),
+                    whole(verdict.late_writes),
+                    whole(verdict.wrong_scores),
+                    whole(verdict.wrong_refusals),
+                    whole(verdict.lost()),
+                    word};
+        case WorkloadKind::votes:
+        case WorkloadKind::counters:
+            break;
+    }
+    const bool right = verdict.counts_agree() && verdict.wrong_answers == 0;
     return {whole(verdict.lost()), whole(verdict.doubled()), whole(verdict.ghost()),
-            verdict.counts_agree() ? "yes" : "NO", std::string{audit_word(verdict)}};
+            right ? "yes" : "NO", word};
 }
 
 std::vector<std::string> joined(std::vector<std::string> cells, std::vector<std::string> more) {
@@ -67,6 +106,11 @@ std::string traffic_line(const TrialSettings& settings) {
     std::string line = fmt::format("{} items, Zipf {:g}, {} users, vote={:g},unvote={:g},read={:g}",
                                    whole(traffic.items), traffic.zipf, whole(traffic.users),
                                    traffic.mix.vote, traffic.mix.unvote, traffic.mix.read);
+    if (settings.workload == WorkloadKind::limiter) {
+        line += fmt::format(", each item limited to {}", settings.limit.str());
+    } else if (settings.workload == WorkloadKind::zset) {
+        line += ", a quarter of the sets never made, a quarter dying during the load";
+    }
     if (traffic.dup > 0) line += fmt::format(", {:g} % of the votes resent", 100 * traffic.dup);
     return line + fmt::format(", seed {}", traffic.seed);
 }
@@ -95,13 +139,26 @@ std::string errors_line(const Tally& tally) {
 
 std::string verdict_lines(const Verdict& verdict) {
     std::string text;
-    for (const std::string& example : verdict.examples) text += fmt::format("  {}\n", example);
+    for (const std::string& example : verdict.examples) {
+        text += fmt::format("  {}\n", example);
+        // What is declared is shown, not listed.
+        if (verdict.passed()) break;
+    }
     return text;
 }
 
 std::string contract_line(std::string_view name, const Contract& contract) {
     return fmt::format("  {}: when answered, {}; may lose: {}\n", name, contract.acknowledged,
                        contract.may_lose);
+}
+
+std::string declared_or_clean(const Verdict& verdict) {
+    std::string text = "nothing lost, nothing doubled, no ghosts";
+    if (verdict.declared > 0) {
+        text +=
+            fmt::format(", {} breaches by strategies that declare them", whole(verdict.declared));
+    }
+    return text;
 }
 
 std::string audit_sentence(std::size_t runs, const Verdict& verdict) {
@@ -116,9 +173,8 @@ std::string audit_sentence(std::size_t runs, const Verdict& verdict) {
     if (verdict.unknown > 0) {
         sentence += fmt::format(", {} without an answer", whole(verdict.unknown));
     }
-    return sentence + fmt::format(": {}.\n", verdict.passed()
-                                                 ? "nothing lost, nothing doubled, no ghosts"
-                                                 : "BROKEN");
+    return sentence +
+           fmt::format(": {}.\n", verdict.passed() ? declared_or_clean(verdict) : "BROKEN");
 }
 
 Table closed_table(const PartResult& result) {
@@ -131,7 +187,7 @@ Table closed_table(const PartResult& result) {
     if (several) header = joined(header, {"x " + result.part.baseline, "min .. max"});
     const TimeUnit unit = time_unit(result.part.settings);
     header = joined(header, {unit.header("p50"), unit.header("p99"), "per commit", "errors"});
-    Table table(joined(header, audit_header()));
+    Table table(joined(header, audit_header(result.part.settings.workload)));
     for (const Summary& summary : result.summaries) {
         const Spread& rate = writing ? summary.writes_per_s : summary.reads_per_s;
         std::vector<std::string> row = {summary.strategy, grouped(rate.median),
@@ -146,7 +202,7 @@ Table closed_table(const PartResult& result) {
              summary.writes_per_transaction > 0 ? two_decimals(summary.writes_per_transaction)
                                                 : "-",
              whole(summary.failed + summary.unknown)});
-        table.add(joined(row, audit_cells(summary.verdict)));
+        table.add(joined(row, audit_cells(result.part.settings.workload, summary.verdict)));
     }
     return table;
 }
@@ -155,7 +211,7 @@ Table open_table(const PartResult& result) {
     const TimeUnit unit = time_unit(result.part.settings);
     Table table(joined({"strategy", "offered", unit.header("p50"), unit.header("p99"),
                         unit.header("p999"), unit.header("max"), "unserved", "errors"},
-                       audit_header()));
+                       audit_header(result.part.settings.workload)));
     for (const Summary& summary : result.summaries) {
         const Histogram& response = summary.response_ns;
         const auto figure = [&](std::int64_t ns) {
@@ -168,7 +224,7 @@ Table open_table(const PartResult& result) {
                           figure(response.value_at(0.5)), figure(response.value_at(0.99)),
                           figure(response.value_at(0.999)), figure(response.max()),
                           whole(summary.censored), whole(summary.failed + summary.unknown)},
-                         audit_cells(summary.verdict)));
+                         audit_cells(result.part.settings.workload, summary.verdict)));
     }
     return table;
 }
@@ -179,21 +235,26 @@ Table run_audit_table(const TrialSettings& settings, const Verdict& verdict) {
     if (settings.workload == WorkloadKind::votes) {
         header = joined(header, {"rows", "live"});
         row = joined(row, {whole(verdict.rows), whole(verdict.live)});
-    } else {
+    } else if (settings.workload == WorkloadKind::counters) {
         header = joined(header, {"sum"});
         row = joined(row, {grouped(static_cast<double>(verdict.sum))});
     }
-    Table table(joined(header, audit_header()));
-    table.add(joined(row, audit_cells(verdict)));
+    Table table(joined(header, audit_header(settings.workload)));
+    table.add(joined(row, audit_cells(settings.workload, verdict)));
     return table;
 }
 
 std::string part_text(const PartResult& result) {
     const TrialSettings& settings = result.part.settings;
-    std::string place = "?";
+    std::vector<std::string> places;
     for (const Summary& summary : result.summaries) {
-        if (!summary.trials.empty()) place = summary.trials[0].place;
+        if (summary.trials.empty()) continue;
+        const std::string& place = summary.trials[0].place;
+        if (std::find(places.begin(), places.end(), place) == places.end()) {
+            places.push_back(place);
+        }
     }
+    const std::string place = places.empty() ? "?" : fmt::format("{}", fmt::join(places, " and "));
     std::string text = fmt::format("{} on {}\n  {}\n  {}", to_string(settings.workload), place,
                                    load_line(settings), traffic_line(settings));
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
@@ -280,6 +341,7 @@ std::string compare_text(const Comparison& comparison) {
             contracts += contract_line(summary.strategy, summary.trials[0].contract);
         }
     }
+    for (const std::string& note : comparison.notes) text += note + "\n\n";
     text += "What an acknowledgement means\n" + contracts + '\n' + audit_sentence(runs, all);
     if (comparison.conclusion == Conclusion::inconclusive) {
         text += "Inconclusive: see the reasons above.\n";
@@ -289,12 +351,12 @@ std::string compare_text(const Comparison& comparison) {
 
 std::string audit_text(const std::vector<FolderAudit>& audits) {
     Table table(joined({"run", "strategy", "state", "writes acked", "unanswered", "rows", "live"},
-                       audit_header()));
+                       audit_header(WorkloadKind::votes)));
     std::string notes;
     Verdict all;
     for (const FolderAudit& audit : audits) {
         const Verdict& verdict = audit.verdict;
-        std::vector<std::string> verdict_cells = audit_cells(verdict);
+        std::vector<std::string> verdict_cells = audit_cells(WorkloadKind::votes, verdict);
         if (audit.conclusion == Conclusion::inconclusive) verdict_cells = {"-", "-", "-", "-", "-"};
         table.add(joined({audit.folder.filename().string(), audit.settings.strategy, audit.state,
                           whole(verdict.acknowledged), whole(verdict.unknown), whole(verdict.rows),

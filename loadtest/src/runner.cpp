@@ -124,12 +124,14 @@ void Run::work(Measured& measured) {
         if (open()) now = wait_for_slot(record);
         if (now >= give_up_ns_ || stopped()) break;
 
-        const Operation operation{record.item, record.user, record.kind, record.resent};
+        const Operation operation{record.item, record.user, record.kind, record.resent,
+                                  record.value};
         record.sent_ns = now;
         record.store_status(Status::sent);
         const Answer answer = driver_.apply(operation);
         now = now_ns();
         record.done_ns = now;
+        record.returned = answer.returned;
         if (answer.error) record.error = static_cast<std::uint8_t>(*answer.error) + 1;
         record.store_status(answer.outcome == Outcome::ok       ? Status::ok
                             : answer.outcome == Outcome::failed ? Status::failed
@@ -159,6 +161,7 @@ void Run::account(Measured& measured, const LedgerRecord& record, const Answer& 
     } else {
         ++tally.reads_ok;
     }
+    if (answer.refused && record.kind != OperationKind::read) ++tally.refused;
     measured.service_ns.record(record.done_ns - record.sent_ns);
     if (!open()) return;
     measured.response_ns.record(record.done_ns - record.intended_ns);
@@ -231,6 +234,7 @@ void Run::gather(LoadResult& result) {
         sum.votes_ok += part.votes_ok;
         sum.unvotes_ok += part.unvotes_ok;
         sum.reads_ok += part.reads_ok;
+        sum.refused += part.refused;
         sum.failed += part.failed;
         sum.unknown += part.unknown;
         for (std::size_t code = 0; code < kErrorCodes; ++code) {
@@ -263,6 +267,8 @@ LoadResult Run::go(const LoadObserver& observe) {
     // All workers are asleep, waiting for the start, when it comes.
     start_ = std::chrono::steady_clock::now() + milliseconds{5} +
              std::chrono::microseconds{50} * settings_.workers;
+    ledger_.set_started_ns(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count());
     plan_.reach(0);
     working_.store(settings_.workers);
     std::vector<std::thread> threads;

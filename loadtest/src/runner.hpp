@@ -42,6 +42,7 @@ struct Tally {
     std::uint64_t votes_ok{0};
     std::uint64_t unvotes_ok{0};
     std::uint64_t reads_ok{0};
+    std::uint64_t refused{0};  ///< Of the writes above, those answered with a no.
     std::uint64_t failed{0};
     std::uint64_t unknown{0};
     std::array<std::uint64_t, kErrorCodes> errors{};  ///< By ErrorCode.

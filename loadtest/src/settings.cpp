@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <hotcount/base/url.hpp>
-#include <hotcount/votes/votes.hpp>
+#include <hotcount/redis/options.hpp>
 #include <utility>
 
 namespace hotcount::loadtest {
@@ -79,20 +79,6 @@ std::string_view to_string(Command command) {
     return "?";
 }
 
-std::string_view to_string(WorkloadKind kind) {
-    return kind == WorkloadKind::votes ? "votes" : "counters";
-}
-
-std::vector<std::string> strategies_of(WorkloadKind kind) {
-    if (kind == WorkloadKind::counters) return {"memory"};
-    std::vector<std::string> names;
-    for (const VoteStrategy strategy :
-         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched}) {
-        names.emplace_back(hotcount::to_string(strategy));
-    }
-    return names;
-}
-
 Result<Duration> parse_duration(std::string_view text) {
     const auto seconds = scaled(text, kTimeUnits);
     if (!seconds || *seconds > 30.0 * 24 * 3600) {
@@ -145,12 +131,6 @@ Result<Mix> parse_mix(std::string_view text) {
     return mix;
 }
 
-Result<WorkloadKind> parse_workload(std::string_view text) {
-    constexpr std::array<std::pair<std::string_view, WorkloadKind>, 2> kNames = {
-        {{"votes", WorkloadKind::votes}, {"counters", WorkloadKind::counters}}};
-    return parse_name("workload", text, kNames);
-}
-
 Result<Arrival> parse_arrival(std::string_view text) {
     constexpr std::array<std::pair<std::string_view, Arrival>, 3> kNames = {
         {{"poisson", Arrival::poisson},
@@ -167,20 +147,28 @@ Result<ProgressMode> parse_progress(std::string_view text) {
     return parse_name("kind of progress", text, kNames);
 }
 
-Result<std::vector<std::string>> parse_strategies(std::string_view text, WorkloadKind kind) {
-    const std::vector<std::string> valid = strategies_of(kind);
-    std::vector<std::string> strategies;
-    for (const std::string_view name : split(text, ',')) {
-        if (std::find(valid.begin(), valid.end(), name) == valid.end()) {
-            return refuse(fmt::format("strategy for {}", to_string(kind)), name,
-                          fmt::format("{}", fmt::join(valid, ", ")));
-        }
-        if (std::find(strategies.begin(), strategies.end(), name) != strategies.end()) {
-            return make_error(ErrorCode::config, fmt::format("strategy '{}' is named twice", name));
-        }
-        strategies.emplace_back(name);
-    }
-    return strategies;
+TrafficSettings for_sets(TrafficSettings traffic) {
+    constexpr std::uint64_t kMost = 1000;
+    traffic.items = std::min(traffic.items, kMost);
+    traffic.users = std::min(traffic.users, kMost);
+    traffic.dup = 0;
+    return traffic;
+}
+
+Result<std::string> parse_managed(std::string_view text) {
+    if (text == "redis") return std::string{text};
+    return refuse("server that can be started", text, "redis");
+}
+
+Result<std::string> parse_redis_url(std::string_view text) {
+    HOTCOUNT_TRY(redis::parse_options(text));
+    return std::string{text};
+}
+
+std::string redacted(std::string_view url) {
+    if (url.empty()) return {};
+    const auto parsed = parse_url(url);
+    return parsed ? parsed->str() : "***";
 }
 
 Result<std::string> absolute_database_url(std::string_view url) {

@@ -7,24 +7,20 @@
 #include <cstdint>
 #include <filesystem>
 #include <hotcount/base/result.hpp>
+#include <hotcount/limiter/rate.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "pacer.hpp"
+#include "strategy.hpp"
 #include "workload.hpp"
 
 namespace hotcount::loadtest {
 
 enum class Command : std::uint8_t { canonical, compare, run, audit };
 std::string_view to_string(Command command);
-
-enum class WorkloadKind : std::uint8_t {
-    votes,     ///< hotcount::Votes on SQL.
-    counters,  ///< hotcount::Counter in this process's memory.
-};
-std::string_view to_string(WorkloadKind kind);
 
 enum class ProgressMode : std::uint8_t { line, ndjson, none };
 
@@ -42,14 +38,30 @@ struct TrialSettings {
     std::uint64_t max_operations{20'000'000};
     /// Empty: a file of the trial's own in its folder. Otherwise an absolute SQLite URL.
     std::string database_url{};
+    /// For strategies on Redis. It may hold a password: redacted() is what may be shown.
+    std::string redis_url{};
+    bool managed_redis{false};  ///< That server is this program's own and goes with it.
+    /// Before every key of the run, so that it meets no others. Empty: run_trial() makes one.
+    std::string key_prefix{};
+    /// Leave the keys on the server, for a later audit.
+    bool keep_keys{false};
+    /// What the limiters allow each key.
+    Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
+};
+
+/// The strategies of one workload, under one load.
+struct StrategyGroup {
+    TrialSettings trial{};  ///< But for the strategy.
+    std::vector<std::string> strategies{};
+    std::string baseline{};
 };
 
 struct Settings {
     Command command{Command::canonical};
-    std::vector<std::string> strategies{};
-    std::string baseline{};
+    /// One for each workload; `run` has one of one strategy.
+    std::vector<StrategyGroup> groups{};
     std::uint32_t rounds{5};
-    TrialSettings trial{};
+    TrialSettings trial{};  ///< Of the first group; the canonical comparison's own.
     std::optional<std::filesystem::path> out{};  ///< None: a temporary folder.
     std::filesystem::path audit_folder{};
     bool json{false};
@@ -58,15 +70,16 @@ struct Settings {
     std::vector<std::string> command_line{};
 };
 
+/// Sets are made one by one before the load, and few users write each member more than once: at
+/// most 1,000 of both.
+TrafficSettings for_sets(TrafficSettings traffic);
+
 /// Limits that keep a slip of the finger from filling a disk or starting a million threads.
 inline constexpr std::uint32_t kMostWorkers = 1024;
 inline constexpr std::uint32_t kMostRounds = 1000;
 inline constexpr std::uint64_t kMostItems = 50'000'000;
 inline constexpr std::uint64_t kMostUsers = std::uint64_t{1} << 40;
 inline constexpr std::uint64_t kMostOperations = 1'000'000'000;
-
-/// The strategies that a workload can be run with.
-std::vector<std::string> strategies_of(WorkloadKind kind);
 
 /// 250us, 500ms, 10s, 1.5m, 2h; a plain number is seconds. Not negative, at most 30 days.
 Result<Duration> parse_duration(std::string_view text);
@@ -76,11 +89,14 @@ Result<std::uint64_t> parse_count(std::string_view text);
 Result<double> parse_rate(std::string_view text);
 /// vote=80,unvote=5,read=15; what is left out is 0.
 Result<Mix> parse_mix(std::string_view text);
-Result<WorkloadKind> parse_workload(std::string_view text);
 Result<Arrival> parse_arrival(std::string_view text);
 Result<ProgressMode> parse_progress(std::string_view text);
-/// a,b,c, each of them a strategy of the workload.
-Result<std::vector<std::string>> parse_strategies(std::string_view text, WorkloadKind kind);
+/// The server that --managed names: redis.
+Result<std::string> parse_managed(std::string_view text);
+/// A URL that the library's Redis client takes, unchanged.
+Result<std::string> parse_redis_url(std::string_view text);
+/// The URL with *** for its password.
+std::string redacted(std::string_view url);
 /// The URL with its file's path made absolute, so that a later audit finds it from any folder.
 Result<std::string> absolute_database_url(std::string_view url);
 /// The URL of a file.

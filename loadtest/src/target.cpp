@@ -8,6 +8,7 @@
 
 #include "audit.hpp"
 #include "run_folder.hpp"
+#include "store_targets.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -112,47 +113,12 @@ class VotesTarget final : public Target {
     std::string place_{};
 };
 
-class CountersTarget final : public Target {
-  public:
-    static Result<std::unique_ptr<CountersTarget>> make(const TrialSettings& settings) {
-        memory::StoreOptions options;
-        // Room for every item, whatever the store's default bound.
-        options.max_keys = static_cast<std::size_t>(settings.traffic.items) + options.max_keys;
-        HOTCOUNT_TRY_ASSIGN(auto store, memory::Store::make(std::move(options)));
-        HOTCOUNT_TRY_ASSIGN(auto counter, Counter::make(std::move(store)));
-        return std::unique_ptr<CountersTarget>(new CountersTarget(std::move(counter), settings));
-    }
-
-    Driver& driver() override { return driver_; }
-    Contract contract() const override {
-        return {"memory", "the add is applied in this process's memory, with the value after it",
-                "everything, when this process ends", false, true};
-    }
-    std::string place() const override { return "this process's memory"; }
-    UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
-    TargetStats stats() const override { return {}; }
-
-    Result<Verdict> audit(const Ledger& ledger) override {
-        return audit_counters(ledger, items_,
-                              [this](std::int64_t item) { return driver_.value(item); });
-    }
-
-  private:
-    CountersTarget(std::shared_ptr<Counter> counter, const TrialSettings& settings)
-        : driver_(std::move(counter), settings.timeout), items_(settings.traffic.items) {}
-
-    CounterDriver driver_;
-    std::uint64_t items_;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {
-    if (settings.workload == WorkloadKind::counters) {
-        HOTCOUNT_TRY_ASSIGN(auto counters, CountersTarget::make(settings));
-        return std::unique_ptr<Target>(std::move(counters));
-    }
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (strategy.store != StoreKind::sql) return make_store_target(settings, strategy);
     HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, folder, "rwc"));
     HOTCOUNT_TRY(votes->set_up(settings.traffic.items));
     return std::unique_ptr<Target>(std::move(votes));
@@ -160,11 +126,8 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
 
 Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
-    if (settings.workload == WorkloadKind::counters) {
-        return make_error(ErrorCode::config,
-                          "these counters were in the memory of the run itself and went with it; "
-                          "its own verdict is in run.json");
-    }
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (strategy.store != StoreKind::sql) return reopen_store_target(settings, strategy);
     HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, folder, "rw"));
     return std::unique_ptr<Target>(std::move(votes));
 }

@@ -1,6 +1,6 @@
 // What a strategy is run against: it is set up, driven, settled and audited.
 //
-// Two kinds: votes on a SQL database, and counters in this process's memory.
+// Votes on a SQL database here; counters, limiters and sorted sets in store_targets.hpp.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace hotcount::loadtest {
 
-/// What the database did during a run.
+/// What the database or server did during a run.
 struct TargetStats {
     std::uint64_t transactions{0};  ///< Write transactions committed.
     std::uint64_t statements{0};
@@ -36,8 +36,12 @@ class Target {
     virtual std::string place() const = 0;
     virtual UnvoteValue unvote() const = 0;
     virtual TargetStats stats() const = 0;
+    /// The last thing before the load, whose times the audit holds against the target's own.
+    virtual Result<void> begin() { return {}; }
     /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
     virtual Result<Verdict> audit(const Ledger& ledger) = 0;
+    /// After the audit: takes away what the run left on a server, unless it is to be kept.
+    virtual Result<void> clean_up() { return {}; }
 };
 
 /// A target for a new run: makes the tables and the items; refuses tables in use. `folder` is

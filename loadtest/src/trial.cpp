@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -39,8 +42,30 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
 }
 
 std::string broken_reason(const Verdict& verdict) {
-    return fmt::format("the audit found {} lost, {} double, {} ghost", verdict.lost(),
-                       verdict.doubled(), verdict.ghost());
+    std::string reason = fmt::format("the audit found {} lost, {} double, {} ghost", verdict.lost(),
+                                     verdict.doubled(), verdict.ghost());
+    const auto add = [&](std::uint64_t count, const char* what) {
+        if (count > 0) reason += fmt::format(", {} {}", count, what);
+    };
+    add(verdict.wrong_answers, "wrong answers");
+    add(verdict.over_admitted, "over-admitted");
+    add(verdict.wrong_refusals, "refused wrongly");
+    add(verdict.keys_without_ttl, "keys without a TTL");
+    add(verdict.rogue_sets, "rogue sets");
+    add(verdict.late_writes, "late writes");
+    add(verdict.wrong_scores, "wrong scores");
+    add(verdict.declared, "of these declared");
+    return reason;
+}
+
+/// No other run has it, on this machine or on another that uses the server: one would need the
+/// same process id in the same nanosecond.
+std::string fresh_key_prefix() {
+    static std::atomic<std::uint32_t> runs{0};
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return fmt::format("hotcount-load:{:x}-{:x}-{}:",
+                       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), getpid(),
+                       ++runs);
 }
 
 void conclude(TrialResult& trial) {
@@ -81,34 +106,34 @@ bool TrialResult::overloaded() const {
            reasons[0].starts_with("overloaded");
 }
 
-Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& folder,
-                              const nlohmann::json& provenance, const TrialHooks& hooks) {
-    TrialResult trial;
-    trial.settings = settings;
-    trial.started = utc_now();
-    const StopWatch set_up;
-    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target, make_target(settings, folder));
-    trial.contract = target->contract();
-    trial.place = target->place();
-    const LoadSettings load = load_settings(settings, target->unvote());
+namespace {
+
+Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopWatch& set_up,
+                                  const fs::path& folder, const nlohmann::json& provenance,
+                                  const TrialHooks& hooks) {
+    const TrialSettings& settings = trial.settings;
+    trial.contract = target.contract();
+    trial.place = target.place();
+    const LoadSettings load = load_settings(settings, target.unvote());
     HOTCOUNT_TRY_ASSIGN(
         const std::unique_ptr<Ledger> ledger,
         Ledger::create(folder / kLedgerFile, ledger_capacity(load, settings.max_operations),
                        settings.traffic.seed));
     HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, false)));
+    HOTCOUNT_TRY(target.begin());
     trial.set_up_s = set_up.seconds();
 
-    const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target->driver()) : nullptr;
-    Driver& driver = wrapped ? *wrapped : target->driver();
+    const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target.driver()) : nullptr;
+    Driver& driver = wrapped ? *wrapped : target.driver();
     if (hooks.on_load) hooks.on_load();
-    const TargetStats before = target->stats();
+    const TargetStats before = target.stats();
     trial.load = run_load(load, driver, *ledger, hooks.interrupt, hooks.observe);
-    const TargetStats after = target->stats();
+    const TargetStats after = target.stats();
     trial.stats = {after.transactions - before.transactions, after.statements - before.statements,
                    after.busy_waits - before.busy_waits};
 
     const StopWatch audit;
-    HOTCOUNT_TRY_ASSIGN(trial.verdict, target->audit(*ledger));
+    HOTCOUNT_TRY_ASSIGN(trial.verdict, target.audit(*ledger));
     trial.audit_s = audit.seconds();
     conclude(trial);
     HOTCOUNT_TRY(ledger->finish());
@@ -116,12 +141,40 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     return trial;
 }
 
-Result<FolderAudit> audit_folder(const fs::path& folder) {
+}  // namespace
+
+Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& folder,
+                              const nlohmann::json& provenance, const TrialHooks& hooks) {
+    TrialResult fresh;
+    fresh.settings = settings;
+    fresh.started = utc_now();
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (strategy.store != StoreKind::sql && settings.key_prefix.empty()) {
+        fresh.settings.key_prefix = fresh_key_prefix();
+    }
+    const StopWatch set_up;
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target, make_target(fresh.settings, folder));
+    auto trial = run_on_target(std::move(fresh), *target, set_up, folder, provenance, hooks);
+    // Also after a failure: no key is left on somebody's server.
+    const auto cleaned = target->clean_up();
+    HOTCOUNT_TRY(trial);
+    HOTCOUNT_TRY(cleaned);
+    return trial;
+}
+
+Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url) {
     FolderAudit audit;
     audit.folder = folder;
     HOTCOUNT_TRY_ASSIGN(const nlohmann::json document, read_json(folder / kRunFile));
     HOTCOUNT_TRY_ASSIGN(audit.settings, trial_settings_of(document));
     audit.state = document.value("state", "");
+    if (!redis_url.empty()) {
+        audit.settings.redis_url = redis_url;
+    } else if (audit.settings.redis_url.find(":***@") != std::string::npos) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} has no password for {}: name it with --redis", kRunFile,
+                                      audit.settings.redis_url));
+    }
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
     if (nothing_was_sent(*ledger)) {
         audit.conclusion = Conclusion::inconclusive;

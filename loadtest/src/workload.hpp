@@ -27,6 +27,8 @@ struct Operation {
     std::int64_t user;  ///< 1 .. users; 0 for a read.
     OperationKind kind;
     bool resent;  ///< A vote that was sent before, on purpose: it must not count again.
+    /// What the ledger has for it (LedgerRecord::value); the stream itself gives none.
+    std::int32_t value{0};
 };
 
 /// Shares of the stream; only their proportions matter.

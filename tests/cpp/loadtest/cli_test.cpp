@@ -74,12 +74,14 @@ TEST(CommandLine, WithoutARateTheLoopIsClosed) {
 
 TEST(CommandLine, CompareTakesSeveralStrategiesAndABaseline) {
     const Settings settings = accept({"compare", "-s", "batched,naive", "--rounds", "3"});
-    EXPECT_THAT(settings.strategies, ElementsAre("batched", "naive"));
-    EXPECT_EQ(settings.baseline, "batched");
+    ASSERT_EQ(settings.groups.size(), 1U);
+    EXPECT_THAT(settings.groups[0].strategies, ElementsAre("batched", "naive"));
+    EXPECT_EQ(settings.groups[0].baseline, "batched");
     EXPECT_EQ(settings.rounds, 3U);
-    EXPECT_THAT(accept({"compare"}).strategies, ElementsAre("naive", "slotted", "batched"));
-    EXPECT_EQ(accept({"compare"}).baseline, "naive");
-    EXPECT_EQ(accept({"compare", "--baseline", "slotted"}).baseline, "slotted");
+    EXPECT_THAT(accept({"compare"}).groups[0].strategies,
+                ElementsAre("naive", "slotted", "batched"));
+    EXPECT_EQ(accept({"compare"}).groups[0].baseline, "naive");
+    EXPECT_EQ(accept({"compare", "--baseline", "slotted"}).groups[0].baseline, "slotted");
     EXPECT_THAT(refuse({"compare", "-s", "naive,batched", "--baseline", "slotted"}),
                 AllOf(HasSubstr("'slotted'"), HasSubstr("naive, batched")));
 }
@@ -92,6 +94,71 @@ TEST(CommandLine, CountersLiveInMemory) {
     EXPECT_THAT(refuse({"run", "--workload", "counters", "--db", "sqlite:///x.db"}),
                 HasSubstr("--db"));
     EXPECT_THAT(refuse({"run", "--workload", "counters", "-s", "batched"}), HasSubstr("memory"));
+}
+
+TEST(CommandLine, TheStrategyTellsTheWorkload) {
+    const Settings limiter = accept({"run", "-s", "gcra", "--limit", "5/s burst 9"});
+    EXPECT_EQ(limiter.trial.workload, WorkloadKind::limiter);
+    EXPECT_EQ(limiter.trial.strategy, "memory/gcra");
+    EXPECT_EQ(limiter.trial.limit.burst, 9);
+    EXPECT_EQ(limiter.trial.traffic.mix.unvote, 0);
+    EXPECT_EQ(limiter.trial.traffic.dup, 0);
+    const Settings zset = accept({"run", "--workload", "zset", "--redis", "redis://h/0"});
+    EXPECT_EQ(zset.trial.strategy, "redis/script");
+    EXPECT_EQ(zset.trial.redis_url, "redis://h/0");
+    EXPECT_EQ(zset.trial.traffic.items, 1000U);
+    EXPECT_EQ(accept({"run", "--workload", "zset", "--items", "5k"}).trial.traffic.items, 5000U);
+    EXPECT_EQ(accept({"run", "--workload", "counters", "--managed", "redis"}).trial.strategy,
+              "redis");
+}
+
+TEST(CommandLine, AllIsGroupedByWorkload) {
+    const Settings settings = accept({"compare", "-s", "all", "--managed", "redis", "--baseline",
+                                      "redis/gcra", "--mix", "vote=8,unvote=2"});
+    ASSERT_EQ(settings.groups.size(), 4U);
+    const std::vector<WorkloadKind> workloads = {WorkloadKind::votes, WorkloadKind::counters,
+                                                 WorkloadKind::limiter, WorkloadKind::zset};
+    const std::vector<std::size_t> sizes = {3, 4, 14, 8};
+    for (std::size_t i = 0; i < workloads.size(); ++i) {
+        EXPECT_EQ(settings.groups[i].trial.workload, workloads[i]);
+        EXPECT_EQ(settings.groups[i].strategies.size(), sizes[i]);
+        EXPECT_TRUE(settings.groups[i].trial.managed_redis);
+    }
+    EXPECT_EQ(settings.groups[2].baseline, "redis/gcra");
+    EXPECT_EQ(settings.groups[3].baseline, "memory/script");
+    // Nothing to take back in a limiter; the others take their share.
+    EXPECT_EQ(settings.groups[2].trial.traffic.mix.unvote, 0);
+    EXPECT_EQ(settings.groups[1].trial.traffic.mix.unvote, 2);
+    EXPECT_EQ(accept({"compare", "-s", "all", "--workload", "limiter"}).groups.size(), 1U);
+}
+
+TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
+    EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "redis"}),
+                AllOf(HasSubstr("--managed"), HasSubstr("redis/gcra")));
+    EXPECT_THAT(refuse({"run", "-s", "memory", "--redis", "redis://h"}), HasSubstr("--redis"));
+    EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "redis://h", "--managed", "redis"}),
+                HasSubstr("take one of them"));
+    EXPECT_THAT(refuse({"run", "-s", "redis"}), HasSubstr("--redis URL, or --managed redis"));
+    EXPECT_THAT(refuse({"run", "-s", "redis", "--managed", "postgres"}),
+                AllOf(HasSubstr("'postgres'"), HasSubstr("takes redis")));
+    EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "http://h"}), HasSubstr("--redis"));
+    EXPECT_THAT(refuse({"run", "-s", "naive", "--limit", "5/s"}), HasSubstr("--limit"));
+    EXPECT_THAT(refuse({"run", "-s", "gcra", "--limit", "often"}), HasSubstr("--limit"));
+    EXPECT_THAT(refuse({"compare", "-s", "gcra,per_second_key", "--limit", "5/min"}),
+                AllOf(HasSubstr("--limit"), HasSubstr("memory/per_second_key")));
+    EXPECT_THAT(refuse({"run", "-s", "list", "--limit", "5/s burst 9"}), HasSubstr("memory/list"));
+    EXPECT_THAT(refuse({"run", "-s", "gcra", "--mix", "vote=1,unvote=1"}), HasSubstr("unvote"));
+}
+
+TEST(CommandLine, WhatIsRecordedOfItHasNoPassword) {
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"run", "-s", "redis", "--redis", "redis://a:secret@h/0"},
+          {"run", "-s", "redis", "--redis=redis://a:secret@h/0"}}) {
+        const Settings settings = accept(arguments);
+        EXPECT_EQ(settings.trial.redis_url, "redis://a:secret@h/0");
+        EXPECT_THAT(settings.command_line.back(),
+                    AllOf(HasSubstr("redis://a:***@h"), testing::Not(HasSubstr("secret"))));
+    }
 }
 
 TEST(CommandLine, AuditTakesAFolderAndLittleElse) {

@@ -120,6 +120,19 @@ TEST(CanonicalParts, CompareVotesTwiceAndCountersOnce) {
     EXPECT_TRUE(parts[1].rate_may_fall);
     EXPECT_EQ(parts[2].settings.workload, WorkloadKind::counters);
     EXPECT_EQ(parts[2].settings.traffic.dup, 0);
+    // With a Redis, what is on it comes as well.
+    Settings with_redis = settings;
+    with_redis.trial.redis_url = "redis://h";
+    const std::vector<Part> more = canonical_parts(with_redis);
+    ASSERT_EQ(more.size(), 5U);
+    EXPECT_EQ(more[2].strategies, (std::vector<std::string>{"memory", "redis"}));
+    EXPECT_EQ(more[3].settings.workload, WorkloadKind::limiter);
+    EXPECT_EQ(more[4].settings.workload, WorkloadKind::zset);
+    for (const Part& part : more) {
+        for (const std::string& name : part.strategies) {
+            EXPECT_EQ(find_strategy(name).value().workload, part.settings.workload) << name;
+        }
+    }
     // A rate that the user chose stays.
     settings.trial.rate_per_s = 800;
     EXPECT_EQ(canonical_parts(settings)[1].settings.rate_per_s, 800);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <hotcount/sql/database.hpp>
@@ -192,12 +193,37 @@ TEST(Program, CompareRunsEveryStrategyInEveryRound) {
     EXPECT_THAT(audited.out, HasSubstr("Audit of 4 runs"));
 }
 
-TEST(Program, TheCanonicalComparisonHasThreeTables) {
+/// Nothing can be started while it lives.
+class EmptyPath {
+  public:
+    EmptyPath() : before_(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH")) {
+        setenv("PATH", "/nonexistent", 1);
+    }
+    EmptyPath(const EmptyPath&) = delete;
+    EmptyPath& operator=(const EmptyPath&) = delete;
+    ~EmptyPath() { setenv("PATH", before_.c_str(), 1); }
+
+  private:
+    std::string before_;
+};
+
+TEST(Program, AManagedRedisThatIsNotInstalledIsNamedWithItsPackage) {
+    const EmptyPath path;
+    const Output output = run(small({"run", "-s", "redis", "--managed", "redis"}));
+    EXPECT_EQ(output.code, 2);
+    EXPECT_EQ(output.out, "");
+    EXPECT_THAT(output.log, AllOf(HasSubstr("--managed redis"), HasSubstr("not installed"),
+                                  HasSubstr("package: redis-server")));
+}
+
+TEST(Program, WithoutRedisTheCanonicalComparisonHasThreeTablesAndSaysSo) {
+    const EmptyPath path;
     const Output output = run({"--rounds", "1", "-r", "100", "-d", "80ms", "--warmup", "0", "-w",
                                "8", "--items", "100", "--allow-debug", "--progress", "none"});
     EXPECT_THAT(output.out, AllOf(HasSubstr("the canonical comparison"), HasSubstr("x naive"),
                                   HasSubstr("closed loop, 8 callers"), HasSubstr("open loop"),
-                                  HasSubstr("Counters on"), HasSubstr("Audit of 7 runs")));
+                                  HasSubstr("Counters on"), HasSubstr("Audit of 7 runs"),
+                                  HasSubstr("Redis is left out: redis-server is not installed")));
 }
 
 TEST(Program, WhatIsNoRunFolderIsBadUsage) {

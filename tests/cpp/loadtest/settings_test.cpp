@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -80,18 +81,75 @@ TEST(ParseMix, TakesShares) {
 }
 
 TEST(ParseNames, AWrongOneIsNamedWithTheRightOnes) {
-    const auto strategy = parse_strategies("naive,quick", WorkloadKind::votes);
+    const auto strategy = parse_strategies("naive,quick", WorkloadKind::votes, false);
     ASSERT_FALSE(strategy);
     EXPECT_THAT(strategy.error().message, HasSubstr("'quick'"));
     EXPECT_THAT(strategy.error().message, HasSubstr("naive, slotted, batched"));
-    EXPECT_THAT(parse_strategies("naive,naive", WorkloadKind::votes).error().message,
+    EXPECT_THAT(parse_strategies("naive,naive", WorkloadKind::votes, false).error().message,
                 HasSubstr("twice"));
-    EXPECT_FALSE(parse_strategies("batched", WorkloadKind::counters));
-    EXPECT_EQ(parse_strategies("slotted,naive", WorkloadKind::votes).value(),
+    EXPECT_FALSE(parse_strategies("batched", WorkloadKind::counters, false));
+    EXPECT_EQ(parse_strategies("slotted,naive", WorkloadKind::votes, false).value(),
               (std::vector<std::string>{"slotted", "naive"}));
     EXPECT_THAT(parse_arrival("burst").error().message, HasSubstr("poisson, uniform, closed"));
-    EXPECT_THAT(parse_workload("zset").error().message, HasSubstr("votes, counters"));
+    EXPECT_THAT(parse_workload("lists").error().message,
+                HasSubstr("votes, counters, limiter, zset"));
     EXPECT_THAT(parse_progress("bar").error().message, HasSubstr("line, ndjson, none"));
+}
+
+TEST(StrategyNames, TellTheirWorkloadAndStore) {
+    const auto gcra = find_strategy("redis/gcra").value();
+    EXPECT_EQ(gcra.workload, WorkloadKind::limiter);
+    EXPECT_EQ(gcra.store, StoreKind::redis);
+    EXPECT_EQ(gcra.way, "gcra");
+    EXPECT_EQ(find_strategy("memory/script").value().workload, WorkloadKind::zset);
+    EXPECT_EQ(find_strategy("batched").value().store, StoreKind::sql);
+    std::set<std::string> names;
+    for (const Strategy& strategy : all_strategies()) {
+        EXPECT_TRUE(names.insert(strategy.name).second) << strategy.name;
+    }
+    EXPECT_EQ(names.size(), 29U);
+}
+
+TEST(StrategyNames, APartOfOneIsOnTheRedisGivenElseInMemory) {
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(parse_strategies("gcra,script", {}, false).value(),
+              (Names{"memory/gcra", "memory/script"}));
+    EXPECT_EQ(parse_strategies("gcra,memory/gcra", {}, true).value(),
+              (Names{"redis/gcra", "memory/gcra"}));
+    EXPECT_EQ(parse_strategies("naive,slotted,batched,memory", {}, false).value(),
+              (Names{"naive", "slotted", "batched", "memory"}));
+    EXPECT_THAT(parse_strategies("gcra,redis/gcra", {}, true).error().message,
+                HasSubstr("'redis/gcra' is named twice"));
+}
+
+TEST(StrategyNames, AllAreThoseThatCanBeDriven) {
+    EXPECT_EQ(parse_strategies("all", {}, true).value().size(), 29U);
+    EXPECT_EQ(parse_strategies("all", {}, false).value().size(), 16U);
+    EXPECT_EQ(parse_strategies("all", WorkloadKind::counters, true).value(),
+              (std::vector<std::string>{"memory", "redis", "memory/ttl", "redis/ttl"}));
+}
+
+TEST(StrategyNames, AWrongOneIsNamedWithTheRightOnes) {
+    const std::string unknown = parse_strategies("redis/quick", {}, true).error().message;
+    EXPECT_THAT(unknown, HasSubstr("'redis/quick'"));
+    for (const Strategy& strategy : all_strategies()) {
+        EXPECT_THAT(unknown, HasSubstr(strategy.name));
+    }
+    const std::string other =
+        parse_strategies("script", WorkloadKind::limiter, true).error().message;
+    EXPECT_THAT(other, HasSubstr("'script' is no strategy for limiter"));
+    EXPECT_THAT(other, HasSubstr("redis/incr_expire"));
+    EXPECT_THAT(parse_strategies("redis/gcra", {}, false).error().message,
+                HasSubstr("--managed redis"));
+}
+
+TEST(RedisUrl, IsCheckedAndShownWithoutItsPassword) {
+    EXPECT_TRUE(parse_redis_url("rediss://host/3"));
+    EXPECT_TRUE(parse_redis_url("valkey://host"));
+    EXPECT_TRUE(parse_redis_url("unix:///run/redis.sock"));
+    EXPECT_FALSE(parse_redis_url("sqlite:///x.db"));
+    EXPECT_EQ(redacted("redis://anna:secret@host:6379/0"), "redis://anna:***@host:6379/0");
+    EXPECT_EQ(redacted(""), "");
 }
 
 TEST(AbsoluteDatabaseUrl, KeepsTheFileReachableFromAnyFolder) {

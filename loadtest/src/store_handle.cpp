@@ -1,0 +1,257 @@
+#include "store_handle.hpp"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <charconv>
+#include <chrono>
+
+namespace hotcount::loadtest {
+namespace {
+
+using redis::Reply;
+using redis::ReplyArray;
+using std::chrono::nanoseconds;
+
+// Bounds one command of an audit, not the load.
+constexpr Duration kTimeout = std::chrono::minutes{2};
+constexpr std::size_t kKeysAtOnce = 1000;
+
+std::int64_t steady_ns() {
+    return std::chrono::duration_cast<nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+std::int64_t wall_ns() {
+    return std::chrono::duration_cast<nanoseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+Error strange(std::string_view command) {
+    return make_error(ErrorCode::reply,
+                      fmt::format("{} got a reply of another shape than expected", command));
+}
+
+const std::string* text_of(const Reply& reply) { return std::get_if<std::string>(&reply.value); }
+
+std::optional<std::int64_t> integer_of(const Reply& reply) {
+    if (const auto* number = std::get_if<std::int64_t>(&reply.value)) return *number;
+    const std::string* const text = text_of(reply);
+    if (text == nullptr) return std::nullopt;
+    std::int64_t number = 0;
+    const char* const end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, number);
+    if (error != std::errc{} || stop != end) return std::nullopt;
+    return number;
+}
+
+std::optional<double> score_of(const Reply& reply) {
+    if (const auto* number = std::get_if<double>(&reply.value)) return *number;
+    const std::string* const text = text_of(reply);
+    if (text == nullptr) return std::nullopt;
+    double number = 0;
+    const char* const end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, number);
+    if (error != std::errc{} || stop != end) return std::nullopt;
+    return number;
+}
+
+/// The value of "name:" in what INFO answers.
+std::string info_field(const std::string& info, std::string_view name) {
+    const std::string start = fmt::format("\n{}:", name);
+    const std::size_t at = info.find(start);
+    if (at == std::string::npos) return {};
+    const std::size_t from = at + start.size();
+    return info.substr(from, info.find_first_of("\r\n", from) - from);
+}
+
+}  // namespace
+
+Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind store) {
+    StoreHandle handle;
+    if (store == StoreKind::memory) {
+        memory::StoreOptions options;
+        // Room for every item, and for the keys of twelve seconds where a limiter makes one for
+        // each, whatever the store's default bound.
+        options.max_keys += 12 * static_cast<std::size_t>(settings.traffic.items);
+        HOTCOUNT_TRY_ASSIGN(handle.memory_,
+                            memory::named_store(settings.key_prefix, std::move(options)));
+        handle.place_ = "this process's memory";
+        return handle;
+    }
+    HOTCOUNT_TRY_ASSIGN(redis::Options options, redis::parse_options(settings.redis_url));
+    handle.prefix_ = settings.key_prefix;
+    options.prefix = settings.key_prefix;
+    options.timeout = settings.timeout;
+    const std::string address = options.address();
+    HOTCOUNT_TRY_ASSIGN(handle.redis_, redis::Client::make(std::move(options)));
+    HOTCOUNT_TRY_ASSIGN(const Reply reply, handle.command({"INFO", "server"}));
+    const std::string* const info = text_of(reply);
+    if (info == nullptr) return strange("INFO");
+    const std::string valkey = info_field(*info, "valkey_version");
+    handle.place_ = fmt::format(
+        "{} at {}{}",
+        valkey.empty() ? "Redis " + info_field(*info, "redis_version") : "Valkey " + valkey,
+        settings.managed_redis ? "a unix socket" : address,
+        settings.managed_redis ? ", started for this run, without persistence" : "");
+    return handle;
+}
+
+Result<Reply> StoreHandle::command(std::initializer_list<std::string_view> words) const {
+    return redis_->execute(std::span{words.begin(), words.size()}, Duration{kTimeout});
+}
+
+Result<StoreHandle::Offset> StoreHandle::clock_offset() const {
+    if (!redis_) return Offset{wall_ns() - steady_ns(), 0};
+    const std::int64_t before = steady_ns();
+    HOTCOUNT_TRY_ASSIGN(const Reply reply, command({"TIME"}));
+    const std::int64_t after = steady_ns();
+    const auto* const parts = std::get_if<ReplyArray>(&reply.value);
+    if (parts == nullptr || parts->size() != 2) return strange("TIME");
+    const auto seconds = integer_of((*parts)[0]);
+    const auto microseconds = integer_of((*parts)[1]);
+    if (!seconds || !microseconds) return strange("TIME");
+    const std::int64_t server_ns = *seconds * 1'000'000'000 + *microseconds * 1000;
+    const std::int64_t half = (after - before) / 2;
+    return Offset{server_ns - before - half, half + 1000};
+}
+
+Result<std::vector<std::int64_t>> StoreHandle::integers(std::span<const std::string> keys) const {
+    std::vector<std::int64_t> values;
+    values.reserve(keys.size());
+    if (memory_) {
+        for (const std::string& key : keys) {
+            const auto value = memory_->read(key, [](const memory::Entry* entry) {
+                const auto* const number = entry ? entry->as<std::int64_t>() : nullptr;
+                return number == nullptr ? std::int64_t{0} : *number;
+            });
+            values.push_back(value);
+        }
+        return values;
+    }
+    for (std::size_t from = 0; from < keys.size(); from += kKeysAtOnce) {
+        const auto page = keys.subspan(from, std::min(kKeysAtOnce, keys.size() - from));
+        std::vector<std::string> full;
+        full.reserve(page.size());
+        for (const std::string& key : page) full.push_back(prefix_ + key);
+        std::vector<std::string_view> words{"MGET"};
+        words.insert(words.end(), full.begin(), full.end());
+        HOTCOUNT_TRY_ASSIGN(const Reply reply, redis_->execute(words, Duration{kTimeout}));
+        const auto* const found = std::get_if<ReplyArray>(&reply.value);
+        if (found == nullptr || found->size() != page.size()) return strange("MGET");
+        for (const Reply& one : *found) {
+            if (std::holds_alternative<std::monostate>(one.value)) {
+                values.push_back(0);
+                continue;
+            }
+            const auto number = integer_of(one);
+            if (!number) return strange("MGET");
+            values.push_back(*number);
+        }
+    }
+    return values;
+}
+
+template <class Visit>
+Result<void> StoreHandle::scan(const Visit& visit) const {
+    // The prefix is this program's own and holds nothing that MATCH would read as a pattern.
+    const std::string pattern = prefix_ + "*";
+    std::string cursor = "0";
+    do {
+        HOTCOUNT_TRY_ASSIGN(const Reply reply,
+                            command({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}));
+        const auto* const parts = std::get_if<ReplyArray>(&reply.value);
+        if (parts == nullptr || parts->size() != 2) return strange("SCAN");
+        const std::string* const next = text_of((*parts)[0]);
+        const auto* const page = std::get_if<ReplyArray>(&(*parts)[1].value);
+        if (next == nullptr || page == nullptr) return strange("SCAN");
+        std::vector<std::string> keys;
+        for (const Reply& key : *page) {
+            if (text_of(key) == nullptr) return strange("SCAN");
+            keys.push_back(*text_of(key));
+        }
+        cursor = *next;
+        if (!keys.empty()) HOTCOUNT_TRY(visit(keys));
+    } while (cursor != "0");
+    return {};
+}
+
+Result<std::uint64_t> StoreHandle::keys_without_ttl(std::string& example) const {
+    std::uint64_t found = 0;
+    const auto note = [&](const std::string& key) {
+        if (found++ == 0) example = key.substr(prefix_.size());
+    };
+    if (memory_) {
+        memory_->erase_if([&](const std::string& key, const memory::Entry& entry) {
+            if (!entry.expires_at) note(key);
+            return false;  // Only looks.
+        });
+        return found;
+    }
+    const auto look = [&](const std::vector<std::string>& keys) -> Result<void> {
+        std::vector<std::vector<std::string_view>> commands;
+        commands.reserve(keys.size());
+        for (const std::string& key : keys) commands.push_back({"PTTL", key});
+        const auto lives = redis_->execute_many(commands, Duration{kTimeout});
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            HOTCOUNT_TRY(lives[i]);
+            if (integer_of(*lives[i]) == -1) note(keys[i]);
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(scan(look));
+    return found;
+}
+
+Result<std::optional<StoreHandle::SetState>> StoreHandle::set_at(const std::string& key) const {
+    using Found = std::optional<SetState>;
+    if (memory_) {
+        return memory_->read(key, [](const memory::Entry* entry) -> Result<Found> {
+            const auto* const set = entry ? entry->as<memory::SortedSet>() : nullptr;
+            if (set == nullptr) return Found{};
+            SetState state{entry->expires_at.has_value(), {}};
+            if (!set->empty()) {
+                for (const auto& [member, score] : set->highest(0, set->size() - 1)) {
+                    state.members.push_back({std::string{member}, score});
+                }
+            }
+            return Found{std::move(state)};
+        });
+    }
+    const std::string full = prefix_ + key;
+    const std::vector<std::vector<std::string_view>> commands = {
+        {"PTTL", full}, {"ZRANGE", full, "0", "-1", "WITHSCORES"}};
+    const auto replies = redis_->execute_many(commands, Duration{kTimeout});
+    for (const auto& reply : replies) HOTCOUNT_TRY(reply);
+    const auto life = integer_of(*replies[0]);
+    const auto* const items = std::get_if<ReplyArray>(&replies[1]->value);
+    if (!life || items == nullptr) return strange("ZRANGE");
+    if (*life == -2 || items->empty()) return Found{};
+    SetState state{*life != -1, {}};
+    // RESP3 answers with pairs, RESP2 with members and scores in turn.
+    const bool paired = std::holds_alternative<ReplyArray>(items->front().value);
+    for (std::size_t i = 0; i < items->size(); i += paired ? 1 : 2) {
+        const ReplyArray* const pair = paired ? std::get_if<ReplyArray>(&(*items)[i].value) : items;
+        const std::size_t at = paired ? 0 : i;
+        if (pair == nullptr || pair->size() < at + 2) return strange("ZRANGE");
+        const std::string* const member = text_of((*pair)[at]);
+        const auto score = score_of((*pair)[at + 1]);
+        if (member == nullptr || !score) return strange("ZRANGE");
+        state.members.push_back({*member, *score});
+    }
+    return Found{std::move(state)};
+}
+
+Result<void> StoreHandle::remove_keys() const {
+    if (!redis_) return {};
+    return scan([&](const std::vector<std::string>& keys) -> Result<void> {
+        std::vector<std::string_view> words{"UNLINK"};
+        words.insert(words.end(), keys.begin(), keys.end());
+        HOTCOUNT_TRY(redis_->execute(words, Duration{kTimeout}));
+        return {};
+    });
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,311 @@
+// The auditor against counters, limiters and sorted sets that are broken on purpose, in memory:
+// each breach must be found, with its exact number. What needs a server is in tests/integration.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <hotcount/memory/store.hpp>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "audit.hpp"
+#include "temporary_folder.hpp"
+#include "trial.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+using Breach = std::function<bool(const Operation&, Answer&, memory::Store&)>;
+
+/// Asks the sound driver, and lets `breach` change one write in `every`: what it answers, or what
+/// is in the store. It returns whether it did.
+class BreakingDriver final : public Driver {
+  public:
+    BreakingDriver(Driver& inner, Breach breach, std::shared_ptr<memory::Store> store,
+                   std::uint64_t every, std::atomic<std::uint64_t>& breaches)
+        : inner_(inner),
+          breach_(std::move(breach)),
+          store_(std::move(store)),
+          every_(every),
+          breaches_(breaches) {}
+    Answer apply(const Operation& operation) override {
+        Answer answer = inner_.apply(operation);
+        if (operation.kind != OperationKind::vote || answer.outcome != Outcome::ok) return answer;
+        if (writes_.fetch_add(1) % every_ != every_ / 2) return answer;
+        if (breach_(operation, answer, *store_)) ++breaches_;
+        return answer;
+    }
+
+  private:
+    Driver& inner_;
+    Breach breach_;
+    std::shared_ptr<memory::Store> store_;
+    std::uint64_t every_;
+    std::atomic<std::uint64_t>& breaches_;
+    std::atomic<std::uint64_t> writes_{0};
+};
+
+class StoreAuditTest : public testing::Test {
+  protected:
+    StoreAuditTest() {
+        settings_.workers = 16;
+        settings_.warmup = Duration{0};
+        settings_.duration = std::chrono::seconds{60};
+        settings_.max_operations = 50'000;
+        settings_.traffic.items = 40;
+        settings_.traffic.mix = {90, 0, 10};
+        settings_.traffic.dup = 0;
+        settings_.key_prefix = "store_audit_test";
+    }
+
+    TrialResult run(const std::string& strategy, const Breach& breach = {},
+                    std::uint64_t every = 1000) {
+        settings_.strategy = strategy;
+        settings_.workload = find_strategy(strategy).value().workload;
+        const TrialHooks hooks{interrupt_, {}, {}, [&](Driver& inner) -> std::unique_ptr<Driver> {
+                                   if (!breach) return nullptr;
+                                   auto store = memory::named_store(settings_.key_prefix).value();
+                                   return std::make_unique<BreakingDriver>(
+                                       inner, breach, std::move(store), every, breaches_);
+                               }};
+        const TemporaryFolder folder;
+        auto trial = run_trial(settings_, folder.path(), nlohmann::json::object(), hooks);
+        EXPECT_TRUE(trial) << trial.error().message;
+        return trial ? *trial : TrialResult{};
+    }
+
+    TrialSettings settings_;
+    std::atomic<bool> interrupt_{false};
+    std::atomic<std::uint64_t> breaches_{0};
+};
+
+/// The same answer, but that the hit was admitted.
+bool admit(const Operation&, Answer& answer, memory::Store&) {
+    if (!answer.refused) return false;
+    answer.refused = false;
+    answer.returned = 1;
+    return true;
+}
+
+bool deny(const Operation&, Answer& answer, memory::Store&) {
+    if (answer.refused) return false;
+    answer.refused = true;
+    answer.returned = 0;
+    return true;
+}
+
+/// A key that never expires.
+bool leave_a_key(const Operation& operation, Answer&, memory::Store& store) {
+    const std::string key =
+        "left:" + std::to_string(operation.value) + ":" + std::to_string(operation.user);
+    return store.upsert(key, [](memory::Entry&, bool fresh) { return Result<bool>{fresh}; })
+        .value();
+}
+
+TEST_F(StoreAuditTest, EverySoundStrategyPasses) {
+    settings_.max_operations = 20'000;
+    for (const std::string& name : strategies_of({}, false)) {
+        if (find_strategy(name)->store != StoreKind::memory) continue;
+        const bool counters = find_strategy(name)->workload == WorkloadKind::counters;
+        settings_.traffic.mix.unvote = counters ? 10 : 0;
+        const TrialResult trial = run(name);
+        EXPECT_EQ(trial.conclusion, Conclusion::passed) << name;
+        EXPECT_GT(trial.verdict.acknowledged, 15'000U) << name;
+        EXPECT_EQ(trial.verdict.breaches(), trial.verdict.declared) << name;
+        if (trial.contract.exact) {
+            EXPECT_EQ(trial.verdict.breaches(), 0U) << name;
+        }
+    }
+}
+
+TEST_F(StoreAuditTest, FindsEveryValueThatAnAddIsToldWrongly) {
+    const TrialResult trial = run("memory", [](const Operation&, Answer& answer, memory::Store&) {
+        // As if another caller's add had been told.
+        answer.returned -= 1;
+        return true;
+    });
+    EXPECT_GE(breaches_.load(), 40U);
+    EXPECT_EQ(trial.verdict.wrong_answers, breaches_.load());
+    EXPECT_EQ(trial.verdict.lost(), 0U);
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+    EXPECT_THAT(trial.reasons, Contains(HasSubstr("wrong answers")));
+}
+
+TEST_F(StoreAuditTest, FindsEveryCounterThatNeverExpires) {
+    const TrialResult trial = run("memory/ttl", leave_a_key);
+    EXPECT_GE(breaches_.load(), 40U);
+    EXPECT_EQ(trial.verdict.keys_without_ttl, breaches_.load());
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+class LimiterAuditTest : public StoreAuditTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(, LimiterAuditTest,
+                         testing::Values("memory/gcra", "memory/fixed_window",
+                                         "memory/fixed_window_first", "memory/list"),
+                         [](const auto& one) {
+                             const std::string name = one.param;
+                             return name.substr(name.find('/') + 1);
+                         });
+
+TEST_P(LimiterAuditTest, FindsEveryHitAdmittedAboveTheLimit) {
+    // So long a period that all falls into one, and nothing is paid back.
+    settings_.limit = Rate::parse("20/300 days").value();
+    const TrialResult trial = run(GetParam(), admit, 100);
+    EXPECT_GE(breaches_.load(), 200U);
+    EXPECT_EQ(trial.verdict.over_admitted, breaches_.load());
+    EXPECT_EQ(trial.verdict.wrong_refusals, 0U);
+    EXPECT_EQ(trial.verdict.declared, 0U);
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+    EXPECT_THAT(trial.reasons, Contains(HasSubstr("over-admitted")));
+}
+
+TEST_P(LimiterAuditTest, FindsEveryHitDeniedWithoutACause) {
+    settings_.limit = Rate::parse("100000/300 days").value();
+    const TrialResult trial = run(GetParam(), deny);
+    EXPECT_GE(breaches_.load(), 40U);
+    EXPECT_EQ(trial.verdict.wrong_refusals, breaches_.load());
+    EXPECT_EQ(trial.verdict.over_admitted, 0U);
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_P(LimiterAuditTest, FindsEveryKeyThatNeverExpires) {
+    settings_.limit = Rate::parse("20/s").value();
+    const TrialResult trial = run(GetParam(), leave_a_key);
+    EXPECT_GE(breaches_.load(), 40U);
+    EXPECT_EQ(trial.verdict.keys_without_ttl, breaches_.load());
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_F(StoreAuditTest, ARacyLimiterMayDoWhatItsContractSays) {
+    settings_.limit = Rate::parse("20/86400 s").value();
+    const TrialResult trial = run("memory/racy_incr", admit, 100);
+    EXPECT_GE(trial.verdict.over_admitted, breaches_.load());
+    EXPECT_EQ(trial.verdict.declared, trial.verdict.breaches());
+    EXPECT_EQ(trial.conclusion, Conclusion::passed);
+    EXPECT_THAT(trial.contract.acknowledged, HasSubstr("may over-admit"));
+    EXPECT_FALSE(trial.contract.exact);
+}
+
+TEST_F(StoreAuditTest, FindsEverySetThatAnUpsertMade) {
+    std::mutex mutex;
+    std::set<std::int64_t> made;
+    const TrialResult trial = run(
+        "memory/script",
+        [&](const Operation& operation, Answer&, memory::Store& store) {
+            // Of four, the fourth is never made.
+            if (operation.item % 4 != 0) return false;
+            const auto put = [](memory::Entry& entry, bool fresh) {
+                entry.as<memory::SortedSet>(fresh)->put("user:1", 1);
+                return Result<void>{};
+            };
+            EXPECT_TRUE(store.upsert("item:" + std::to_string(operation.item), put));
+            const std::lock_guard lock(mutex);
+            made.insert(operation.item);
+            return true;
+        },
+        10);
+    EXPECT_GE(made.size(), 5U);
+    EXPECT_EQ(trial.verdict.rogue_sets, made.size());
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+    EXPECT_THAT(trial.verdict.examples, Contains(HasSubstr("never made")));
+}
+
+TEST_F(StoreAuditTest, FindsEveryWriteAnsweredAsAppliedWhereNoSetIs) {
+    const TrialResult trial = run(
+        "memory/script",
+        [](const Operation& operation, Answer& answer, memory::Store&) {
+            if (operation.item % 4 != 0) return false;
+            answer.refused = false;
+            answer.returned = static_cast<std::int32_t>(Upsert::applied);
+            return true;
+        },
+        10);
+    EXPECT_GE(breaches_.load(), 100U);
+    EXPECT_EQ(trial.verdict.late_writes, breaches_.load());
+    EXPECT_EQ(trial.verdict.rogue_sets, 0U);
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_F(StoreAuditTest, FindsEveryWrongScoreAndEveryMemberThatIsNotThere) {
+    std::atomic<std::uint64_t> dropped{0};
+    const TrialResult trial = run(
+        "memory/script",
+        [&](const Operation& operation, Answer&, memory::Store& store) {
+            if (operation.item % 4 < 2) return false;
+            const bool drop = operation.item % 4 == 2;
+            const std::string member = "user:" + std::to_string(operation.user);
+            const auto change = [&](memory::Entry* entry) {
+                auto* const set = entry->as<memory::SortedSet>(false);
+                if (drop) {
+                    set->erase(member);
+                } else {
+                    set->put(member, operation.value + 1);
+                }
+                return Result<void>{};
+            };
+            EXPECT_TRUE(store.modify("item:" + std::to_string(operation.item), change));
+            if (drop) ++dropped;
+            return !drop;
+        },
+        100);
+    EXPECT_GE(breaches_.load(), 50U);
+    EXPECT_GE(dropped.load(), 50U);
+    EXPECT_EQ(trial.verdict.wrong_scores, breaches_.load());
+    EXPECT_EQ(trial.verdict.lost(), dropped.load());
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_F(StoreAuditTest, FindsEveryUpsertRefusedWhileItsSetLived) {
+    const TrialResult trial = run(
+        "memory/script",
+        [](const Operation& operation, Answer& answer, memory::Store&) {
+            if (operation.item % 4 < 2) return false;
+            answer.refused = true;
+            answer.returned = static_cast<std::int32_t>(Upsert::absent);
+            return true;
+        },
+        1000);
+    EXPECT_GE(breaches_.load(), 10U);
+    EXPECT_EQ(trial.verdict.wrong_refusals, breaches_.load());
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_F(StoreAuditTest, FindsASetThatLostItsTtl) {
+    std::mutex mutex;
+    std::set<std::int64_t> changed;
+    const TrialResult trial = run(
+        "memory/ttl_gate",
+        [&](const Operation& operation, Answer&, memory::Store& store) {
+            if (operation.item % 4 < 2) return false;
+            const std::lock_guard lock(mutex);
+            const auto change = [&](memory::Entry* entry) {
+                entry->expires_at.reset();
+                return Result<void>{};
+            };
+            EXPECT_TRUE(store.modify("item:" + std::to_string(operation.item), change));
+            return changed.insert(operation.item).second;
+        },
+        1000);
+    EXPECT_GE(changed.size(), 5U);
+    EXPECT_EQ(trial.verdict.keys_without_ttl, changed.size());
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_F(StoreAuditTest, UpsertsWithRemovesAndOverwritesPass) {
+    settings_.traffic.users = 20;
+    settings_.traffic.mix = {70, 20, 10};
+    const TrialResult trial = run("memory/script");
+    EXPECT_EQ(trial.conclusion, Conclusion::passed) << testing::PrintToString(trial.reasons);
+    EXPECT_GT(trial.verdict.refused, 1000U);
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest
