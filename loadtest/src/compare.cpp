@@ -212,9 +212,20 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     closed.settings.arrival = Arrival::closed;
     closed.settings.rate_per_s = 0;
     const bool with_redis = !settings.trial.redis_url.empty();
-    closed.strategies = strategies_of(WorkloadKind::votes, with_redis);
+    closed.strategies = {"naive", "slotted", "batched"};
     closed.baseline = "naive";
     closed.rounds = settings.rounds;
+
+    // What hotcount is for: everybody votes for one item.
+    Part hot = closed;
+    hot.name = "hot";
+    hot.settings.traffic.items = 1;
+    hot.settings.traffic.users = std::max<std::uint64_t>(hot.settings.traffic.users, 10'000'000);
+    hot.settings.traffic.mix = Mix{100, 0, 0};
+    hot.settings.traffic.dup = 0;
+    hot.settings.duration = std::min<Duration>(closed.settings.duration, milliseconds{800});
+    hot.strategies = {"naive", "batched"};
+    hot.rounds = std::min<std::uint32_t>(closed.rounds, 5);
 
     Part open = closed;
     open.name = "open";
@@ -236,7 +247,7 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     counters.baseline = counters.strategies.front();
     counters.settings.duration = std::min<Duration>(closed.settings.duration, seconds{1});
     counters.rounds = std::min<std::uint32_t>(closed.rounds, 3);
-    if (!with_redis) return {closed, open, counters};
+    if (!with_redis) return {hot, closed, open, counters};
 
     Part limiter = counters;
     limiter.name = "limiter";
@@ -252,7 +263,7 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     zset.settings.traffic = for_sets(closed.settings.traffic);
     zset.strategies = {"redis/script", "redis/ttl_gate", "redis/unguarded_pipeline"};
     zset.baseline = zset.strategies.front();
-    return {closed, open, counters, limiter, zset};
+    return {hot, closed, open, counters, limiter, zset};
 }
 
 std::vector<std::size_t> order_of_round(std::uint32_t round, std::size_t strategies) {

@@ -8,6 +8,7 @@
 #include <hotcount/base/result.hpp>
 #include <hotcount/memory/store.hpp>
 #include <hotcount/redis/client.hpp>
+#include <hotcount/votes/votes.hpp>
 #include <hotcount/zset/live_sets.hpp>
 #include <memory>
 #include <optional>
@@ -31,6 +32,9 @@ class StoreHandle {
         return redis_ ? Concept::make(redis_, std::move(options))
                       : Concept::make(memory_, std::move(options));
     }
+
+    /// For votes that are counted here.
+    VoteCache cache() const { return redis_ ? VoteCache{redis_} : VoteCache{memory_}; }
 
     /// Where it is, in one line for people.
     const std::string& place() const { return place_; }

@@ -251,8 +251,8 @@ class SetsTarget final : public StoreTarget {
                                                 const Strategy& strategy, StoreHandle store) {
         LiveSetsOptions options;
         for (const UpsertMethod method :
-             {UpsertMethod::script, UpsertMethod::ttl_gate, UpsertMethod::exists_then_add,
-              UpsertMethod::unguarded_pipeline}) {
+             {UpsertMethod::script, UpsertMethod::ttl_gate, UpsertMethod::watch,
+              UpsertMethod::exists_then_add, UpsertMethod::unguarded_pipeline}) {
             if (to_string(method) == strategy.way) options.method = method;
         }
         HOTCOUNT_TRY_ASSIGN(auto sets, store.make<LiveSets>(options));
@@ -338,6 +338,8 @@ class SetsTarget final : public StoreTarget {
                 return "the member has the score (RACY, to compare with): a set that expires "
                        "between the two commands is made again, without a TTL";
             case UpsertMethod::watch:
+                return "the member has the score; a set that is not there is never made, whatever "
+                       "happens between the look and the transaction";
             case UpsertMethod::unguarded_pipeline:
                 break;
         }
@@ -429,6 +431,9 @@ Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& setting
                                                          "its own verdict is in run.json",
                                                          strategy.name, why));
     };
+    if (strategy.workload == WorkloadKind::votes) {
+        return refuse("its counts were in a cache that went with the run");
+    }
     if (strategy.workload != WorkloadKind::counters) {
         return refuse("its keys expired, or were taken away, with the run");
     }

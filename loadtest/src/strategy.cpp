@@ -27,12 +27,14 @@ std::vector<Strategy> make_strategies() {
             all.push_back({workload, store, way, name});
         }
     };
+    add(WorkloadKind::votes, "cached");
     for (const char* way : {"", "ttl"}) add(WorkloadKind::counters, way);
     for (const char* way : {"gcra", "fixed_window", "fixed_window_first", "list", "per_second_key",
                             "racy_incr", "incr_expire"}) {
         add(WorkloadKind::limiter, way);
     }
-    for (const char* way : {"script", "ttl_gate", "exists_then_add", "unguarded_pipeline"}) {
+    for (const char* way :
+         {"script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"}) {
         add(WorkloadKind::zset, way);
     }
     return all;

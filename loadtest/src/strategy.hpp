@@ -1,10 +1,12 @@
 // The strategies that can be driven, and their names.
 //
 //   votes      naive  slotted  batched                                          on SQL
+//              STORE/cached                              on SQL, counted in the store
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
 //   limiter    STORE/gcra  STORE/fixed_window  STORE/fixed_window_first  STORE/list
 //              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire
-//   zset       STORE/script  STORE/ttl_gate  STORE/exists_then_add  STORE/unguarded_pipeline
+//   zset       STORE/script  STORE/ttl_gate  STORE/watch  STORE/exists_then_add
+//              STORE/unguarded_pipeline
 //
 // STORE is memory or redis. No name stands for two things, so a name tells its workload too. The
 // part after the slash alone (gcra) means it on the Redis given, and in memory where none is.
@@ -28,6 +30,7 @@ enum class WorkloadKind : std::uint8_t {
 std::string_view to_string(WorkloadKind kind);
 Result<WorkloadKind> parse_workload(std::string_view text);
 
+/// Of votes: where they are counted.
 enum class StoreKind : std::uint8_t { sql, memory, redis };
 
 struct Strategy {

@@ -2,12 +2,18 @@
 
 #include <fmt/core.h>
 
+#include <condition_variable>
 #include <hotcount/base/url.hpp>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "audit.hpp"
 #include "run_folder.hpp"
+#include "store_handle.hpp"
 #include "store_targets.hpp"
 
 namespace hotcount::loadtest {
@@ -18,8 +24,8 @@ constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
 constexpr std::uint64_t kItemsAtOnce = 100'000;
 
 Result<VoteStrategy> strategy_named(const std::string& name) {
-    for (const VoteStrategy strategy :
-         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched}) {
+    for (const VoteStrategy strategy : {VoteStrategy::naive, VoteStrategy::slotted,
+                                        VoteStrategy::batched, VoteStrategy::cached}) {
         if (to_string(strategy) == name) return strategy;
     }
     return make_error(ErrorCode::config, fmt::format("strategy '{}' is not known", name));
@@ -29,18 +35,25 @@ class VotesTarget final : public Target {
   public:
     /// `mode`: rwc makes the database's file, rw wants it to be there.
     static Result<std::unique_ptr<VotesTarget>> open(const TrialSettings& settings,
+                                                     const Strategy& strategy,
                                                      const std::filesystem::path& folder,
                                                      const char* mode) {
         const std::string url = (settings.database_url.empty() ? sqlite_url(folder / kDatabaseFile)
                                                                : settings.database_url) +
                                 "?mode=" + mode;
         VotesOptions options;
-        HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(settings.strategy));
+        HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(strategy.way));
+        std::optional<StoreHandle> store;
+        if (strategy.store != StoreKind::sql) {
+            HOTCOUNT_TRY_ASSIGN(store, StoreHandle::open(settings, strategy.store));
+        }
         HOTCOUNT_TRY_ASSIGN(auto database, sql::open_database(url));
-        HOTCOUNT_TRY_ASSIGN(auto votes, Votes::make(database, options));
+        HOTCOUNT_TRY_ASSIGN(auto votes,
+                            Votes::make(database, options, store ? store->cache() : VoteCache{}));
         HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
         return std::unique_ptr<VotesTarget>(new VotesTarget(std::move(database), std::move(votes),
-                                                            parsed.path.substr(1), settings));
+                                                            parsed.path.substr(1), std::move(store),
+                                                            settings));
     }
 
     Result<void> set_up(std::uint64_t items) {
@@ -65,17 +78,38 @@ class VotesTarget final : public Target {
         return {stats.transactions, stats.statements, stats.busy_waits};
     }
 
+    /// A worker saves the counts of a cache during the load, as it would in service.
+    Result<void> begin() override {
+        if (!store_) return {};
+        HOTCOUNT_TRY_ASSIGN(auto worker, votes_->sync_worker());
+        worker_ = std::jthread([worker = std::move(worker)](const std::stop_token& ended) {
+            std::mutex mutex;
+            std::condition_variable_any wake;
+            // What it could not save, the flush before the audit reports.
+            (void)worker->run([&](Duration pause) {
+                std::unique_lock lock(mutex);
+                return wake.wait_for(lock, ended, pause, [] { return false; }) ||
+                       ended.stop_requested();
+            });
+        });
+        return {};
+    }
+
     Result<Verdict> audit(const Ledger& ledger) override {
+        worker_ = {};
         HOTCOUNT_TRY(votes_->flush(kSetUpTimeout));
         return audit_votes(ledger, *database_, *votes_);
     }
+    Result<void> clean_up() override { return store_ ? store_->remove_keys() : Result<void>{}; }
 
   private:
     VotesTarget(std::shared_ptr<sql::Database> database, std::shared_ptr<Votes> votes,
-                std::filesystem::path file, const TrialSettings& settings)
+                std::filesystem::path file, std::optional<StoreHandle> store,
+                const TrialSettings& settings)
         : database_(std::move(database)),
           votes_(votes),
           file_(std::move(file)),
+          store_(std::move(store)),
           driver_(votes, settings.timeout) {}
 
     /// Asks the connection that writes: the settings are its own, not the file's.
@@ -103,14 +137,17 @@ class VotesTarget final : public Target {
         place_ = fmt::format("SQLite file on {}{}, journal_mode={}, synchronous={}", file_system,
                              in_memory ? " (memory: a commit costs no flush to a disk)" : "",
                              journal, known ? kLevels[synchronous] : "?");
+        if (store_) place_ += "; counted in " + store_->place();
         return {};
     }
 
     std::shared_ptr<sql::Database> database_;
     std::shared_ptr<Votes> votes_;
     std::filesystem::path file_;
+    std::optional<StoreHandle> store_;
     VotesDriver driver_;
     std::string place_{};
+    std::jthread worker_{};  // Last: it ends before what it works on.
 };
 
 }  // namespace
@@ -118,8 +155,8 @@ class VotesTarget final : public Target {
 Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    if (strategy.store != StoreKind::sql) return make_store_target(settings, strategy);
-    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, folder, "rwc"));
+    if (strategy.workload != WorkloadKind::votes) return make_store_target(settings, strategy);
+    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, "rwc"));
     HOTCOUNT_TRY(votes->set_up(settings.traffic.items));
     return std::unique_ptr<Target>(std::move(votes));
 }
@@ -128,7 +165,7 @@ Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     if (strategy.store != StoreKind::sql) return reopen_store_target(settings, strategy);
-    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, folder, "rw"));
+    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, "rw"));
     return std::unique_ptr<Target>(std::move(votes));
 }
 

@@ -73,7 +73,7 @@ def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) 
         "zset-closed",
     ]
     found = summaries(document)
-    assert len(found) == 29
+    assert len(found) == 33
     shapes = {name: (set(s), set(s["audit"]), set(s["trials"][0])) for name, s in found.items()}
     for name, summary in found.items():
         assert summary["conclusion"] == "passed", (name, summary["reasons"])
@@ -198,7 +198,7 @@ def test_the_canonical_comparison_has_redis_where_it_is_installed(temporary: Pat
     # A machine that is busy with other things may not carry the open part, and then says so.
     assert code in {0, 3}
     names = [part["name"] for part in document["parts"]]
-    assert names == ["closed", "open", "counters", "limiter", "zset"]
+    assert names == ["hot", "closed", "open", "counters", "limiter", "zset"]
     assert document["notes"] == []
     for name in ("redis", "redis/gcra", "redis/script"):
         assert summaries(document)[name]["audit"]["passed"]
@@ -210,7 +210,7 @@ def keys_of_runs(server: RedisServer) -> list[bytes]:
         return keys
 
 
-@pytest.mark.parametrize("strategy", ["redis", "redis/ttl", "redis/list", "redis/script"])
+@pytest.mark.parametrize("strategy", ["redis", "redis/ttl", "redis/list", "redis/script", "redis/cached"])
 def test_a_run_leaves_no_key_on_somebodys_server(own_redis: RedisServer, strategy: str) -> None:
     with own_redis.redis() as redis:
         redis.execute("SET", "item:1", "theirs")

@@ -59,8 +59,8 @@ PeriodCounter::PeriodCounter(std::unique_ptr<CounterBackend> backend, PeriodCoun
     : backend_(std::move(backend)),
       options_(std::move(options)),
       calendar_(options_.period, options_.zone) {
-    const std::string_view parts[] = {to_string(options_.period), options_.zone->name()};
-    prefix_ = options_.prefix + ":" + *encode_parts(parts);
+    prefix_ = options_.prefix + ":" + std::string{to_string(options_.period)} + ":" +
+              escape_part(options_.zone->name());
 }
 PeriodCounter::~PeriodCounter() = default;
 

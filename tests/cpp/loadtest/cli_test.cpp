@@ -79,7 +79,7 @@ TEST(CommandLine, CompareTakesSeveralStrategiesAndABaseline) {
     EXPECT_EQ(settings.groups[0].baseline, "batched");
     EXPECT_EQ(settings.rounds, 3U);
     EXPECT_THAT(accept({"compare"}).groups[0].strategies,
-                ElementsAre("naive", "slotted", "batched"));
+                ElementsAre("naive", "slotted", "batched", "memory/cached"));
     EXPECT_EQ(accept({"compare"}).groups[0].baseline, "naive");
     EXPECT_EQ(accept({"compare", "--baseline", "slotted"}).groups[0].baseline, "slotted");
     EXPECT_THAT(refuse({"compare", "-s", "naive,batched", "--baseline", "slotted"}),
@@ -118,7 +118,7 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
     ASSERT_EQ(settings.groups.size(), 4U);
     const std::vector<WorkloadKind> workloads = {WorkloadKind::votes, WorkloadKind::counters,
                                                  WorkloadKind::limiter, WorkloadKind::zset};
-    const std::vector<std::size_t> sizes = {3, 4, 14, 8};
+    const std::vector<std::size_t> sizes = {5, 4, 14, 10};
     for (std::size_t i = 0; i < workloads.size(); ++i) {
         EXPECT_EQ(settings.groups[i].trial.workload, workloads[i]);
         EXPECT_EQ(settings.groups[i].strategies.size(), sizes[i]);

@@ -106,28 +106,32 @@ TEST(Summarise, AnythingElseIsNot) {
     EXPECT_EQ(broken.conclusion, Conclusion::broken);
 }
 
-TEST(CanonicalParts, CompareVotesTwiceAndCountersOnce) {
+TEST(CanonicalParts, CompareOneHotItemManyItemsAnOpenLoopAndCounters) {
     Settings settings;
     settings.trial.workers = 64;
     const std::vector<Part> parts = canonical_parts(settings);
-    ASSERT_EQ(parts.size(), 3U);
-    EXPECT_EQ(parts[0].settings.arrival, Arrival::closed);
+    ASSERT_EQ(parts.size(), 4U);
+    EXPECT_EQ(parts[0].settings.traffic.items, 1U);
+    EXPECT_EQ(parts[0].settings.traffic.mix.vote, 100);
     EXPECT_EQ(parts[0].settings.workers, 64U);
-    EXPECT_EQ(parts[0].strategies, (std::vector<std::string>{"naive", "slotted", "batched"}));
-    EXPECT_EQ(parts[0].baseline, "naive");
-    EXPECT_EQ(parts[1].settings.arrival, Arrival::poisson);
-    EXPECT_EQ(parts[1].settings.rate_per_s, 5000);
-    EXPECT_TRUE(parts[1].rate_may_fall);
-    EXPECT_EQ(parts[2].settings.workload, WorkloadKind::counters);
-    EXPECT_EQ(parts[2].settings.traffic.dup, 0);
+    EXPECT_EQ(parts[0].strategies, (std::vector<std::string>{"naive", "batched"}));
+    EXPECT_EQ(parts[1].settings.arrival, Arrival::closed);
+    EXPECT_EQ(parts[1].settings.workers, 64U);
+    EXPECT_EQ(parts[1].strategies, (std::vector<std::string>{"naive", "slotted", "batched"}));
+    EXPECT_EQ(parts[1].baseline, "naive");
+    EXPECT_EQ(parts[2].settings.arrival, Arrival::poisson);
+    EXPECT_EQ(parts[2].settings.rate_per_s, 5000);
+    EXPECT_TRUE(parts[2].rate_may_fall);
+    EXPECT_EQ(parts[3].settings.workload, WorkloadKind::counters);
+    EXPECT_EQ(parts[3].settings.traffic.dup, 0);
     // With a Redis, what is on it comes as well.
     Settings with_redis = settings;
     with_redis.trial.redis_url = "redis://h";
     const std::vector<Part> more = canonical_parts(with_redis);
-    ASSERT_EQ(more.size(), 5U);
-    EXPECT_EQ(more[2].strategies, (std::vector<std::string>{"memory", "redis"}));
-    EXPECT_EQ(more[3].settings.workload, WorkloadKind::limiter);
-    EXPECT_EQ(more[4].settings.workload, WorkloadKind::zset);
+    ASSERT_EQ(more.size(), 6U);
+    EXPECT_EQ(more[3].strategies, (std::vector<std::string>{"memory", "redis"}));
+    EXPECT_EQ(more[4].settings.workload, WorkloadKind::limiter);
+    EXPECT_EQ(more[5].settings.workload, WorkloadKind::zset);
     for (const Part& part : more) {
         for (const std::string& name : part.strategies) {
             EXPECT_EQ(find_strategy(name).value().workload, part.settings.workload) << name;
@@ -135,8 +139,8 @@ TEST(CanonicalParts, CompareVotesTwiceAndCountersOnce) {
     }
     // A rate that the user chose stays.
     settings.trial.rate_per_s = 800;
-    EXPECT_EQ(canonical_parts(settings)[1].settings.rate_per_s, 800);
-    EXPECT_FALSE(canonical_parts(settings)[1].rate_may_fall);
+    EXPECT_EQ(canonical_parts(settings)[2].settings.rate_per_s, 800);
+    EXPECT_FALSE(canonical_parts(settings)[2].rate_may_fall);
 }
 
 }  // namespace
