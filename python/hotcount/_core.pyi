@@ -1700,8 +1700,8 @@ class LiveSets:
 
         version: any int64; applied only where higher than that of the member's last versioned
         write. Only with 'script', and for keys whose braces make a hash tag or that have none;
-        else ConfigError. The set must be one that create() made: ABSENT where what it knew of
-        versions is not there. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do it
+        else ConfigError. ABSENT where the versions that a set had were lost, until create() makes
+        it anew. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do it
         again. timeout in seconds; None: the store's.
         """
     def upsert_many(

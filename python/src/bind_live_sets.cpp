@@ -364,8 +364,9 @@ void bind_live_sets(py::module_& module) {
         "Sets the member's score where the set lives. Idempotent.\n\n"
         "version: any int64; applied only where higher than that of the member's last versioned\n"
         "write. Only with 'script', and for keys whose braces make a hash tag or that have none;\n"
-        "else ConfigError. The set must be one that create() made: ABSENT where what it knew of\n"
-        "versions is not there. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do "
+        "else ConfigError. ABSENT where the versions that a set had were lost, until create() "
+        "makes\n"
+        "it anew. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do "
         "it\n"
         "again. timeout in seconds; None: the store's.");
     define<&sets_upsert_many>(

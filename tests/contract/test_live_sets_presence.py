@@ -144,14 +144,39 @@ def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotco
 
 
 @pytest.mark.server
-def test_a_set_that_others_made_takes_upserts_without_versions(redis: hotcount.Redis) -> None:
+def test_a_set_that_others_made_gets_versions_with_its_first(redis: hotcount.Redis) -> None:
     sets = hotcount.LiveSets(redis)
     redis.execute("ZADD", "feed", 1, "a")
     redis.execute("EXPIRE", "feed", 60)
     assert sets.upsert("feed", "b", 2) is Upsert.APPLIED
-    assert sets.upsert("feed", "b", 3, version=1) is Upsert.ABSENT
+    assert redis.execute("DBSIZE") == 1, "without a version it needs nothing beside it"
+    assert sets.upsert("feed", "b", 3, version=7) is Upsert.APPLIED
+    assert sets.upsert("feed", "b", 4, version=6) is Upsert.STALE
+    for key in ("{feed}:versions.1", "{feed}:versions.1:used"):
+        assert redis.execute("PTTL", key) > 60_000, "and it outlives the set"
+    assert redis.execute("DEL", "{feed}:versions.1") == 1
+    assert sets.upsert("feed", "b", 4, version=6) is Upsert.ABSENT, "lost, from then on"
+
+
+@pytest.mark.server
+def test_a_tombstone_is_left_in_a_set_that_others_made(redis: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(redis)
+    redis.execute("ZADD", "feed", 1, "a")
+    redis.execute("EXPIRE", "feed", 60)
+    assert sets.remove("feed", "a", version=7) is Upsert.APPLIED
+    assert sets.upsert("feed", "a", 4, version=6) is Upsert.STALE
+    assert sets.upsert("feed", "b", 1) is Upsert.APPLIED, "it is empty, and lives"
+    assert redis.execute("PTTL", "feed") > 50_000
+    assert sets.remove("gone", "a", version=1) is Upsert.ABSENT
+    assert redis.execute("KEYS", "*gone*") == []
+
+
+@pytest.mark.server
+def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(redis)
+    redis.execute("ZADD", "feed", 1, "a")
+    redis.execute("EXPIRE", "feed", 60)
     assert sets.remove("feed", "a") is Upsert.APPLIED
-    assert sets.remove("feed", "b") is Upsert.APPLIED
     assert sets.upsert("feed", "c", 1) is Upsert.ABSENT
     assert redis.execute("DBSIZE") == 0
 

@@ -210,7 +210,9 @@ def keys_of_runs(server: RedisServer) -> list[bytes]:
         return keys
 
 
-@pytest.mark.parametrize("strategy", ["redis", "redis/ttl", "redis/list", "redis/script", "redis/cached"])
+@pytest.mark.parametrize(
+    "strategy", ["redis", "redis/ttl", "redis/list", "redis/script", "redis/cached"]
+)
 def test_a_run_leaves_no_key_on_somebodys_server(own_redis: RedisServer, strategy: str) -> None:
     with own_redis.redis() as redis:
         redis.execute("SET", "item:1", "theirs")

@@ -56,6 +56,8 @@ Result<std::string> companion_key(std::string_view key) {
     return std::string{key} + ":versions.1t";
 }
 
+std::string marker_key(std::string_view companion) { return std::string{companion} + ":used"; }
+
 std::string escape_pattern(std::string_view text) {
     std::string pattern;
     for (const char byte : text) {

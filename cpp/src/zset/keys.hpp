@@ -12,6 +12,9 @@ namespace hotcount::zset {
 /// "a}b" or "{}a", whose slot no second name can be given. No two keys share a companion.
 Result<std::string> companion_key(std::string_view key);
 
+/// The name of the key that says a set has had versions, beside its companion in the same slot.
+std::string marker_key(std::string_view companion);
+
 /// The pattern that matches exactly `text`.
 std::string escape_pattern(std::string_view text);
 

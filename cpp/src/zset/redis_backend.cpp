@@ -7,6 +7,7 @@
 #include "../redis/error_word.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
+#include "keys.hpp"
 
 namespace hotcount {
 namespace {
@@ -60,7 +61,8 @@ class RedisSets final : public LiveSetsBackend {
         static const redis::Script kScript{redis::scripts::kZsetRemoveLua};
         // The other methods are for servers without scripts, and know of no companion.
         if (!companion.empty() && options().method == UpsertMethod::script) {
-            const std::string_view keys[] = {key, companion};
+            const std::string marker = zset::marker_key(companion);
+            const std::string_view keys[] = {key, companion, marker};
             const std::string number = version ? std::to_string(*version) : "";
             const std::string keep = milliseconds(options().keep);
             const std::string_view arguments[] = {member, number, keep};
@@ -209,6 +211,8 @@ class RedisSets final : public LiveSetsBackend {
                              Timeout timeout) {
         static const redis::Script kScript{redis::scripts::kZsetUpsertLua};
         std::vector<std::string_view> keys;
+        std::vector<std::string> markers;  // Reserved: views of its elements are taken.
+        markers.reserve(elements.size());
         std::unordered_map<std::string_view, std::string> places;  // Key -> index, from 1.
         const auto place_of = [&](std::string_view key) -> std::string_view {
             const auto [item, fresh] = places.try_emplace(key);
@@ -221,7 +225,7 @@ class RedisSets final : public LiveSetsBackend {
         std::vector<std::string> numbers;  // Reserved: views of its elements are taken.
         numbers.reserve(2 * elements.size() + 2);
         std::vector<std::string_view> arguments;
-        arguments.reserve(5 * elements.size() + 2);
+        arguments.reserve(6 * elements.size() + 2);
         arguments.push_back(numbers.emplace_back(milliseconds(gate())));
         arguments.push_back(numbers.emplace_back(milliseconds(options().keep)));
         for (const Element& element : elements) {
@@ -230,9 +234,13 @@ class RedisSets final : public LiveSetsBackend {
             arguments.push_back(numbers.emplace_back(to_text(element.score)));
             arguments.push_back(
                 with_companions && !element.companion.empty() ? place_of(element.companion) : "0");
-            arguments.emplace_back();
             if (element.version) {
-                arguments.back() = numbers.emplace_back(std::to_string(*element.version));
+                arguments.push_back(numbers.emplace_back(std::to_string(*element.version)));
+                arguments.push_back(
+                    place_of(markers.emplace_back(zset::marker_key(element.companion))));
+            } else {
+                arguments.emplace_back();
+                arguments.emplace_back("0");
             }
         }
         return client_->run(kScript, keys, arguments, timeout);

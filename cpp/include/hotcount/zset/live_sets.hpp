@@ -12,10 +12,11 @@
 // last. Versions, those of removed members too, outlive the set by `keep`; what arrives later than
 // that is not recognised. Upserts without a version neither look at versions nor change them.
 //
-// create() makes the companion, and only create() does. So a write with a version that finds none
-// knows that it was lost (evicted, deleted), and with it what was newer: it answers absent rather
-// than wrong, until the set is created again. That goes for sets that others made, too. Writes
-// without a version need no companion.
+// Who writes the first version to a set leaves a marker beside the companion, its name and ":used".
+// Where the marker is there and the companion is not, that was lost (evicted, deleted), and with it
+// what was newer: writes with a version answer absent rather than wrong until the set is created
+// again. A set that others made has neither, and gets both with its first version. create() makes
+// the companion alone. Writes without a version need none of it. In memory neither can be lost.
 //
 // Redis drops a set with its last member. Where remove() took that, and the set has a companion, the
 // set is empty and lives on: the companion's field "" (no member is named so) holds the end of its

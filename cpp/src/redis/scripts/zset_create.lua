@@ -5,8 +5,8 @@
 -- RETURNS the number of members
 -- WHY a script: ZADD and PEXPIRE as two commands leave a set that never expires when the second is
 -- lost, and readers between the two commands see half a set.
--- The companion is made even while nobody uses versions: a write with a version that finds none
--- knows by that that it was lost. Its field "" is '0': the set has members.
+-- The companion is made even while nobody uses versions: with it the set can be empty and live. Its
+-- field "" is '0': the set has members.
 local function check(key, wanted)
     local kind = redis.call('TYPE', key).ok
     if kind == 'none' or kind == wanted then return nil end

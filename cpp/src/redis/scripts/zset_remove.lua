@@ -1,5 +1,5 @@
 -- Removes a member; with a version leaves that behind as a tombstone.
--- KEYS[1] set   KEYS[2] companion (version hash)
+-- KEYS[1] set   KEYS[2] companion (version hash)   KEYS[3] marker: the set has had versions
 -- ARGV[1] member   ARGV[2] version, or ''   ARGV[3] how long the companion outlives the set, in ms
 -- RETURNS 1 applied, 2 absent (no such set or, without a version, member), 3 stale, 5 no TTL
 -- WHY a script: an upsert between the check of the version and ZREM would be removed too, and one
@@ -28,14 +28,21 @@ local left = redis.call('PTTL', set)
 if version == '' then
     if members == 0 then return ABSENT end
 else
-    if beside == 'none' then return ABSENT end
+    -- Lost, with what it knew. Without a marker it never was: a set of others, or none at all.
+    if beside == 'none' and (members == 0 or redis.call('EXISTS', KEYS[3]) == 1) then
+        return ABSENT
+    end
     -- For another type HGET answers with WRONGTYPE.
     local last = redis.call('HGET', companion, member)
     if members == 0 then left = tonumber(redis.call('HGET', companion, '') or '0') - now_ms() end
     if members == 0 and left <= 0 then return ABSENT end
     if left < 0 then return NO_TTL end
     if last and not less(last, version) then return STALE end
+    if redis.call('PTTL', KEYS[3]) < left + keep then
+        redis.call('SET', KEYS[3], '', 'PX', string.format('%.0f', left + keep))
+    end
     redis.call('HSET', companion, member, version)
+    beside = 'hash'
 end
 local removed = redis.call('ZREM', set, member)
 -- Redis drops a set without members. Where a companion stands for it, it lives on, empty.

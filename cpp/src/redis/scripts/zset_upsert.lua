@@ -1,8 +1,9 @@
 -- Upserts into sorted sets, each only where its set exists and will outlive the gate.
--- KEYS    sets, and their companions (version hashes) where they can have one
+-- KEYS    sets, their companions (version hashes) where they can have one, and the markers of those
+--         that are written with versions
 -- ARGV[1] gate in milliseconds   ARGV[2] how long a companion outlives its set, in milliseconds
--- ARGV[3..] per element five: index of the set in KEYS, member, score,
---           index of the companion in KEYS or '0', version or ''
+-- ARGV[3..] per element six: index of the set in KEYS, member, score,
+--           index of the companion in KEYS or '0', version or '', index of the marker or '0'
 -- RETURNS per element 1 applied, 2 absent, 3 stale, 4 expiring, 5 no TTL, or its error
 -- WHY a script: between EXISTS or PTTL and ZADD as two commands the set can expire, and ZADD then
 -- makes one of a single member that never expires. pcall: one bad key must not end the batch.
@@ -65,7 +66,7 @@ local function revive(set, score, member, left, companion)
 end
 
 local states, lives, empty = {}, {}, {}
-local function upsert(set, member, score, companion, version)
+local function upsert(set, member, score, companion, version, marker)
     if not states[set] then
         states[set], lives[set], empty[set] = look_at(KEYS[set], companion)
     end
@@ -74,13 +75,23 @@ local function upsert(set, member, score, companion, version)
         local last = redis.pcall('HGET', KEYS[companion], member)
         if failed(last) then return last end
         if last and not less(last, version) then return STALE end
-        -- Lost, with what it knew: a version that is too old could not be told from a new one.
-        if not last and redis.call('EXISTS', KEYS[companion]) == 0 then return ABSENT end
-        -- Before the member: what fails here must leave it as it was.
+        -- Lost, with what it knew: a version that is too old could not be told from a new one. A
+        -- set without a marker never had versions: it is others', and has them from now on.
+        if not last and redis.call('EXISTS', KEYS[companion]) == 0
+                and redis.call('EXISTS', KEYS[marker]) == 1 then
+            return ABSENT
+        end
+        local life = lives[set] + keep
+        -- The marker before the companion, and that before the member: what fails on the way must
+        -- leave the member as it was.
+        if redis.call('PTTL', KEYS[marker]) < life then
+            local marked = redis.pcall('SET', KEYS[marker], '', 'PX', life)
+            if failed(marked) then return marked end
+        end
         local set_version = redis.pcall('HSET', KEYS[companion], member, version)
         if failed(set_version) then return set_version end
-        if redis.call('PTTL', KEYS[companion]) < lives[set] + keep then
-            redis.call('PEXPIRE', KEYS[companion], lives[set] + keep)
+        if redis.call('PTTL', KEYS[companion]) < life then
+            redis.call('PEXPIRE', KEYS[companion], life)
         end
     end
     if empty[set] then
@@ -94,8 +105,8 @@ local function upsert(set, member, score, companion, version)
 end
 
 local results = {}
-for i = 3, #ARGV, 5 do
+for i = 3, #ARGV, 6 do
     results[#results + 1] = upsert(tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2],
-                                   tonumber(ARGV[i + 3]), ARGV[i + 4])
+                                   tonumber(ARGV[i + 3]), ARGV[i + 4], tonumber(ARGV[i + 5]))
 end
 return results
