@@ -22,8 +22,8 @@ class Layout {
     const std::string& schema() const { return schema_; }
 
     // Parameters in order, then the columns returned. None is an upsert that returns: SQLite opens
-    // a statement journal for those, with a 64 KB allocation each, which took a third of the time
-    // of a transaction of votes. Reading first is as exact: a transaction here is the only writer.
+    // a statement journal for those, with a 64 KB allocation each, which took about half of the
+    // time of writing votes. Reading first is as exact: a transaction here is the only writer.
     sql::Statement read_vote;       ///< item, user -> val, version
     sql::Statement insert_vote;     ///< item, user, val, version
     sql::Statement update_vote;     ///< item, user, val, version (null leaves the row's)
