@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/column.hpp>
+#include <hotcount/base/completion.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/memory/store.hpp>
 #include <hotcount/redis/client.hpp>
@@ -92,16 +94,33 @@ class Counter {
     Result<TryAdd> try_add(std::string_view key, std::int64_t n, Bounds bounds,
                            Timeout timeout = {});
     /// Element by element in order; keys may repeat. One failure does not stop the others.
-    std::vector<Result<std::int64_t>> add_many(std::span<const std::string_view> keys,
-                                               std::span<const std::int64_t> amounts,
-                                               Timeout timeout = {});
+    Column<std::int64_t> add_many(std::span<const std::string_view> keys,
+                                  std::span<const std::int64_t> amounts, Timeout timeout = {});
     Result<std::int64_t> get(std::string_view key, Timeout timeout = {});  ///< 0 where absent.
-    std::vector<Result<std::int64_t>> get_many(std::span<const std::string_view> keys,
-                                               Timeout timeout = {});
+    Column<std::int64_t> get_many(std::span<const std::string_view> keys, Timeout timeout = {});
     /// Removes the key and returns its last value, 0 where absent.
     Result<std::int64_t> reset(std::string_view key, Timeout timeout = {});
     /// Remaining life; none where the key is absent or never expires.
     Result<std::optional<Duration>> ttl(std::string_view key, Timeout timeout = {});
+
+    // The same without waiting: `done` gets what the call above would return, in the thread that
+    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
+    // A counter of a method other than script refuses them. Arguments are copied.
+    void add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                   AsyncCall call = {});
+    void add_once_async(std::string_view key, std::int64_t n, std::string_view op_id,
+                        Completion<std::int64_t> done, AsyncCall call = {});
+    void try_add_async(std::string_view key, std::int64_t n, Bounds bounds, Completion<TryAdd> done,
+                       AsyncCall call = {});
+    void add_many_async(std::span<const std::string_view> keys,
+                        std::span<const std::int64_t> amounts,
+                        Completion<Column<std::int64_t>> done, AsyncCall call = {});
+    void get_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call = {});
+    void get_many_async(std::span<const std::string_view> keys,
+                        Completion<Column<std::int64_t>> done, AsyncCall call = {});
+    void reset_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call = {});
+    void ttl_async(std::string_view key, Completion<std::optional<Duration>> done,
+                   AsyncCall call = {});
 
   private:
     struct Checked;

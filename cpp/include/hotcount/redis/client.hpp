@@ -1,18 +1,24 @@
 // THE SEAM to Redis: send a command, get its reply or an error that says what is known.
 //
 // One connection per process, made on first use and again after a failure, shared by all callers:
-// their commands travel together, and concurrent adds to one key as one INCRBY. A command that was
-// never fully sent is unavailable (nothing applied); one that was sent and got no answer is
-// outcome_unknown and is never sent again. check_and_set() alone uses connections of its own, at most
-// Options::exclusive_connections. Thread-safe; a forked child connects anew.
+// their commands travel together, concurrent adds to one key as one INCRBY, concurrent calls of one
+// combinable script as one EVALSHA. A command that was never fully sent is unavailable (nothing
+// applied); one that was sent and got no answer is outcome_unknown and is never sent again, unless
+// it is Repeat::safe. Event loops have a connection each (make_loop_lane), check_and_set() uses
+// connections of its own, at most Options::exclusive_connections.
+// Thread-safe; a forked child connects anew.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/column.hpp>
 #include <hotcount/base/result.hpp>
+#include <hotcount/redis/channel.hpp>
+#include <hotcount/redis/loop_lane.hpp>
 #include <hotcount/redis/options.hpp>
 #include <hotcount/redis/reply.hpp>
+#include <hotcount/redis/request.hpp>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,18 +27,6 @@
 #include <vector>
 
 namespace hotcount::redis {
-
-/// A Lua script of ours, and the name that servers know it by.
-class Script {
-  public:
-    explicit Script(std::string_view text);
-    std::string_view text() const { return text_; }
-    const std::string& sha1() const { return sha1_; }
-
-  private:
-    std::string_view text_;  ///< Embedded in the program: lives as long as it.
-    std::string sha1_;       ///< 40 hex digits.
-};
 
 /// An optimistic transaction: WATCH keys, looks, MULTI, writes, EXEC.
 struct CheckAndSet {
@@ -58,10 +52,10 @@ class Client {
     /// command; each caller still gets its own value.
     virtual Result<std::int64_t> add(std::string_view key, std::int64_t n,
                                      Timeout timeout = {}) = 0;
-    /// The same for many keys, which may repeat, in one go; results by index, in order per key.
-    virtual std::vector<Result<std::int64_t>> add_many(std::span<const std::string> keys,
-                                                       std::span<const std::int64_t> amounts,
-                                                       Timeout timeout = {}) = 0;
+    /// The same for many keys, which may repeat; see adds.hpp.
+    virtual Column<std::int64_t> add_many(std::span<const std::string> keys,
+                                          std::span<const std::int64_t> amounts,
+                                          Timeout timeout = {}) = 0;
     /// Several commands in one go, results by index; each as execute().
     virtual std::vector<Result<Reply>> execute_many(
         std::span<const std::vector<std::string_view>> commands, Timeout timeout = {}) = 0;
@@ -78,13 +72,39 @@ class Client {
     virtual Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
                                                             Timeout timeout = {}) = 0;
     virtual Result<void> ping(Timeout timeout = {}) = 0;
+
+    /// The shared connection as a channel that waits: `done` is called before submit() returns, by
+    /// the calling thread.
+    virtual Channel& waiting() = 0;
+    /// The shared connection as one that does not wait. `done` is called by whoever calls
+    /// run_once(), by a thread that waits for a call of its own and does the work for all, or by a
+    /// thread of the library that begins where nobody has called run_once() for 50 ms.
+    /// With Options::max_queue calls waiting a call ends with a capacity error at once.
+    virtual Channel& without_waiting() = 0;
+    /// Sends and receives for those who do not wait: returns once completions were called, or at
+    /// the timeout. How many calls have ended. Several threads may call it.
+    virtual std::size_t run_once(Timeout timeout = {}) = 0;
+    /// A connection for one event loop. It ends with the client or before it.
+    virtual std::unique_ptr<LoopLane> make_loop_lane(LoopHost& host) = 0;
+    /// Makes every new connection load the script, so that its first call finds it there.
+    virtual void prepare(const Script& script) = 0;
+    Deadline deadline(Timeout timeout) const {
+        return Deadline::after(timeout.value_or(Duration{options().timeout}));
+    }
     virtual void close() = 0;
 
     struct Stats {
-        std::uint64_t commands;  ///< Calls answered.
-        std::uint64_t merged;    ///< Calls that travelled in another call's command.
-        std::uint64_t sends;     ///< Times that bytes were handed to the kernel.
-        std::uint64_t connects;  ///< Connections made.
+        std::uint64_t commands{0};  ///< Calls answered.
+        std::uint64_t combined{0};  ///< Calls that travelled in another call's command.
+        std::uint64_t sends{0};     ///< Times that bytes were handed to the kernel.
+        std::uint64_t bytes_sent{0};
+        std::uint64_t bytes_received{0};
+        std::uint64_t connects{0};    ///< Connections made.
+        std::uint64_t reconnects{0};  ///< Those made after one was lost.
+        /// From a command's encoding to its reply, in microseconds; within 7 % above the truth.
+        double latency_us_p50{0};
+        double latency_us_p99{0};
+        double latency_us_max{0};
     };
     virtual Stats stats() const = 0;
     virtual const Options& options() const = 0;

@@ -1,0 +1,47 @@
+// A connection that belongs to one event loop.
+//
+//   submit --> queue --(flush)--> send ...  receive --(on_readable)--> completions
+//
+// Commands of one turn of the loop share a send; a send goes early every 48 queued commands, so that
+// the server works while the loop does. No locks and no thread of its own: everything here is for
+// the loop's thread alone and never blocks; connecting is done by the client's housekeeper thread.
+// Combining and what a failure means are those of the shared connection.
+#pragma once
+
+#include <hotcount/base/result.hpp>
+#include <hotcount/redis/channel.hpp>
+#include <memory>
+
+namespace hotcount::redis {
+
+/// What a lane asks of its loop. Called in the loop's thread, from inside the lane's functions.
+class LoopHost {
+  public:
+    virtual ~LoopHost() = default;
+    enum class Interest : std::uint8_t { none, read, read_and_write };
+    /// Watch a descriptor for this and nothing else from now on. Level-triggered.
+    /// Reading: on_readable(fd). Writing: on_writable(). none comes before the descriptor closes.
+    virtual void watch(int fd, Interest interest) = 0;
+    /// Call flush() once, after what runs now.
+    virtual void flush_soon() = 0;
+    /// Call on_tick() once, in so long.
+    virtual void tick_in(Duration delay) = 0;
+};
+
+class LoopLane : public Channel {
+  public:
+    /// Sends what is queued, or starts connecting.
+    virtual void flush() = 0;
+    /// Reads what is there, and calls the completions of all that is answered by it. It does not
+    /// send: call flush() when what the completions started has run.
+    virtual void on_readable(int fd) = 0;
+    virtual void on_writable() = 0;
+    /// Ends the calls whose deadline has passed.
+    virtual void on_tick() = 0;
+    /// Ends what is under way (closed, or unknown) and refuses what comes later.
+    virtual void close() = 0;
+    /// False after close(), and in a forked child, where it must be dropped for a new one.
+    virtual bool usable() const = 0;
+};
+
+}  // namespace hotcount::redis

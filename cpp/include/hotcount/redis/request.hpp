@@ -1,0 +1,82 @@
+// One call as a connection takes it: its bytes, what it may be combined with, and whether it may be
+// sent twice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount::redis {
+
+/// A Lua script of ours, and the name that servers know it by.
+class Script {
+  public:
+    /// single: one call of the script is one EVALSHA. combinable: the script serves many calls in
+    /// one EVALSHA and answers with an array, an element for each call, also where there is one:
+    ///   KEYS  the keys of the first call, of the second ...; `keys_each` of them each
+    ///   ARGV  the shared arguments, then those of the first call, of the second ...
+    /// Such a script catches its errors (redis.pcall) and answers a call that fails with the error
+    /// table in its element: it never fails as a whole once it has written, because a whole that
+    /// was refused is sent again, call by call.
+    enum class Kind : std::uint8_t { single, combinable };
+
+    explicit Script(std::string_view text, Kind kind = Kind::single);
+    std::string_view text() const { return text_; }
+    const std::string& sha1() const { return sha1_; }
+    bool combinable() const { return kind_ == Kind::combinable; }
+
+  private:
+    std::string_view text_;  ///< Embedded in the program: lives as long as it.
+    std::string sha1_;       ///< 40 hex digits.
+    Kind kind_;
+};
+
+/// Whether a call whose reply was lost may be sent again. By itself only what just reads.
+enum class Repeat : std::uint8_t {
+    never,  ///< Twice would count twice: lost is outcome_unknown.
+    safe,   ///< It only reads, or an op_id makes the script count it once.
+};
+
+class Request {
+  public:
+    /// Any command. It is never combined, and nothing is moved past it.
+    static Request command(std::span<const std::string_view> words);
+    /// Several commands, answered by an array with a reply each, errors among them. Travels whole.
+    static Request commands(std::span<const std::vector<std::string_view>> commands);
+    /// Encoded already, with so many commands in it.
+    static Request encoded(std::string name, std::string bytes, std::size_t replies, Repeat repeat);
+    /// INCRBY key n. Concurrent ones of a key travel as one; each gets its own value.
+    static Request add(std::string key, std::int64_t n);
+    /// A call of a script. Calls of one combinable script whose shared arguments are the same
+    /// travel as one EVALSHA; the reply is then this call's element. `keys`: every key it touches.
+    static Request run(const Script& script, std::span<const std::string_view> keys,
+                       std::span<const std::string_view> shared,
+                       std::span<const std::string_view> arguments, Repeat repeat = Repeat::never);
+
+    const std::string& name() const { return name_; }
+
+  private:
+    friend class Pipeline;
+    friend class Operation;
+    enum class Kind : std::uint8_t { command, batch, add, script };
+
+    explicit Request(Kind kind) : kind_(kind) {}
+
+    Kind kind_;
+    Repeat repeat_{Repeat::never};
+    std::string name_;                // For messages.
+    std::string bytes_;               // command, batch: encoded. script: encoded arguments.
+    std::size_t replies_{1};          // How many the server gives.
+    std::string key_;                 // add
+    std::int64_t n_{0};               // add
+    const Script* script_{nullptr};   // It lives as long as the program.
+    std::vector<std::string> keys_;   // script
+    std::string shared_;              // script: encoded, the same for all that travel together
+    std::size_t shared_count_{0};     // script
+    std::size_t arguments_count_{0};  // script
+};
+
+}  // namespace hotcount::redis
