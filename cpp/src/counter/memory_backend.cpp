@@ -13,14 +13,52 @@ class MemoryBackend final : public CounterBackend {
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
 
-    Result<std::int64_t> add(const std::string& key, std::int64_t n, Timeout) override {
+    // Nothing here waits for anybody.
+    Route route(const AsyncCall&) override { return waiting({}); }
+    Route waiting(Timeout) override { return {nullptr, Deadline::at({}), nullptr}; }
+
+    void add(const std::string& key, std::int64_t n, const Route&,
+             Completion<std::int64_t> done) override {
+        done(add_now(key, n));
+    }
+    void add_once(const std::string& key, std::int64_t n, std::string_view op_id, const Route&,
+                  Completion<std::int64_t> done) override {
+        done(add_once_now(key, n, op_id));
+    }
+    void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route&,
+                 Completion<TryAdd> done) override {
+        done(try_add_now(key, n, bounds));
+    }
+    void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts, const Route&,
+                  Completion<Column<std::int64_t>> done) override {
+        done(each(keys.size(), [&](std::size_t i) { return add_now(keys[i], amounts[i]); }));
+    }
+    void get(const std::string& key, const Route&, Completion<std::int64_t> done) override {
+        done(get_now(key));
+    }
+    void get_many(std::vector<std::string> keys, const Route&,
+                  Completion<Column<std::int64_t>> done) override {
+        done(each(keys.size(), [&](std::size_t i) { return get_now(keys[i]); }));
+    }
+    void reset(const std::string& key, const Route&, Completion<std::int64_t> done) override {
+        done(store_->remove(key, [&](const memory::Entry* entry) { return read(entry, key); }));
+    }
+    void ttl(const std::string& key, const Route&,
+             Completion<std::optional<Duration>> done) override {
+        done(store_->read(key, [&](const memory::Entry* entry) -> Result<std::optional<Duration>> {
+            if (entry == nullptr || !entry->expires_at) return std::optional<Duration>{};
+            return std::optional<Duration>{*entry->expires_at - store_->now()};
+        }));
+    }
+
+    Result<std::int64_t> add_now(const std::string& key, std::int64_t n) {
         return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
             return add_to(entry, fresh, key, n);
         });
     }
 
-    Result<std::int64_t> add_once(const std::string& key, std::int64_t n, std::string_view op_id,
-                                  Timeout) override {
+    Result<std::int64_t> add_once_now(const std::string& key, std::int64_t n,
+                                      std::string_view op_id) {
         return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
             const SteadyTime now = store_->now();
             if (entry.ops != nullptr) {
@@ -33,8 +71,7 @@ class MemoryBackend final : public CounterBackend {
         });
     }
 
-    Result<TryAdd> try_add(const std::string& key, std::int64_t n, Bounds bounds,
-                           Timeout) override {
+    Result<TryAdd> try_add_now(const std::string& key, std::int64_t n, Bounds bounds) {
         const auto allowed = [&](std::int64_t from) {
             const auto sum = checked_add(from, n);
             return sum && (!bounds.min || *sum >= *bounds.min) &&
@@ -53,19 +90,8 @@ class MemoryBackend final : public CounterBackend {
         });
     }
 
-    Result<std::int64_t> get(const std::string& key, Timeout) override {
+    Result<std::int64_t> get_now(const std::string& key) {
         return store_->read(key, [&](const memory::Entry* entry) { return read(entry, key); });
-    }
-
-    Result<std::int64_t> reset(const std::string& key, Timeout) override {
-        return store_->remove(key, [&](const memory::Entry* entry) { return read(entry, key); });
-    }
-
-    Result<std::optional<Duration>> ttl(const std::string& key, Timeout) override {
-        return store_->read(key, [&](const memory::Entry* entry) -> std::optional<Duration> {
-            if (entry == nullptr || !entry->expires_at) return std::nullopt;
-            return *entry->expires_at - store_->now();
-        });
     }
 
     Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
@@ -77,7 +103,7 @@ class MemoryBackend final : public CounterBackend {
             return TermAnswer{Kind::elsewhere, 0, time};
         }
         if (!n) {
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, get(key, {}));
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, get_now(key));
             return TermAnswer{Kind::done, value, time};
         }
         if (time >= term.gone) return TermAnswer{Kind::gone, 0, time};
@@ -122,6 +148,18 @@ class MemoryBackend final : public CounterBackend {
     }
 
   private:
+    static Column<std::int64_t> each(std::size_t size, auto&& call) {
+        Column<std::int64_t> column{std::vector<std::int64_t>(size), {}};
+        for (std::size_t i = 0; i < size; ++i) {
+            if (auto value = call(i)) {
+                column.values[i] = *value;
+            } else {
+                column.errors.emplace(i, std::move(value).error());
+            }
+        }
+        return column;
+    }
+
     static Error wrong_type(const std::string& key) {
         return make_error(ErrorCode::wrong_type,
                           "the key " + printable(key) + " holds something that is no counter");

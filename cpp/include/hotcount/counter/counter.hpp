@@ -126,7 +126,12 @@ class Counter {
     struct Checked;
     Result<std::string> full(std::string_view key) const;
     Result<void> check_method(std::string_view call) const;
-    Checked check(std::span<const std::string_view> keys) const;
+    Result<void> check_once(std::string_view op_id) const;
+    Result<void> check_try(Bounds bounds) const;
+    Checked check(std::span<const std::string_view> keys,
+                  std::span<const std::int64_t> amounts) const;
+    template <class T, class Go>
+    void begin(std::string_view key, const Result<void>& fits, Completion<T>& done, Go&& go);
 
     std::unique_ptr<CounterBackend> backend_;
 };
