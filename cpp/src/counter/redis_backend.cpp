@@ -105,7 +105,6 @@ class RedisBackend final : public CounterBackend {
 
     void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
                   const Route& route, Completion<Column<std::int64_t>> done) override {
-        const auto names = std::make_shared<const std::vector<std::string>>(keys);
         if (options().ttl) {
             // A command each, all of them handed in before the first is waited for.
             const auto gather = std::make_shared<Gather>(keys.size(), std::move(done));
@@ -115,15 +114,8 @@ class RedisBackend final : public CounterBackend {
             }
             return;
         }
-        redis::submit_adds(
-            *route.channel, server(), std::move(keys), std::move(amounts), route.deadline,
-            [names, done = std::move(done)](Result<Column<std::int64_t>> column) {
-                for (auto& [index, error] : column->errors) {
-                    error = about((*names)[index], error);
-                }
-                done(std::move(column));
-            },
-            route.cancelled);
+        redis::submit_adds(*route.channel, server(), about, std::move(keys), std::move(amounts),
+                           route.deadline, std::move(done), route.cancelled);
     }
 
     void get(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
