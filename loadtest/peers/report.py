@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from typing import Any
 
 from loadtest.peers.rounds import OURS, P50, P99, RATE, Case
@@ -178,12 +179,14 @@ GROUP_WORDS = {
 
 def report(document: dict[str, Any]) -> str:
     named = ", ".join(f"{name} {value}" for name, value in document["versions"].items())
+    about = (
+        "Counters on a private Redis over loopback TCP, server and clients on one machine with "
+        f"{document['cpus']} CPUs, closed loop: adds acknowledged a second. "
+        f"{document['rounds']} rounds of {document['seconds']:g} s in changing order: median "
+        f"(min .. max); ratios are taken within rounds. Versions: {named}."
+    )
     missing = "".join(f"\n{line}" for line in document["left_out"])
     return (
-        "Counters on a private Redis over loopback TCP, server and clients on one machine, closed\n"
-        f"loop: adds acknowledged a second. {document['cpus']} CPUs; {named}.\n"
-        f"{document['rounds']} rounds of {document['seconds']:g} s in changing order: median "
-        "(min .. max); ratios are taken within rounds.\n\n"
-        f"{text_table(document['cases'])}\n\n"
+        f"{textwrap.fill(about, 100)}\n\n{text_table(document['cases'])}\n\n"
         f"Every acknowledged add was in the server, after every load of every contender.{missing}"
     )
