@@ -15,7 +15,7 @@ client does next to nothing, with keys of its own, drawn uniformly from as many 
 cpp: Go's clients have as many goroutines as hotcount has threads or adds in flight. Adds in flight
 are compared with goroutines that block, because that is how a Go program has many under way.
 rueidis takes part twice: with its defaults, which the target is for, and with a delay before it
-sends, which costs a lone caller time and makes it two to four times as fast with many.
+sends, which makes it two to four times as fast with many callers and slower with two or four.
 
 idle: redis-py with one connection and no pool, where it is fastest.
 """

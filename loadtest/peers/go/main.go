@@ -56,8 +56,8 @@ func openRueidis(address string, _ int) (add, error) {
 	return rueidisWith(address, 0)
 }
 
-// The setting for throughput: it waits for more calls before it sends, which a caller that is alone
-// pays for. The delays are those in which it was fastest here.
+// The setting for throughput: it waits for more calls before it sends, which two or four callers pay
+// for. The delays are those in which it was fastest here.
 func openRueidisDelayed(address string, width int) (add, error) {
 	if width <= 64 {
 		return rueidisWith(address, 20*time.Microsecond)
