@@ -5,9 +5,9 @@
 #include <chrono>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
+#include <hotcount/base/interrupt.hpp>
 #include <hotcount/redis/client.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "encode.hpp"
@@ -164,7 +164,7 @@ class LaneClient final : public Client {
             }
             const Error& error = done.error();
             if (passes_soon(error) && until.remaining() > pause) {
-                std::this_thread::sleep_for(pause);
+                sleep_or_interrupt(pause);
                 pause = std::min<Duration>(2 * pause, std::chrono::milliseconds{100});
                 continue;
             }
@@ -217,7 +217,7 @@ class LaneClient final : public Client {
             if (reply.ok() || !passes_soon(reply.error()) || until.remaining() <= pause) {
                 return reply;
             }
-            std::this_thread::sleep_for(pause);
+            sleep_or_interrupt(pause);
             pause = std::min<Duration>(2 * pause, std::chrono::milliseconds{100});
         }
     }

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <hotcount/base/interrupt.hpp>
 #include <string>
 #include <vector>
 
@@ -192,13 +193,15 @@ Result<Reply> Connection::execute(std::span<const std::string_view> command, Dea
 
 bool Connection::wait_for(short events, Deadline deadline) const {
     while (true) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+            Deadline::at(next_check(deadline)).remaining());
         const int wait_ms = static_cast<int>(std::min<std::int64_t>(left.count(), INT_MAX));
         pollfd waiting{context_->fd, events, 0};
         const int ready = poll(&waiting, 1, wait_ms);
         if (ready > 0) return true;
-        if (ready == 0 && deadline.passed()) return false;
         if (ready < 0 && errno != EINTR) return false;
+        check_interrupt();
+        if (deadline.passed()) return false;
     }
 }
 

@@ -38,7 +38,8 @@ class Connection {
     Result<bool> read_some();
     /// The next whole reply, or none until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
-    /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline.
+    /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline, and
+    /// where the thread is interrupted.
     bool wait_for(short events, Deadline deadline) const;
     /// With nothing under way: whether the server closed it, or sent what nobody asked for. Asked
     /// before sending, because a command sent into a closed connection has an unknown outcome.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <hotcount/base/check.hpp>
+#include <hotcount/base/interrupt.hpp>
 #include <unordered_map>
 
 #include "encode.hpp"
@@ -104,7 +105,7 @@ void Lane::wake_finished(Lock& lock) {
 Result<void> Lane::enqueue(Lock& lock, const std::shared_ptr<Operation>& operation,
                            Deadline deadline) {
     const auto has_room = [this] { return closed_ || queue_.size() < options_.max_queue; };
-    if (!room_.wait_until(lock, deadline.time(), has_room)) {
+    if (!wait_or_interrupt(room_, lock, deadline, has_room)) {
         return make_error(ErrorCode::deadline,
                           options_.address() + ": " + std::to_string(queue_.size()) +
                               " calls are waiting (max_queue) and the deadline passed; nothing "
@@ -365,7 +366,8 @@ Error Lane::give_up(const std::shared_ptr<Operation>& own) {
                                                    " was sent; nothing was applied");
     }
     own->state_ = Operation::State::abandoned;
-    if (!unanswered_since_) unanswered_since_ = std::chrono::steady_clock::now();
+    // Ctrl-C says nothing of the server.
+    if (!unanswered_since_ && !interrupted()) unanswered_since_ = std::chrono::steady_clock::now();
     if (own->read_only_) {
         return make_error(
             ErrorCode::deadline,
