@@ -215,8 +215,8 @@ assert redis.stats()["connects"] == 1, redis.stats()
         program.tell("goes on")
         applied = int(program.expect("added")[0])
         program.end()
-    # Sent once and applied once, although nobody heard of it; behind enough others it may still have
-    # been waiting to be sent, and was taken back.
+    # Sent once and applied once, although nobody heard of it; behind enough others it may still
+    # have been waiting to be sent, and was taken back.
     assert applied == added or (first == "thread" and applied == 0)
     with own_redis.redis() as redis:
         counter = hotcount.Counter(redis)
