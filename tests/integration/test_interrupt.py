@@ -105,14 +105,24 @@ def running(text: str, *arguments: str) -> Iterator[Program]:
         program.kill()
 
 
+def sleeps(stat: Path) -> bool:
+    return stat.read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def waits(pid: int) -> None:
-    """Returns once the process's first thread sleeps in poll or on a futex."""
+    """Returns once the process's first thread sleeps: in poll, on a futex."""
     stat = Path(f"/proc/{pid}/task/{pid}/stat")
+    # Three looks in a row: on its way there it may sleep for the GIL.
+    eventually(lambda: all(sleeps(stat) for _ in range(3)))
+
+
+def all_wait(pid: int, threads: int) -> None:
+    """The same for all of its threads, of which there are so many."""
 
     def sleeping() -> bool:
-        return stat.read_text().rpartition(")")[2].split()[0] == "S"
+        stats = list(Path(f"/proc/{pid}/task").glob("*/stat"))
+        return len(stats) == threads and all(sleeps(stat) for stat in stats)
 
-    # Three looks in a row: on its way there it may sleep for the GIL.
     eventually(lambda: all(sleeping() for _ in range(3)))
 
 
@@ -186,11 +196,16 @@ for thread in threads:
     thread.start()
 say("ready")
 hear()
-if "{first}" == "thread":
+
+def let_go():
+    hear()
     go.set()
-    time.sleep(0.05)
+
+if "{first}" == "thread":
+    let_go()
+    hear()
 else:
-    threading.Timer(0.05, go.set).start()
+    threading.Thread(target=let_go).start()
 took = interrupted(lambda: {call})
 assert not values
 say("took", took)
@@ -205,10 +220,15 @@ assert redis.stats()["connects"] == 1, redis.stats()
         program.expect("ready")
         own_redis.send_signal(signal.SIGSTOP)
         program.tell("stopped")
+        if first == "thread":
+            program.tell("threads go")
+            all_wait(program.pid, 5)
+            program.tell("main goes")
         program.expect("calls")
         waits(program.pid)
-        # Sent by now, and by the threads too.
-        time.sleep(0.2)
+        if first == "main":
+            program.tell("threads go")
+            all_wait(program.pid, 5)
         program.interrupt()
         assert float(program.expect("took")[0]) < AT_ONCE
         own_redis.send_signal(signal.SIGCONT)
@@ -340,7 +360,7 @@ say("took", interrupted(lambda: counter.add("k")))
             other.execute("EVAL", "while true do end", 0, timeout=0.2)
         program.tell("busy")
         program.expect("calls")
-        time.sleep(0.2)
+        waits(program.pid)
         program.interrupt()
         assert float(program.expect("took")[0]) < AT_ONCE
         with own_redis.redis() as killer:
@@ -373,6 +393,45 @@ say("again", interrupted(lambda: counter.add_many(["k"] * 10)))
 
 
 # -- SQL: callers of one process wait for each other ------------------------
+
+
+@pytest.mark.parametrize("strategy", ["batched", "naive"])
+def test_ctrl_c_ends_the_wait_behind_another_threads_vote(tmp_path: Path, strategy: str) -> None:
+    file = tmp_path / "a.db"
+    text = f"""
+votes = hotcount.Votes(
+    hotcount.Database("sqlite:///{file}", timeout=30), strategy="{strategy}"
+)
+votes.create_tables()
+votes.add_items([1])
+say("ready")
+hear()
+thread = threading.Thread(target=votes.cast, args=(1, 7))
+thread.start()
+hear()
+took = interrupted(lambda: votes.cast(1, 8))
+assert thread.is_alive()
+say("took", took)
+thread.join()
+say("count", int(votes.count(1)))
+assert votes.cast(1, 9).changed
+assert votes.reconcile(dry_run=True) == []
+"""
+    with running(text, "redis://127.0.0.1:1") as program:
+        program.expect("ready")
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            program.tell("locked")
+            all_wait(program.pid, 2)
+            program.tell("the other thread polls for the lock")
+            program.expect("calls")
+            waits(program.pid)
+            program.interrupt()
+            assert float(program.expect("took")[0]) < AT_ONCE
+            other.execute("ROLLBACK")
+        # The other thread's vote alone: the interrupted one was taken back.
+        assert program.expect("count") == ["1"]
+        program.end()
 
 
 def test_ctrl_c_ends_a_sync_workers_run_amid_its_wait_for_the_cache(tmp_path: Path) -> None:

@@ -40,10 +40,11 @@ Deadline Deadline::after(Duration duration) {
     return Deadline{now + duration};
 }
 
-bool Deadline::passed() const { return interrupted() || std::chrono::steady_clock::now() >= time_; }
+bool Deadline::passed() const { return remaining() == Duration{0}; }
 
 Duration Deadline::remaining() const {
-    if (interrupted()) return Duration{0};
+    // What has no deadline, such as a COMMIT, is not interrupted either.
+    if (interrupted() && time_ != SteadyTime::max()) return Duration{0};
     return std::max(Duration{0}, time_ - std::chrono::steady_clock::now());
 }
 

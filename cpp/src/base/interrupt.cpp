@@ -52,6 +52,7 @@ bool check_interrupt() {
 }
 
 SteadyTime next_check(Deadline deadline) {
+    if (deadline.time() == SteadyTime::max()) return deadline.time();
     if (stopped) return SteadyTime{};  // Long ago: not to be waited for.
     if (!asks()) return deadline.time();
     return std::min(deadline.time(), std::chrono::steady_clock::now() + kInterruptSlice);

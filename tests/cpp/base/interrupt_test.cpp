@@ -57,6 +57,16 @@ TEST_F(Interrupt, EndsAWaitLongBeforeItsDeadlineAndAllThatFollow) {
     EXPECT_TRUE(event.wait(deadline));
 }
 
+TEST_F(Interrupt, WhatHasNoDeadlineGoesOn) {
+    answer = true;
+    ASSERT_TRUE(check_interrupt());
+    EXPECT_FALSE(Deadline::at(SteadyTime::max()).passed());
+    Event event;
+    std::thread setter([&] { event.set(); });
+    EXPECT_TRUE(event.wait(Deadline::at(SteadyTime::max())));
+    setter.join();
+}
+
 TEST_F(Interrupt, WhatHasHappenedAlreadyIsStillSeen) {
     Event event;
     event.set();

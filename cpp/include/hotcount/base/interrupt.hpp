@@ -3,7 +3,8 @@
 // A hook, set once for the process, is asked in the thread that waits: when a signal woke it, and
 // otherwise every kInterruptSlice. Where it says yes, every Deadline of this thread counts as passed
 // until clear_interrupt(): so a call that is interrupted ends as one whose deadline passed does, and
-// leaves nothing behind that such a call does not.
+// leaves nothing behind that such a call does not. A Deadline at SteadyTime::max() is none, and what
+// runs under it is not interrupted.
 //
 // Only the process's first thread asks, because that is where Python runs signal handlers. Others
 // never wake for it. Without a hook nobody does.
@@ -15,8 +16,9 @@
 
 namespace hotcount {
 
-/// True where the calling thread shall stop waiting. Called without any lock of the core held; it
-/// may take locks and run for a while.
+/// True where the calling thread shall stop waiting. It may take locks and run for a while, so it is
+/// asked by waits that hold no lock of the core and no database connection: a fork waits for both,
+/// with Python's GIL held, which the hook wants.
 using InterruptHook = bool (*)();
 /// Thread-safe; nullptr takes it away.
 void set_interrupt_hook(InterruptHook hook);
