@@ -245,6 +245,47 @@ assert redis.stats()["connects"] == 1, redis.stats()
 
 
 @pytest.mark.server
+def test_an_interrupt_does_not_make_a_slow_server_a_dead_one(own_redis: RedisServer) -> None:
+    # A call that gave up at its deadline has the connection broken by whoever calls 250 ms later:
+    # the server had all its time. After Ctrl-C it had none, and calls under way would be lost.
+    text = """
+counter.add("k")
+say("ready")
+hear()
+values = []
+first = threading.Thread(target=lambda: values.append(counter.add("first")))
+first.start()
+hear()
+say("took", interrupted(lambda: counter.add("k")))
+time.sleep(0.4)
+second = threading.Thread(target=lambda: values.append(counter.add("second", 2)))
+second.start()
+say("all")
+hear()
+first.join()
+second.join()
+assert sorted(values) == [1, 2], values
+say("connects", redis.stats()["connects"])
+"""
+    with running(text, own_redis.url) as program:
+        program.expect("ready")
+        own_redis.send_signal(signal.SIGSTOP)
+        program.tell("stopped")
+        all_wait(program.pid, 2)
+        program.tell("the first is under way")
+        program.expect("calls")
+        waits(program.pid)
+        program.interrupt()
+        assert float(program.expect("took")[0]) < AT_ONCE
+        program.expect("all")
+        all_wait(program.pid, 3)
+        own_redis.send_signal(signal.SIGCONT)
+        program.tell("goes on")
+        assert program.expect("connects") == ["1"]
+        program.end()
+
+
+@pytest.mark.server
 def test_a_handler_that_does_not_raise_lets_the_call_go_on(own_redis: RedisServer) -> None:
     text = """
 signal.signal(signal.SIGINT, lambda *_: (caught.append(1), say("handled")))
