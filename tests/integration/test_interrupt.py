@@ -409,6 +409,71 @@ say("took", interrupted(lambda: counter.add("k")))
         program.end()
 
 
+@pytest.mark.server
+def test_signals_at_random_swap_no_reply(own_redis: RedisServer) -> None:
+    # A tick every millisecond cuts system calls short; every other one, while armed, raises.
+    text = """
+import random
+
+class Tick(Exception):
+    pass
+
+draw = random.Random(7)
+armed, ticks, answered, interrupted = False, 0, 0, 0
+
+def tick(*_):
+    global armed, ticks
+    ticks += 1
+    if armed and draw.random() < 0.5:
+        armed = False
+        raise Tick
+
+signal.signal(signal.SIGALRM, tick)
+stop = threading.Event()
+wrong = []
+
+def keep_on(name):
+    expected = 0
+    while not stop.is_set():
+        expected += 1
+        value = counter.add(name)
+        if value != expected:
+            wrong.append((name, expected, value))
+
+threads = [threading.Thread(target=keep_on, args=(f"thread{n}",)) for n in range(3)]
+for thread in threads:
+    thread.start()
+# Slow enough that many ticks find the caller waiting for its own reply.
+script = "for i = 1, 30000 do end return ARGV[1]"
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+number = 0
+while answered < 300 or interrupted < 100:
+    number += 1
+    token = f"token{number}"
+    try:
+        armed = True
+        reply = redis.execute("EVAL", script, 0, token)
+        armed = False
+        answered += 1
+        if reply != token.encode():
+            wrong.append((token, reply))
+    except Tick:
+        interrupted += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+stop.set()
+for thread in threads:
+    thread.join()
+assert not wrong, wrong[:5]
+assert redis.stats()["connects"] == 1, redis.stats()
+say("right", ticks, answered, interrupted)
+"""
+    with running(text, own_redis.url) as program:
+        ticks, answered, interrupted = map(int, program.expect("right"))
+        assert ticks > interrupted >= 100
+        assert answered >= 300
+        program.end()
+
+
 # -- servers that cannot be had otherwise -----------------------------------
 
 
