@@ -1,5 +1,6 @@
 #include <hotcount/base/event.hpp>
 #include <hotcount/base/interrupt.hpp>
+#include <limits>
 
 #ifdef __linux__
 #include <linux/futex.h>
@@ -28,6 +29,16 @@ long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
                    nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
+// Until a wake, a signal or the time.
+void sleep_while(std::atomic<std::uint32_t>* word, std::uint32_t value, SteadyTime until) {
+    // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC: steady_clock on Linux.
+    const auto since_epoch = until.time_since_epoch();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
+    const timespec time{static_cast<std::time_t>(seconds.count()),
+                        static_cast<long>((since_epoch - seconds).count())};
+    futex(word, FUTEX_WAIT_BITSET_PRIVATE, value, &time);
+}
+
 }  // namespace
 
 void Event::set() {
@@ -44,16 +55,31 @@ bool Event::wait(Deadline deadline) {
             !state_.compare_exchange_strong(state, kWaiting, std::memory_order_acq_rel)) {
             continue;
         }
-        // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC: steady_clock on Linux.
-        const auto since_epoch = next_check(deadline).time_since_epoch();
-        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
-        const timespec until{static_cast<std::time_t>(seconds.count()),
-                             static_cast<long>((since_epoch - seconds).count())};
-        futex(&state_, FUTEX_WAIT_BITSET_PRIVATE, kWaiting, &until);
+        sleep_while(&state_, kWaiting, next_check(deadline));
         if (is_set()) return true;
         check_interrupt();
         if (deadline.passed()) return false;
     }
+}
+
+// In one order for all: whoever is not among the sleepers yet when they are counted finds another
+// epoch when it goes to sleep.
+void Signal::wake(int waiters) {
+    epoch_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+    futex(&epoch_, FUTEX_WAKE_PRIVATE, static_cast<std::uint32_t>(waiters), nullptr);
+}
+
+bool Signal::wait(std::uint32_t seen, Deadline deadline) {
+    while (epoch() == seen) {
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        sleep_while(&epoch_, seen, next_check(deadline));
+        sleepers_.fetch_sub(1, std::memory_order_relaxed);
+        if (epoch() != seen) break;
+        check_interrupt();
+        if (deadline.passed()) return false;
+    }
+    return true;
 }
 
 #else
@@ -77,6 +103,23 @@ bool Event::wait(Deadline deadline) {
     return wait_or_interrupt(changed, lock, deadline, [this] { return is_set(); });
 }
 
+void Signal::wake(int) {
+    {
+        std::lock_guard lock(mutex);
+        epoch_.fetch_add(1, std::memory_order_release);
+    }
+    changed.notify_all();
+}
+
+bool Signal::wait(std::uint32_t seen, Deadline deadline) {
+    std::unique_lock lock(mutex);
+    return wait_or_interrupt(changed, lock, deadline, [&] { return epoch() != seen; });
+}
+
 #endif
+
+void Signal::wake_all() { wake(std::numeric_limits<int>::max()); }
+
+void Signal::wake_one() { wake(1); }
 
 }  // namespace hotcount

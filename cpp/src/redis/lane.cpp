@@ -66,6 +66,7 @@ Result<void> Lane::enqueue(Lock& lock, const OperationPtr& operation, Deadline d
         break_connection(make_error(ErrorCode::unavailable,
                                     options_.address() + ": the server stopped answering"));
     }
+    operation->join(gathering_);
     pipeline_.push(operation);
     return {};
 }
@@ -87,9 +88,9 @@ Result<Reply> Lane::await(Lock& lock, const OperationPtr& operation, Deadline de
             const Deadline until =
                 postponed ? Deadline::at(std::min(operation->retry_at(), deadline.time()))
                           : deadline;
-            operation->woken().clear();
+            const std::uint32_t seen = operation->wave()->epoch();
             lock.unlock();
-            operation->woken().wait(until);
+            operation->wave()->wait(seen, until);
             lock.lock();
             if (postponed) pipeline_.requeue_due(std::chrono::steady_clock::now());
         }
@@ -150,10 +151,10 @@ void Lane::hand_on() {
     if (!write_role && !read_role) return;
     if (drivers_ > 0) driver_woken_.notify_one();
     if (write_role) {
-        if (Operation* const waiting = pipeline_.first_queued()) waiting->woken().set();
+        if (Operation* const waiting = pipeline_.first_queued()) waiting->wave()->wake_one();
     }
     if (read_role || pipeline_.half_sent()) {
-        if (Operation* const waiting = pipeline_.first_in_flight()) waiting->woken().set();
+        if (Operation* const waiting = pipeline_.first_in_flight()) waiting->wave()->wake_one();
     }
 }
 
@@ -162,16 +163,18 @@ void Lane::leave(Lock& lock) {
     tell_finished(lock);
 }
 
-// Waking is a system call each, and completions are others' code: not under the lock that all
-// callers pass.
+// Waking is a system call, and completions are others' code: not under the lock that all callers
+// pass. Callers whose commands left together are mostly answered together, and woken at once.
 void Lane::tell_finished(Lock& lock) {
     if (!pipeline_.has_finished()) return;
     const std::vector<OperationPtr> finished = pipeline_.take_finished();
     lock.unlock();
     std::size_t completed = 0;
+    const Signal* told = nullptr;
     for (const OperationPtr& operation : finished) {
         if (operation->waited_for()) {
-            operation->woken().set();
+            if (operation->wave().get() != told) operation->wave()->wake_all();
+            told = operation->wave().get();
         } else {
             operation->complete();
             ++completed;
@@ -199,6 +202,7 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
         // Ours while we send. All of it counts as sent meanwhile: were the connection to break now,
         // nobody could say how much of it had left.
         std::string sending = pipeline_.take();
+        if (pipeline_.queued() == 0) gathering_ = std::make_shared<Signal>();
         room_.notify_all();
         if (sending.empty()) continue;  // All of it was withdrawn.
         lock.unlock();

@@ -92,7 +92,8 @@ class Lane {
     Dialer dialer_;
     Pipeline pipeline_;
     std::shared_ptr<Connection> connection_;
-    std::vector<Reply> replies_;  // The reader's.
+    std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
+    std::vector<Reply> replies_;                                     // The reader's.
     bool writing_{false};
     bool reading_{false};
     bool closed_{false};

@@ -53,7 +53,9 @@ class Operation {
     Deadline deadline() const { return deadline_; }
     SteadyTime retry_at() const { return retry_at_; }  ///< While postponed.
     const std::string& name() const { return request_.name(); }
-    Event& woken() { return woken_; }
+    /// What its caller sleeps on, with those who came when it did.
+    const std::shared_ptr<Signal>& wave() const { return wave_; }
+    void join(const std::shared_ptr<Signal>& wave) { wave_ = wave; }
     /// What became of it, once it is done.
     Result<Reply> take_outcome() { return std::move(*outcome_); }
     /// Ends it before it was handed in.
@@ -88,7 +90,7 @@ class Operation {
     ReplyArray replies_;              // batch: those that came.
     std::size_t answered_before_{0};  // batch: of commands that are no longer in its bytes.
     std::optional<Result<Reply>> outcome_;
-    Event woken_;
+    std::shared_ptr<Signal> wave_;
 };
 
 using OperationPtr = std::shared_ptr<Operation>;

@@ -1,4 +1,4 @@
-// A one-shot event a thread can wait for with a deadline.
+// What threads wait for with a deadline: a one-shot event, and a signal that comes again.
 //
 // std::atomic::wait has no timed form and a condition variable costs a mutex per waiter; a
 // group-commit leader wakes dozens of these per transaction, so on Linux this is one futex word.
@@ -25,6 +25,26 @@ class Event {
     static constexpr std::uint32_t kWaiting = 1;  // Somebody sleeps: set() must wake.
     static constexpr std::uint32_t kSet = 2;
     std::atomic<std::uint32_t> state_{kUnset};
+};
+
+/// Happens again and again, to many waiters: one system call wakes them all.
+///
+/// A waiter reads epoch() first, then looks whether what it waits for has come, then waits for the
+/// epoch to pass. Thread-safe.
+class Signal {
+  public:
+    std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+    /// True once the epoch is another; false at the deadline, or where the thread is interrupted.
+    bool wait(std::uint32_t seen, Deadline deadline);
+    void wake_all();
+    /// Wakes one of those that sleep; it must see to it that no other is left waiting for this.
+    void wake_one();
+
+  private:
+    void wake(int waiters);
+
+    std::atomic<std::uint32_t> epoch_{0};
+    std::atomic<std::uint32_t> sleepers_{0};
 };
 
 }  // namespace hotcount
