@@ -19,7 +19,7 @@ constexpr Duration kTick = std::chrono::milliseconds{20};
 // of points it tries again with every so many replies.
 constexpr int kMostPoints = 32;
 constexpr int kMissCosts = 4;
-constexpr unsigned kSpinAgain = 64;
+constexpr unsigned kSpinAgain = 256;
 
 }  // namespace
 
@@ -287,17 +287,22 @@ bool Lane::wait_for_reply(Lock& lock, const std::shared_ptr<Connection>& connect
                        (spin_points_ > 0 || ++lone_replies_ % kSpinAgain == 0);
     lock.unlock();
     bool found = false;
+    bool in_time = true;
     if (tries) {
         const SteadyTime until = std::chrono::steady_clock::now() + options_.spin;
-        do {
+        while (true) {
             found = connection->readable();
-            if (!found) sched_yield();
-        } while (!found && std::chrono::steady_clock::now() < until);
+            in_time = std::chrono::steady_clock::now() < until;
+            if (found || !in_time) break;
+            sched_yield();
+        }
     }
     const bool ready = found || connection->wait_for(POLLIN, deadline);
     lock.lock();
     if (tries) {
-        spin_points_ = std::clamp(spin_points_ + (found ? 1 : -kMissCosts), 0, kMostPoints);
+        // Found late is not found: on a machine that is busy with others a yield takes long.
+        const bool paid = found && in_time;
+        spin_points_ = std::clamp(spin_points_ + (paid ? 1 : -kMissCosts), 0, kMostPoints);
     }
     return ready;
 }
