@@ -30,7 +30,7 @@ Result<Reply> Lane::execute(Request request, Deadline deadline) {
     Lock lock(mutex_);
     HOTCOUNT_TRY(enqueue(lock, operation, deadline));
     auto outcome = await(lock, operation, deadline);
-    leave(lock);
+    if (lock.owns_lock()) leave(lock);
     return outcome;
 }
 
@@ -71,6 +71,7 @@ Result<void> Lane::enqueue(Lock& lock, const OperationPtr& operation, Deadline d
     return {};
 }
 
+// Returns without the lock where nothing is left to do under it.
 Result<Reply> Lane::await(Lock& lock, const OperationPtr& operation, Deadline deadline) {
     const Goal goal{operation.get(), completed_};
     while (!operation->is_done()) {
@@ -91,6 +92,9 @@ Result<Reply> Lane::await(Lock& lock, const OperationPtr& operation, Deadline de
             const std::uint32_t seen = operation->wave()->epoch();
             lock.unlock();
             operation->wave()->wait(seen, until);
+            // Answered, it needs the lock no more, and 60 others who were woken with it might hold
+            // it. Whoever answered it has a role, and hands that on.
+            if (operation->is_done()) break;
             lock.lock();
             if (postponed) pipeline_.requeue_due(std::chrono::steady_clock::now());
         }

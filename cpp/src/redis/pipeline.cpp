@@ -375,6 +375,7 @@ void Pipeline::finish(const OperationPtr& operation, Result<Reply> outcome) {
     ++counts_.commands;
     if (!operation->waited_for()) --unwaited_;
     finished_.push_back(operation);
+    operation->done_flag_.store(true, std::memory_order_release);
 }
 
 std::vector<OperationPtr> Pipeline::take_finished() {

@@ -23,6 +23,7 @@
 #include <hotcount/redis/reply.hpp>
 #include <hotcount/redis/request.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -34,7 +35,7 @@
 
 namespace hotcount::redis {
 
-/// A request on its way. Its lane's lock, or thread, guards it.
+/// A request on its way. Its lane's lock, or thread, guards it until it is done.
 class Operation {
   public:
     /// Without `done` somebody waits for it and takes the outcome.
@@ -48,7 +49,8 @@ class Operation {
     enum class State : std::uint8_t { queued, postponed, in_flight, done, abandoned };
 
     State state() const { return state_; }
-    bool is_done() const { return state_ == State::done; }
+    /// Also without the lock: then the outcome may be taken.
+    bool is_done() const { return done_flag_.load(std::memory_order_acquire); }
     bool waited_for() const { return done_ == nullptr; }
     Deadline deadline() const { return deadline_; }
     SteadyTime retry_at() const { return retry_at_; }  ///< While postponed.
@@ -90,6 +92,7 @@ class Operation {
     ReplyArray replies_;              // batch: those that came.
     std::size_t answered_before_{0};  // batch: of commands that are no longer in its bytes.
     std::optional<Result<Reply>> outcome_;
+    std::atomic<bool> done_flag_{false};
     std::shared_ptr<Signal> wave_;
 };
 
