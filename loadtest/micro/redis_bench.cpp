@@ -1,27 +1,36 @@
-// What a command costs on its way to Redis and back, without the socket: encoding, and parsing of
-// the replies that counters get.
+// What a command costs on its way to Redis and back, without the socket: encoding, combining, and
+// parsing of the replies that counters get.
 #include <benchmark/benchmark.h>
-#include <hiredis/hiredis.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "redis/encode.hpp"
+#include "redis/pipeline.hpp"
+#include "redis/reply_reader.hpp"
 
 namespace {
 
+using hotcount::redis::encode_add;
 using hotcount::redis::encode_command;
+using hotcount::redis::Reply;
+using hotcount::redis::ReplyArray;
+using hotcount::redis::ReplyReader;
+using hotcount::redis::Request;
+using hotcount::redis::Script;
+
+constexpr std::int64_t kCalls = 64;
 
 void encode_an_add(benchmark::State& state) {
     const std::string key = "count:user:12345";
     std::string out;
     for (auto _ : state) {
         out.clear();  // Its memory stays, as that of a lane does.
-        const std::string amount = std::to_string(1);
-        const std::string_view command[] = {"INCRBY", key, amount};
-        encode_command(out, command);
+        encode_add(out, key, 5);
         benchmark::DoNotOptimize(out.data());
     }
     state.SetItemsProcessed(state.iterations());
@@ -50,8 +59,7 @@ void encode_a_pipeline_of_adds(benchmark::State& state) {
         out.clear();
         for (std::int64_t i = 0; i < state.range(0); ++i) {
             const std::string key = "count:user:" + std::to_string(10'000 + i);
-            const std::string_view command[] = {"INCRBY", key, "1"};
-            encode_command(out, command);
+            encode_add(out, key, 1);
         }
         benchmark::DoNotOptimize(out.data());
     }
@@ -59,29 +67,25 @@ void encode_a_pipeline_of_adds(benchmark::State& state) {
 }
 BENCHMARK(encode_a_pipeline_of_adds)->Arg(100)->Arg(1000);
 
-struct FreeReader {
-    void operator()(redisReader* reader) const { redisReaderFree(reader); }
-};
-
-// `replies` in slices as a socket gives them, which must not be what takes the time.
+// `replies` as a socket gives them: as much at a time as there is room for.
 void parse(benchmark::State& state, std::string_view replies, std::int64_t count) {
-    constexpr std::size_t kSliceBytes = 16 * 1024;
-    const std::unique_ptr<redisReader, FreeReader> reader{redisReaderCreate()};
+    ReplyReader reader{std::size_t{1} << 20};
     for (auto _ : state) {
         std::int64_t parsed = 0;
         for (std::string_view left = replies; !left.empty();) {
-            const std::string_view slice = left.substr(0, kSliceBytes);
-            left.remove_prefix(slice.size());
-            redisReaderFeed(reader.get(), slice.data(), slice.size());
+            const std::span<char> room = reader.room();
+            const std::string_view some = left.substr(0, room.size());
+            std::memcpy(room.data(), some.data(), some.size());
+            left.remove_prefix(some.size());
+            reader.add(some.size());
             while (true) {
-                void* reply = nullptr;
-                if (redisReaderGetReply(reader.get(), &reply) != REDIS_OK) {
+                auto reply = reader.next();
+                if (!reply) {
                     state.SkipWithError("not a valid reply");
                     return;
                 }
-                if (reply == nullptr) break;
-                benchmark::DoNotOptimize(static_cast<redisReply*>(reply)->integer);
-                freeReplyObject(reply);
+                if (!*reply) break;
+                benchmark::DoNotOptimize((*reply)->value);
                 ++parsed;
             }
         }
@@ -112,5 +116,45 @@ void parse_values_of_get(benchmark::State& state) {
     parse(state, replies, state.range(0));
 }
 BENCHMARK(parse_values_of_get)->Arg(1)->Arg(100);
+
+// Calls from the queue to the wire and their replies back to them: `keys` of them, 64 calls at once.
+void combine(benchmark::State& state, const auto& request_of, const auto& reply_to) {
+    const hotcount::redis::Options options;
+    hotcount::redis::Pipeline pipeline{options};
+    const auto keys = state.range(0);
+    const auto deadline = hotcount::Deadline::after(std::chrono::hours{1});
+    for (auto _ : state) {
+        for (std::int64_t i = 0; i < kCalls; ++i) {
+            pipeline.push(std::make_shared<hotcount::redis::Operation>(
+                request_of("count:user:" + std::to_string(i % keys)), deadline));
+        }
+        benchmark::DoNotOptimize(pipeline.take());
+        const auto now = std::chrono::steady_clock::now();
+        while (pipeline.in_flight() > 0) pipeline.settle(reply_to(keys), now);
+        benchmark::DoNotOptimize(pipeline.take_finished());
+    }
+    state.SetItemsProcessed(state.iterations() * kCalls);
+}
+
+void combine_adds(benchmark::State& state) {
+    combine(
+        state, [](std::string key) { return Request::add(std::move(key), 1); },
+        [](std::int64_t) { return Reply{std::int64_t{1'000}}; });
+}
+BENCHMARK(combine_adds)->Arg(1)->Arg(8)->Arg(64);
+
+void combine_script_calls(benchmark::State& state) {
+    static const Script script{"return 1", Script::Kind::combinable};
+    constexpr std::string_view kShared[] = {"60000"};
+    constexpr std::string_view kArguments[] = {"1"};
+    combine(
+        state,
+        [&](const std::string& key) {
+            const std::string_view keys[] = {key};
+            return Request::run(script, keys, kShared, kArguments);
+        },
+        [](std::int64_t) { return Reply{ReplyArray(kCalls, Reply{std::int64_t{1}})}; });
+}
+BENCHMARK(combine_script_calls)->Arg(1)->Arg(64);
 
 }  // namespace

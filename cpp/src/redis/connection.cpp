@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <cstring>
 #include <hotcount/base/interrupt.hpp>
@@ -22,46 +21,8 @@
 namespace hotcount::redis {
 namespace {
 
-// hiredis shifts its buffer with every feed: larger slices cost more than they save.
+// What TLS is given at a time.
 constexpr std::size_t kSliceBytes = 16 * 1024;
-
-constexpr std::size_t kBufferBytes = 64 * 1024;
-
-// ":-9223372036854775808\r\n"; anything longer is no integer.
-constexpr std::size_t kIntegerBytes = 23;
-
-// Elements of one array: hiredis makes room for all of them at once, on the server's word alone.
-constexpr long long kMaxElements = 1LL << 24;
-
-// The shape that RESP2 gives, whichever the connection speaks: maps are flat arrays, numbers that
-// are no integers their text.
-Reply to_reply(const redisReply& reply) {
-    switch (reply.type) {
-        case REDIS_REPLY_INTEGER:
-        case REDIS_REPLY_BOOL:
-            return Reply{static_cast<std::int64_t>(reply.integer)};
-        case REDIS_REPLY_NIL:
-            return Reply{};
-        case REDIS_REPLY_ERROR:
-            return Reply{ReplyError{std::string{reply.str, reply.len}}};
-        case REDIS_REPLY_ARRAY:
-        case REDIS_REPLY_MAP:
-        case REDIS_REPLY_SET: {
-            ReplyArray array;
-            array.reserve(reply.elements);
-            for (std::size_t i = 0; i < reply.elements; ++i) {
-                array.push_back(to_reply(*reply.element[i]));
-            }
-            return Reply{std::move(array)};
-        }
-        default:
-            return Reply{std::string{reply.str, reply.len}};
-    }
-}
-
-struct FreeReply {
-    void operator()(redisReply* reply) const { freeReplyObject(reply); }
-};
 
 const std::string* error_text(const Reply& reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
@@ -71,7 +32,7 @@ const std::string* error_text(const Reply& reply) {
 }  // namespace
 
 Connection::Connection(redisContext* context, const Options& options)
-    : context_(context), options_(options), buffer_(new char[kBufferBytes]) {}
+    : context_(context), options_(options), replies_(options.max_reply_bytes) {}
 
 Connection::~Connection() { redisFree(context_); }
 
@@ -93,7 +54,6 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options, red
     redisContext* const context = connection->context_;
     if (context == nullptr) return make_error(ErrorCode::unavailable, "out of memory");
     if (context->err != 0) return connection->unavailable(context->errstr);
-    context->reader->maxelements = kMaxElements;
     const auto connected = [&]() -> Result<void> {
         if (!connection->wait_for(POLLOUT, deadline)) {
             return make_error(ErrorCode::deadline, options.address() +
@@ -278,14 +238,7 @@ Result<std::size_t> Connection::write_some(std::string_view bytes) {
 }
 
 Result<bool> Connection::read_some() {
-    // What is left is less than an integer, or there would have been a reply to take first.
-    if (begin_ > 0) {
-        std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
-        end_ -= begin_;
-        begin_ = 0;
-    }
-    char* const room = buffer_.get() + end_;
-    const std::size_t size = kBufferBytes - end_;
+    const std::span<char> room = replies_.room();
     ssize_t received = 0;
     if (tls_) {
         const std::lock_guard lock(tls_mutex_);
@@ -294,75 +247,29 @@ Result<bool> Connection::read_some() {
             return unavailable(context_->errstr);
         }
         tls_flushed_ = done != 0;
-        received = context_->funcs->read(context_, room, size);
+        received = context_->funcs->read(context_, room.data(), room.size());
         if (received < 0) return unavailable(context_->errstr);
         drained_ = received == 0;
         if (received == 0) return false;
     } else {
-        received = recv(context_->fd, room, size, MSG_DONTWAIT);
-        drained_ = received < static_cast<ssize_t>(size);
+        received = recv(context_->fd, room.data(), room.size(), MSG_DONTWAIT);
+        drained_ = received < static_cast<ssize_t>(room.size());
         if (received == 0) return unavailable("the server closed the connection");
         if (received < 0) {
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
             return unavailable(std::strerror(errno));
         }
     }
-    end_ += static_cast<std::size_t>(received);
-    reply_bytes_ += static_cast<std::size_t>(received);
-    bytes_received_.fetch_add(static_cast<std::uint64_t>(received), std::memory_order_relaxed);
-    if (reply_bytes_ > options_.max_reply_bytes) {
-        return unavailable("a reply is larger than max_reply_bytes");
-    }
+    const auto bytes = static_cast<std::size_t>(received);
+    bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
+    if (!replies_.add(bytes)) return unavailable("a reply is larger than max_reply_bytes");
     return true;
 }
 
-bool Connection::parser_idle() const {
-    return context_->reader->pos == context_->reader->len && context_->reader->ridx == -1;
-}
-
-// An integer reply that stands at the front of the buffer as a whole.
-std::optional<Reply> Connection::next_integer() {
-    const char* const begin = buffer_.get() + begin_;
-    const char* const end = buffer_.get() + end_;
-    std::int64_t value = 0;
-    const auto [stop, error] = std::from_chars(begin + 1, end, value);
-    if (error != std::errc{} || end - stop < 2 || stop[0] != '\r' || stop[1] != '\n') return {};
-    begin_ += static_cast<std::size_t>(stop + 2 - begin);
-    reply_bytes_ = 0;
-    return Reply{value};
-}
-
 Result<std::optional<Reply>> Connection::next_reply() {
-    while (true) {
-        if (parser_idle()) {
-            if (begin_ == end_) return std::optional<Reply>{};
-            if (buffer_[begin_] == ':') {
-                if (auto integer = next_integer()) return integer;
-                // Not all of it is there yet; what cannot become one hiredis shall judge.
-                const std::string_view left{buffer_.get() + begin_, end_ - begin_};
-                if (left.size() < kIntegerBytes && left.find('\n') == std::string_view::npos) {
-                    return std::optional<Reply>{};
-                }
-            }
-        }
-        if (!parser_idle()) {
-            void* raw = nullptr;
-            if (redisReaderGetReply(context_->reader, &raw) != REDIS_OK) {
-                return unavailable(std::string{"not a valid reply: "} + context_->reader->errstr);
-            }
-            const std::unique_ptr<redisReply, FreeReply> reply{static_cast<redisReply*>(raw)};
-            if (reply != nullptr) reply_bytes_ = 0;
-            // A push is out of band: it answers no command of ours.
-            if (reply != nullptr && reply->type == REDIS_REPLY_PUSH) continue;
-            if (reply != nullptr) return std::optional<Reply>{to_reply(*reply)};
-        }
-        if (begin_ == end_) return std::optional<Reply>{};
-        const std::size_t slice = std::min(kSliceBytes, end_ - begin_);
-        if (redisReaderFeed(context_->reader, buffer_.get() + begin_, slice) != REDIS_OK) {
-            return unavailable(context_->reader->errstr);
-        }
-        begin_ += slice;
-    }
+    auto reply = replies_.next();
+    if (!reply) return unavailable(reply.error().message);
+    return reply;
 }
 
 }  // namespace hotcount::redis

@@ -19,6 +19,8 @@
 #include <string>
 #include <string_view>
 
+#include "reply_reader.hpp"
+
 struct redisContext;
 struct redisSSLContext;
 
@@ -71,19 +73,12 @@ class Connection {
     Result<Reply> receive_one(std::string_view name, Deadline deadline);
     Result<void> load(std::span<const Script* const> scripts, Deadline deadline);
     Error too_late(std::string_view name) const;
-    std::optional<Reply> next_integer();
-    bool parser_idle() const;
     Error unavailable(std::string_view why) const;
 
     redisContext* context_;
     const Options& options_;
     bool tls_{false};
-    std::size_t reply_bytes_{0};  // Received since the last whole reply.
-    // Received and not yet parsed: integers, which most replies are, are read here, the rest by
-    // hiredis, slice by slice.
-    std::unique_ptr<char[]> buffer_;
-    std::size_t begin_{0};
-    std::size_t end_{0};
+    ReplyReader replies_;
     bool drained_{true};
     std::atomic<std::uint64_t> bytes_received_{0};
     std::mutex tls_mutex_;    // An SSL object cannot be read and written at once.
