@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <hotcount/base/column.hpp>
 #include <hotcount/base/result.hpp>
 #include <memory>
 #include <string>
@@ -150,6 +151,26 @@ std::vector<T> gather(std::vector<Result<T>> results, const Refusals& refusals, 
             errors[py::int_(i)] = to_exception(result->error());
         }
         ++result;
+    }
+    return values;
+}
+
+/// The same from a column of the core.
+template <class T>
+std::vector<T> gather(hotcount::Column<T> column, const Refusals& refusals, py::dict& errors) {
+    if (column.errors.empty() && refusals.by_index.empty()) return std::move(column.values);
+    std::vector<T> values(column.values.size() + refusals.by_index.size());
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (const auto refused = refusals.by_index.find(i); refused != refusals.by_index.end()) {
+            errors[py::int_(i)] = to_exception(refused->second);
+            continue;
+        }
+        values[i] = std::move(column.values[next]);
+        if (const auto failed = column.errors.find(next); failed != column.errors.end()) {
+            errors[py::int_(i)] = to_exception(failed->second);
+        }
+        ++next;
     }
     return values;
 }

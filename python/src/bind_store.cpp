@@ -232,9 +232,15 @@ py::object redis_stats(RedisHandle& self, const Arguments&) {
     const auto stats = self.backend()->stats();
     py::dict result;
     result["commands"] = stats.commands;
-    result["merged"] = stats.merged;
+    result["combined"] = stats.combined;
     result["sends"] = stats.sends;
+    result["bytes_sent"] = stats.bytes_sent;
+    result["bytes_received"] = stats.bytes_received;
     result["connects"] = stats.connects;
+    result["reconnects"] = stats.reconnects;
+    result["latency_us_p50"] = stats.latency_us_p50;
+    result["latency_us_p99"] = stats.latency_us_p99;
+    result["latency_us_max"] = stats.latency_us_max;
     return result;
 }
 

@@ -30,26 +30,47 @@ struct TermAnswer {
     Instant store_time;
 };
 
+/// How a call goes to a store. Memory needs none.
+struct Route {
+    redis::Channel* channel;
+    Deadline deadline;
+    const bool* cancelled;
+};
+
+/// Does a call that goes the way of those who wait.
+template <class T, class Call>
+Result<T> wait_for(Call&& call) {
+    std::optional<Result<T>> outcome;
+    call([&](Result<T> result) { outcome.emplace(std::move(result)); });
+    return std::move(*outcome);
+}
+
 class CounterBackend {
   public:
     explicit CounterBackend(CounterOptions options) : options_(std::move(options)) {}
     virtual ~CounterBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
-    virtual Result<std::int64_t> add(const std::string& key, std::int64_t n, Timeout timeout) = 0;
-    virtual Result<std::int64_t> add_once(const std::string& key, std::int64_t n,
-                                          std::string_view op_id, Timeout timeout) = 0;
-    virtual Result<TryAdd> try_add(const std::string& key, std::int64_t n, Bounds bounds,
-                                   Timeout timeout) = 0;
-    /// Results by index; element by element where a backend has nothing better.
-    virtual std::vector<Result<std::int64_t>> add_many(std::span<const std::string> keys,
-                                                       std::span<const std::int64_t> amounts,
-                                                       Timeout timeout);
-    virtual std::vector<Result<std::int64_t>> get_many(std::span<const std::string> keys,
-                                                       Timeout timeout);
-    virtual Result<std::int64_t> get(const std::string& key, Timeout timeout) = 0;
-    virtual Result<std::int64_t> reset(const std::string& key, Timeout timeout) = 0;
-    virtual Result<std::optional<Duration>> ttl(const std::string& key, Timeout timeout) = 0;
+    /// Where a call goes, and by when it must be done.
+    virtual Route route(const AsyncCall& call) = 0;
+    /// The way of those who wait: `done` is called before the call returns.
+    virtual Route waiting(Timeout timeout) = 0;
+
+    virtual void add(const std::string& key, std::int64_t n, const Route& route,
+                     Completion<std::int64_t> done) = 0;
+    virtual void add_once(const std::string& key, std::int64_t n, std::string_view op_id,
+                          const Route& route, Completion<std::int64_t> done) = 0;
+    virtual void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route& route,
+                         Completion<TryAdd> done) = 0;
+    virtual void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
+                          const Route& route, Completion<Column<std::int64_t>> done) = 0;
+    virtual void get(const std::string& key, const Route& route, Completion<std::int64_t> done) = 0;
+    virtual void get_many(std::vector<std::string> keys, const Route& route,
+                          Completion<Column<std::int64_t>> done) = 0;
+    virtual void reset(const std::string& key, const Route& route,
+                       Completion<std::int64_t> done) = 0;
+    virtual void ttl(const std::string& key, const Route& route,
+                     Completion<std::optional<Duration>> done) = 0;
 
     // -- periods ----------------------------------------------------------------
 
@@ -84,5 +105,9 @@ std::unique_ptr<CounterBackend> make_redis_backend(std::shared_ptr<redis::Client
 
 /// The error for a value that would leave 64 bits.
 Error counter_overflow(std::string_view key);
+/// The error for an op_id that is not remembered, and was made before all that is.
+Error op_id_too_old(std::string_view op_id);
+/// The error for one from further ahead than op_keep.
+Error op_id_ahead(std::string_view op_id);
 
 }  // namespace hotcount

@@ -47,6 +47,20 @@ Error counter_overflow(std::string_view key) {
                                                " would leave signed 64 bits; nothing changed");
 }
 
+Error op_id_too_old(std::string_view op_id) {
+    return make_error(ErrorCode::config,
+                      "op_id " + printable(op_id) +
+                          " was made longer than op_keep ago: this call added nothing, and whether "
+                          "an earlier one with it did is no longer known");
+}
+
+Error op_id_ahead(std::string_view op_id) {
+    return make_error(ErrorCode::config,
+                      "op_id " + printable(op_id) +
+                          " was made further ahead of the store's clock than op_keep; this call "
+                          "added nothing");
+}
+
 Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<memory::Store> store,
                                                CounterOptions options) {
     HOTCOUNT_TRY(check_options(options));
@@ -74,122 +88,213 @@ Result<void> Counter::check_method(std::string_view call) const {
                                              std::string{to_string(method)} + "'");
 }
 
-// A batch's good keys in full, and a result for each key that holds the refusals already.
+// A batch's good keys in full, and the errors of the others.
 struct Counter::Checked {
     std::vector<std::string> names;
-    std::vector<std::size_t> places;  // Which element each name stands for.
-    std::vector<Result<std::int64_t>> results;
+    std::vector<std::int64_t> amounts;
+    std::vector<std::size_t> places;  // Which element each name stands for; empty: its own.
+    Column<std::int64_t> column;
 
-    std::vector<Result<std::int64_t>> merge(std::vector<Result<std::int64_t>> values) {
-        for (std::size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(values[i]);
-        return std::move(results);
+    Column<std::int64_t> merge(Column<std::int64_t> found) {
+        if (places.empty()) return found;
+        for (std::size_t i = 0; i < places.size(); ++i) column.values[places[i]] = found.values[i];
+        for (auto& [index, error] : found.errors) {
+            column.errors.emplace(places[index], std::move(error));
+        }
+        return std::move(column);
     }
 };
 
-Counter::Checked Counter::check(std::span<const std::string_view> keys) const {
+Counter::Checked Counter::check(std::span<const std::string_view> keys,
+                                std::span<const std::int64_t> amounts) const {
     Checked checked;
-    checked.results.reserve(keys.size());
+    checked.names.reserve(keys.size());
+    checked.amounts.reserve(amounts.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
         auto name = full(keys[i]);
-        if (name) {
-            checked.results.emplace_back(std::int64_t{0});
-            checked.names.push_back(std::move(*name));
-            checked.places.push_back(i);
-        } else {
-            checked.results.emplace_back(std::move(name).error());
+        if (!name) {
+            checked.column.errors.emplace(i, std::move(name).error());
+            continue;
         }
+        checked.names.push_back(std::move(*name));
+        if (!amounts.empty()) checked.amounts.push_back(amounts[i]);
+    }
+    if (checked.column.errors.empty()) return checked;
+    checked.column.values.resize(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (!checked.column.errors.contains(i)) checked.places.push_back(i);
     }
     return checked;
 }
 
-std::vector<Result<std::int64_t>> CounterBackend::add_many(std::span<const std::string> keys,
-                                                           std::span<const std::int64_t> amounts,
-                                                           Timeout timeout) {
-    std::vector<Result<std::int64_t>> values;
-    values.reserve(keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-        values.push_back(add(keys[i], amounts[i], timeout));
+Result<void> Counter::check_once(std::string_view op_id) const {
+    if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
+        return make_error(ErrorCode::config, "op_id takes 1 to 1000 bytes");
     }
-    return values;
+    return check_method("op_id");
 }
 
-std::vector<Result<std::int64_t>> CounterBackend::get_many(std::span<const std::string> keys,
-                                                           Timeout timeout) {
-    std::vector<Result<std::int64_t>> values;
-    values.reserve(keys.size());
-    for (const std::string& key : keys) values.push_back(get(key, timeout));
-    return values;
+Result<void> Counter::check_try(Bounds bounds) const {
+    HOTCOUNT_TRY(check_method("try_add"));
+    if (!bounds.min || !bounds.max || *bounds.min <= *bounds.max) return {};
+    return make_error(ErrorCode::config, "min " + std::to_string(*bounds.min) +
+                                             " is more than max " + std::to_string(*bounds.max));
 }
+
+// -- calls that are waited for ------------------------------------------------------------------
 
 Result<std::int64_t> Counter::add(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     if (backend_->options().method != CounterMethod::script) {
         return add_by_seed(*backend_, name, n, timeout);
     }
-    return backend_->add(name, n, timeout);
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->add(name, n, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 Result<std::int64_t> Counter::add_once(std::string_view key, std::int64_t n, std::string_view op_id,
                                        Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "op_id takes 1 to 1000 bytes");
-    }
-    HOTCOUNT_TRY(check_method("op_id"));
-    return backend_->add_once(name, n, op_id, timeout);
+    HOTCOUNT_TRY(check_once(op_id));
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->add_once(name, n, op_id, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 Result<TryAdd> Counter::try_add(std::string_view key, std::int64_t n, Bounds bounds,
                                 Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY(check_method("try_add"));
-    if (bounds.min && bounds.max && *bounds.min > *bounds.max) {
-        return make_error(ErrorCode::config, "min " + std::to_string(*bounds.min) +
-                                                 " is more than max " +
-                                                 std::to_string(*bounds.max));
-    }
-    return backend_->try_add(name, n, bounds, timeout);
+    HOTCOUNT_TRY(check_try(bounds));
+    return wait_for<TryAdd>([&](Completion<TryAdd> done) {
+        backend_->try_add(name, n, bounds, backend_->waiting(timeout), std::move(done));
+    });
 }
 
-std::vector<Result<std::int64_t>> Counter::add_many(std::span<const std::string_view> keys,
-                                                    std::span<const std::int64_t> amounts,
-                                                    Timeout timeout) {
-    Checked checked = check(keys);
-    std::vector<std::int64_t> good_amounts;
-    good_amounts.reserve(checked.places.size());
-    for (const std::size_t place : checked.places) good_amounts.push_back(amounts[place]);
+Column<std::int64_t> Counter::add_many(std::span<const std::string_view> keys,
+                                       std::span<const std::int64_t> amounts, Timeout timeout) {
+    Checked checked = check(keys, amounts);
     if (backend_->options().method != CounterMethod::script) {
         const Deadline deadline = Deadline::after(backend_->limit(timeout));
-        std::vector<Result<std::int64_t>> values;
-        values.reserve(good_amounts.size());
-        for (std::size_t i = 0; i < good_amounts.size(); ++i) {
-            values.push_back(
-                add_by_seed(*backend_, checked.names[i], good_amounts[i], deadline.remaining()));
+        Column<std::int64_t> found{std::vector<std::int64_t>(checked.names.size()), {}};
+        for (std::size_t i = 0; i < checked.names.size(); ++i) {
+            auto value =
+                add_by_seed(*backend_, checked.names[i], checked.amounts[i], deadline.remaining());
+            if (value) {
+                found.values[i] = *value;
+            } else {
+                found.errors.emplace(i, std::move(value).error());
+            }
         }
-        return checked.merge(std::move(values));
+        return checked.merge(std::move(found));
     }
-    return checked.merge(backend_->add_many(checked.names, good_amounts, timeout));
+    auto found = wait_for<Column<std::int64_t>>([&](Completion<Column<std::int64_t>> done) {
+        backend_->add_many(std::move(checked.names), std::move(checked.amounts),
+                           backend_->waiting(timeout), std::move(done));
+    });
+    return checked.merge(std::move(*found));
 }
 
 Result<std::int64_t> Counter::get(std::string_view key, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    return backend_->get(name, timeout);
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->get(name, backend_->waiting(timeout), std::move(done));
+    });
 }
 
-std::vector<Result<std::int64_t>> Counter::get_many(std::span<const std::string_view> keys,
-                                                    Timeout timeout) {
-    Checked checked = check(keys);
-    return checked.merge(backend_->get_many(checked.names, timeout));
+Column<std::int64_t> Counter::get_many(std::span<const std::string_view> keys, Timeout timeout) {
+    Checked checked = check(keys, {});
+    auto found = wait_for<Column<std::int64_t>>([&](Completion<Column<std::int64_t>> done) {
+        backend_->get_many(std::move(checked.names), backend_->waiting(timeout), std::move(done));
+    });
+    return checked.merge(std::move(*found));
 }
 
 Result<std::int64_t> Counter::reset(std::string_view key, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    return backend_->reset(name, timeout);
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->reset(name, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 Result<std::optional<Duration>> Counter::ttl(std::string_view key, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    return backend_->ttl(name, timeout);
+    using Life = std::optional<Duration>;
+    return wait_for<Life>([&](Completion<Life> done) {
+        backend_->ttl(name, backend_->waiting(timeout), std::move(done));
+    });
+}
+
+// -- calls that are not -------------------------------------------------------------------------
+
+// Goes on with the key in full, or ends the call with what is wrong.
+template <class T, class Go>
+void Counter::begin(std::string_view key, const Result<void>& fits, Completion<T>& done, Go&& go) {
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    if (!fits) return done(fits.error());
+    go(*name);
+}
+
+void Counter::add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                        AsyncCall call) {
+    begin(key, check_method("add_async"), done, [&](const std::string& name) {
+        backend_->add(name, n, backend_->route(call), std::move(done));
+    });
+}
+
+void Counter::add_once_async(std::string_view key, std::int64_t n, std::string_view op_id,
+                             Completion<std::int64_t> done, AsyncCall call) {
+    begin(key, check_once(op_id), done, [&](const std::string& name) {
+        backend_->add_once(name, n, op_id, backend_->route(call), std::move(done));
+    });
+}
+
+void Counter::try_add_async(std::string_view key, std::int64_t n, Bounds bounds,
+                            Completion<TryAdd> done, AsyncCall call) {
+    begin(key, check_try(bounds), done, [&](const std::string& name) {
+        backend_->try_add(name, n, bounds, backend_->route(call), std::move(done));
+    });
+}
+
+void Counter::add_many_async(std::span<const std::string_view> keys,
+                             std::span<const std::int64_t> amounts,
+                             Completion<Column<std::int64_t>> done, AsyncCall call) {
+    if (auto fits = check_method("add_many_async"); !fits) return done(fits.error());
+    auto checked = std::make_shared<Checked>(check(keys, amounts));
+    backend_->add_many(std::move(checked->names), std::move(checked->amounts),
+                       backend_->route(call),
+                       [checked, done = std::move(done)](Result<Column<std::int64_t>> found) {
+                           done(checked->merge(std::move(*found)));
+                       });
+}
+
+void Counter::get_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call) {
+    begin(key, {}, done, [&](const std::string& name) {
+        backend_->get(name, backend_->route(call), std::move(done));
+    });
+}
+
+void Counter::get_many_async(std::span<const std::string_view> keys,
+                             Completion<Column<std::int64_t>> done, AsyncCall call) {
+    auto checked = std::make_shared<Checked>(check(keys, {}));
+    backend_->get_many(std::move(checked->names), backend_->route(call),
+                       [checked, done = std::move(done)](Result<Column<std::int64_t>> found) {
+                           done(checked->merge(std::move(*found)));
+                       });
+}
+
+void Counter::reset_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call) {
+    begin(key, {}, done, [&](const std::string& name) {
+        backend_->reset(name, backend_->route(call), std::move(done));
+    });
+}
+
+void Counter::ttl_async(std::string_view key, Completion<std::optional<Duration>> done,
+                        AsyncCall call) {
+    begin(key, {}, done, [&](const std::string& name) {
+        backend_->ttl(name, backend_->route(call), std::move(done));
+    });
 }
 
 }  // namespace hotcount

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/codec.hpp>
+#include <hotcount/base/op_id.hpp>
 
 #include "backend.hpp"
 
@@ -13,28 +15,79 @@ class MemoryBackend final : public CounterBackend {
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
 
-    Result<std::int64_t> add(const std::string& key, std::int64_t n, Timeout) override {
+    // Nothing here waits for anybody.
+    Route route(const AsyncCall&) override { return waiting({}); }
+    Route waiting(Timeout) override { return {nullptr, Deadline::at({}), nullptr}; }
+
+    void add(const std::string& key, std::int64_t n, const Route&,
+             Completion<std::int64_t> done) override {
+        done(add_now(key, n));
+    }
+    void add_once(const std::string& key, std::int64_t n, std::string_view op_id, const Route&,
+                  Completion<std::int64_t> done) override {
+        done(add_once_now(key, n, op_id));
+    }
+    void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route&,
+                 Completion<TryAdd> done) override {
+        done(try_add_now(key, n, bounds));
+    }
+    void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts, const Route&,
+                  Completion<Column<std::int64_t>> done) override {
+        done(each(keys.size(), [&](std::size_t i) { return add_now(keys[i], amounts[i]); }));
+    }
+    void get(const std::string& key, const Route&, Completion<std::int64_t> done) override {
+        done(get_now(key));
+    }
+    void get_many(std::vector<std::string> keys, const Route&,
+                  Completion<Column<std::int64_t>> done) override {
+        done(each(keys.size(), [&](std::size_t i) { return get_now(keys[i]); }));
+    }
+    void reset(const std::string& key, const Route&, Completion<std::int64_t> done) override {
+        done(store_->remove(key, [&](const memory::Entry* entry) { return read(entry, key); }));
+    }
+    void ttl(const std::string& key, const Route&,
+             Completion<std::optional<Duration>> done) override {
+        done(store_->read(key, [&](const memory::Entry* entry) -> Result<std::optional<Duration>> {
+            if (entry == nullptr || !entry->expires_at) return std::optional<Duration>{};
+            return std::optional<Duration>{*entry->expires_at - store_->now()};
+        }));
+    }
+
+    Result<std::int64_t> add_now(const std::string& key, std::int64_t n) {
         return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
             return add_to(entry, fresh, key, n);
         });
     }
 
-    Result<std::int64_t> add_once(const std::string& key, std::int64_t n, std::string_view op_id,
-                                  Timeout) override {
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
-            const SteadyTime now = store_->now();
-            if (entry.ops != nullptr) {
-                if (const auto result = entry.ops->find(op_id, now)) return *result;
-            }
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
-            if (entry.ops == nullptr) entry.ops = std::make_unique<memory::OpLedger>();
-            entry.ops->remember(op_id, value, now, options().op_keep);
-            return value;
-        });
+    Result<std::int64_t> add_once_now(const std::string& key, std::int64_t n,
+                                      std::string_view op_id) {
+        const std::string beside = "{" + key + "}:ops";
+        const auto known = [&](const memory::Entry* ops) -> std::optional<std::int64_t> {
+            const auto* const ledger = ops == nullptr ? nullptr : ops->as<memory::OpLedger>();
+            return ledger == nullptr ? std::nullopt : ledger->find(op_id, store_->now());
+        };
+        const auto result = store_->modify_both(
+            key, beside, [&](memory::Entry*, memory::Entry* ops) { return known(ops); });
+        if (result) return *result;
+        HOTCOUNT_TRY_ASSIGN(const Duration keep, time_to_keep(op_id));
+        return store_->upsert_with<memory::OpLedger>(
+            key, beside,
+            [&](memory::Entry& entry, bool fresh, memory::Entry& ops) -> Result<std::int64_t> {
+                const SteadyTime now = store_->now();
+                if (const auto meanwhile = known(&ops)) {
+                    if (fresh) entry.expires_at = now;
+                    return *meanwhile;
+                }
+                auto* const ledger = ops.as<memory::OpLedger>(false);
+                if (ledger == nullptr) return wrong_type(beside);
+                HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
+                ledger->remember(op_id, value, now, now + keep);
+                ops.expires_at = ledger->empty_from();
+                return value;
+            });
     }
 
-    Result<TryAdd> try_add(const std::string& key, std::int64_t n, Bounds bounds,
-                           Timeout) override {
+    Result<TryAdd> try_add_now(const std::string& key, std::int64_t n, Bounds bounds) {
         const auto allowed = [&](std::int64_t from) {
             const auto sum = checked_add(from, n);
             return sum && (!bounds.min || *sum >= *bounds.min) &&
@@ -53,19 +106,8 @@ class MemoryBackend final : public CounterBackend {
         });
     }
 
-    Result<std::int64_t> get(const std::string& key, Timeout) override {
+    Result<std::int64_t> get_now(const std::string& key) {
         return store_->read(key, [&](const memory::Entry* entry) { return read(entry, key); });
-    }
-
-    Result<std::int64_t> reset(const std::string& key, Timeout) override {
-        return store_->remove(key, [&](const memory::Entry* entry) { return read(entry, key); });
-    }
-
-    Result<std::optional<Duration>> ttl(const std::string& key, Timeout) override {
-        return store_->read(key, [&](const memory::Entry* entry) -> std::optional<Duration> {
-            if (entry == nullptr || !entry->expires_at) return std::nullopt;
-            return *entry->expires_at - store_->now();
-        });
     }
 
     Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
@@ -77,7 +119,7 @@ class MemoryBackend final : public CounterBackend {
             return TermAnswer{Kind::elsewhere, 0, time};
         }
         if (!n) {
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, get(key, {}));
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, get_now(key));
             return TermAnswer{Kind::done, value, time};
         }
         if (time >= term.gone) return TermAnswer{Kind::gone, 0, time};
@@ -122,6 +164,18 @@ class MemoryBackend final : public CounterBackend {
     }
 
   private:
+    static Column<std::int64_t> each(std::size_t size, auto&& call) {
+        Column<std::int64_t> column{std::vector<std::int64_t>(size), {}};
+        for (std::size_t i = 0; i < size; ++i) {
+            if (auto value = call(i)) {
+                column.values[i] = *value;
+            } else {
+                column.errors.emplace(i, std::move(value).error());
+            }
+        }
+        return column;
+    }
+
     static Error wrong_type(const std::string& key) {
         return make_error(ErrorCode::wrong_type,
                           "the key " + printable(key) + " holds something that is no counter");
@@ -142,6 +196,20 @@ class MemoryBackend final : public CounterBackend {
         if (!sum) return counter_overflow(key);
         *value = *sum;
         return *sum;
+    }
+
+    // For how long a result is remembered: until its id is too old to be taken, where it says when
+    // it was made.
+    Result<Duration> time_to_keep(std::string_view op_id) const {
+        using std::chrono::milliseconds;
+        const auto made = made_at(op_id);
+        if (!made) return options().op_keep;
+        const auto keep = std::chrono::ceil<milliseconds>(options().op_keep);
+        const WallTime wall = store_->options().clock->wall_now();
+        const auto now = std::chrono::floor<milliseconds>(wall.time_since_epoch());
+        if (*made + keep <= now) return op_id_too_old(op_id);
+        if (*made - now > keep) return op_id_ahead(op_id);
+        return Duration{keep + std::max(*made - now, milliseconds{0})};
     }
 
     Result<std::int64_t> add_to(memory::Entry& entry, bool fresh, const std::string& key,

@@ -101,7 +101,9 @@ Result<std::int64_t> PeriodCounter::get(std::string_view key, std::optional<Inst
                                         Timeout timeout) {
     if (!at) return at_present(key, std::nullopt, timeout);
     HOTCOUNT_TRY_ASSIGN(const Place place, this->place(key, *at, "at"));
-    return backend_->get(place.name, timeout);
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->get(place.name, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 Result<std::int64_t> PeriodCounter::at_present(std::string_view key, std::optional<std::int64_t> n,
@@ -146,11 +148,12 @@ Result<std::vector<PeriodCount>> PeriodCounter::series(std::string_view key, Ins
         names.push_back(name(span, key));
         at = span.ends;
     }
-    const auto values = backend_->get_many(names, timeout);
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-        if (!values[i]) return values[i].error();
-        counts[i].count = *values[i];
-    }
+    HOTCOUNT_TRY_ASSIGN(
+        const Column<std::int64_t> column, wait_for<Column<std::int64_t>>([&](auto done) {
+            backend_->get_many(std::move(names), backend_->waiting(timeout), std::move(done));
+        }));
+    if (!column.errors.empty()) return column.errors.begin()->second;
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i].count = column.values[i];
     return counts;
 }
 

@@ -1,7 +1,12 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <hotcount/base/codec.hpp>
+#include <hotcount/base/op_id.hpp>
+#include <hotcount/redis/adds.hpp>
+#include <mutex>
 
+#include "../redis/calls.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 
@@ -27,89 +32,182 @@ std::string milliseconds(Duration duration) {
     return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
 }
 
+const redis::Script& add_with_ttl_script() {
+    static const redis::Script kScript{redis::scripts::kAddWithTtlLua,
+                                       redis::Script::Kind::combinable};
+    return kScript;
+}
+const redis::Script& add_once_script() {
+    static const redis::Script kScript{redis::scripts::kAddOnceLua,
+                                       redis::Script::Kind::combinable};
+    return kScript;
+}
+const redis::Script& try_add_script() {
+    static const redis::Script kScript{redis::scripts::kTryAddLua, redis::Script::Kind::combinable};
+    return kScript;
+}
+
+// Commands of a large call that travel at a time.
+constexpr std::size_t kPortion = 1000;
+
+// Results that come one by one, in any thread, and are handed on when the last is there.
+class Gather {
+  public:
+    Gather(std::size_t size, Completion<Column<std::int64_t>> done)
+        : left_(size), done_(std::move(done)) {
+        column_.values.resize(size);
+    }
+
+    void put(std::size_t index, Result<std::int64_t> value) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (value) {
+                column_.values[index] = *value;
+            } else {
+                column_.errors.emplace(index, std::move(value).error());
+            }
+            if (--left_ > 0) return;
+        }
+        done_(std::move(column_));
+    }
+
+  private:
+    std::mutex mutex_;
+    std::size_t left_;
+    Column<std::int64_t> column_;
+    Completion<Column<std::int64_t>> done_;
+};
+
 class RedisBackend final : public CounterBackend {
   public:
     RedisBackend(std::shared_ptr<redis::Client> client, CounterOptions counter_options)
-        : CounterBackend(std::move(counter_options)), client_(std::move(client)) {}
+        : CounterBackend(std::move(counter_options)), client_(std::move(client)) {
+        if (options().ttl) {
+            life_ = milliseconds(*options().ttl);
+            client_->prepare(add_with_ttl_script());
+        }
+        keep_ = milliseconds(options().op_keep);
+    }
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
-    Result<std::int64_t> add(const std::string& key, std::int64_t n, Timeout timeout) override {
-        if (!options().ttl) return incr(key, n, timeout);
-        static const redis::Script kScript{redis::scripts::kAddWithTtlLua};
+    Route route(const AsyncCall& call) override {
+        return {call.channel != nullptr ? call.channel : &client_->without_waiting(),
+                client_->deadline(call.timeout), call.cancelled};
+    }
+    Route waiting(Timeout timeout) override {
+        return {&client_->waiting(), client_->deadline(timeout), nullptr};
+    }
+
+    void add(const std::string& key, std::int64_t n, const Route& route,
+             Completion<std::int64_t> done) override {
+        if (!options().ttl) return submit(Request::add(key, n), route, integer_of(key, done));
+        const std::string_view keys[] = {key};
+        const std::string_view shared[] = {life_};
         const std::string amount = std::to_string(n);
-        const std::string life = milliseconds(*options().ttl);
-        HOTCOUNT_TRY_ASSIGN(const redis::Reply reply, run(kScript, key, {amount, life}, timeout));
-        return to_integer(reply, key);
+        const std::string_view arguments[] = {amount};
+        submit(Request::run(add_with_ttl_script(), keys, shared, arguments), route,
+               integer_of(key, std::move(done)));
     }
 
-    Result<std::int64_t> add_once(const std::string&, std::int64_t, std::string_view,
-                                  Timeout) override {
-        return make_error(ErrorCode::config, "op_id is not supported over Redis by this version");
+    void add_once(const std::string& key, std::int64_t n, std::string_view op_id,
+                  const Route& route, Completion<std::int64_t> done) override {
+        const auto first = key_beside(key, "ops.0");
+        if (!first) return done(first.error());
+        const auto second = key_beside(key, "ops.1");
+        const std::string_view keys[] = {key, *first, *second};
+        const std::string_view shared[] = {keep_, life_};
+        const std::string amount = std::to_string(n);
+        const auto since_epoch = made_at(op_id);
+        const std::string made = since_epoch ? std::to_string(since_epoch->count()) : "";
+        const std::string_view arguments[] = {amount, op_id, made};
+        submit(
+            Request::run(add_once_script(), keys, shared, arguments, redis::Repeat::counted_once),
+            route, [key, op_id = std::string{op_id}, done = std::move(done)](Result<Reply> reply) {
+                if (!reply) return done(about(key, reply.error()));
+                const auto* const text = std::get_if<std::string>(&reply->value);
+                if (text != nullptr && *text == "old") return done(op_id_too_old(op_id));
+                if (text != nullptr && *text == "ahead") return done(op_id_ahead(op_id));
+                done(to_integer(*reply, key));
+            });
     }
 
-    Result<TryAdd> try_add(const std::string& key, std::int64_t n, Bounds bounds,
-                           Timeout timeout) override {
+    void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route& route,
+                 Completion<TryAdd> done) override {
         const std::string amount = std::to_string(n);
         const std::string least = bounds.min ? std::to_string(*bounds.min) : "";
         const std::string most = bounds.max ? std::to_string(*bounds.max) : "";
-        const std::string life = options().ttl ? milliseconds(*options().ttl) : "";
-        static const redis::Script kScript{redis::scripts::kTryAddLua};
-        HOTCOUNT_TRY_ASSIGN(const redis::Reply reply,
-                            run(kScript, key, {amount, least, most, life}, timeout));
-        const auto* parts = std::get_if<redis::ReplyArray>(&reply.value);
-        if (parts == nullptr || parts->size() != 2) return strange_reply("try_add");
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t applied, to_integer((*parts)[0], key));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_integer((*parts)[1], key));
-        return TryAdd{applied == 1, value};
+        const std::string_view keys[] = {key};
+        const std::string_view shared[] = {life_};
+        const std::string_view arguments[] = {amount, least, most};
+        submit(Request::run(try_add_script(), keys, shared, arguments), route,
+               [server = server(), key, done = std::move(done)](Result<Reply> reply) {
+                   done(to_try_add(server, key, std::move(reply)));
+               });
     }
 
-    std::vector<Result<std::int64_t>> add_many(std::span<const std::string> keys,
-                                               std::span<const std::int64_t> amounts,
-                                               Timeout timeout) override {
+    void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
+                  const Route& route, Completion<Column<std::int64_t>> done) override {
+        if (keys.empty()) return done(Column<std::int64_t>{});
+        const auto names = std::make_shared<const std::vector<std::string>>(keys);
         if (options().ttl) {
-            const Deadline deadline = Deadline::after(limit(timeout));
-            std::vector<Result<std::int64_t>> values;
-            values.reserve(keys.size());
-            for (std::size_t i = 0; i < keys.size(); ++i) {
-                values.push_back(add(keys[i], amounts[i], deadline.remaining()));
-            }
-            return values;
+            redis::Calls calls{add_with_ttl_script(), keys.size(), std::move(keys), {life_}, {}};
+            calls.arguments.reserve(amounts.size());
+            for (const std::int64_t n : amounts) calls.arguments.push_back(std::to_string(n));
+            const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
+            return redis::submit_calls(
+                *route.channel, server(), std::move(calls), route.deadline,
+                [names, gather](std::size_t i, Result<Reply> reply) {
+                    gather->put(i, value_of((*names)[i], reply));
+                },
+                [] {}, route.cancelled);
         }
-        auto values = client_->add_many(keys, amounts, timeout);
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            if (!values[i]) values[i] = about(keys[i], values[i].error());
-        }
-        return values;
+        redis::submit_adds(
+            *route.channel, server(), std::move(keys), std::move(amounts), route.deadline,
+            [names, done = std::move(done)](Result<Column<std::int64_t>> column) {
+                for (auto& [index, error] : column->errors) {
+                    error = about((*names)[index], error);
+                }
+                done(std::move(column));
+            },
+            route.cancelled);
     }
 
-    std::vector<Result<std::int64_t>> get_many(std::span<const std::string> keys,
-                                               Timeout timeout) override {
+    void get(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
+        integer({"GET", key}, key, route, done);
+    }
+
+    void get_many(std::vector<std::string> keys, const Route& route,
+                  Completion<Column<std::int64_t>> done) override {
+        if (keys.empty()) return done(Column<std::int64_t>{});
+        // The keys, and what is gathered of the portions' replies.
+        const auto names = std::make_shared<const std::vector<std::string>>(std::move(keys));
+        const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
         std::vector<std::vector<std::string_view>> commands;
-        commands.reserve(keys.size());
-        for (const std::string& key : keys) commands.push_back({"GET", key});
-        const auto replies = client_->execute_many(commands, timeout);
-        std::vector<Result<std::int64_t>> values;
-        values.reserve(keys.size());
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            values.push_back(replies[i] ? to_integer(*replies[i], keys[i])
-                                        : Result<std::int64_t>{about(keys[i], replies[i].error())});
+        for (std::size_t begin = 0; begin < names->size(); begin += kPortion) {
+            const std::size_t size = std::min(kPortion, names->size() - begin);
+            commands.clear();
+            for (std::size_t i = 0; i < size; ++i) commands.push_back({"GET", (*names)[begin + i]});
+            submit(Request::commands(commands), route,
+                   [server = server(), names, gather, begin, size](Result<Reply> reply) {
+                       for (std::size_t i = 0; i < size; ++i) {
+                           gather->put(begin + i, element(server, reply, i, (*names)[begin + i]));
+                       }
+                   });
         }
-        return values;
     }
 
-    Result<std::int64_t> get(const std::string& key, Timeout timeout) override {
-        return integer({"GET", key}, key, timeout);
+    void reset(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
+        integer({"GETDEL", key}, key, route, done);
     }
 
-    Result<std::int64_t> reset(const std::string& key, Timeout timeout) override {
-        return integer({"GETDEL", key}, key, timeout);
-    }
-
-    Result<std::optional<Duration>> ttl(const std::string& key, Timeout timeout) override {
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer({"PTTL", key}, key, timeout));
-        if (left < 0) return std::optional<Duration>{};
-        return std::optional<Duration>{std::chrono::milliseconds{left}};
+    void ttl(const std::string& key, const Route& route,
+             Completion<std::optional<Duration>> done) override {
+        integer({"PTTL", key}, key, route, [done = std::move(done)](Result<std::int64_t> left) {
+            if (!left) return done(std::move(left).error());
+            if (*left < 0) return done(std::optional<Duration>{});
+            done(std::optional<Duration>{std::chrono::milliseconds{*left}});
+        });
     }
 
     Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
@@ -126,9 +224,11 @@ class RedisBackend final : public CounterBackend {
         const std::string most_ahead = std::to_string(kMostAhead.count());
         const Deadline deadline = Deadline::after(limit(timeout));
         const auto ask = [&] {
-            return run(kScript, key,
-                       {amount, term.present ? "1" : "0", begins, ends, gone, most_ahead},
-                       deadline.remaining());
+            return wait_for<Reply>([&](Completion<Reply> done) {
+                run(kScript, key,
+                    {amount, term.present ? "1" : "0", begins, ends, gone, most_ahead},
+                    waiting(deadline.remaining()), std::move(done));
+            });
         };
         auto asked = ask();
         const auto unknown = [&] {
@@ -142,12 +242,13 @@ class RedisBackend final : public CounterBackend {
         }
         HOTCOUNT_TRY_ASSIGN(const redis::Reply reply, std::move(asked));
         const auto* parts = std::get_if<redis::ReplyArray>(&reply.value);
-        if (parts == nullptr || parts->size() != 3) return strange_reply("a period's script");
+        if (parts == nullptr || parts->size() != 3)
+            return strange_reply(server(), "a period's script");
         HOTCOUNT_TRY_ASSIGN(const std::int64_t kind, to_integer((*parts)[0], key));
         HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_integer((*parts)[1], key));
         HOTCOUNT_TRY_ASSIGN(const std::int64_t time, to_integer((*parts)[2], key));
         if (kind < 0 || kind > static_cast<std::int64_t>(Kind::ahead)) {
-            return strange_reply("a period's script");
+            return strange_reply(server(), "a period's script");
         }
         return TermAnswer{static_cast<Kind>(kind), value, Instant{std::chrono::seconds{time}}};
     }
@@ -174,14 +275,21 @@ class RedisBackend final : public CounterBackend {
     }
 
     Result<void> expire(const std::string& key, Duration life, Timeout timeout) override {
-        HOTCOUNT_TRY(integer({"PEXPIRE", key, milliseconds(life)}, key, timeout));
+        HOTCOUNT_TRY(wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+            integer({"PEXPIRE", key, milliseconds(life)}, key, waiting(timeout), std::move(done));
+        }));
         return {};
     }
 
   private:
-    Error strange_reply(std::string_view who) const {
-        return make_error(ErrorCode::reply, client_->options().address() + ": " + std::string{who} +
-                                                " got a reply of another shape");
+    using Reply = redis::Reply;
+    using Request = redis::Request;
+
+    // What outlives a call must not point back here: a counter may go before its calls end.
+    std::string server() const { return client_->options().address(); }
+
+    static Error strange_reply(const std::string& server, const char* who) {
+        return make_error(ErrorCode::reply, server + ": " + who + " got a reply of another shape");
     }
 
     static Error about(const std::string& key, const Error& error) {
@@ -190,23 +298,55 @@ class RedisBackend final : public CounterBackend {
                           error.server_code);
     }
 
-    Result<redis::Reply> run(const redis::Script& script, const std::string& key,
-                             std::initializer_list<std::string_view> arguments, Timeout timeout) {
-        const std::string_view keys[] = {key};
-        auto reply =
-            client_->run(script, keys, std::span{arguments.begin(), arguments.size()}, timeout);
+    static Result<TryAdd> to_try_add(const std::string& server, const std::string& key,
+                                     Result<Reply> reply) {
         if (!reply) return about(key, reply.error());
-        return reply;
+        const auto* parts = std::get_if<redis::ReplyArray>(&reply->value);
+        if (parts == nullptr || parts->size() != 2) return strange_reply(server, "try_add");
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t applied, to_integer((*parts)[0], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_integer((*parts)[1], key));
+        return TryAdd{applied == 1, value};
     }
 
-    Result<std::int64_t> integer(std::initializer_list<std::string_view> command,
-                                 const std::string& key, Timeout timeout) {
-        auto reply = client_->execute(std::span{command.begin(), command.size()}, timeout);
-        if (!reply) return about(key, reply.error());
-        return to_integer(*reply, key);
+    // One reply of a batch as a counter's value.
+    static Result<std::int64_t> element(const std::string& server, const Result<Reply>& batch,
+                                        std::size_t index, const std::string& key) {
+        if (!batch) return about(key, batch.error());
+        const Reply& reply = std::get<redis::ReplyArray>(batch->value)[index];
+        const auto* error = std::get_if<redis::ReplyError>(&reply.value);
+        if (error == nullptr) return to_integer(reply, key);
+        return about(key, redis::to_error(*error, server + ": GET"));
+    }
+
+    static void submit(Request request, const Route& route, Completion<Reply> done) {
+        route.channel->submit(std::move(request), route.deadline, std::move(done), route.cancelled);
+    }
+
+    static Completion<Reply> integer_of(const std::string& key, Completion<std::int64_t> done) {
+        return [key, done = std::move(done)](Result<Reply> reply) { done(value_of(key, reply)); };
+    }
+
+    static Result<std::int64_t> value_of(const std::string& key, const Result<Reply>& reply) {
+        return reply ? to_integer(*reply, key) : Result<std::int64_t>{about(key, reply.error())};
+    }
+
+    static void run(const redis::Script& script, const std::string& key,
+                    std::initializer_list<std::string_view> arguments, const Route& route,
+                    Completion<Reply> done) {
+        const std::string_view keys[] = {key};
+        submit(Request::run(script, keys, {}, std::span{arguments.begin(), arguments.size()}),
+               route, std::move(done));
+    }
+
+    static void integer(std::initializer_list<std::string_view> command, const std::string& key,
+                        const Route& route, Completion<std::int64_t> done) {
+        submit(Request::command(std::span{command.begin(), command.size()}), route,
+               integer_of(key, std::move(done)));
     }
 
     std::shared_ptr<redis::Client> client_;
+    std::string life_;  // In milliseconds; empty where there is none.
+    std::string keep_;
 };
 
 }  // namespace

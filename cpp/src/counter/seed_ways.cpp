@@ -30,7 +30,9 @@ Result<std::int64_t> add_by_seed(CounterBackend& steps, const std::string& key, 
         if (const auto done = expire(); !done) return counted(done.error());
     }
     if (set_nx && (compensation == Compensation::ttl || compensation == Compensation::both)) {
-        const auto left = steps.ttl(key, deadline.remaining());
+        const auto left = wait_for<std::optional<Duration>>([&](auto done) {
+            steps.ttl(key, steps.waiting(deadline.remaining()), std::move(done));
+        });
         if (!left) return counted(left.error());
         if (!*left) {
             if (const auto done = expire(); !done) return counted(done.error());

@@ -1,22 +1,25 @@
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
+#include <hotcount/redis/adds.hpp>
 #include <hotcount/redis/client.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "encode.hpp"
 #include "exclusive.hpp"
+#include "housekeeper.hpp"
 #include "lane.hpp"
+#include "loop_lane.hpp"
 #include "tls.hpp"
 
 namespace hotcount::redis {
 namespace {
+
+// Commands of a large call that are sent at a time: between portions single calls pass.
+constexpr std::size_t kPortion = 1000;
 
 // Commands that change what the shared connection is, or hold it for as long as they like.
 constexpr std::array kRefused{
@@ -51,105 +54,147 @@ Result<void> check_command(std::span<const std::string_view> command) {
                                              "that others share");
 }
 
-// Where nothing can have been applied, a lost reply is no unknown outcome.
-bool is_read_only(std::string_view name) {
-    static constexpr std::array kReaders{
-        "GET",    "MGET",   "PING",  "EXISTS", "TTL",   "PTTL",   "STRLEN",    "TYPE",
-        "ZSCORE", "ZRANGE", "ZCARD", "TIME",   "INFO",  "HGET",   "HMGET",     "HGETALL",
-        "SCAN",   "DBSIZE", "LLEN",  "LRANGE", "ZRANK", "OBJECT", "ZREVRANGE", "ZREVRANK"};
-    return std::any_of(kReaders.begin(), kReaders.end(),
-                       [&](std::string_view reader) { return equals_ignoring_case(name, reader); });
-}
+constexpr Duration kFirstPause = std::chrono::milliseconds{5};
+constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 
-// The server will serve this soon: it is loading its data, or busy with somebody's script. Nothing
-// was applied, so it is asked again inside the deadline.
+// Nothing was applied, and the server will do it soon.
 bool passes_soon(const Error& error) {
     static constexpr std::array kSoon{"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN"};
     return std::find(kSoon.begin(), kSoon.end(), error.server_code) != kSoon.end();
 }
 
-std::string upper(std::string_view text) {
-    std::string result{text};
-    std::transform(result.begin(), result.end(), result.begin(),
-                   [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
-    return result;
-}
+// The lane and the thread that looks after it: a forked child has its own of both.
+struct Shared {
+    Shared(const Options& options, const std::shared_ptr<KnownScripts>& scripts)
+        : lane(options, scripts), housekeeper(lane) {}
+    Lane lane;
+    Housekeeper housekeeper;
+    const std::shared_ptr<LoopLanes> loops{std::make_shared<LoopLanes>()};
+};
+
+class WaitingChannel final : public Channel {
+  public:
+    explicit WaitingChannel(ForkLocal<Shared>& shared) : shared_(shared) {}
+
+    void submit(Request request, Deadline deadline, Completion<Reply> done, const bool*) override {
+        done(shared_.get().lane.execute(std::move(request), deadline));
+    }
+
+  private:
+    ForkLocal<Shared>& shared_;
+};
+
+class UnwaitedChannel final : public Channel {
+  public:
+    explicit UnwaitedChannel(ForkLocal<Shared>& shared) : shared_(shared) {}
+
+    void submit(Request request, Deadline deadline, Completion<Reply> done,
+                const bool* cancelled) override {
+        Shared& shared = shared_.get();
+        shared.lane.submit(
+            std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled));
+        shared.housekeeper.look_after_calls();
+    }
+
+  private:
+    ForkLocal<Shared>& shared_;
+};
 
 class LaneClient final : public Client {
   public:
     explicit LaneClient(Options options)
         : options_(std::move(options)),
-          lane_([this] { return std::make_unique<Lane>(options_); }),
+          scripts_(std::make_shared<KnownScripts>()),
+          shared_([this] { return std::make_unique<Shared>(options_, scripts_); }),
+          waiting_(shared_),
+          unwaited_(shared_),
           exclusive_([this] { return std::make_unique<Exclusive>(options_); }) {}
+
+    // Lanes of loops may outlive it, and calls that nobody waits for are told.
+    ~LaneClient() override { LaneClient::close(); }
 
     Result<Reply> execute(std::span<const std::string_view> command, Timeout timeout) override {
         HOTCOUNT_TRY(check_command(command));
-        return send(command, deadline(timeout));
+        return lane().execute(Request::command(command), deadline(timeout));
     }
 
     Result<std::int64_t> add(std::string_view key, std::int64_t n, Timeout timeout) override {
-        const Deadline until = deadline(timeout);
-        HOTCOUNT_TRY_ASSIGN(const Reply reply, patiently(until, [&] {
-                                return lane_.get().execute(
-                                    std::make_shared<Operation>(std::string{key}, n), until);
-                            }));
+        HOTCOUNT_TRY_ASSIGN(const Reply reply,
+                            lane().execute(Request::add(std::string{key}, n), deadline(timeout)));
         return std::get<std::int64_t>(reply.value);
     }
 
-    std::vector<Result<std::int64_t>> add_many(std::span<const std::string> keys,
-                                               std::span<const std::int64_t> amounts,
-                                               Timeout timeout) override {
-        std::vector<std::shared_ptr<Operation>> operations;
-        operations.reserve(keys.size());
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            operations.push_back(std::make_shared<Operation>(keys[i], amounts[i]));
-        }
-        std::vector<Result<std::int64_t>> values;
-        values.reserve(keys.size());
-        for (Result<Reply>& reply : lane_.get().execute_all(operations, deadline(timeout))) {
-            if (reply) {
-                values.emplace_back(std::get<std::int64_t>(reply->value));
-            } else {
-                values.emplace_back(std::move(reply).error());
-            }
-        }
+    Column<std::int64_t> add_many(std::span<const std::string> keys,
+                                  std::span<const std::int64_t> amounts, Timeout timeout) override {
+        Column<std::int64_t> values;
+        submit_adds(waiting_, options_.address(), {keys.begin(), keys.end()},
+                    {amounts.begin(), amounts.end()}, deadline(timeout),
+                    [&](Result<Column<std::int64_t>> column) { values = std::move(*column); });
         return values;
     }
 
     std::vector<Result<Reply>> execute_many(std::span<const std::vector<std::string_view>> commands,
                                             Timeout timeout) override {
-        std::vector<std::shared_ptr<Operation>> operations;
-        operations.reserve(commands.size());
         for (const auto& command : commands) {
             if (auto checked = check_command(command); !checked) {
                 return {commands.size(), checked.error()};
             }
-            std::string bytes;
-            encode_command(bytes, command);
-            operations.push_back(std::make_shared<Operation>(
-                std::move(bytes), upper(command.front()), is_read_only(command.front())));
         }
-        return lane_.get().execute_all(operations, deadline(timeout));
+        const Deadline until = deadline(timeout);
+        std::vector<Result<Reply>> results;
+        results.reserve(commands.size());
+        while (!commands.empty()) {
+            const auto portion = commands.first(std::min(commands.size(), kPortion));
+            commands = commands.subspan(portion.size());
+            auto outcome = lane().execute(Request::commands(portion), until);
+            if (!outcome) {
+                results.insert(results.end(), portion.size(), outcome.error());
+                continue;
+            }
+            auto reply = std::get<ReplyArray>(outcome->value).begin();
+            for (const auto& command : portion) {
+                if (const auto* error = std::get_if<ReplyError>(&reply->value)) {
+                    const std::string name{command.front()};
+                    results.emplace_back(to_error(*error, options_.address() + ": " + name));
+                } else {
+                    results.emplace_back(std::move(*reply));
+                }
+                ++reply;
+            }
+        }
+        return results;
     }
 
     Result<Reply> run(const Script& script, std::span<const std::string_view> keys,
                       std::span<const std::string_view> arguments, Timeout timeout) override {
-        const Deadline until = deadline(timeout);
-        const std::string count = std::to_string(keys.size());
-        std::vector<std::string_view> command{"EVALSHA", script.sha1(), count};
-        command.insert(command.end(), keys.begin(), keys.end());
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        auto reply = send(command, until);
-        if (reply.ok() || reply.error().server_code != "NOSCRIPT") return reply;
-        command[0] = "EVAL";
-        command[1] = script.text();
-        return send(command, until);
+        return lane().execute(Request::run(script, keys, {}, arguments), deadline(timeout));
     }
+
+    Channel& waiting() override { return waiting_; }
+    Channel& without_waiting() override { return unwaited_; }
+
+    std::size_t run_once(Timeout timeout) override {
+        Shared& shared = shared_.get();
+        shared.housekeeper.driven();
+        const std::size_t ended = shared.lane.run_once(deadline(timeout));
+        shared.housekeeper.driven();
+        return ended;
+    }
+
+    std::unique_ptr<LoopLane> make_loop_lane(LoopHost& host) override {
+        Shared& shared = shared_.get();
+        return redis::make_loop_lane(
+            options_, scripts_, host,
+            [&shared](std::function<void()> job) { shared.housekeeper.run(std::move(job)); },
+            shared.loops);
+    }
+
+    void prepare(const Script& script) override { scripts_->add(script); }
 
     Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
                                                     Timeout timeout) override {
         const Deadline until = deadline(timeout);
-        Duration pause = std::chrono::milliseconds{5};
+        Duration pause = kFirstPause;
         bool resent = false;
         while (true) {
             auto done = exclusive_.get().attempt(steps, until);
@@ -165,7 +210,7 @@ class LaneClient final : public Client {
             const Error& error = done.error();
             if (passes_soon(error) && until.remaining() > pause) {
                 std::this_thread::sleep_for(pause);
-                pause = std::min<Duration>(2 * pause, std::chrono::milliseconds{100});
+                pause = std::min(2 * pause, kLongestPause);
                 continue;
             }
             // As on the shared connection: what never left goes once more, over a new one.
@@ -183,44 +228,31 @@ class LaneClient final : public Client {
     }
 
     void close() override {
-        lane_.get().close();
+        Shared& shared = shared_.get();
+        shared.loops->closed.store(true, std::memory_order_release);
+        shared.lane.close();
         exclusive_.get().close();
     }
 
     Stats stats() const override {
-        const Lane::Stats stats = lane_.get().stats();
-        return Stats{stats.commands, stats.merged, stats.sends,
-                     stats.connects + exclusive_.get().connects()};
+        Shared& shared = shared_.get();
+        Lane::Counts counts = shared.lane.counts();
+        shared.loops->add_to(counts);
+        return Stats{.commands = counts.commands,
+                     .combined = counts.combined,
+                     .sends = counts.sends,
+                     .bytes_sent = counts.bytes_sent,
+                     .bytes_received = counts.bytes_received,
+                     .connects = counts.connects + exclusive_.get().connects(),
+                     .reconnects = counts.reconnects,
+                     .latency_us_p50 = counts.latency.percentile_us(50),
+                     .latency_us_p99 = counts.latency.percentile_us(99),
+                     .latency_us_max = counts.latency.max_us()};
     }
     const Options& options() const override { return options_; }
 
   private:
-    Deadline deadline(Timeout timeout) const {
-        return Deadline::after(timeout.value_or(options_.timeout));
-    }
-
-    Result<Reply> send(std::span<const std::string_view> command, Deadline until) {
-        std::string bytes;
-        encode_command(bytes, command);
-        const bool read_only = is_read_only(command.front());
-        return patiently(until, [&] {
-            return lane_.get().execute(
-                std::make_shared<Operation>(bytes, upper(command.front()), read_only), until);
-        });
-    }
-
-    template <class Call>
-    static Result<Reply> patiently(Deadline until, Call&& call) {
-        Duration pause = std::chrono::milliseconds{5};
-        while (true) {
-            Result<Reply> reply = call();
-            if (reply.ok() || !passes_soon(reply.error()) || until.remaining() <= pause) {
-                return reply;
-            }
-            std::this_thread::sleep_for(pause);
-            pause = std::min<Duration>(2 * pause, std::chrono::milliseconds{100});
-        }
-    }
+    Lane& lane() { return shared_.get().lane; }
 
     Error changed_too_often(const CheckAndSet& steps) const {
         const std::string_view key = steps.keys.empty() ? "" : steps.keys.front();
@@ -230,27 +262,29 @@ class LaneClient final : public Client {
     }
 
     const Options options_;
-    mutable ForkLocal<Lane> lane_;
+    const std::shared_ptr<KnownScripts> scripts_;
+    mutable ForkLocal<Shared> shared_;
+    WaitingChannel waiting_;
+    UnwaitedChannel unwaited_;
     mutable ForkLocal<Exclusive> exclusive_;
 };
 
 }  // namespace
-
-Script::Script(std::string_view text) : text_(text) {
-    unsigned char digest[SHA_DIGEST_LENGTH];
-    SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-    constexpr char kHexDigits[] = "0123456789abcdef";
-    for (const unsigned char byte : digest) {
-        sha1_ += kHexDigits[byte >> 4];
-        sha1_ += kHexDigits[byte & 15];
-    }
-}
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.timeout <= Duration{0}) {
         return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
     }
     if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
+    if (options.max_in_flight == 0) {
+        return make_error(ErrorCode::config, "max_in_flight is 0; at least 1");
+    }
+    if (options.spin < Duration{0}) {
+        return make_error(ErrorCode::config, "spin is negative; 0 seconds or more");
+    }
+    if (options.client_name.find_first_of(" \r\n") != std::string::npos) {
+        return make_error(ErrorCode::config, "client_name takes no spaces and no line ends");
+    }
     if (options.exclusive_connections == 0) {
         return make_error(ErrorCode::config, "exclusive_connections is 0; at least 1");
     }

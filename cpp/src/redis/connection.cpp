@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstring>
 #include <string>
@@ -22,6 +23,11 @@ namespace {
 
 // hiredis shifts its buffer with every feed: larger slices cost more than they save.
 constexpr std::size_t kSliceBytes = 16 * 1024;
+
+constexpr std::size_t kBufferBytes = 64 * 1024;
+
+// ":-9223372036854775808\r\n"; anything longer is no integer.
+constexpr std::size_t kIntegerBytes = 23;
 
 // Elements of one array: hiredis makes room for all of them at once, on the server's word alone.
 constexpr long long kMaxElements = 1LL << 24;
@@ -64,7 +70,7 @@ const std::string* error_text(const Reply& reply) {
 }  // namespace
 
 Connection::Connection(redisContext* context, const Options& options)
-    : context_(context), options_(options) {}
+    : context_(context), options_(options), buffer_(new char[kBufferBytes]) {}
 
 Connection::~Connection() { redisFree(context_); }
 
@@ -73,6 +79,7 @@ Error Connection::unavailable(std::string_view why) const {
 }
 
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options, redisSSLContext* tls,
+                                                     std::span<const Script* const> scripts,
                                                      Deadline deadline) {
     redisOptions how{};
     if (options.unix_path.empty()) {
@@ -102,7 +109,8 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options, red
             redisEnableKeepAlive(context);
         }
         if (tls != nullptr) HOTCOUNT_TRY(connection->secure(tls, deadline));
-        return connection->handshake(deadline);
+        HOTCOUNT_TRY(connection->handshake(deadline));
+        return connection->load(scripts, deadline);
     }();
     if (!connected) return connected.error();
     return connection;
@@ -128,6 +136,9 @@ Result<void> Connection::handshake(Deadline deadline) {
     }
     std::vector<std::string_view> hello{"HELLO", "3"};
     if (names_user) hello.insert(hello.end(), {"AUTH", options_.user, options_.password});
+    if (!options_.client_name.empty()) {
+        hello.insert(hello.end(), {"SETNAME", options_.client_name});
+    }
     HOTCOUNT_TRY_ASSIGN(const Reply greeted, execute(hello, deadline));
     if (const std::string* refused = error_text(greeted)) {
         const auto says = [&](const char* text) {
@@ -166,27 +177,53 @@ Error Connection::not_let_in(const std::string& reply, const char* command) cons
     return error;
 }
 
+// With the connection, so that no call has to come twice. A server that does not take a script now
+// is asked again with the script's text by the call that needs it.
+Result<void> Connection::load(std::span<const Script* const> scripts, Deadline deadline) {
+    if (scripts.empty()) return {};
+    std::string bytes;
+    for (const Script* script : scripts) {
+        const std::string_view command[] = {"SCRIPT", "LOAD", script->text()};
+        encode_command(bytes, command);
+    }
+    HOTCOUNT_TRY(send_all(bytes, "SCRIPT LOAD", deadline));
+    for (std::size_t i = 0; i < scripts.size(); ++i) {
+        HOTCOUNT_TRY(receive_one("SCRIPT LOAD", deadline));
+    }
+    return {};
+}
+
+Error Connection::too_late(std::string_view name) const {
+    return make_error(ErrorCode::deadline, options_.address() + ": the deadline passed during " +
+                                               std::string{name} + "; nothing was applied");
+}
+
 Result<Reply> Connection::execute(std::span<const std::string_view> command, Deadline deadline) {
     std::string bytes;
     encode_command(bytes, command);
-    const auto too_late = [&] {
-        return make_error(ErrorCode::deadline,
-                          options_.address() + ": the deadline passed during " +
-                              std::string{command.front()} + "; nothing was applied");
-    };
-    std::string_view left = bytes;
-    while (!left.empty()) {
-        HOTCOUNT_TRY_ASSIGN(const std::size_t taken, write_some(left));
-        left.remove_prefix(taken);
+    HOTCOUNT_TRY(send_all(bytes, command.front(), deadline));
+    return receive_one(command.front(), deadline);
+}
+
+Result<void> Connection::send_all(std::string_view bytes, std::string_view name,
+                                  Deadline deadline) {
+    while (!bytes.empty()) {
+        HOTCOUNT_TRY_ASSIGN(const std::size_t taken, write_some(bytes));
+        bytes.remove_prefix(taken);
+        if (taken > 0) continue;
         // A TLS handshake under way has to read before it can write.
-        if (taken == 0 && !wait_for(tls_ ? POLLIN | POLLOUT : POLLOUT, deadline)) return too_late();
-        if (taken == 0 && deadline.passed()) return too_late();
+        const bool ready = wait_for(tls_ ? POLLIN | POLLOUT : POLLOUT, deadline);
+        if (!ready || deadline.passed()) return too_late(name);
     }
+    return {};
+}
+
+Result<Reply> Connection::receive_one(std::string_view name, Deadline deadline) {
     while (true) {
         HOTCOUNT_TRY_ASSIGN(auto reply, next_reply());
         if (reply) return std::move(*reply);
         HOTCOUNT_TRY_ASSIGN(const bool more, read_some());
-        if (!more && !wait_for(POLLIN, deadline)) return too_late();
+        if (!more && !wait_for(POLLIN, deadline)) return too_late(name);
     }
 }
 
@@ -206,6 +243,8 @@ bool Connection::stale() const {
     pollfd idle{context_->fd, POLLIN, 0};
     return poll(&idle, 1, 0) != 0;
 }
+
+int Connection::descriptor() const { return context_->fd; }
 
 void Connection::shut_down() { shutdown(context_->fd, SHUT_RDWR); }
 
@@ -236,7 +275,14 @@ Result<std::size_t> Connection::write_some(std::string_view bytes) {
 }
 
 Result<bool> Connection::read_some() {
-    char slice[kSliceBytes];
+    // What is left is less than an integer, or there would have been a reply to take first.
+    if (begin_ > 0) {
+        std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+        end_ -= begin_;
+        begin_ = 0;
+    }
+    char* const room = buffer_.get() + end_;
+    const std::size_t size = kBufferBytes - end_;
     ssize_t received = 0;
     if (tls_) {
         const std::lock_guard lock(tls_mutex_);
@@ -245,39 +291,74 @@ Result<bool> Connection::read_some() {
             return unavailable(context_->errstr);
         }
         tls_flushed_ = done != 0;
-        received = context_->funcs->read(context_, slice, sizeof(slice));
+        received = context_->funcs->read(context_, room, size);
         if (received < 0) return unavailable(context_->errstr);
+        drained_ = received == 0;
         if (received == 0) return false;
     } else {
-        received = recv(context_->fd, slice, sizeof(slice), MSG_DONTWAIT);
+        received = recv(context_->fd, room, size, MSG_DONTWAIT);
+        drained_ = received < static_cast<ssize_t>(size);
         if (received == 0) return unavailable("the server closed the connection");
         if (received < 0) {
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
             return unavailable(std::strerror(errno));
         }
     }
+    end_ += static_cast<std::size_t>(received);
     reply_bytes_ += static_cast<std::size_t>(received);
+    bytes_received_.fetch_add(static_cast<std::uint64_t>(received), std::memory_order_relaxed);
     if (reply_bytes_ > options_.max_reply_bytes) {
         return unavailable("a reply is larger than max_reply_bytes");
-    }
-    if (redisReaderFeed(context_->reader, slice, static_cast<std::size_t>(received)) != REDIS_OK) {
-        return unavailable(context_->reader->errstr);
     }
     return true;
 }
 
+bool Connection::parser_idle() const {
+    return context_->reader->pos == context_->reader->len && context_->reader->ridx == -1;
+}
+
+// An integer reply that stands at the front of the buffer as a whole.
+std::optional<Reply> Connection::next_integer() {
+    const char* const begin = buffer_.get() + begin_;
+    const char* const end = buffer_.get() + end_;
+    std::int64_t value = 0;
+    const auto [stop, error] = std::from_chars(begin + 1, end, value);
+    if (error != std::errc{} || end - stop < 2 || stop[0] != '\r' || stop[1] != '\n') return {};
+    begin_ += static_cast<std::size_t>(stop + 2 - begin);
+    reply_bytes_ = 0;
+    return Reply{value};
+}
+
 Result<std::optional<Reply>> Connection::next_reply() {
     while (true) {
-        void* raw = nullptr;
-        if (redisReaderGetReply(context_->reader, &raw) != REDIS_OK) {
-            return unavailable(std::string{"not a valid reply: "} + context_->reader->errstr);
+        if (parser_idle()) {
+            if (begin_ == end_) return std::optional<Reply>{};
+            if (buffer_[begin_] == ':') {
+                if (auto integer = next_integer()) return integer;
+                // Not all of it is there yet; what cannot become one hiredis shall judge.
+                const std::string_view left{buffer_.get() + begin_, end_ - begin_};
+                if (left.size() < kIntegerBytes && left.find('\n') == std::string_view::npos) {
+                    return std::optional<Reply>{};
+                }
+            }
         }
-        if (raw == nullptr) return std::optional<Reply>{};
-        reply_bytes_ = 0;
-        const std::unique_ptr<redisReply, FreeReply> reply{static_cast<redisReply*>(raw)};
-        // Out of band: it answers no command of ours.
-        if (reply->type == REDIS_REPLY_PUSH) continue;
-        return std::optional<Reply>{to_reply(*reply)};
+        if (!parser_idle()) {
+            void* raw = nullptr;
+            if (redisReaderGetReply(context_->reader, &raw) != REDIS_OK) {
+                return unavailable(std::string{"not a valid reply: "} + context_->reader->errstr);
+            }
+            const std::unique_ptr<redisReply, FreeReply> reply{static_cast<redisReply*>(raw)};
+            if (reply != nullptr) reply_bytes_ = 0;
+            // A push is out of band: it answers no command of ours.
+            if (reply != nullptr && reply->type == REDIS_REPLY_PUSH) continue;
+            if (reply != nullptr) return std::optional<Reply>{to_reply(*reply)};
+        }
+        if (begin_ == end_) return std::optional<Reply>{};
+        const std::size_t slice = std::min(kSliceBytes, end_ - begin_);
+        if (redisReaderFeed(context_->reader, buffer_.get() + begin_, slice) != REDIS_OK) {
+            return unavailable(context_->reader->errstr);
+        }
+        begin_ += slice;
     }
 }
 

@@ -4,10 +4,13 @@
 // threads at once, one each: under TLS a lock inside keeps them apart.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/redis/options.hpp>
 #include <hotcount/redis/reply.hpp>
+#include <hotcount/redis/request.hpp>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -26,6 +29,7 @@ class Connection {
     /// Connects, verifies, authenticates and selects the database. Nothing of a caller's command
     /// has been sent when this fails.
     static Result<std::unique_ptr<Connection>> open(const Options& options, redisSSLContext* tls,
+                                                    std::span<const Script* const> scripts,
                                                     Deadline deadline);
     ~Connection();
     Connection(const Connection&) = delete;
@@ -36,6 +40,12 @@ class Connection {
     Result<std::size_t> write_some(std::string_view bytes);
     /// Reads what is there into the parser: false where nothing is there now.
     Result<bool> read_some();
+    /// Whether the last read_some() left nothing behind, as far as it could see.
+    bool drained() const { return drained_; }
+    /// Under TLS: bytes were taken that the socket does not take yet.
+    bool holds_unsent() const { return !tls_flushed_; }
+    int descriptor() const;
+    std::uint64_t bytes_received() const { return bytes_received_; }
     /// The next whole reply, or none until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
     /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline.
@@ -54,14 +64,27 @@ class Connection {
     Result<void> authenticate(std::initializer_list<std::string_view> command, Deadline deadline);
     Error not_let_in(const std::string& reply, const char* command) const;
     Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);
+    Result<void> send_all(std::string_view bytes, std::string_view name, Deadline deadline);
+    Result<Reply> receive_one(std::string_view name, Deadline deadline);
+    Result<void> load(std::span<const Script* const> scripts, Deadline deadline);
+    Error too_late(std::string_view name) const;
+    std::optional<Reply> next_integer();
+    bool parser_idle() const;
     Error unavailable(std::string_view why) const;
 
     redisContext* context_;
     const Options& options_;
     bool tls_{false};
-    std::size_t reply_bytes_{0};  // Fed to the parser since the last whole reply.
-    std::mutex tls_mutex_;        // An SSL object cannot be read and written at once.
-    bool tls_flushed_{true};      // Nothing is left in hiredis's own buffer.
+    std::size_t reply_bytes_{0};  // Received since the last whole reply.
+    // Received and not yet parsed: integers, which most replies are, are read here, the rest by
+    // hiredis, slice by slice.
+    std::unique_ptr<char[]> buffer_;
+    std::size_t begin_{0};
+    std::size_t end_{0};
+    bool drained_{true};
+    std::atomic<std::uint64_t> bytes_received_{0};
+    std::mutex tls_mutex_;    // An SSL object cannot be read and written at once.
+    bool tls_flushed_{true};  // Nothing is left in hiredis's own buffer.
 };
 
 }  // namespace hotcount::redis

@@ -1,5 +1,6 @@
 #include "error_word.hpp"
 
+#include <hotcount/redis/reply.hpp>
 #include <string>
 
 namespace hotcount::redis {
@@ -32,6 +33,11 @@ Error error_from_reply(std::string_view reply, std::string_view context) {
     const std::string_view word = reply.substr(0, reply.find(' '));
     return make_error(classify(word, reply), std::string{context} + ": " + std::string{reply},
                       std::string{word});
+}
+
+Error to_error(const ReplyError& error, std::string_view context) {
+    if (error.known) return make_error(*error.known, error.message);
+    return error_from_reply(error.message, context);
 }
 
 }  // namespace hotcount::redis

@@ -106,7 +106,7 @@ Result<std::shared_ptr<Connection>> Exclusive::open(Deadline deadline) {
             HOTCOUNT_TRY_ASSIGN(tls_, make_tls_context(options_));
         }
     }
-    HOTCOUNT_TRY_ASSIGN(auto opened, Connection::open(options_, tls_.get(), deadline));
+    HOTCOUNT_TRY_ASSIGN(auto opened, Connection::open(options_, tls_.get(), {}, deadline));
     return std::shared_ptr<Connection>{std::move(opened)};
 }
 

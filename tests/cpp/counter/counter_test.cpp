@@ -114,10 +114,11 @@ TEST_F(MemoryCounter, OneBadElementOfABatchLeavesTheOthersCounted) {
     const std::string_view keys[] = {"a", "", "a", "b"};
     const std::int64_t amounts[] = {1, 1, INT64_MAX, 7};
     const auto values = counter->add_many(keys, amounts);
-    EXPECT_EQ(*values[0], 1);
-    EXPECT_TRUE(failed_with(values[1], ErrorCode::config, "key is empty"));
-    EXPECT_TRUE(failed_with(values[2], ErrorCode::overflow));
-    EXPECT_EQ(*values[3], 7);
+    EXPECT_EQ(values.values, (std::vector<std::int64_t>{1, 0, 0, 7}));
+    ASSERT_EQ(values.errors.size(), 2U);
+    EXPECT_EQ(values.errors.at(1).code, ErrorCode::config);
+    EXPECT_NE(values.errors.at(1).message.find("key is empty"), std::string::npos);
+    EXPECT_EQ(values.errors.at(2).code, ErrorCode::overflow);
     EXPECT_EQ(*counter->get("a"), 1);
 }
 

@@ -4,17 +4,17 @@
 #include <cstdint>
 #include <hotcount/base/column.hpp>
 #include <hotcount/redis/channel.hpp>
-#include <span>
 #include <string>
+#include <vector>
 
 namespace hotcount::redis {
 
 /// INCRBY for each key, which may repeat; `done` gets the value after each, in order per key.
 /// Goes in portions of 1,000 elements, one after the other: between them single calls pass. In a
 /// portion the adds of one key travel as one command. What a portion meets is what its elements
-/// are told; the next is sent where time is left. The views are copied before it returns.
-void submit_adds(Channel& channel, std::span<const std::string> keys,
-                 std::span<const std::int64_t> amounts, Deadline deadline,
+/// are told; the next is sent all the same. `server` is what errors call it.
+void submit_adds(Channel& channel, std::string server, std::vector<std::string> keys,
+                 std::vector<std::int64_t> amounts, Deadline deadline,
                  Completion<Column<std::int64_t>> done, const bool* cancelled = nullptr);
 
 }  // namespace hotcount::redis

@@ -4,7 +4,7 @@
 // their commands travel together, concurrent adds to one key as one INCRBY, concurrent calls of one
 // combinable script as one EVALSHA. A command that was never fully sent is unavailable (nothing
 // applied); one that was sent and got no answer is outcome_unknown and is never sent again, unless
-// it is Repeat::safe. Event loops have a connection each (make_loop_lane), check_and_set() uses
+// Repeat says that it may be. Event loops have a connection each (make_loop_lane), check_and_set() uses
 // connections of its own, at most Options::exclusive_connections.
 // Thread-safe; a forked child connects anew.
 #pragma once

@@ -38,9 +38,19 @@ struct Options {
     /// Most calls waiting to be sent, in this process. At the bound a caller waits until its
     /// deadline. More memory (about 300 bytes a call) against a busy server's backlog.
     std::size_t max_queue{100'000};
-    /// Most bytes sent in one go and not yet answered for. Larger sends amortise system calls;
-    /// smaller ones let calls that come meanwhile be merged and sent sooner.
+    /// Most bytes sent and not yet answered, on one connection; one larger batch may pass it alone.
+    /// Larger sends amortise system calls; smaller ones let calls that come meanwhile be combined
+    /// and sent sooner, and bound what the server must hold for us.
     std::size_t max_send_bytes{std::size_t{1} << 20};
+    /// Most commands sent and not yet answered, on one connection. Others wait in their queue.
+    std::size_t max_in_flight{16'384};
+    /// How long a caller that is alone on the connection looks for its reply before it sleeps, in
+    /// turn with whoever wants its core. More: a reply that comes within it costs no waking, which
+    /// on loopback more than doubles what one thread gets done; it burns up to that much CPU a
+    /// call. It is left out while replies take longer. 0: never.
+    Duration spin{std::chrono::microseconds{60}};
+    /// What CLIENT LIST shows.
+    std::string client_name{"hotcount"};
     /// Most connections beside the shared one, made as transactions with WATCH need them. At the
     /// bound a caller waits until its deadline. More: fewer waits; too many retry for each other.
     std::size_t exclusive_connections{8};

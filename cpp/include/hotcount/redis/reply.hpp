@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <hotcount/base/error.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -14,6 +17,8 @@ using ReplyArray = std::vector<Reply>;
 /// An error inside an array reply; a top-level one becomes a hotcount::Error.
 struct ReplyError {
     std::string message;
+    /// Set where it is not the server's word but what we know of a command that got none.
+    std::optional<ErrorCode> known{};
 };
 
 /// Simple strings and bulk strings are both std::string: their bytes.
@@ -21,5 +26,8 @@ struct Reply {
     std::variant<std::monostate, std::int64_t, double, bool, std::string, ReplyError, ReplyArray>
         value{};
 };
+
+/// What an error inside an array leaves known. `context` names server and command.
+Error to_error(const ReplyError& error, std::string_view context);
 
 }  // namespace hotcount::redis

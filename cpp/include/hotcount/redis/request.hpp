@@ -34,10 +34,11 @@ class Script {
     Kind kind_;
 };
 
-/// Whether a call whose reply was lost may be sent again. By itself only what just reads.
+/// Whether a call whose reply was lost is sent once more, over a new connection.
 enum class Repeat : std::uint8_t {
-    never,  ///< Twice would count twice: lost is outcome_unknown.
-    safe,   ///< It only reads, or an op_id makes the script count it once.
+    never,         ///< Twice would count twice: lost is outcome_unknown.
+    reads,         ///< It changes nothing.
+    counted_once,  ///< An op_id makes the script count it once. Lost twice is outcome_unknown.
 };
 
 class Request {
@@ -55,6 +56,14 @@ class Request {
     static Request run(const Script& script, std::span<const std::string_view> keys,
                        std::span<const std::string_view> shared,
                        std::span<const std::string_view> arguments, Repeat repeat = Repeat::never);
+    /// So many calls of a combinable script handed in as one: `keys` and `arguments` are those of
+    /// the first, of the second ...; the reply is an array with an element for each. At most 256
+    /// keys. It travels with others, but is not taken apart: refused as a whole it fails as one.
+    static Request run_many(const Script& script, std::size_t calls,
+                            std::span<const std::string_view> keys,
+                            std::span<const std::string_view> shared,
+                            std::span<const std::string_view> arguments,
+                            Repeat repeat = Repeat::never);
 
     const std::string& name() const { return name_; }
 
@@ -77,6 +86,7 @@ class Request {
     std::string shared_;              // script: encoded, the same for all that travel together
     std::size_t shared_count_{0};     // script
     std::size_t arguments_count_{0};  // script
+    std::size_t calls_{0};            // script: 0 where it is one that is answered for itself
 };
 
 }  // namespace hotcount::redis

@@ -1,0 +1,326 @@
+#include "loop_lane.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <hotcount/base/fork.hpp>
+#include <map>
+#include <optional>
+
+namespace hotcount::redis {
+namespace {
+
+// A send goes early with so many commands, so that server and loop work at the same time.
+constexpr std::size_t kEarly = 48;
+
+// How often deadlines are looked at while calls are under way.
+constexpr Duration kTick = std::chrono::milliseconds{20};
+
+// Reads of one turn of the loop: others want theirs.
+constexpr int kMostReads = 16;
+
+// A connection being made by the housekeeper, and the descriptor that says when it is.
+class Dial {
+  public:
+    Dial(Options options, std::shared_ptr<KnownScripts> scripts)
+        : options_(std::move(options)),
+          dialer_(options_, std::move(scripts)),
+          ready_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+    ~Dial() { close(ready_); }
+    Dial(const Dial&) = delete;
+    Dial& operator=(const Dial&) = delete;
+
+    int descriptor() const { return ready_; }
+
+    void dial(Deadline deadline) {
+        auto opened = dialer_.dial(deadline);
+        const std::lock_guard lock(mutex_);
+        opened_.emplace(std::move(opened));
+        const std::uint64_t one = 1;
+        (void)!write(ready_, &one, sizeof(one));
+    }
+
+    std::optional<Result<std::unique_ptr<Connection>>> take() {
+        const std::lock_guard lock(mutex_);
+        std::uint64_t count = 0;
+        (void)!read(ready_, &count, sizeof(count));
+        auto taken = std::move(opened_);
+        opened_.reset();
+        return taken;
+    }
+
+  private:
+    const Options options_;
+    Dialer dialer_;
+    const int ready_;
+    std::mutex mutex_;
+    std::optional<Result<std::unique_ptr<Connection>>> opened_;
+};
+
+class SocketLoopLane final : public LoopLane {
+  public:
+    SocketLoopLane(const Options& options, std::shared_ptr<KnownScripts> scripts, LoopHost& host,
+                   std::function<void(std::function<void()>)> run, std::shared_ptr<LoopLanes> lanes)
+        : options_(options),
+          host_(host),
+          run_(std::move(run)),
+          lanes_(std::move(lanes)),
+          dial_(std::make_shared<Dial>(options, std::move(scripts))),
+          pipeline_(options_) {}
+
+    // The host may be gone: what was watched goes with it.
+    ~SocketLoopLane() override {
+        report();
+        lanes_->forget(this);
+    }
+
+    void submit(Request request, Deadline deadline, Completion<Reply> done,
+                const bool* cancelled) override {
+        auto operation =
+            std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
+        if (!usable()) return operation->refuse(closed_error());
+        pipeline_.push(std::move(operation));
+        pipeline_.count_unwaited();
+        if (!flush_asked_) {
+            flush_asked_ = true;
+            host_.flush_soon();
+        }
+        ask_tick();
+        if (connection_ != nullptr && pipeline_.queued() >= kEarly) send();
+    }
+
+    void flush() override {
+        flush_asked_ = false;
+        if (!usable()) return end();
+        send();
+        complete_finished();
+    }
+
+    void on_readable(int fd) override {
+        if (!usable()) return end();
+        if (fd == dial_->descriptor()) {
+            dialed();
+        } else if (connection_ != nullptr && fd == connection_->descriptor()) {
+            receive();
+        }
+        complete_finished();
+    }
+
+    void on_writable() override {
+        if (!usable()) return end();
+        send();
+        complete_finished();
+    }
+
+    void on_tick() override {
+        tick_asked_ = false;
+        if (!usable()) return end();
+        const SteadyTime now = std::chrono::steady_clock::now();
+        pipeline_.requeue_due(now);
+        pipeline_.expire(now);
+        if (connection_ != nullptr && pipeline_.stuck(now)) {
+            lose(make_error(ErrorCode::unavailable,
+                            options_.address() + ": the server stopped answering"));
+        }
+        send();
+        report();
+        complete_finished();
+        if (pipeline_.unwaited() > 0) ask_tick();
+    }
+
+    void close() override {
+        closed_ = true;
+        end();
+    }
+
+    bool usable() const override {
+        return !closed_ && !lanes_->closed.load(std::memory_order_acquire) &&
+               generation_ == fork_generation();
+    }
+
+  private:
+    Error closed_error() const {
+        return make_error(ErrorCode::closed, options_.address() + " is closed");
+    }
+
+    void ask_tick() {
+        if (tick_asked_) return;
+        tick_asked_ = true;
+        host_.tick_in(kTick);
+    }
+
+    void send() {
+        if (connection_ != nullptr && pipeline_.in_flight() == 0 && !pipeline_.half_sent() &&
+            pipeline_.has_to_send() && connection_->stale()) {
+            drop_connection();
+        }
+        while (pipeline_.has_to_send()) {
+            if (connection_ == nullptr) return dial();
+            std::string sending = pipeline_.take();
+            if (sending.empty()) continue;  // All of it was withdrawn.
+            auto taken = connection_->write_some(sending);
+            if (!taken) {
+                if (!options_.tls.enabled) pipeline_.put_back_unsent(std::move(sending));
+                lose(taken.error());
+                continue;
+            }
+            counts_.bytes_sent += *taken;
+            if (*taken > 0) ++counts_.sends;
+            if (*taken == sending.size()) continue;
+            sending.erase(0, *taken);
+            pipeline_.put_back_unsent(std::move(sending));
+            if (*taken == 0) break;
+        }
+        watch();
+    }
+
+    void watch() {
+        if (connection_ == nullptr) return;
+        const auto wanted = pipeline_.half_sent() || connection_->holds_unsent()
+                                ? LoopHost::Interest::read_and_write
+                                : LoopHost::Interest::read;
+        if (wanted == watched_) return;
+        watched_ = wanted;
+        host_.watch(connection_->descriptor(), wanted);
+    }
+
+    void dial() {
+        if (dialing_) return;
+        dialing_ = true;
+        if (!dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::read);
+        dial_watched_ = true;
+        run_(
+            [dial = dial_, deadline = Deadline::after(options_.timeout)] { dial->dial(deadline); });
+    }
+
+    void dialed() {
+        auto opened = dial_->take();
+        if (!opened) return;
+        dialing_ = false;
+        if (opened->ok()) {
+            connection_ = std::move(*opened).value();
+            if (counts_.connects++ > 0) ++counts_.reconnects;
+            pipeline_.connected();
+            watched_ = LoopHost::Interest::none;
+            watch();
+        } else if (opened->error().code != ErrorCode::deadline) {
+            pipeline_.fail_queued(opened->error());
+        }
+        // Where time ran out, those whose own has not are tried again.
+        pipeline_.expire(std::chrono::steady_clock::now());
+        send();
+    }
+
+    void receive() {
+        Result<bool> received = true;
+        for (int reads = 0; reads < kMostReads; ++reads) {
+            received = receive_once();
+            if (!received || !*received || connection_->drained()) break;
+        }
+        if (!received) lose(received.error());
+    }
+
+    Result<bool> receive_once() {
+        HOTCOUNT_TRY_ASSIGN(const bool some, connection_->read_some());
+        if (!some) return false;
+        const SteadyTime now = std::chrono::steady_clock::now();
+        while (true) {
+            HOTCOUNT_TRY_ASSIGN(auto reply, connection_->next_reply());
+            if (!reply) return true;
+            if (pipeline_.in_flight() == 0) {
+                return make_error(ErrorCode::unavailable,
+                                  options_.address() + ": a reply that no command asked for");
+            }
+            pipeline_.settle(std::move(*reply), now);
+        }
+    }
+
+    void drop_connection() {
+        if (watched_ != LoopHost::Interest::none) {
+            host_.watch(connection_->descriptor(), LoopHost::Interest::none);
+        }
+        watched_ = LoopHost::Interest::none;
+        counts_.bytes_received += connection_->bytes_received();
+        connection_.reset();
+    }
+
+    void lose(const Error& why, bool resend = true) {
+        drop_connection();
+        pipeline_.lost(why, resend);
+        if (pipeline_.queued() > 0 && !flush_asked_) {
+            flush_asked_ = true;
+            host_.flush_soon();
+        }
+    }
+
+    // Whatever is under way is over.
+    void end() {
+        closed_ = true;
+        pipeline_.fail_queued(closed_error());
+        if (connection_ != nullptr) lose(closed_error(), /*resend=*/false);
+        if (dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::none);
+        dial_watched_ = false;
+        complete_finished();
+    }
+
+    // Completions may hand in more calls, and so come back here.
+    void complete_finished() {
+        while (pipeline_.has_finished()) {
+            for (const OperationPtr& operation : pipeline_.take_finished()) operation->complete();
+        }
+    }
+
+    void report() {
+        Lane::Counts counts = counts_;
+        static_cast<Pipeline::Counts&>(counts) = pipeline_.counts();
+        if (connection_ != nullptr) counts.bytes_received += connection_->bytes_received();
+        lanes_->report(this, counts);
+    }
+
+    const Options options_;
+    LoopHost& host_;
+    const std::function<void(std::function<void()>)> run_;
+    const std::shared_ptr<LoopLanes> lanes_;
+    const std::shared_ptr<Dial> dial_;
+    const std::uint64_t generation_{fork_generation()};
+    Pipeline pipeline_;
+    std::unique_ptr<Connection> connection_;
+    LoopHost::Interest watched_{LoopHost::Interest::none};  // Of the connection.
+    bool dial_watched_{false};
+    bool dialing_{false};
+    bool flush_asked_{false};
+    bool tick_asked_{false};
+    bool closed_{false};
+    Lane::Counts counts_;
+};
+
+}  // namespace
+
+void LoopLanes::report(const void* lane, const Lane::Counts& counts) {
+    const std::lock_guard lock(mutex_);
+    live_[lane] = counts;
+}
+
+void LoopLanes::forget(const void* lane) {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(lane);
+    if (found == live_.end()) return;
+    ended_.add(found->second);
+    live_.erase(found);
+}
+
+void LoopLanes::add_to(Lane::Counts& counts) const {
+    const std::lock_guard lock(mutex_);
+    counts.add(ended_);
+    for (const auto& [lane, own] : live_) counts.add(own);
+}
+
+std::unique_ptr<LoopLane> make_loop_lane(const Options& options,
+                                         std::shared_ptr<KnownScripts> scripts, LoopHost& host,
+                                         std::function<void(std::function<void()>)> run,
+                                         std::shared_ptr<LoopLanes> lanes) {
+    return std::make_unique<SocketLoopLane>(options, std::move(scripts), host, std::move(run),
+                                            std::move(lanes));
+}
+
+}  // namespace hotcount::redis

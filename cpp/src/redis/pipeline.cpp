@@ -1,0 +1,564 @@
+#include "pipeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <hotcount/base/check.hpp>
+#include <unordered_map>
+
+#include "encode.hpp"
+#include "error_word.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+// Calls in one combined command, or keys of one script: bounds the server's time for it to about a
+// millisecond, and what one refusal makes us send again.
+constexpr std::size_t kMaxCombined = 256;
+
+// A connection on which a given-up call stays unanswered for so long is taken for dead.
+constexpr Duration kGrace = std::chrono::milliseconds{250};
+
+constexpr Duration kFirstPause = std::chrono::milliseconds{5};
+constexpr Duration kLongestPause = std::chrono::milliseconds{100};
+
+bool same_sign(std::int64_t a, std::int64_t b) { return (a < 0) == (b < 0); }
+
+template <std::size_t N>
+bool is_one_of(std::string_view word, const std::array<std::string_view, N>& words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
+
+// The server will serve this soon: it is loading its data, or busy with somebody's script. Nothing
+// was applied, so it is asked again inside the deadline.
+bool passes_soon(std::string_view error) {
+    static constexpr std::array<std::string_view, 4> kSoon{"LOADING", "BUSY", "TRYAGAIN",
+                                                           "MASTERDOWN"};
+    return is_one_of(first_word(error), kSoon);
+}
+
+// An EVALSHA that was refused with one of these has not begun to run.
+bool refused_before_it_ran(std::string_view error) {
+    static constexpr std::array<std::string_view, 14> kBefore{
+        "NOPERM",   "NOAUTH",    "LOADING",  "BUSY", "MOVED",   "ASK",        "CLUSTERDOWN",
+        "TRYAGAIN", "CROSSSLOT", "READONLY", "OOM",  "MISCONF", "MASTERDOWN", "NOREPLICAS"};
+    return is_one_of(first_word(error), kBefore);
+}
+
+}  // namespace
+
+// -- combining ----------------------------------------------------------------------------------
+
+// Makes flights of queued calls. For each key it knows the last flight that touches it, and a call
+// may join a flight only where none after it touches one of the call's keys.
+class Pipeline::Combiner {
+  public:
+    /// Whether the call went into a flight that is there.
+    bool join(const OperationPtr& operation) {
+        if (operation->alone_) return false;
+        if (operation->is(Request::Kind::add)) return join_add(operation);
+        if (operation->is(Request::Kind::script) && operation->request_.script_->combinable()) {
+            return join_script(operation);
+        }
+        return false;
+    }
+
+    void begin(OperationPtr operation) {
+        const std::size_t index = flights_.size();
+        const Request& request = operation->request_;
+        Flight flight;
+        switch (request.kind_) {
+            case Request::Kind::add:
+                flight.total = request.n_;
+                last_[request.key_] = index;
+                break;
+            case Request::Kind::script:
+                flight.keys = request.keys_.size();
+                flight.with_text = operation->with_text_;
+                for (const std::string& key : request.keys_) last_[key] = index;
+                if (!operation->alone_ && request.script_->combinable()) scripts_.push_back(index);
+                break;
+            default:  // It may touch any key.
+                last_.clear();
+                scripts_.clear();
+        }
+        flight.first = std::move(operation);
+        flights_.push_back(std::move(flight));
+    }
+
+    std::vector<Flight>& flights() { return flights_; }
+
+  private:
+    bool join_add(const OperationPtr& operation) {
+        const auto found = last_.find(operation->request_.key_);
+        if (found == last_.end()) return false;
+        Flight& flight = flights_[found->second];
+        if (!flight.first->is(Request::Kind::add) || flight.first->alone_) return false;
+        const std::int64_t n = operation->request_.n_;
+        const auto total = checked_add(flight.total, n);
+        if (!total || !same_sign(flight.total, n) || flight.calls() >= kMaxCombined) return false;
+        flight.total = *total;
+        flight.rest.push_back(operation);
+        return true;
+    }
+
+    bool join_script(const OperationPtr& operation) {
+        const Request& request = operation->request_;
+        for (const std::size_t index : scripts_) {
+            Flight& flight = flights_[index];
+            const Request& first = flight.first->request_;
+            if (first.script_ != request.script_ || first.shared_ != request.shared_ ||
+                flight.with_text != operation->with_text_ ||
+                flight.keys + request.keys_.size() > kMaxCombined) {
+                continue;
+            }
+            const bool overtakes =
+                std::any_of(request.keys_.begin(), request.keys_.end(), [&](const auto& key) {
+                    const auto found = last_.find(key);
+                    return found != last_.end() && found->second > index;
+                });
+            if (overtakes) continue;
+            flight.keys += request.keys_.size();
+            flight.rest.push_back(operation);
+            for (const std::string& key : request.keys_) last_[key] = index;
+            return true;
+        }
+        return false;
+    }
+
+    std::vector<Flight> flights_;
+    std::unordered_map<std::string_view, std::size_t> last_;  // Into keys that flights hold.
+    std::vector<std::size_t> scripts_;                        // Flights of combinable scripts.
+};
+
+std::size_t Pipeline::request_replies(const Operation& operation) {
+    return operation.request_.replies_ - operation.answered_before_;
+}
+
+bool Pipeline::can_encode() const {
+    return !queue_.empty() && encoded_ - answered_ < options_.max_send_bytes &&
+           replies_due_ < options_.max_in_flight;
+}
+
+std::string Pipeline::take() {
+    if (out_.empty() && can_encode()) encode();
+    std::string taken;
+    taken.swap(out_);
+    sent_ += taken.size();
+    return taken;
+}
+
+void Pipeline::put_back_unsent(std::string rest) {
+    sent_ -= rest.size();
+    out_ = std::move(rest);
+}
+
+void Pipeline::encode() {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    Combiner combiner;
+    std::size_t bytes = encoded_ - answered_;
+    std::size_t replies = replies_due_;
+    while (!queue_.empty() && bytes < options_.max_send_bytes && replies < options_.max_in_flight) {
+        OperationPtr operation = std::move(queue_.front());
+        queue_.pop_front();
+        if (operation->cancelled_ != nullptr && *operation->cancelled_) {
+            operation->state_ = Operation::State::abandoned;
+            if (!operation->waited_for()) --unwaited_;
+            operation->done_ = nullptr;
+            continue;
+        }
+        operation->state_ = Operation::State::in_flight;
+        const Request& request = operation->request_;
+        bytes += request.bytes_.size() + request.key_.size() + 64;
+        if (combiner.join(operation)) {
+            ++counts_.combined;
+            continue;
+        }
+        replies += request_replies(*operation);
+        combiner.begin(std::move(operation));
+    }
+    for (Flight& flight : combiner.flights()) {
+        flight.begin = encoded_;
+        flight.encoded_at = now;
+        encode(flight);
+        replies_due_ += request_replies(*flight.first);
+        flights_.push_back(std::move(flight));
+    }
+}
+
+void Pipeline::encode(Flight& flight) {
+    const std::size_t before = out_.size();
+    const Request& request = flight.first->request_;
+    switch (request.kind_) {
+        case Request::Kind::add:
+            encode_add(out_, request.key_, flight.total);
+            break;
+        case Request::Kind::script:
+            encode_script(flight);
+            break;
+        default:
+            out_ += request.bytes_;
+    }
+    encoded_ += out_.size() - before;
+    flight.end = encoded_;
+}
+
+void Pipeline::encode_script(const Flight& flight) {
+    const Request& request = flight.first->request_;
+    std::size_t arguments = 0;
+    flight.for_each(
+        [&](const OperationPtr& operation) { arguments += operation->request_.arguments_count_; });
+    encode_header(out_, 3 + flight.keys + request.shared_count_ + arguments);
+    encode_word(out_, flight.with_text ? "EVAL" : "EVALSHA");
+    encode_word(out_, flight.with_text ? request.script_->text() : request.script_->sha1());
+    encode_word(out_, std::to_string(flight.keys));
+    flight.for_each([&](const OperationPtr& operation) {
+        for (const std::string& key : operation->request_.keys_) encode_word(out_, key);
+    });
+    out_ += request.shared_;
+    flight.for_each([&](const OperationPtr& operation) { out_ += operation->request_.bytes_; });
+}
+
+// -- replies ------------------------------------------------------------------------------------
+
+void Pipeline::settle(Reply reply, SteadyTime now) {
+    if (replies_due_ > 0) --replies_due_;
+    Flight& front = flights_.front();
+    Operation& first = *front.first;
+    if (first.is(Request::Kind::batch) && first.replies_.size() + 1 < first.request_.replies_) {
+        if (first.replies_.empty()) first.replies_.reserve(first.request_.replies_);
+        first.replies_.push_back(std::move(reply));
+        return;
+    }
+    Flight flight = std::move(front);
+    flights_.pop_front();
+    answered_ = flight.end;
+    unanswered_since_.reset();
+    counts_.latency.record(now - flight.encoded_at);
+    if (refused_whole(flight, reply)) return;
+    switch (flight.first->request_.kind_) {
+        case Request::Kind::add:
+            return settle_add(flight, reply);
+        case Request::Kind::script:
+            return settle_script(flight, std::move(reply));
+        case Request::Kind::batch:
+            return settle_batch(flight, std::move(reply));
+        default:
+            return answer(flight.first, std::move(reply));
+    }
+}
+
+// Nothing of it was applied, and it is worth another try: with the script's text, or, where it was
+// combined, each by itself, in order, for its own answer.
+bool Pipeline::refused_whole(Flight& flight, const Reply& reply) {
+    const auto* error = std::get_if<ReplyError>(&reply.value);
+    if (error == nullptr || flight.first->is(Request::Kind::batch)) return false;
+    const bool is_script = flight.first->is(Request::Kind::script);
+    const bool needs_text =
+        is_script && !flight.with_text && first_word(error->message) == "NOSCRIPT";
+    const bool splits = flight.calls() > 1 && (!is_script || refused_before_it_ran(error->message));
+    if (!needs_text && !splits) return false;
+    Operations again;
+    flight.for_each([&](const OperationPtr& member) {
+        if (member->state_ != Operation::State::in_flight) return;
+        if (needs_text) {
+            member->with_text_ = true;
+        } else {
+            member->alone_ = true;
+        }
+        again.push_back(member);
+    });
+    put_back(again);
+    return true;
+}
+
+// Each caller's own value: what stood before the combined add, and then one after the other.
+void Pipeline::settle_add(Flight& flight, const Reply& reply) {
+    const auto* value = std::get_if<std::int64_t>(&reply.value);
+    if (value == nullptr) {
+        const bool refused = std::holds_alternative<ReplyError>(reply.value);
+        flight.for_each([&](const OperationPtr& member) {
+            answer(member, refused ? reply : Reply{ReplyError{"ERR not an integer"}});
+        });
+        return;
+    }
+    std::int64_t running = *value - flight.total;
+    flight.for_each([&](const OperationPtr& member) {
+        running += member->request_.n_;
+        finish(member, Reply{running});
+    });
+}
+
+void Pipeline::settle_script(Flight& flight, Reply reply) {
+    if (!flight.first->request_.script_->combinable()) {
+        return answer(flight.first, std::move(reply));
+    }
+    std::size_t calls = 0;
+    flight.for_each([&](const OperationPtr& member) {
+        calls += std::max<std::size_t>(member->request_.calls_, 1);
+    });
+    auto* const answers = std::get_if<ReplyArray>(&reply.value);
+    if (answers == nullptr || answers->size() != calls) {
+        const bool refused = std::holds_alternative<ReplyError>(reply.value);
+        flight.for_each([&](const OperationPtr& member) {
+            answer(member, refused ? reply : Reply{ReplyError{"ERR a reply of another shape"}});
+        });
+        return;
+    }
+    auto next = std::make_move_iterator(answers->begin());
+    flight.for_each([&](const OperationPtr& member) {
+        if (member->request_.calls_ == 0) return answer(member, *next++);
+        const auto end = next + static_cast<std::ptrdiff_t>(member->request_.calls_);
+        finish(member, Reply{ReplyArray(next, end)});
+        next = end;
+    });
+}
+
+void Pipeline::settle_batch(Flight& flight, Reply reply) {
+    Operation& batch = *flight.first;
+    batch.replies_.push_back(std::move(reply));
+    finish(flight.first, Reply{std::move(batch.replies_)});
+}
+
+void Pipeline::answer(const OperationPtr& operation, Reply reply) {
+    const auto* error = std::get_if<ReplyError>(&reply.value);
+    if (error == nullptr) return finish(operation, std::move(reply));
+    if (passes_soon(error->message) && operation->state_ == Operation::State::in_flight) {
+        const Duration pause =
+            operation->pause_ == Duration{0} ? kFirstPause : 2 * operation->pause_;
+        operation->pause_ = std::min(pause, kLongestPause);
+        if (operation->deadline_.remaining() > operation->pause_) {
+            operation->retry_at_ = std::chrono::steady_clock::now() + operation->pause_;
+            operation->state_ = Operation::State::postponed;
+            postponed_.push_back(operation);
+            return;
+        }
+    }
+    finish(operation, error_of(*error, operation->name()));
+}
+
+Error Pipeline::error_of(const ReplyError& error, const std::string& name) const {
+    return error_from_reply(error.message, options_.address() + ": " + name);
+}
+
+Operation* Pipeline::first_queued() const {
+    const auto found =
+        std::find_if(queue_.begin(), queue_.end(),
+                     [](const OperationPtr& operation) { return operation->waited_for(); });
+    return found == queue_.end() ? nullptr : found->get();
+}
+
+Operation* Pipeline::first_in_flight() const {
+    for (const Flight& flight : flights_) {
+        Operation* found = nullptr;
+        flight.for_each([&](const OperationPtr& member) {
+            const bool waits =
+                member->state_ == Operation::State::in_flight && member->waited_for();
+            if (found == nullptr && waits) found = member.get();
+        });
+        if (found != nullptr) return found;
+    }
+    return nullptr;
+}
+
+// -- endings ------------------------------------------------------------------------------------
+
+void Pipeline::finish(const OperationPtr& operation, Result<Reply> outcome) {
+    if (operation->state_ == Operation::State::abandoned ||
+        operation->state_ == Operation::State::done) {
+        return;
+    }
+    operation->state_ = Operation::State::done;
+    operation->outcome_.emplace(std::move(outcome));
+    ++counts_.commands;
+    if (!operation->waited_for()) --unwaited_;
+    finished_.push_back(operation);
+}
+
+std::vector<OperationPtr> Pipeline::take_finished() {
+    std::vector<OperationPtr> finished;
+    finished.swap(finished_);
+    return finished;
+}
+
+// To the head of the queue, in the order that they had.
+void Pipeline::put_back(const Operations& operations) {
+    for (const OperationPtr& operation : operations) operation->state_ = Operation::State::queued;
+    queue_.insert(queue_.begin(), operations.begin(), operations.end());
+}
+
+void Pipeline::requeue_due(SteadyTime now) {
+    const auto due = std::stable_partition(
+        postponed_.begin(), postponed_.end(),
+        [&](const OperationPtr& operation) { return operation->retry_at_ > now; });
+    for (auto it = due; it != postponed_.end(); ++it) {
+        (*it)->state_ = Operation::State::queued;
+        queue_.push_back(std::move(*it));
+    }
+    postponed_.erase(due, postponed_.end());
+}
+
+Result<Reply> Pipeline::give_up(const OperationPtr& operation) {
+    const std::string who = options_.address() + ": ";
+    const bool waited = operation->state_ != Operation::State::in_flight;
+    operation->state_ = Operation::State::abandoned;
+    if (waited) {
+        std::erase(queue_, operation);
+        std::erase(postponed_, operation);
+    } else if (!unanswered_since_) {
+        unanswered_since_ = std::chrono::steady_clock::now();
+    }
+    const Error not_sent =
+        make_error(ErrorCode::deadline, who + "the deadline passed before " + operation->name() +
+                                            " was sent; nothing was applied");
+    const Error not_answered =
+        operation->repeat() == Repeat::reads
+            ? make_error(ErrorCode::deadline,
+                         who + "the deadline passed before " + operation->name() + " was answered")
+            : make_error(ErrorCode::outcome_unknown,
+                         who + operation->name() +
+                             " was sent and not answered before the deadline; it may or may not "
+                             "be applied");
+    if (operation->is(Request::Kind::batch)) {
+        std::size_t sent = operation->answered_before_;
+        for (const Flight& flight : flights_) {
+            if (flight.first == operation) sent += commands_sent(flight);
+        }
+        if (sent > 0) return Reply{parts_of(*operation, sent, not_answered, not_sent)};
+    }
+    return waited && !operation->maybe_ran_ ? not_sent : not_answered;
+}
+
+void Pipeline::expire(SteadyTime now) {
+    if (unwaited_ == 0) return;
+    Operations late;
+    const auto look = [&](const OperationPtr& operation) {
+        const bool pending = operation->state_ != Operation::State::abandoned &&
+                             operation->state_ != Operation::State::done;
+        if (pending && !operation->waited_for() && operation->deadline_.time() <= now) {
+            late.push_back(operation);
+        }
+    };
+    for (const Flight& flight : flights_) flight.for_each(look);
+    std::for_each(queue_.begin(), queue_.end(), look);
+    std::for_each(postponed_.begin(), postponed_.end(), look);
+    for (const OperationPtr& operation : late) {
+        auto outcome = give_up(operation);
+        operation->outcome_.emplace(std::move(outcome));
+        ++counts_.commands;
+        --unwaited_;
+        finished_.push_back(operation);
+    }
+}
+
+void Pipeline::fail_queued(const Error& error) {
+    for (const OperationPtr& operation : queue_) finish_unsent(operation, error);
+    for (const OperationPtr& operation : postponed_) finish_unsent(operation, error);
+    queue_.clear();
+    postponed_.clear();
+}
+
+// It is not on its way and will not be sent any more. An earlier connection may have taken it.
+void Pipeline::finish_unsent(const OperationPtr& operation, const Error& why) {
+    if (operation->maybe_ran_) return finish(operation, unknown(*operation, why));
+    if (operation->answered_before_ == 0) return finish(operation, why);
+    finish(operation, Reply{parts_of(*operation, operation->answered_before_, why, why)});
+}
+
+Error Pipeline::unknown(const Operation& operation, const Error& why) {
+    return make_error(ErrorCode::outcome_unknown,
+                      why.message + "; " + operation.name() +
+                          " was sent and not answered: it may or may not be applied");
+}
+
+bool Pipeline::stuck(SteadyTime now) const {
+    return unanswered_since_ && now - *unanswered_since_ >= kGrace;
+}
+
+void Pipeline::connected() {
+    encoded_ = 0;
+    sent_ = 0;
+    answered_ = 0;
+    unanswered_since_.reset();
+}
+
+void Pipeline::lost(const Error& why, bool resend) {
+    out_.clear();
+    replies_due_ = 0;
+    unanswered_since_.reset();
+    std::deque<Flight> flights;
+    flights.swap(flights_);
+    Operations again;
+    for (const Flight& flight : flights) lose(flight, why, resend, again);
+    put_back(again);
+}
+
+void Pipeline::lose(const Flight& flight, const Error& why, bool resend, Operations& again) {
+    // The server runs a command only when it has all of it.
+    const bool batch = flight.first->is(Request::Kind::batch);
+    const bool may_have_run = batch ? commands_sent(flight) > 0 : flight.end <= sent_;
+    flight.for_each([&](const OperationPtr& member) {
+        if (member->state_ != Operation::State::in_flight) return;
+        const bool repeats = member->repeat() != Repeat::never;
+        if (may_have_run && batch && !repeats) {
+            if (!lose_part(flight, why)) {
+                return finish(member, Reply{std::move(member->replies_)});
+            }
+        } else if (may_have_run) {
+            member->maybe_ran_ = member->repeat() != Repeat::reads;
+            member->replies_.clear();
+        }
+        if (resend && !member->resent_ && (repeats || !member->maybe_ran_)) {
+            member->resent_ = true;
+            again.push_back(member);
+            return;
+        }
+        finish_unsent(
+            member, make_error(why.code,
+                               why.message + (member->maybe_ran_ ? "" : "; nothing was applied")));
+    });
+}
+
+// How many of a batch's commands have left as a whole by this connection.
+std::size_t Pipeline::commands_sent(const Flight& flight, std::size_t* bytes) const {
+    const std::string_view commands = flight.first->request_.bytes_;
+    std::size_t at = 0;
+    std::size_t sent = 0;
+    while (at < commands.size()) {
+        const std::size_t end = at + end_of_first(commands.substr(at));
+        if (flight.begin + end > sent_) break;
+        at = end;
+        ++sent;
+    }
+    if (bytes != nullptr) *bytes = at;
+    return sent;
+}
+
+// The replies that came, and errors for the others: `sent` commands may have been run.
+ReplyArray Pipeline::parts_of(const Operation& batch, std::size_t sent, const Error& not_answered,
+                              const Error& not_sent) {
+    ReplyArray parts = batch.replies_;
+    while (parts.size() < batch.request_.replies_) {
+        const Error& error = parts.size() < sent ? not_answered : not_sent;
+        parts.push_back(Reply{ReplyError{error.message, error.code}});
+    }
+    return parts;
+}
+
+// A batch that was cut: what was answered is known, what was sent and not answered is unknown, and
+// the rest is left in it to be sent. False where nothing is left.
+bool Pipeline::lose_part(const Flight& flight, const Error& why) {
+    Operation& batch = *flight.first;
+    std::size_t bytes = 0;
+    const std::size_t sent = batch.answered_before_ + commands_sent(flight, &bytes);
+    const Error lost = unknown(batch, why);
+    while (batch.replies_.size() < sent) {
+        batch.replies_.push_back(Reply{ReplyError{lost.message, lost.code}});
+    }
+    batch.request_.bytes_.erase(0, bytes);
+    batch.answered_before_ = sent;
+    return sent < batch.request_.replies_;
+}
+
+}  // namespace hotcount::redis

@@ -1,0 +1,208 @@
+// What a connection has to do: calls that wait, bytes to send, replies that are due. No I/O and no
+// lock: the lane that owns it brings both.
+//
+//   push --> queue --(encode: combines)--> bytes to send, flights --(settle)--> finished
+//
+// Within what is encoded at once, adds to one key become one INCRBY and calls of one combinable
+// script one EVALSHA, each caller with its own answer. Nothing is moved past another call that
+// touches one of its keys. Where a combined command is refused nothing was applied: its members go
+// singly, in order.
+//
+// What a failure means: a call whose bytes had not all been handed to the kernel when the
+// connection broke was never run. It, and whatever Repeat allows, goes once more over a new
+// connection before its caller is told unavailable. Any other is unknown and is never sent again.
+// A caller that gives up leaves its call behind: its late reply is read and dropped.
+#pragma once
+
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/event.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/redis/channel.hpp>
+#include <hotcount/redis/client.hpp>
+#include <hotcount/redis/options.hpp>
+#include <hotcount/redis/reply.hpp>
+#include <hotcount/redis/request.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "latency.hpp"
+
+namespace hotcount::redis {
+
+/// A request on its way. Its lane's lock, or thread, guards it.
+class Operation {
+  public:
+    /// Without `done` somebody waits for it and takes the outcome.
+    Operation(Request request, Deadline deadline, Completion<Reply> done = {},
+              const bool* cancelled = nullptr)
+        : request_(std::move(request)),
+          deadline_(deadline),
+          done_(std::move(done)),
+          cancelled_(cancelled) {}
+
+    enum class State : std::uint8_t { queued, postponed, in_flight, done, abandoned };
+
+    State state() const { return state_; }
+    bool is_done() const { return state_ == State::done; }
+    bool waited_for() const { return done_ == nullptr; }
+    Deadline deadline() const { return deadline_; }
+    SteadyTime retry_at() const { return retry_at_; }  ///< While postponed.
+    const std::string& name() const { return request_.name(); }
+    Event& woken() { return woken_; }
+    /// What became of it, once it is done.
+    Result<Reply> take_outcome() { return std::move(*outcome_); }
+    /// Ends it before it was handed in.
+    void refuse(const Error& error) {
+        outcome_.emplace(error);
+        complete();
+    }
+    /// Hands the outcome to `done`.
+    void complete() {
+        Completion<Reply> done;
+        done.swap(done_);
+        done(std::move(*outcome_));
+    }
+
+  private:
+    friend class Pipeline;
+
+    bool is(Request::Kind kind) const { return request_.kind_ == kind; }
+    Repeat repeat() const { return request_.repeat_; }
+
+    Request request_;
+    Deadline deadline_;
+    Completion<Reply> done_;
+    const bool* cancelled_;
+    State state_{State::queued};
+    bool alone_{false};      // Refused as part of a combined command: now by itself.
+    bool with_text_{false};  // The server does not know the script.
+    bool resent_{false};     // Put back after a broken connection: a second one ends it.
+    bool maybe_ran_{false};  // Sent once over a connection that broke.
+    SteadyTime retry_at_{};
+    Duration pause_{};                // Before the next try of a server that will serve it soon.
+    ReplyArray replies_;              // batch: those that came.
+    std::size_t answered_before_{0};  // batch: of commands that are no longer in its bytes.
+    std::optional<Result<Reply>> outcome_;
+    Event woken_;
+};
+
+using OperationPtr = std::shared_ptr<Operation>;
+
+class Pipeline {
+  public:
+    explicit Pipeline(const Options& options) : options_(options) {}
+
+    // -- calls that wait
+    void push(OperationPtr operation) { queue_.push_back(std::move(operation)); }
+    std::size_t queued() const { return queue_.size(); }
+    /// The first of them that somebody waits for, or null.
+    Operation* first_queued() const;
+    bool has_postponed() const { return !postponed_.empty(); }
+    /// Queues those that were postponed until now.
+    void requeue_due(SteadyTime now);
+    /// What its caller is told who does not wait longer.
+    Result<Reply> give_up(const OperationPtr& operation);
+    /// Gives up those that nobody waits for and whose deadline has passed.
+    void expire(SteadyTime now);
+    /// Ends all that wait to be sent, or to be tried again.
+    void fail_queued(const Error& error);
+
+    // -- to the server
+    bool has_to_send() const { return !out_.empty() || can_encode(); }
+    bool half_sent() const { return !out_.empty(); }
+    /// Bytes to send, all of them taken for sent until the rest comes back.
+    std::string take();
+    void put_back_unsent(std::string rest);
+
+    // -- from the server
+    std::size_t in_flight() const { return flights_.size(); }
+    /// The first of them that somebody waits for, or null.
+    Operation* first_in_flight() const;
+    void settle(Reply reply, SteadyTime now);
+
+    // -- the connection
+    void connected();
+    /// All that is on its way ends, or goes back to the queue where it may be sent again.
+    void lost(const Error& why, bool resend);
+    /// Whether a call that was given up stays unanswered for so long that the server is dead.
+    bool stuck(SteadyTime now) const;
+
+    /// Those that have ended since: to be woken or completed.
+    std::vector<OperationPtr> take_finished();
+    bool has_finished() const { return !finished_.empty(); }
+    /// Calls handed in without waiting that have not ended.
+    std::size_t unwaited() const { return unwaited_; }
+    void count_unwaited() { ++unwaited_; }
+
+    struct Counts {
+        std::uint64_t commands{0};
+        std::uint64_t combined{0};
+        Latency latency{};
+    };
+    const Counts& counts() const { return counts_; }
+
+  private:
+    using Operations = std::vector<OperationPtr>;
+
+    // One command on the wire (or one batch of them) and the calls it answers.
+    struct Flight {
+        OperationPtr first;
+        Operations rest{};      // Combined with the first.
+        std::int64_t total{0};  // What a combined INCRBY adds.
+        std::size_t keys{0};    // Of a combined script.
+        bool with_text{false};
+        std::uint64_t begin{0};  // Its place in all that this connection sends.
+        std::uint64_t end{0};
+        SteadyTime encoded_at{};
+
+        std::size_t calls() const { return 1 + rest.size(); }
+        template <class F>
+        void for_each(F&& f) const {
+            f(first);
+            for (const OperationPtr& operation : rest) f(operation);
+        }
+    };
+    class Combiner;
+
+    static std::size_t request_replies(const Operation& operation);
+    bool can_encode() const;
+    void encode();
+    void encode(Flight& flight);
+    void encode_script(const Flight& flight);
+    void settle_add(Flight& flight, const Reply& reply);
+    void settle_script(Flight& flight, Reply reply);
+    void settle_batch(Flight& flight, Reply reply);
+    void answer(const OperationPtr& operation, Reply reply);
+    bool refused_whole(Flight& flight, const Reply& reply);
+    void put_back(const Operations& operations);
+    void finish(const OperationPtr& operation, Result<Reply> outcome);
+    void lose(const Flight& flight, const Error& why, bool resend, Operations& again);
+    std::size_t commands_sent(const Flight& flight, std::size_t* bytes = nullptr) const;
+    bool lose_part(const Flight& flight, const Error& why);
+    static ReplyArray parts_of(const Operation& batch, std::size_t sent, const Error& not_answered,
+                               const Error& not_sent);
+    void finish_unsent(const OperationPtr& operation, const Error& why);
+    static Error unknown(const Operation& operation, const Error& why);
+    Error error_of(const ReplyError& error, const std::string& name) const;
+
+    const Options& options_;
+    std::deque<OperationPtr> queue_;
+    std::vector<OperationPtr> postponed_;
+    std::deque<Flight> flights_;
+    std::vector<OperationPtr> finished_;
+    std::string out_;           // Encoded and not yet taken.
+    std::uint64_t encoded_{0};  // Bytes, by this connection, so far.
+    std::uint64_t sent_{0};
+    std::uint64_t answered_{0};
+    std::size_t replies_due_{0};
+    std::size_t unwaited_{0};
+    std::optional<SteadyTime> unanswered_since_;  // A caller gave up on a flight.
+    Counts counts_;
+};
+
+}  // namespace hotcount::redis
