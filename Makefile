@@ -7,7 +7,7 @@
 #   make test-all   adds the long ones
 #   make lint       format, static checks, types, stub drift
 #   make bench      micro benchmarks of the inner loops
-#   make peers      counters beside redis-py, on a private Redis, as ratios
+#   make peers      counters beside other Redis clients, on a private Redis, as ratios
 
 # PYTHON chooses the interpreter that .venv is made of.
 PYTHON ?= python3
@@ -68,7 +68,8 @@ lint: build
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro
 
-# Other libraries come into .venv for this alone. PEERS_ARGS="--rounds 9 --json peers.json"
+# Other libraries come into .venv for this alone, and Go's clients into build/peers where there is a
+# Go. PEERS_ARGS="--only sync,batch --rounds 9 --json peers.json"
 PEERS_ARGS ?=
 peers: build
 	.venv/bin/python scripts/pins peers >.venv/peers.txt

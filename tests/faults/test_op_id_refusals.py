@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import hotcount
 import pytest
 
+from tests.scripted_server import ScriptedServer
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -149,3 +151,12 @@ def test_a_companion_that_lost_its_expiry_gets_another(direct: hotcount.Redis) -
     assert direct.execute("PTTL", "{count:k}:ops.0") > 0
     assert counter.add("k", op_id="a") == 1
     assert counter.add("k", op_id="b") == 2
+
+
+def test_a_refusal_of_what_was_sent_again_says_nothing_of_the_first_time(tmp_path: Path) -> None:
+    answers = iter([b"*-9\r\n", b"-READONLY You can't write against a read only replica.\r\n"])
+    with ScriptedServer(tmp_path, lambda command: next(answers)) as server:
+        counter = hotcount.Counter(server.url)
+        with pytest.raises(hotcount.OutcomeUnknownError, match="READONLY"):
+            counter.add("k", op_id="a")
+        counter.close()

@@ -42,7 +42,7 @@ def settle(server: RedisServer, keys: list[str]) -> list[int]:
 def pipeline_bytes(keys: list[str]) -> int:
     """How long the commands of one add to each key are."""
     return sum(
-        len(b"*3\r\n$6\r\nINCRBY\r\n$%d\r\n%s\r\n$1\r\n1\r\n" % (len(full), full))
+        len(b"*2\r\n$4\r\nINCR\r\n$%d\r\n%s\r\n" % (len(full), full))
         for full in (f"count:{key}".encode() for key in keys)
     )
 

@@ -148,9 +148,9 @@ class RedisBackend final : public CounterBackend {
 
     void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
                   const Route& route, Completion<Column<std::int64_t>> done) override {
-        if (keys.empty()) return done(Column<std::int64_t>{});
-        const auto names = std::make_shared<const std::vector<std::string>>(keys);
         if (options().ttl) {
+            if (keys.empty()) return done(Column<std::int64_t>{});
+            const auto names = std::make_shared<const std::vector<std::string>>(keys);
             redis::Calls calls{add_with_ttl_script(), keys.size(), std::move(keys), {life_}, {}};
             calls.arguments.reserve(amounts.size());
             for (const std::int64_t n : amounts) calls.arguments.push_back(std::to_string(n));
@@ -162,15 +162,8 @@ class RedisBackend final : public CounterBackend {
                 },
                 [] {}, route.cancelled);
         }
-        redis::submit_adds(
-            *route.channel, server(), std::move(keys), std::move(amounts), route.deadline,
-            [names, done = std::move(done)](Result<Column<std::int64_t>> column) {
-                for (auto& [index, error] : column->errors) {
-                    error = about((*names)[index], error);
-                }
-                done(std::move(column));
-            },
-            route.cancelled);
+        redis::submit_adds(*route.channel, server(), about, std::move(keys), std::move(amounts),
+                           route.deadline, std::move(done), route.cancelled);
     }
 
     void get(const std::string& key, const Route& route, Completion<std::int64_t> done) override {

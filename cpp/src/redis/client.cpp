@@ -3,7 +3,6 @@
 #include <chrono>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
-#include <hotcount/redis/adds.hpp>
 #include <hotcount/redis/client.hpp>
 #include <string>
 #include <thread>
@@ -122,15 +121,6 @@ class LaneClient final : public Client {
         HOTCOUNT_TRY_ASSIGN(const Reply reply,
                             lane().execute(Request::add(std::string{key}, n), deadline(timeout)));
         return std::get<std::int64_t>(reply.value);
-    }
-
-    Column<std::int64_t> add_many(std::span<const std::string> keys,
-                                  std::span<const std::int64_t> amounts, Timeout timeout) override {
-        Column<std::int64_t> values;
-        submit_adds(waiting_, options_.address(), {keys.begin(), keys.end()},
-                    {amounts.begin(), amounts.end()}, deadline(timeout),
-                    [&](Result<Column<std::int64_t>> column) { values = std::move(*column); });
-        return values;
     }
 
     std::vector<Result<Reply>> execute_many(std::span<const std::vector<std::string_view>> commands,

@@ -48,6 +48,16 @@ void encode_command(std::string& out, std::span<const std::string_view> command)
 }
 
 void encode_add(std::string& out, std::string_view key, std::int64_t n) {
+    if (n == 1) {  // By far the most, and an argument less to read for the server.
+        constexpr std::string_view kVerb = "*2\r\n$4\r\nINCR\r\n";
+        const std::size_t before = out.size();
+        out.resize(before + kVerb.size() + key.size() + 26);
+        char* at = put(out.data() + before, kVerb);
+        at = put(put_header(at, '$', key.size()), key);
+        at = put(at, "\r\n");
+        out.resize(static_cast<std::size_t>(at - out.data()));
+        return;
+    }
     char digits[24];
     const char* const end = std::to_chars(digits, digits + sizeof(digits), n).ptr;
     const std::string_view amount{digits, static_cast<std::size_t>(end - digits)};

@@ -15,7 +15,7 @@ void encode_command(std::string& out, std::span<const std::string_view> command)
 void encode_header(std::string& out, std::size_t words);
 void encode_word(std::string& out, std::string_view word);
 
-/// INCRBY key n.
+/// INCRBY key n, or INCR key.
 void encode_add(std::string& out, std::string_view key, std::int64_t n);
 
 /// Where the first command in the bytes ends. They are whole commands of ours.

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <hotcount/base/clock.hpp>
-#include <hotcount/base/column.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/redis/channel.hpp>
 #include <hotcount/redis/loop_lane.hpp>
@@ -52,10 +51,6 @@ class Client {
     /// command; each caller still gets its own value.
     virtual Result<std::int64_t> add(std::string_view key, std::int64_t n,
                                      Timeout timeout = {}) = 0;
-    /// The same for many keys, which may repeat; see adds.hpp.
-    virtual Column<std::int64_t> add_many(std::span<const std::string> keys,
-                                          std::span<const std::int64_t> amounts,
-                                          Timeout timeout = {}) = 0;
     /// Several commands in one go, results by index; each as execute().
     virtual std::vector<Result<Reply>> execute_many(
         std::span<const std::vector<std::string_view>> commands, Timeout timeout = {}) = 0;

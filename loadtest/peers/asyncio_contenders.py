@@ -1,0 +1,150 @@
+"""Contenders on an event loop: tasks that add one by one, on asyncio's own loop or on uvloop.
+
+Each load has a loop and a client of its own, opened and warmed up before the clock starts. A
+contender is an async context manager around `add`, which takes a whole key (KEY_PREFIX and name;
+hotcount's without the prefix, which its counter puts before it) and is awaited.
+
+Every client is one client shared by all tasks, as each library's documentation has it, in the
+setting in which it was fastest here with 64 and 256 tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from loadtest.peers import keys
+from loadtest.peers.contenders import WARM
+from loadtest.peers.rounds import KEY_PREFIX, RATE, TIMEOUT_S, Measured
+
+AsyncAdd = Callable[[str], Awaitable[object]]
+# Takes the server's port and the number of tasks.
+Open = Callable[[int, int], AbstractAsyncContextManager[AsyncAdd]]
+
+
+def stock_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
+
+
+def uvloop() -> asyncio.AbstractEventLoop:
+    import uvloop as library
+
+    return library.new_event_loop()  # type: ignore[no-any-return]
+
+
+@asynccontextmanager
+async def hotcount_aio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
+    aio: Any = importlib.import_module("hotcount.aio")
+    store = aio.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S)
+    try:
+        # The prefix that every other contender's keys have as part of them.
+        yield aio.Counter(store, prefix=KEY_PREFIX.rstrip(":")).add
+    finally:
+        await store.aclose()
+
+
+@asynccontextmanager
+async def redis_asyncio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
+    """A pool with a connection for each task, which was faster than a pool of 8 to 64 with 256
+    tasks. One connection without a pool is faster for a single task, and much slower for 64. It
+    parses with hiredis.
+    """
+    import redis.asyncio
+
+    client = redis.asyncio.Redis(
+        host="127.0.0.1",
+        port=port,
+        max_connections=tasks,
+        single_connection_client=tasks == 1,
+        socket_timeout=TIMEOUT_S,
+    )
+    try:
+        yield client.incr
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def coredis(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
+    """Its default pool: no other bound of its connections made a difference."""
+    import coredis as library
+
+    client = library.Redis(host="127.0.0.1", port=port)
+    async with client:
+        yield client.incr
+
+
+@asynccontextmanager
+async def glide(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
+    """One client, which multiplexes over one connection; 2 and 4 clients were no faster."""
+    from glide import GlideClient, GlideClientConfiguration, NodeAddress
+
+    client = await GlideClient.create(
+        GlideClientConfiguration(
+            [NodeAddress("127.0.0.1", port)], request_timeout=int(TIMEOUT_S * 1_000)
+        )
+    )
+    try:
+        yield client.incr
+    finally:
+        await client.close()
+
+
+async def drive(add: AsyncAdd, names: list[str], tasks: int, seconds: float) -> Measured:
+    """Adds from all tasks for so long; the tasks take their keys from one sequence in turn."""
+    turn = itertools.cycle(names)
+    stopped = False
+
+    async def warm() -> None:
+        for name in itertools.islice(turn, WARM):
+            await add(name)
+
+    async def work() -> int:
+        count = 0
+        for name in turn:
+            await add(name)
+            count += 1
+            if stopped:
+                break
+        return count
+
+    # All at once: a pool makes as many connections as it will need.
+    await asyncio.gather(*(warm() for _ in range(tasks)))
+    started = time.perf_counter()
+    workers = [asyncio.ensure_future(work()) for _ in range(tasks)]
+    await asyncio.sleep(seconds)
+    stopped = True
+    added = sum(await asyncio.gather(*workers))
+    elapsed = time.perf_counter() - started
+    return Measured(added + tasks * WARM, {RATE: added / elapsed})
+
+
+def singly(
+    opened: Open,
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    prefix: str,
+    port: int,
+    tasks: int,
+    key_count: int,
+    seconds: float,
+    seed: int,
+) -> Measured:
+    """Adds of 1, one by one, to keys drawn uniformly, from so many tasks."""
+    # A prime: the sequence that the tasks share never falls into step with their number.
+    names = [prefix + name for name in keys.uniform(key_count, 10_007, seed)]
+
+    async def run() -> Measured:
+        async with opened(port, tasks) as add:
+            return await drive(add, names, tasks, seconds)
+
+    loop = new_loop()
+    try:
+        return loop.run_until_complete(run())
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

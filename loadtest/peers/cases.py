@@ -1,0 +1,276 @@
+"""What is compared: the cases of each group, who takes part, and what is to be reached.
+
+Every call is an add of 1 that returns the value after this very add, and every caller waits for
+its own before it makes the next. What else a comparison includes:
+
+sync, asyncio, cpp: hotcount sends concurrent adds to one key as one command and works out each
+caller's value. That is part of what it is and of its figures: all of them with 1 key, a few with
+1,000. The peers send every add. redis-py takes part twice: as its documentation has it, and in the
+setting in which it is fastest; the target is for either.
+
+batch: hotcount's add_many returns a column, redis-py's pipeline a list. Where keys repeat, hotcount
+merges them and still returns each add's value. redis-benchmark shows what the server does where a
+client does next to nothing, with keys of its own, drawn uniformly from as many (native.py).
+
+cpp: Go's clients have as many goroutines as hotcount has threads or adds in flight. Adds in flight
+are compared with goroutines that block, because that is how a Go program has many under way.
+rueidis takes part twice: with its defaults, which the target is for, and with a delay before it
+sends, which makes it two to four times as fast with many callers and slower with two or four.
+
+idle: redis-py with one connection and no pool, where it is fastest.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from loadtest.peers import asyncio_contenders, contenders, keys, native
+from loadtest.peers.rounds import KEY_PREFIX, OURS, P99, RATE, Case, Load, Measured
+from tests.servers import RedisServer
+
+GROUPS = ("sync", "asyncio", "batch", "cpp", "idle")
+
+# What must be importable for a group. hiredis is what redis-py parses with where it finds it.
+PACKAGES = {
+    "sync": ("redis", "hiredis", "glide_sync"),
+    "asyncio": ("redis", "hiredis", "coredis", "glide", "uvloop"),
+    "batch": ("redis", "hiredis"),
+    "cpp": (),
+    "idle": ("redis", "hiredis"),
+}
+
+KEYS = 1_000
+THREADS = 64
+IN_FLIGHT = (64, 256, 1_024)
+# An idle caller makes few calls in a second, and a 99th percentile needs many.
+IDLE_TIMES = 4
+
+REDIS_PY = "redis-py"
+REDIS_PY_OWN = "redis-py, a client a thread"
+GLIDE_SYNC = "glide-sync"
+REDIS_ASYNCIO = "redis.asyncio"
+COREDIS = "coredis"
+GLIDE = "glide"
+PIPELINE = "redis-py pipeline"
+BENCHMARK_ONE = "redis-benchmark -c 1"
+BENCHMARK = "redis-benchmark -c 50 -P 100"
+
+T = TypeVar("T")
+
+
+class Setup:
+    """Makes the cases on one server, and says what had to be left out.
+
+    Contenders that it opens are closed with `stack`.
+    """
+
+    def __init__(self, server: RedisServer, build: Path, stack: ExitStack) -> None:
+        self._port = server.port
+        self._build = build
+        self._stack = stack
+        self.left_out: list[str] = []
+
+    def cases(self, groups: list[str]) -> list[Case]:
+        made = {
+            "sync": self._sync,
+            "asyncio": self._asyncio,
+            "batch": self._batch,
+            "cpp": self._cpp,
+            "idle": self._idle,
+        }
+        # In their own order, whatever order they were asked for in.
+        return [case for group in GROUPS if group in groups for case in made[group]()]
+
+    def _open(self, contender: Callable[[int], T]) -> T:
+        opened = contender(self._port)
+        self._stack.callback(opened.close)  # type: ignore[attr-defined]
+        return opened
+
+    def _available(self, find: Callable[[], T]) -> T | None:
+        try:
+            return find()
+        except native.LeftOut as reason:
+            if str(reason) not in self.left_out:
+                self.left_out.append(str(reason))
+            return None
+
+    def _benchmark(self, name: str, connections: int, pipeline: int) -> list[Load]:
+        program = self._available(native.find_benchmark)
+        if program is None:
+            return []
+        limit = native.RedisBenchmark(program, self._port, connections, pipeline)
+        return [Load(name, limit.run)]
+
+    def _sync(self) -> list[Case]:
+        opened: dict[str, contenders.Contender] = {
+            OURS: self._open(contenders.Hotcount),
+            REDIS_PY: self._open(contenders.RedisPy),
+            REDIS_PY_OWN: self._open(contenders.RedisPyOwn),
+            GLIDE_SYNC: self._open(contenders.GlideSync),
+        }
+        peers = {REDIS_PY: 8.0, REDIS_PY_OWN: 8.0, GLIDE_SYNC: 4.5}
+        made = []
+        for threads in (1, 32):
+            for key_count in (1, KEYS):
+                targets = {}
+                if threads == 1:
+                    targets = {(peer, RATE): 3.0 for peer in peers}
+                elif key_count == KEYS:
+                    targets = {(peer, RATE): target for peer, target in peers.items()}
+                loads = [
+                    Load(name, partial(contenders.singly, contender, threads, key_count))
+                    for name, contender in opened.items()
+                ]
+                if threads == 1 and key_count == KEYS:
+                    loads += self._benchmark(BENCHMARK_ONE, 1, 1)
+                name = f"{plural(threads, 'thread')}, {plural(key_count, 'key')}"
+                made.append(Case(name, "sync", loads, targets))
+        return made
+
+    def _asyncio(self) -> list[Case]:
+        # What adds, and what stands before its keys.
+        opened: dict[str, tuple[asyncio_contenders.Open, str]] = {
+            OURS: (asyncio_contenders.hotcount_aio, ""),
+            REDIS_ASYNCIO: (asyncio_contenders.redis_asyncio, KEY_PREFIX),
+            COREDIS: (asyncio_contenders.coredis, KEY_PREFIX),
+            GLIDE: (asyncio_contenders.glide, KEY_PREFIX),
+        }
+        # To be removed when every build has it.
+        if importlib.util.find_spec("hotcount.aio") is None:
+            self.left_out.append("hotcount.aio is not there: hotcount on asyncio left out")
+            del opened[OURS]
+        # uvloop makes some peers faster than others: a ratio is to be reached on the stock loop.
+        loops = {"stock loop": asyncio_contenders.stock_loop, "uvloop": asyncio_contenders.uvloop}
+        targets = {
+            1: {REDIS_ASYNCIO: 3.0, GLIDE: 3.0},
+            64: {REDIS_ASYNCIO: 25.0, GLIDE: 10.0},
+            256: {REDIS_ASYNCIO: 25.0, COREDIS: 40.0, GLIDE: 10.0},
+        }
+        return [
+            Case(
+                f"{plural(tasks, 'task')}, {loop}",
+                "asyncio",
+                [
+                    Load(
+                        name,
+                        partial(
+                            asyncio_contenders.singly,
+                            contender,
+                            new_loop,
+                            prefix,
+                            self._port,
+                            tasks,
+                            KEYS,
+                        ),
+                    )
+                    for name, (contender, prefix) in opened.items()
+                ],
+                {(peer, RATE): target for peer, target in targets[tasks].items()}
+                if new_loop is asyncio_contenders.stock_loop
+                else {},
+            )
+            for loop, new_loop in loops.items()
+            for tasks in (1, 64, 256)
+        ]
+
+    def _batch(self) -> list[Case]:
+        ours, theirs = self._open(contenders.Hotcount), self._open(contenders.RedisPy)
+
+        def case(
+            name: str,
+            made: Callable[[int], list[list[str]]],
+            targets: dict[str, float],
+            more: list[Load],
+        ) -> Case:
+            loads = [
+                Load(OURS, partial(contenders.batches, ours, made)),
+                Load(PIPELINE, partial(contenders.batches, theirs, made)),
+                *more,
+            ]
+            return Case(name, "batch", loads, {(peer, RATE): at for peer, at in targets.items()})
+
+        return [
+            case(
+                f"each of {KEYS:,} keys once",
+                keys.distinct_batches,
+                {PIPELINE: 8.0, BENCHMARK: 0.85},
+                self._benchmark(BENCHMARK, 50, 100),
+            ),
+            case("one key", keys.one_key_batches, {}, []),
+            case("Zipf 0.99 over 10,000 keys", keys.zipf_batches, {PIPELINE: 20.0}, []),
+        ]
+
+    def _cpp(self) -> list[Case]:
+        cpp = self._available(lambda: native.cpp_program(self._build))
+        if cpp is None:
+            return []
+        go = self._available(lambda: native.go_program(native.find_go()))
+
+        def load(name: str, program: Path | None, mode: str, width: int, count: int) -> list[Load]:
+            if program is None:
+                return []
+
+            def run(seconds: float, seed: int, program: Path = program) -> Measured:
+                return native.singly(program, mode, width, count, self._port, seconds, seed)
+
+            return [Load(name, run)]
+
+        def rueidis(width: int, count: int) -> list[Load]:
+            return [
+                *load(f"rueidis, {width:,}", go, "rueidis", width, count),
+                *load(f"rueidis with a delay, {width:,}", go, "rueidis-delayed", width, count),
+            ]
+
+        made = [
+            Case(
+                f"{THREADS} blocking threads, {plural(count, 'key')}",
+                "cpp",
+                [
+                    *load(OURS, cpp, "blocking", THREADS, count),
+                    *rueidis(THREADS, count),
+                    *load(f"go-redis, {THREADS}", go, "go-redis", THREADS, count),
+                ],
+                {(f"rueidis, {THREADS}", RATE): 1.4} if count == KEYS else {},
+            )
+            for count in (KEYS, 1)
+        ]
+        # To be removed when every build has them.
+        if not native.has_completions(cpp):
+            self.left_out.append(
+                "this hotcount has no completions: adds in flight from one C++ thread left out"
+            )
+            return made
+        for width in IN_FLIGHT:
+            targets = {(f"rueidis, {width:,}", RATE): 1.4} if width > 64 else {}
+            loads = [*load(OURS, cpp, "completions", width, KEYS), *rueidis(width, KEYS)]
+            if width == 256:
+                loads += load("go-redis, 64", go, "go-redis", 64, KEYS)
+                targets[("go-redis, 64", RATE)] = 5.0
+            name = f"{width:,} in flight from one thread, {plural(KEYS, 'key')}"
+            made.append(Case(name, "cpp", loads, targets))
+        return made
+
+    def _idle(self) -> list[Case]:
+        opened: dict[str, contenders.Contender] = {
+            OURS: self._open(contenders.Hotcount),
+            REDIS_PY: self._open(contenders.RedisPyOwn),
+        }
+
+        def load(contender: contenders.Contender) -> Callable[[float, int], Measured]:
+            def run(seconds: float, seed: int) -> Measured:
+                return contenders.idle(contender, KEYS, seconds * IDLE_TIMES, seed)
+
+            return run
+
+        loads = [Load(name, load(contender)) for name, contender in opened.items()]
+        name = f"a caller that pauses for 1 ms, {plural(KEYS, 'key')}"
+        return [Case(name, "idle", loads, {(REDIS_PY, P99): 1.0})]
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s'[: count != 1]}"

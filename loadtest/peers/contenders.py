@@ -1,0 +1,250 @@
+"""Blocking contenders: threads that add one by one, batches, and one idle caller.
+
+A contender is opened once for all rounds. `adder(i)` is called by thread i of a load and returns
+what that thread adds with; `add_batch` adds 1 to each key of a batch. A key comes without its
+prefix, and `key()` turns it into what the contender takes, outside the measured time: hotcount's
+counters put their prefix before it at each call, and the peers get the whole key ready made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import hotcount
+
+from loadtest.peers import keys
+from loadtest.peers.rounds import KEY_PREFIX, P50, P99, RATE, TIMEOUT_S, Measured
+
+Add = Callable[[Any], object]
+
+# A call of each kind before the clock starts: connections are made, caches are warm.
+WARM = 5
+PAUSE_S = 0.001
+
+
+class Contender(Protocol):
+    def key(self, name: str) -> str: ...
+    def adder(self, thread: int) -> Add: ...
+    def add_batch(self, names: list[str]) -> object: ...
+    def close(self) -> None: ...
+
+
+class Hotcount:
+    """One counter on one store, shared by all threads."""
+
+    def __init__(self, port: int) -> None:
+        self._store = hotcount.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S)
+        self._counter = hotcount.Counter(self._store)
+
+    def key(self, name: str) -> str:
+        return name
+
+    def adder(self, thread: int) -> Add:
+        return self._counter.add
+
+    def add_batch(self, names: list[str]) -> object:
+        """The answer is what add_many gives: a column, which is not made a list of."""
+        return self._counter.add_many(names)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class RedisPy:
+    """redis-py as its documentation has it: one client, shared, with a pool that suffices.
+
+    It parses with hiredis, as it does by itself where that is installed.
+    """
+
+    def __init__(self, port: int) -> None:
+        import redis
+
+        self._client = redis.Redis(
+            host="127.0.0.1", port=port, max_connections=64, socket_timeout=TIMEOUT_S
+        )
+
+    def key(self, name: str) -> str:
+        return KEY_PREFIX + name
+
+    def adder(self, thread: int) -> Add:
+        return self._client.incr  # type: ignore[no-any-return]
+
+    def add_batch(self, names: list[str]) -> object:
+        """Every caller's own value comes back, as from hotcount; merging equal keys would not."""
+        pipeline = self._client.pipeline(transaction=False)
+        for name in names:
+            pipeline.incr(name)
+        return pipeline.execute()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class RedisPyOwn:
+    """redis-py where it is fastest: a client with one connection for each thread.
+
+    Nothing is taken out of a pool: about 1.2 times the calls of the shared client with one
+    thread, 1.4 times with 32. Fewer connections than threads were slower than either.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._clients: dict[int, Any] = {}
+
+    def key(self, name: str) -> str:
+        return KEY_PREFIX + name
+
+    def adder(self, thread: int) -> Add:
+        import redis
+
+        if thread not in self._clients:
+            self._clients[thread] = redis.Redis(
+                host="127.0.0.1",
+                port=self._port,
+                single_connection_client=True,
+                socket_timeout=TIMEOUT_S,
+            )
+        return self._clients[thread].incr  # type: ignore[no-any-return]
+
+    def add_batch(self, names: list[str]) -> object:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+
+class GlideSync:
+    """valkey-glide-sync: one client, shared, which multiplexes.
+
+    4 clients, or one for each thread, were no faster here. Its default time limit of 250 ms would
+    make a slow machine's adds unknown.
+    """
+
+    def __init__(self, port: int) -> None:
+        from glide_sync import GlideClient, GlideClientConfiguration, NodeAddress
+
+        self._client = GlideClient.create(
+            GlideClientConfiguration(
+                [NodeAddress("127.0.0.1", port)], request_timeout=int(TIMEOUT_S * 1_000)
+            )
+        )
+
+    def key(self, name: str) -> str:
+        return KEY_PREFIX + name
+
+    def adder(self, thread: int) -> Add:
+        return self._client.incr  # type: ignore[no-any-return]
+
+    def add_batch(self, names: list[str]) -> object:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def drive(
+    adder: Callable[[int], Add],
+    arguments: Callable[[int], Sequence[Any]],
+    threads: int,
+    seconds: float,
+    size: int = 1,
+) -> Measured:
+    """Calls from all threads for so long, each with its arguments over and over again.
+
+    The time is from the moment when the last thread is warm to the end of the last call. Every
+    call counts for `size` adds.
+    """
+    clock = time.perf_counter
+    span = [0.0, 0.0]
+
+    def start() -> None:
+        span[0] = clock()
+        span[1] = span[0] + seconds
+
+    gate = threading.Barrier(threads, action=start)
+    calls = [0] * threads
+    ended = [0.0] * threads
+    failures: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            add, turn = adder(index), arguments(index)
+            for argument in itertools.islice(itertools.cycle(turn), WARM):
+                add(argument)
+            gate.wait()
+            ends_at = span[1]
+            count = 0
+            for argument in itertools.cycle(turn):
+                add(argument)
+                count += 1
+                if clock() >= ends_at:
+                    break
+            calls[index], ended[index] = count, clock()
+        except BaseException as failure:
+            failures.append(failure)
+            gate.abort()
+
+    workers = [threading.Thread(target=work, args=(index,)) for index in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for failure in failures:
+        # The others' say only that somebody failed.
+        if not isinstance(failure, threading.BrokenBarrierError):
+            raise failure
+    rate = sum(calls) * size / (max(ended) - span[0])
+    return Measured((sum(calls) + threads * WARM) * size, {RATE: rate})
+
+
+def singly(
+    contender: Contender, threads: int, key_count: int, seconds: float, seed: int
+) -> Measured:
+    """Adds of 1, one by one, to keys drawn uniformly, from so many threads."""
+
+    def draw(index: int) -> list[str]:
+        names = keys.uniform(key_count, 2_000, seed * 1_000 + index)
+        return [contender.key(name) for name in names]
+
+    return drive(contender.adder, draw, threads, seconds)
+
+
+def batches(
+    contender: Contender, made: Callable[[int], list[list[str]]], seconds: float, seed: int
+) -> Measured:
+    """Batches of adds of 1, from one thread."""
+    drawn = [[contender.key(name) for name in batch] for batch in made(seed)]
+    return drive(
+        lambda _index: contender.add_batch, lambda _index: drawn, 1, seconds, size=len(drawn[0])
+    )
+
+
+def percentile(values: list[float], percent: float) -> float:
+    """The nearest rank: so many percent of the values are no larger."""
+    return sorted(values)[max(math.ceil(len(values) * percent / 100), 1) - 1]
+
+
+def idle(contender: Contender, key_count: int, seconds: float, seed: int) -> Measured:
+    """How long one add takes a caller that pauses for 1 ms before each."""
+    names = [contender.key(name) for name in keys.uniform(key_count, 2_000, seed)]
+    add = contender.adder(0)
+    for name in names[:WARM]:
+        add(name)
+    clock, sleep = time.perf_counter, time.sleep
+    took: list[float] = []
+    ends_at = clock() + seconds
+    for name in itertools.cycle(names):
+        sleep(PAUSE_S)
+        began = clock()
+        add(name)
+        ended = clock()
+        took.append((ended - began) * 1e6)
+        if ended >= ends_at:
+            break
+    return Measured(len(took) + WARM, {P50: percentile(took, 50), P99: percentile(took, 99)})

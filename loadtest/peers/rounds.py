@@ -1,0 +1,105 @@
+"""Rounds of loads against one server, and the check that no add was lost or doubled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.servers import RedisServer
+
+TIMEOUT_S = 30.0
+RATE = "adds/s"
+P50 = "p50 us"
+P99 = "p99 us"
+OURS = "hotcount"
+
+# Every contender adds to keys of this name: hotcount's counters put "count:" before theirs, and
+# the others' keys are as long.
+KEY_PREFIX = "count:"
+
+
+class LostAdds(Exception):
+    """The server does not hold what the contender was told that it added."""
+
+
+class Failed(Exception):
+    """A contender's add or program failed."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one load came to."""
+
+    added: int  # acknowledged, warming up included: what the server must hold
+    figures: dict[str, float]  # by metric: RATE, or P50 and P99
+
+
+# Seconds to run for and a seed for the choice of keys. Raises when an add fails.
+Run = Callable[[float, int], Measured]
+
+
+@dataclass(frozen=True)
+class Load:
+    contender: str
+    run: Run
+
+
+@dataclass
+class Case:
+    """Loads that are compared with each other: ours, and the peers'.
+
+    The peers are the loads whose contender is not OURS; ours may be missing.
+    """
+
+    name: str
+    group: str
+    loads: list[Load]
+    # By peer and metric: what hotcount's figure over the peer's is to reach, or, where the metric
+    # is a latency, is not to exceed.
+    targets: dict[tuple[str, str], float] = field(default_factory=dict)
+    # By contender and metric, a figure a round.
+    figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    def record(self, contender: str, measured: Measured) -> None:
+        of = self.figures.setdefault(contender, {})
+        for metric, figure in measured.figures.items():
+            of.setdefault(metric, []).append(figure)
+
+
+def found(server: RedisServer) -> int:
+    """The sum of all that is in the server, over a connection of its own; and takes it away."""
+    with server.redis(timeout=TIMEOUT_S) as store:
+        keys = store.execute("KEYS", "*")
+        values = store.execute("MGET", *keys) if keys else []
+        store.execute("FLUSHALL")
+    return sum(int(value) for value in values)
+
+
+def order(loads: list[Load], number: int) -> list[Load]:
+    """The loads of a case as they come in that round: each is first, and last, now and then."""
+    at = number // 2 % len(loads)
+    turned = loads[at:] + loads[:at]
+    return turned if number % 2 == 0 else turned[::-1]
+
+
+def measure(server: RedisServer, cases: list[Case], rounds: int, seconds: float) -> None:
+    """Fills in the cases' figures.
+
+    Raises LostAdds where the server does not hold the acknowledged adds, Failed where one failed.
+    """
+    for number in range(rounds):
+        for case in cases:
+            for load in order(case.loads, number):
+                try:
+                    measured = load.run(seconds, number)
+                # Whatever a library raises: which one it was must be said.
+                except Exception as failure:
+                    raise Failed(f"{load.contender}: {case.name}: {failure!r}") from failure
+                there = found(server)
+                if there != measured.added:
+                    raise LostAdds(
+                        f"{load.contender}: {case.name}: {measured.added} added, {there} there"
+                    )
+                case.record(load.contender, measured)
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
