@@ -6,7 +6,7 @@
 #   make test       C++ and Python tests, with private servers they start
 #   make test-all   adds the long ones
 #   make lint       format, static checks, types, stub drift
-#   make bench      micro benchmarks of the inner loops
+#   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
 
 # PYTHON chooses the interpreter that .venv is made of.
@@ -67,6 +67,7 @@ lint: build
 
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro
+	.venv/bin/python -m loadtest.micro.call_cost
 
 # Other libraries come into .venv for this alone, and Go's clients into build/peers where there is a
 # Go. PEERS_ARGS="--only sync,batch --rounds 9 --json peers.json"

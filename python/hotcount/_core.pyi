@@ -354,7 +354,8 @@ class Counter:
         """
         Adds to many keys, in order, and returns the value after each add.
 
-        keys may repeat. n: one int for all, or one for each as a sequence or an int64 array.
+        keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all, or one
+        for each as a sequence, or as an array of any integers. Arrays are read in place.
         A failed element does not stop the others. errors='raise': BatchError with .result and
         .errors once all are settled; 'return': they are in the batch's .errors. An element of a
         wrong type is a TypeError that names its index, before anything is added.

@@ -139,6 +139,17 @@ class RowBatch {
 template <class T>
 std::vector<T> gather(std::vector<Result<T>> results, const Refusals& refusals, py::dict& errors) {
     std::vector<T> values(results.size() + refusals.by_index.size());
+    // Nothing refused: no look-up for each element.
+    if (refusals.by_index.empty()) {
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            if (results[i].ok()) [[likely]] {
+                values[i] = std::move(*results[i]);
+            } else {
+                errors[py::int_(i)] = to_exception(results[i].error());
+            }
+        }
+        return values;
+    }
     auto result = results.begin();
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (const auto refused = refusals.by_index.find(i); refused != refusals.by_index.end()) {

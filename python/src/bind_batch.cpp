@@ -39,7 +39,7 @@ T load(const char* from) {
 std::vector<std::int64_t> to_values(const py::object& values) {
     Refusals refusals;
     const py::tuple elements = to_elements(values, "values", "a sequence of int");
-    auto numbers = to_amounts(values, "values", elements.size(), 0, refusals);
+    auto numbers = to_amounts(elements, "values", elements.size(), 0, refusals);
     if (!refusals.by_index.empty()) raise(refusals.by_index.begin()->second);
     return numbers;
 }

@@ -95,8 +95,8 @@ py::object counter_try_add(BoundCounter& self, const Arguments& arguments) {
 
 py::object counter_add_many(BoundCounter& self, const Arguments& arguments) {
     Refusals refusals;
-    const py::tuple elements = to_elements(arguments[0], "keys", "a sequence of str or bytes");
-    auto keys = to_keys(elements, "keys", refusals);
+    KeyHolder held;
+    auto keys = to_keys(arguments[0], "keys", held, refusals);
     auto amounts = to_amounts(arguments[1], "n", keys.size(), 1, refusals);
     const OnErrors on_errors = to_on_errors(arguments[2]);
     const Timeout timeout = to_timeout(arguments[3]);
@@ -117,8 +117,8 @@ py::object counter_get(BoundCounter& self, const Arguments& arguments) {
 
 py::object counter_get_many(BoundCounter& self, const Arguments& arguments) {
     Refusals refusals;
-    const py::tuple elements = to_elements(arguments[0], "keys", "a sequence of str or bytes");
-    auto keys = to_keys(elements, "keys", refusals);
+    KeyHolder held;
+    auto keys = to_keys(arguments[0], "keys", held, refusals);
     const OnErrors on_errors = to_on_errors(arguments[1]);
     const Timeout timeout = to_timeout(arguments[2]);
     keys = refusals.strip(std::move(keys));
@@ -210,8 +210,10 @@ void bind_counter(py::module_& module) {
         "collections.abc.Iterable[int] = 1, *, " +
             kOnErrors + ", " + kTimeout + ") -> hotcount._core.Int64Batch",
         "Adds to many keys, in order, and returns the value after each add.\n\n"
-        "keys may repeat. n: one int for all, or one for each as a sequence or an int64 "
-        "array.\n"
+        "keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all, "
+        "or "
+        "one\n"
+        "for each as a sequence, or as an array of any integers. Arrays are read in place.\n"
         "A failed element does not stop the others. errors='raise': BatchError with .result "
         "and\n"
         ".errors once all are settled; 'return': they are in the batch's .errors. An element "

@@ -92,7 +92,8 @@ py::object slotted_add_many(BoundSlottedCounter& self, const Arguments& argument
     const Timeout timeout = to_timeout(arguments[2]);
 
     Refusals refusals;
-    const auto views = to_keys(keys, "mapping.keys()", refusals);
+    KeyHolder held;
+    const auto views = to_keys(keys, "mapping.keys()", held, refusals);
     const auto amounts = to_amounts(numbers, "mapping.values()", views.size(), 1, refusals);
     std::vector<std::pair<std::string_view, std::int64_t>> pairs;
     for (std::size_t i = 0; i < views.size(); ++i) pairs.emplace_back(views[i], amounts[i]);
@@ -122,8 +123,8 @@ py::object slotted_get(BoundSlottedCounter& self, const Arguments& arguments) {
 
 py::object slotted_get_many(BoundSlottedCounter& self, const Arguments& arguments) {
     Refusals refusals;
-    const py::tuple elements = to_elements(arguments[0], "keys", "a sequence of str or bytes");
-    auto keys = to_keys(elements, "keys", refusals);
+    KeyHolder held;
+    auto keys = to_keys(arguments[0], "keys", held, refusals);
     const OnErrors on_errors = to_on_errors(arguments[1]);
     const Timeout timeout = to_timeout(arguments[2]);
     keys = refusals.strip(std::move(keys));

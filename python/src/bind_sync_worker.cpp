@@ -31,6 +31,7 @@ py::object worker_run(BoundWorker& self, const Arguments& arguments) {
     const auto stop = [&](Duration pause) {
         const py::gil_scoped_acquire gil;
         try {
+            raise_interrupt();
             if (PyErr_CheckSignals() != 0) throw py::error_already_set();
             if (wait(to_seconds(pause)).cast<bool>()) return true;
             self.check_open();

@@ -53,40 +53,6 @@ Duration checked_duration(double seconds, const Where& where, double least) {
     return Duration{nanoseconds};
 }
 
-// A one-dimensional contiguous int64 buffer, such as a NumPy column, or none.
-class Int64Buffer {
-  public:
-    explicit Int64Buffer(py::handle value) {
-        if (!PyObject_CheckBuffer(value.ptr()) || PyBytes_Check(value.ptr())) return;
-        if (PyObject_GetBuffer(value.ptr(), &view_, PyBUF_ND | PyBUF_FORMAT) != 0) {
-            PyErr_Clear();  // Not contiguous, or without a format: read as a sequence instead.
-            return;
-        }
-        held_ = true;
-        const std::string_view format = view_.format == nullptr ? "B" : view_.format;
-        fits_ = view_.ndim == 1 && view_.itemsize == sizeof(std::int64_t) &&
-                (format == "l" || format == "q" || format == "@l" || format == "@q" ||
-                 format == "=q" || format == "<q");
-    }
-    Int64Buffer(const Int64Buffer&) = delete;
-    Int64Buffer& operator=(const Int64Buffer&) = delete;
-    ~Int64Buffer() {
-        if (held_) PyBuffer_Release(&view_);
-    }
-
-    explicit operator bool() const { return fits_; }
-    // Copied: another thread may write to it while the core reads.
-    std::vector<std::int64_t> values() const {
-        const auto* const first = static_cast<const std::int64_t*>(view_.buf);
-        return {first, first + view_.shape[0]};
-    }
-
-  private:
-    Py_buffer view_{};
-    bool held_{false};
-    bool fits_{false};
-};
-
 Result<std::string_view> utf8(py::handle value, const Where& where) {
     Py_ssize_t size = 0;
     const char* const bytes = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
@@ -258,83 +224,6 @@ std::size_t to_choice(py::handle value, const Where& where,
         known += (known.empty() ? "'" : ", '") + std::string{choice} + "'";
     }
     raise_config(where.str() + " is " + std::string(py::repr(value)) + "; it takes " + known);
-}
-
-py::tuple to_elements(py::handle value, const Where& where, const char* expected) {
-    const bool is_text = PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) ||
-                         PyByteArray_Check(value.ptr());
-    if (is_text || Py_TYPE(value.ptr())->tp_iter == nullptr) {
-        if (is_text || PySequence_Check(value.ptr()) == 0) raise_wrong_type(where, expected, value);
-    }
-    auto elements = py::reinterpret_steal<py::tuple>(PySequence_Tuple(value.ptr()));
-    if (!elements) throw py::error_already_set();
-    return elements;
-}
-
-std::vector<std::string_view> to_keys(const py::tuple& elements, const char* argument,
-                                      Refusals& refusals) {
-    const std::size_t size = elements.size();
-    std::vector<std::string_view> keys(size);
-    for (std::size_t i = 0; i < size; ++i) {
-        PyObject* const element = PyTuple_GET_ITEM(elements.ptr(), static_cast<Py_ssize_t>(i));
-        auto key = read_bytes(element, Where{argument, i});
-        if (key) {
-            keys[i] = *key;
-        } else {
-            refusals.add(i, std::move(key).error());
-        }
-    }
-    return keys;
-}
-
-std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std::size_t size,
-                                     std::int64_t missing, Refusals& refusals) {
-    if (!value) return std::vector<std::int64_t>(size, missing);
-    std::vector<std::int64_t> amounts;
-    if (const Int64Buffer buffer{value}) {
-        amounts = buffer.values();
-    } else if (PyLong_Check(value.ptr()) || PyFloat_Check(value.ptr()) ||
-               // A NumPy array claims __index__ too, whatever its size.
-               (PyIndex_Check(value.ptr()) && PySequence_Check(value.ptr()) == 0)) {
-        return std::vector<std::int64_t>(size, to_amount(value, argument));
-    } else {
-        const py::tuple elements = to_elements(value, argument, "int or a sequence of int");
-        amounts.resize(elements.size());
-        for (std::size_t i = 0; i < amounts.size(); ++i) {
-            auto amount = read_integer(PyTuple_GET_ITEM(elements.ptr(), static_cast<Py_ssize_t>(i)),
-                                       Where{argument, i}, ErrorCode::overflow);
-            if (amount) {
-                amounts[i] = *amount;
-            } else {
-                refusals.add(i, std::move(amount).error());
-            }
-        }
-    }
-    if (amounts.size() != size) {
-        raise_config(std::string{argument} + " has " + std::to_string(amounts.size()) +
-                     " elements for a batch of " + std::to_string(size));
-    }
-    return amounts;
-}
-
-std::vector<sql::Id> to_ids(py::handle value, IdType type, const char* argument,
-                            Refusals& refusals) {
-    std::vector<sql::Id> ids;
-    if (type == IdType::integer) {
-        if (const Int64Buffer buffer{value}) {
-            const auto numbers = buffer.values();
-            return {numbers.begin(), numbers.end()};
-        }
-    }
-    const py::tuple elements = to_elements(value, argument, "a sequence of ids");
-    ids.reserve(elements.size());
-    for (std::size_t i = 0; i < elements.size(); ++i) {
-        auto id = read_id(PyTuple_GET_ITEM(elements.ptr(), static_cast<Py_ssize_t>(i)), type,
-                          Where{argument, i});
-        if (!id) refusals.add(i, id.error());
-        ids.push_back(id ? std::move(*id) : sql::Id{});
-    }
-    return ids;
 }
 
 }  // namespace hotcount::python

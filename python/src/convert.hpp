@@ -98,13 +98,21 @@ struct Refusals {
 /// A single str or bytes is refused: it is a sequence of the wrong things.
 py::tuple to_elements(py::handle value, const Where& where, const char* expected);
 
-/// Sequence of str or bytes.
-std::vector<std::string_view> to_keys(const py::tuple& elements, const char* argument,
+/// What the keys of a batch point into; outlives them.
+struct KeyHolder {
+    py::object elements;
+    std::string text;
+};
+
+/// Sequence of str or bytes; or an array of NumPy's 'U' or 'S', read without making an object of
+/// each: any stride and byte order, NULs at an element's end dropped as NumPy does.
+std::vector<std::string_view> to_keys(py::handle value, const char* argument, KeyHolder& held,
                                       Refusals& refusals);
-/// One int for all, or one each: a sequence, or an int64 buffer taken without a look at each.
+/// One int for all, or one each: a sequence, or a buffer of any integers of 1 to 8 bytes (NumPy,
+/// array, memoryview). What is beyond 64 bits refuses its element as an overflow.
 std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std::size_t size,
                                      std::int64_t missing, Refusals& refusals);
-/// Sequence of ids, or an int64 buffer where ids are integers.
+/// Sequence of ids, or such a buffer where ids are integers.
 std::vector<sql::Id> to_ids(py::handle value, IdType type, const char* argument,
                             Refusals& refusals);
 

@@ -4,6 +4,10 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <type_traits>
+
+#include "interrupt.hpp"
+
 namespace hotcount::python {
 
 /// Without the GIL from here to the end of the scope. Nothing in between may touch Python.
@@ -28,10 +32,22 @@ class WithoutGil {
     PyThreadState* state_;
 };
 
+/// Runs f without the GIL. Where a signal handler raised meanwhile, that is raised here, and what f
+/// came to is dropped: the core has ended it as at a deadline.
 template <class F>
 auto without_gil(F&& f) {
-    const WithoutGil released;
-    return f();
+    const auto run = [&] {
+        const WithoutGil released;
+        return f();
+    };
+    if constexpr (std::is_void_v<decltype(f())>) {
+        run();
+        raise_interrupt();
+    } else {
+        auto result = run();
+        raise_interrupt();
+        return result;
+    }
 }
 
 }  // namespace hotcount::python

@@ -8,11 +8,13 @@
 
 #include "bind.hpp"
 #include "errors.hpp"
+#include "interrupt.hpp"
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The extension behind hotcount; import names from hotcount itself.";
     module.attr("__version__") = hotcount::kVersion;
     hotcount::python::load_exceptions();
+    hotcount::python::install_interrupt_hook();
     // Batches and stores first: the signatures of the rest name them.
     hotcount::python::bind_batch(module);
     hotcount::python::bind_store(module);

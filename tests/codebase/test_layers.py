@@ -60,6 +60,7 @@ def test_a_backward_include_is_caught(
         ("cpp/include/hotcount/hotcount.hpp", "<hotcount/votes/votes.hpp>"),
         ("python/src/a.cpp", "<pybind11/pybind11.h>"),
         ("loadtest/src/a.cpp", "<hotcount/hotcount.hpp>"),
+        ("loadtest/micro/a.cpp", '"sql/private.hpp"'),
     ],
 )
 def test_a_forward_include_passes(tmp_path: Path, path: str, include: str) -> None:

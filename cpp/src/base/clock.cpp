@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/interrupt.hpp>
 
 namespace hotcount {
 namespace {
@@ -39,9 +40,11 @@ Deadline Deadline::after(Duration duration) {
     return Deadline{now + duration};
 }
 
-bool Deadline::passed() const { return std::chrono::steady_clock::now() >= time_; }
+bool Deadline::passed() const { return remaining() == Duration{0}; }
 
 Duration Deadline::remaining() const {
+    // What has no deadline, such as a COMMIT, is not interrupted either.
+    if (interrupted() && time_ != SteadyTime::max()) return Duration{0};
     return std::max(Duration{0}, time_ - std::chrono::steady_clock::now());
 }
 

@@ -1,4 +1,5 @@
 #include <hotcount/base/event.hpp>
+#include <hotcount/base/interrupt.hpp>
 
 #ifdef __linux__
 #include <linux/futex.h>
@@ -36,11 +37,6 @@ void Event::set() {
 }
 
 bool Event::wait(Deadline deadline) {
-    // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC, which steady_clock is on Linux.
-    const auto since_epoch = deadline.time().time_since_epoch();
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
-    const timespec until{static_cast<std::time_t>(seconds.count()),
-                         static_cast<long>((since_epoch - seconds).count())};
     while (true) {
         std::uint32_t state = state_.load(std::memory_order_acquire);
         if (state == kSet) return true;
@@ -48,8 +44,14 @@ bool Event::wait(Deadline deadline) {
             !state_.compare_exchange_strong(state, kWaiting, std::memory_order_acq_rel)) {
             continue;
         }
+        // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC: steady_clock on Linux.
+        const auto since_epoch = next_check(deadline).time_since_epoch();
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
+        const timespec until{static_cast<std::time_t>(seconds.count()),
+                             static_cast<long>((since_epoch - seconds).count())};
         futex(&state_, FUTEX_WAIT_BITSET_PRIVATE, kWaiting, &until);
         if (is_set()) return true;
+        check_interrupt();
         if (deadline.passed()) return false;
     }
 }
@@ -72,7 +74,7 @@ void Event::set() {
 
 bool Event::wait(Deadline deadline) {
     std::unique_lock lock(mutex);
-    return changed.wait_until(lock, deadline.time(), [this] { return is_set(); });
+    return wait_or_interrupt(changed, lock, deadline, [this] { return is_set(); });
 }
 
 #endif

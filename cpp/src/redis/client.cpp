@@ -3,9 +3,9 @@
 #include <chrono>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
+#include <hotcount/base/interrupt.hpp>
 #include <hotcount/redis/client.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "exclusive.hpp"
@@ -199,7 +199,7 @@ class LaneClient final : public Client {
             }
             const Error& error = done.error();
             if (passes_soon(error) && until.remaining() > pause) {
-                std::this_thread::sleep_for(pause);
+                sleep_or_interrupt(pause);
                 pause = std::min(2 * pause, kLongestPause);
                 continue;
             }

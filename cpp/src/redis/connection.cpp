@@ -12,6 +12,7 @@
 #include <charconv>
 #include <climits>
 #include <cstring>
+#include <hotcount/base/interrupt.hpp>
 #include <string>
 #include <vector>
 
@@ -229,17 +230,19 @@ Result<Reply> Connection::receive_one(std::string_view name, Deadline deadline) 
 
 bool Connection::wait_for(short events, Deadline deadline) const {
     while (true) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+            Deadline::at(next_check(deadline)).remaining());
         const int wait_ms = static_cast<int>(std::min<std::int64_t>(left.count(), INT_MAX));
         pollfd waiting{context_->fd, events, 0};
         const int ready = poll(&waiting, 1, wait_ms);
         if (ready > 0) return true;
-        if (ready == 0 && deadline.passed()) return false;
         if (ready < 0 && errno != EINTR) return false;
+        check_interrupt();
+        if (deadline.passed()) return false;
     }
 }
 
-bool Connection::stale() const {
+bool Connection::readable() const {
     pollfd idle{context_->fd, POLLIN, 0};
     return poll(&idle, 1, 0) != 0;
 }

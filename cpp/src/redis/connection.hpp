@@ -48,11 +48,14 @@ class Connection {
     std::uint64_t bytes_received() const { return bytes_received_; }
     /// The next whole reply, or none until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
-    /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline.
+    /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline, and
+    /// where the thread is interrupted.
     bool wait_for(short events, Deadline deadline) const;
     /// With nothing under way: whether the server closed it, or sent what nobody asked for. Asked
     /// before sending, because a command sent into a closed connection has an unknown outcome.
-    bool stale() const;
+    bool stale() const { return readable(); }
+    /// Whether something can be read now, if only the end.
+    bool readable() const;
     /// Wakes whoever waits for the socket; nothing can be read or written afterwards.
     void shut_down();
 

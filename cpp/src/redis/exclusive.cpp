@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <hotcount/base/interrupt.hpp>
 #include <string>
 
 #include "encode.hpp"
@@ -38,7 +39,7 @@ class Exclusive::Taken {
         const auto has_room = [this] {
             return owner_.closed_ || owner_.taken_ < owner_.options_.exclusive_connections;
         };
-        if (!owner_.room_.wait_until(lock, deadline.time(), has_room)) {
+        if (!wait_or_interrupt(owner_.room_, lock, deadline, has_room)) {
             return make_error(ErrorCode::deadline,
                               owner_.options_.address() + ": all " +
                                   std::to_string(owner_.options_.exclusive_connections) +

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <hotcount/base/interrupt.hpp>
 
 namespace hotcount::redis {
 namespace {
@@ -54,7 +55,7 @@ void Lane::submit(const OperationPtr& operation) {
 
 Result<void> Lane::enqueue(Lock& lock, const OperationPtr& operation, Deadline deadline) {
     const auto has_room = [this] { return closed_ || pipeline_.queued() < options_.max_queue; };
-    if (!has_room() && !room_.wait_until(lock, deadline.time(), has_room)) {
+    if (!wait_or_interrupt(room_, lock, deadline, has_room)) {
         return make_error(ErrorCode::deadline,
                           options_.address() + ": " + std::to_string(pipeline_.queued()) +
                               " calls are waiting (max_queue) and the deadline passed; nothing "
@@ -283,11 +284,11 @@ bool Lane::wait_for_reply(Lock& lock, const std::shared_ptr<Connection>& connect
     lock.unlock();
     bool found = false;
     if (tries) {
-        const Deadline until = Deadline::after(options_.spin);
+        const SteadyTime until = std::chrono::steady_clock::now() + options_.spin;
         do {
-            found = connection->wait_for(POLLIN, Deadline::at(SteadyTime{}));
+            found = connection->readable();
             if (!found) sched_yield();
-        } while (!found && !until.passed());
+        } while (!found && std::chrono::steady_clock::now() < until);
     }
     const bool ready = found || connection->wait_for(POLLIN, deadline);
     lock.lock();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <hotcount/base/check.hpp>
+#include <hotcount/base/interrupt.hpp>
 #include <unordered_map>
 
 #include "encode.hpp"
@@ -409,7 +410,7 @@ Result<Reply> Pipeline::give_up(const OperationPtr& operation) {
     if (waited) {
         std::erase(queue_, operation);
         std::erase(postponed_, operation);
-    } else if (!unanswered_since_) {
+    } else if (!unanswered_since_ && !interrupted()) {  // Ctrl-C says nothing of the server.
         unanswered_since_ = std::chrono::steady_clock::now();
     }
     const Error not_sent =

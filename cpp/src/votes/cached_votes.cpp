@@ -3,8 +3,8 @@
 // and why they are safe.
 #include <algorithm>
 #include <hotcount/base/check.hpp>
+#include <hotcount/base/interrupt.hpp>
 #include <map>
-#include <thread>
 
 #include "count_keeper.hpp"
 #include "group_writer.hpp"
@@ -172,7 +172,7 @@ class CachedVotes final : public SqlVotes {
             // are not waited for.
             if (round.unsettled == 0 || deadline.passed()) return report;
             // Usually a fill, which the next round saves; at worst what no round can settle.
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+            sleep_or_interrupt(std::chrono::milliseconds{1});
         }
     }
 

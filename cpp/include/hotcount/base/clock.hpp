@@ -48,8 +48,8 @@ class Deadline {
     static Deadline at(SteadyTime time) { return Deadline{time}; }
 
     SteadyTime time() const { return time_; }
-    bool passed() const;
-    Duration remaining() const;  ///< Never negative.
+    bool passed() const;         ///< Also where the thread is interrupted (interrupt.hpp).
+    Duration remaining() const;  ///< Never negative; 0 once passed.
 
   private:
     explicit Deadline(SteadyTime time) : time_(time) {}

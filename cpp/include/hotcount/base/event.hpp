@@ -15,7 +15,7 @@ class Event {
   public:
     void set();
     bool is_set() const { return state_.load(std::memory_order_acquire) == kSet; }
-    /// True once set, false when the deadline passed first.
+    /// True once set, false when the deadline passed first or the thread was interrupted.
     bool wait(Deadline deadline);
     /// Back to unset; only while nobody waits.
     void clear() { state_.store(kUnset, std::memory_order_release); }

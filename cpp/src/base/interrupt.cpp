@@ -1,0 +1,74 @@
+#include <hotcount/base/interrupt.hpp>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <hotcount/base/fork.hpp>
+
+namespace hotcount {
+namespace {
+
+std::atomic<InterruptHook> installed{nullptr};
+thread_local bool stopped = false;
+
+// Also in a forked child, where the thread that forked is the first one.
+bool is_first_thread() {
+#ifdef __linux__
+    struct Known {
+        std::uint64_t generation;
+        bool first;
+    };
+    static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+    thread_local Known known{kNever, false};
+    if (known.generation != fork_generation()) {
+        known = {fork_generation(), syscall(SYS_gettid) == getpid()};
+    }
+    return known.first;
+#else
+    return true;  // The hook finds out.
+#endif
+}
+
+bool asks() { return installed.load(std::memory_order_acquire) != nullptr && is_first_thread(); }
+
+}  // namespace
+
+void set_interrupt_hook(InterruptHook hook) { installed.store(hook, std::memory_order_release); }
+
+bool interrupted() { return stopped; }
+
+void clear_interrupt() { stopped = false; }
+
+bool check_interrupt() {
+    if (stopped || !asks()) return stopped;
+    if (const InterruptHook hook = installed.load(std::memory_order_acquire)) stopped = hook();
+    return stopped;
+}
+
+SteadyTime next_check(Deadline deadline) {
+    if (deadline.time() == SteadyTime::max()) return deadline.time();
+    if (stopped) return SteadyTime{};  // Long ago: not to be waited for.
+    if (!asks()) return deadline.time();
+    return std::min(deadline.time(), std::chrono::steady_clock::now() + kInterruptSlice);
+}
+
+void sleep_or_interrupt(Duration duration) {
+    const Deadline until = Deadline::after(duration);
+    while (!until.passed()) {
+        // Not std::this_thread: its sleep goes on after a signal.
+        const Duration left = std::min(until.remaining(), kInterruptSlice);
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+        const timespec pause{static_cast<std::time_t>(seconds.count()),
+                             static_cast<long>((left - seconds).count())};
+        nanosleep(&pause, nullptr);
+        check_interrupt();
+    }
+}
+
+}  // namespace hotcount
