@@ -6,6 +6,7 @@ import re
 import threading
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import hotcount
 import pytest
@@ -64,7 +65,7 @@ CALLS = {
     "fixed_window": fixed_window,
 }
 ALL = pytest.mark.parametrize("kind", CALLS)
-LIMITERS = ("gcra", "fixed_window")
+LIMITERS: tuple[Any, ...] = ("gcra", "fixed_window")
 
 
 def full_name(kind: str, key: str) -> str:
@@ -75,9 +76,9 @@ def test_concurrent_calls_of_one_counter_travel_together_and_each_gets_its_own_v
     own_redis: RedisServer, direct: hotcount.Redis
 ) -> None:
     with own_redis.redis(timeout=20) as redis:
-        call = add(redis)
+        counter = hotcount.Counter(redis, ttl=600)
         before = evalsha_calls(direct)
-        values = together(lambda _: [call("hot") for _ in range(ROUNDS)], THREADS)
+        values = together(lambda _: [counter.add("hot") for _ in range(ROUNDS)], THREADS)
         total = THREADS * ROUNDS
         assert sorted(value for mine in values for value in mine) == list(range(1, total + 1))
         assert all(mine == sorted(mine) for mine in values)
@@ -87,7 +88,7 @@ def test_concurrent_calls_of_one_counter_travel_together_and_each_gets_its_own_v
 
 @pytest.mark.parametrize("kind", LIMITERS)
 def test_hits_that_travel_together_are_decided_one_after_the_other(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: str
+    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
 ) -> None:
     with own_redis.redis(timeout=20) as redis:
         # A day, so that nothing is refilled meanwhile.
@@ -102,7 +103,7 @@ def test_hits_that_travel_together_are_decided_one_after_the_other(
 
 @ALL
 def test_a_key_of_another_type_fails_its_own_callers_only(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: str
+    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
 ) -> None:
     direct.execute("RPUSH", full_name(kind, "bad"), "x")
     with own_redis.redis(timeout=20) as redis:
@@ -135,7 +136,7 @@ def test_a_key_of_another_type_fails_its_own_callers_only(
 
 @ALL
 def test_a_key_that_an_acl_denies_fails_its_own_callers_only(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: str
+    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
 ) -> None:
     direct.execute("ACL", "SETUSER", "u", "on", ">p", "+@all", "~*k*", "resetchannels")
     with hotcount.Redis(own_redis.login("u", "p"), timeout=20) as redis:
@@ -165,7 +166,7 @@ def test_a_key_that_an_acl_denies_fails_its_own_callers_only(
 
 @ALL
 def test_scripts_that_are_flushed_under_load_lose_and_double_nothing(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: str
+    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
 ) -> None:
     stop = threading.Event()
     flushes = 0
