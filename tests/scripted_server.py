@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import threading
 from collections.abc import Callable
@@ -16,7 +17,8 @@ Answer = Callable[[list[bytes]], bytes]
 class ScriptedServer:
     """Listens on a unix socket and calls `answer` with each command for the bytes to send.
 
-    HELLO is answered by itself. `commands` are the others, in order.
+    HELLO and SCRIPT LOAD, which come with a connection, are answered by themselves. `commands`
+    are the others, in order.
     """
 
     def __init__(self, folder: Path, answer: Answer) -> None:
@@ -66,6 +68,9 @@ class ScriptedServer:
                     stream.readline()
                 if command[0] == b"HELLO":
                     client.sendall(HELLO)
+                    continue
+                if command[:2] == [b"SCRIPT", b"LOAD"]:
+                    client.sendall(b"$40\r\n%s\r\n" % hashlib.sha1(command[2]).hexdigest().encode())
                     continue
                 self.commands.append(command)
                 client.sendall(self._answer(command))

@@ -71,6 +71,7 @@ from hotcount._core import (  # isort: skip
     __version__,
     build_info,
     connect,
+    new_op_id,
 )
 
 __all__ = [
@@ -119,4 +120,5 @@ __all__ = [
     "__version__",
     "build_info",
     "connect",
+    "new_op_id",
 ]

@@ -42,6 +42,7 @@ __all__: list[str] = [
     "Votes",
     "build_info",
     "connect",
+    "new_op_id",
 ]
 
 class Column(collections.abc.Sequence[typing.Any]):
@@ -335,7 +336,9 @@ class Counter:
         Adds n (any int64, negative too) and returns the value after this add.
 
         Every concurrent caller gets its own value. With an op_id it is counted once: a repeat
-        within op_keep returns the first result and adds nothing.
+        within op_keep returns the first result and adds nothing, also after reset() or expiry;
+        later it counts again, or is a ConfigError where the op_id is one of new_op_id(), or
+        another UUIDv7. After an OutcomeUnknownError call again with the same op_id.
         CounterOverflowError, WrongTypeError: nothing changed. OutcomeUnknownError: it may have
         been added; with a method other than 'script' also that it was, and its expiry failed.
         timeout in seconds; None: the store's.
@@ -1751,6 +1754,14 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
     sqlite:///file.db                Database; options timeout, max_readers
 
     Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
+    """
+
+def new_op_id() -> str:
+    """
+    A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their making.
+
+    Make one for each add that may have to be retried, and retry with the same. A store
+    refuses one that has become too old to be remembered, instead of counting it again.
     """
 
 __version__: str = "0.1.0"

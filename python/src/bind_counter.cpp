@@ -1,4 +1,5 @@
 #include <array>
+#include <hotcount/base/op_id.hpp>
 #include <hotcount/counter/counter.hpp>
 
 #include "batch.hpp"
@@ -141,6 +142,8 @@ py::object counter_ttl(BoundCounter& self, const Arguments& arguments) {
     return left ? py::object(py::float_(to_seconds(*left))) : py::object(py::none());
 }
 
+py::object make_op_id(const Arguments&) { return py::str(new_op_id()); }
+
 }  // namespace
 
 void bind_counter(py::module_& module) {
@@ -184,7 +187,9 @@ void bind_counter(py::module_& module) {
             ") -> int",
         "Adds n (any int64, negative too) and returns the value after this add.\n\n"
         "Every concurrent caller gets its own value. With an op_id it is counted once: a repeat\n"
-        "within op_keep returns the first result and adds nothing.\n"
+        "within op_keep returns the first result and adds nothing, also after reset() or expiry;\n"
+        "later it counts again, or is a ConfigError where the op_id is one of new_op_id(), or\n"
+        "another UUIDv7. After an OutcomeUnknownError call again with the same op_id.\n"
         "CounterOverflowError, WrongTypeError: nothing changed. OutcomeUnknownError: it may have\n"
         "been added; with a method other than 'script' also that it was, and its expiry failed.\n"
         "timeout in seconds; None: the store's.");
@@ -228,6 +233,13 @@ void bind_counter(py::module_& module) {
         cls, "ttl", "(self, key: str | bytes, *, " + kTimeout + ") -> float | None",
         "Seconds until the key expires; None where it is absent or never expires.");
     define_lifetime(cls, "Ends this counter; a store made from a URL for it ends too.");
+
+    define<&make_op_id>(
+        module, "new_op_id", "() -> str",
+        "A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their "
+        "making.\n\n"
+        "Make one for each add that may have to be retried, and retry with the same. A store\n"
+        "refuses one that has become too old to be remembered, instead of counting it again.");
 }
 
 }  // namespace hotcount::python

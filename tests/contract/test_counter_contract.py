@@ -109,57 +109,6 @@ def test_the_bounds_of_64_bits_are_bounds_to_try_add_too(counter: hotcount.Count
     assert counter.try_add("k", INT64_MIN) == hotcount.TryAdd(False, -1)
 
 
-# -- op_id ------------------------------------------------------------------
-
-# Over Redis op_ids come with the scripts of a later version; until then it says so.
-WITH_OP_ID = pytest.mark.parametrize("counter_store", ["memory"], indirect=True)
-
-
-@WITH_OP_ID
-def test_a_repeated_op_id_is_counted_once_and_answers_the_same(counter: hotcount.Counter) -> None:
-    assert counter.add("k", 5, op_id="a") == 5
-    counter.add("k", 100)
-    assert counter.add("k", 5, op_id="a") == 5
-    assert counter.add("k", 5, op_id=b"b") == 110
-    assert counter.get("k") == 110
-
-
-@WITH_OP_ID
-def test_one_op_id_from_many_threads_is_counted_once(counter: hotcount.Counter) -> None:
-    answers = together(lambda _: counter.add("k", 3, op_id="same"))
-    assert set(answers) == {3}
-    assert counter.get("k") == 3
-
-
-@WITH_OP_ID
-def test_an_op_id_is_forgotten_after_op_keep(counter_store: Store) -> None:
-    counter = hotcount.Counter(counter_store, op_keep=1)
-    counter.add("k", op_id="a")
-    assert counter.add("k", op_id="a") == 1
-    time.sleep(1.05)
-    assert counter.add("k", op_id="a") == 2
-
-
-@pytest.mark.parametrize("bad", ["", "x" * 1001])
-def test_an_empty_or_too_long_op_id_is_refused(counter: hotcount.Counter, bad: str) -> None:
-    with pytest.raises(hotcount.ConfigError, match="op_id"):
-        counter.add("k", op_id=bad)
-    with pytest.raises(TypeError, match="op_id must be str or bytes, not int"):
-        counter.add("k", op_id=5)  # type: ignore[arg-type]
-    assert counter.get("k") == 0
-
-
-@pytest.mark.parametrize(
-    "counter_store",
-    [pytest.param("redis", marks=pytest.mark.server)],
-    indirect=True,
-)
-def test_a_store_without_op_ids_says_so_and_adds_nothing(counter: hotcount.Counter) -> None:
-    with pytest.raises(hotcount.ConfigError, match="op_id"):
-        counter.add("k", op_id="a")
-    assert counter.get("k") == 0
-
-
 # -- batches ----------------------------------------------------------------
 
 

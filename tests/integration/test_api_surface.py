@@ -21,6 +21,7 @@ TIMEOUT = "timeout"
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "connect": ("url", "**options"),
     "build_info": (),
+    "new_op_id": (),
     "Memory": ("url", "*", "max_keys", "prefix", "when_full"),
     "Memory.ping": ("*", TIMEOUT),
     "Memory.stats": (),

@@ -100,7 +100,8 @@ def test_a_server_without_memory_refuses_adds_and_applies_nothing(own_redis: Red
         pytest.param(("+@all", "~elsewhere:*"), id="no-key"),
         # What a script calls is refused inside it.
         pytest.param(
-            ("+@all", "-incrby", "-get", "-set", "-getdel", "-pttl", "~*"), id="not-in-scripts"
+            ("+@all", "-incr", "-incrby", "-get", "-set", "-getdel", "-pttl", "~*"),
+            id="not-in-scripts",
         ),
     ],
 )

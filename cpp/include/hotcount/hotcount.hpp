@@ -3,6 +3,7 @@
 
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/error.hpp>
+#include <hotcount/base/op_id.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/build_info.hpp>
 #include <hotcount/counter/counter.hpp>

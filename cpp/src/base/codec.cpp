@@ -65,6 +65,23 @@ std::string decode_plain(std::string_view encoded) {
     return "%" + std::string{encoded.substr(kPercent.size())};
 }
 
+Result<std::string> key_beside(std::string_view key, std::string_view what) {
+    const std::string name{what};
+    if (key.find_first_of("{}") == std::string_view::npos) {
+        return "{" + std::string{key} + "}:" + name;
+    }
+    const auto open = key.find('{');
+    const auto close = open == std::string_view::npos ? open : key.find('}', open);
+    if (close == std::string_view::npos || close == open + 1) {
+        return make_error(ErrorCode::config,
+                          "the key " + printable(key) +
+                              " has braces that make no hash tag, so nothing can be kept beside "
+                              "it in its slot");
+    }
+    // Another ending than above, or "a" and "{a}" would share one.
+    return std::string{key} + ":" + name + "t";
+}
+
 Result<std::string> percent_decode(std::string_view text, std::string_view what) {
     std::string decoded;
     decoded.reserve(text.size());

@@ -105,5 +105,9 @@ std::unique_ptr<CounterBackend> make_redis_backend(std::shared_ptr<redis::Client
 
 /// The error for a value that would leave 64 bits.
 Error counter_overflow(std::string_view key);
+/// The error for an op_id that is not remembered, and was made before all that is.
+Error op_id_too_old(std::string_view op_id);
+/// The error for one from further ahead than op_keep.
+Error op_id_ahead(std::string_view op_id);
 
 }  // namespace hotcount

@@ -47,6 +47,20 @@ Error counter_overflow(std::string_view key) {
                                                " would leave signed 64 bits; nothing changed");
 }
 
+Error op_id_too_old(std::string_view op_id) {
+    return make_error(ErrorCode::config,
+                      "op_id " + printable(op_id) +
+                          " was made longer than op_keep ago: this call added nothing, and whether "
+                          "an earlier one with it did is no longer known");
+}
+
+Error op_id_ahead(std::string_view op_id) {
+    return make_error(ErrorCode::config,
+                      "op_id " + printable(op_id) +
+                          " was made further ahead of the store's clock than op_keep; this call "
+                          "added nothing");
+}
+
 Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<memory::Store> store,
                                                CounterOptions options) {
     HOTCOUNT_TRY(check_options(options));

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/codec.hpp>
+#include <hotcount/base/op_id.hpp>
 
 #include "backend.hpp"
 
@@ -59,16 +61,30 @@ class MemoryBackend final : public CounterBackend {
 
     Result<std::int64_t> add_once_now(const std::string& key, std::int64_t n,
                                       std::string_view op_id) {
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
-            const SteadyTime now = store_->now();
-            if (entry.ops != nullptr) {
-                if (const auto result = entry.ops->find(op_id, now)) return *result;
-            }
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
-            if (entry.ops == nullptr) entry.ops = std::make_unique<memory::OpLedger>();
-            entry.ops->remember(op_id, value, now, options().op_keep);
-            return value;
-        });
+        const std::string beside = "{" + key + "}:ops";
+        const auto known = [&](const memory::Entry* ops) -> std::optional<std::int64_t> {
+            const auto* const ledger = ops == nullptr ? nullptr : ops->as<memory::OpLedger>();
+            return ledger == nullptr ? std::nullopt : ledger->find(op_id, store_->now());
+        };
+        const auto result = store_->modify_both(
+            key, beside, [&](memory::Entry*, memory::Entry* ops) { return known(ops); });
+        if (result) return *result;
+        HOTCOUNT_TRY_ASSIGN(const Duration keep, time_to_keep(op_id));
+        return store_->upsert_with<memory::OpLedger>(
+            key, beside,
+            [&](memory::Entry& entry, bool fresh, memory::Entry& ops) -> Result<std::int64_t> {
+                const SteadyTime now = store_->now();
+                if (const auto meanwhile = known(&ops)) {
+                    if (fresh) entry.expires_at = now;
+                    return *meanwhile;
+                }
+                auto* const ledger = ops.as<memory::OpLedger>(false);
+                if (ledger == nullptr) return wrong_type(beside);
+                HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
+                ledger->remember(op_id, value, now, now + keep);
+                ops.expires_at = ledger->empty_from();
+                return value;
+            });
     }
 
     Result<TryAdd> try_add_now(const std::string& key, std::int64_t n, Bounds bounds) {
@@ -180,6 +196,20 @@ class MemoryBackend final : public CounterBackend {
         if (!sum) return counter_overflow(key);
         *value = *sum;
         return *sum;
+    }
+
+    // For how long a result is remembered: until its id is too old to be taken, where it says when
+    // it was made.
+    Result<Duration> time_to_keep(std::string_view op_id) const {
+        using std::chrono::milliseconds;
+        const auto made = made_at(op_id);
+        if (!made) return options().op_keep;
+        const auto keep = std::chrono::ceil<milliseconds>(options().op_keep);
+        const WallTime wall = store_->options().clock->wall_now();
+        const auto now = std::chrono::floor<milliseconds>(wall.time_since_epoch());
+        if (*made + keep <= now) return op_id_too_old(op_id);
+        if (*made - now > keep) return op_id_ahead(op_id);
+        return Duration{keep + std::max(*made - now, milliseconds{0})};
     }
 
     Result<std::int64_t> add_to(memory::Entry& entry, bool fresh, const std::string& key,

@@ -2,9 +2,11 @@
 #include <array>
 #include <charconv>
 #include <hotcount/base/codec.hpp>
+#include <hotcount/base/op_id.hpp>
 #include <hotcount/redis/adds.hpp>
 #include <mutex>
 
+#include "../redis/calls.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 
@@ -28,6 +30,21 @@ Result<std::int64_t> to_integer(const redis::Reply& reply, const std::string& ke
 
 std::string milliseconds(Duration duration) {
     return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
+const redis::Script& add_with_ttl_script() {
+    static const redis::Script kScript{redis::scripts::kAddWithTtlLua,
+                                       redis::Script::Kind::combinable};
+    return kScript;
+}
+const redis::Script& add_once_script() {
+    static const redis::Script kScript{redis::scripts::kAddOnceLua,
+                                       redis::Script::Kind::combinable};
+    return kScript;
+}
+const redis::Script& try_add_script() {
+    static const redis::Script kScript{redis::scripts::kTryAddLua, redis::Script::Kind::combinable};
+    return kScript;
 }
 
 // Commands of a large call that travel at a time.
@@ -64,7 +81,13 @@ class Gather {
 class RedisBackend final : public CounterBackend {
   public:
     RedisBackend(std::shared_ptr<redis::Client> client, CounterOptions counter_options)
-        : CounterBackend(std::move(counter_options)), client_(std::move(client)) {}
+        : CounterBackend(std::move(counter_options)), client_(std::move(client)) {
+        if (options().ttl) {
+            life_ = milliseconds(*options().ttl);
+            client_->prepare(add_with_ttl_script());
+        }
+        keep_ = milliseconds(options().op_keep);
+    }
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
@@ -79,15 +102,34 @@ class RedisBackend final : public CounterBackend {
     void add(const std::string& key, std::int64_t n, const Route& route,
              Completion<std::int64_t> done) override {
         if (!options().ttl) return submit(Request::add(key, n), route, integer_of(key, done));
-        static const redis::Script kScript{redis::scripts::kAddWithTtlLua};
+        const std::string_view keys[] = {key};
+        const std::string_view shared[] = {life_};
         const std::string amount = std::to_string(n);
-        const std::string life = milliseconds(*options().ttl);
-        run(kScript, key, {amount, life}, route, integer_of(key, done));
+        const std::string_view arguments[] = {amount};
+        submit(Request::run(add_with_ttl_script(), keys, shared, arguments), route,
+               integer_of(key, std::move(done)));
     }
 
-    void add_once(const std::string&, std::int64_t, std::string_view, const Route&,
-                  Completion<std::int64_t> done) override {
-        done(make_error(ErrorCode::config, "op_id is not supported over Redis by this version"));
+    void add_once(const std::string& key, std::int64_t n, std::string_view op_id,
+                  const Route& route, Completion<std::int64_t> done) override {
+        const auto first = key_beside(key, "ops.0");
+        if (!first) return done(first.error());
+        const auto second = key_beside(key, "ops.1");
+        const std::string_view keys[] = {key, *first, *second};
+        const std::string_view shared[] = {keep_, life_};
+        const std::string amount = std::to_string(n);
+        const auto since_epoch = made_at(op_id);
+        const std::string made = since_epoch ? std::to_string(since_epoch->count()) : "";
+        const std::string_view arguments[] = {amount, op_id, made};
+        submit(
+            Request::run(add_once_script(), keys, shared, arguments, redis::Repeat::counted_once),
+            route, [key, op_id = std::string{op_id}, done = std::move(done)](Result<Reply> reply) {
+                if (!reply) return done(about(key, reply.error()));
+                const auto* const text = std::get_if<std::string>(&reply->value);
+                if (text != nullptr && *text == "old") return done(op_id_too_old(op_id));
+                if (text != nullptr && *text == "ahead") return done(op_id_ahead(op_id));
+                done(to_integer(*reply, key));
+            });
     }
 
     void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route& route,
@@ -95,24 +137,30 @@ class RedisBackend final : public CounterBackend {
         const std::string amount = std::to_string(n);
         const std::string least = bounds.min ? std::to_string(*bounds.min) : "";
         const std::string most = bounds.max ? std::to_string(*bounds.max) : "";
-        const std::string life = options().ttl ? milliseconds(*options().ttl) : "";
-        static const redis::Script kScript{redis::scripts::kTryAddLua};
-        run(kScript, key, {amount, least, most, life}, route,
-            [server = server(), key, done = std::move(done)](Result<Reply> reply) {
-                done(to_try_add(server, key, std::move(reply)));
-            });
+        const std::string_view keys[] = {key};
+        const std::string_view shared[] = {life_};
+        const std::string_view arguments[] = {amount, least, most};
+        submit(Request::run(try_add_script(), keys, shared, arguments), route,
+               [server = server(), key, done = std::move(done)](Result<Reply> reply) {
+                   done(to_try_add(server, key, std::move(reply)));
+               });
     }
 
     void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
                   const Route& route, Completion<Column<std::int64_t>> done) override {
         if (options().ttl) {
-            // A command each, all of them handed in before the first is waited for.
-            const auto gather = std::make_shared<Gather>(keys.size(), std::move(done));
-            for (std::size_t i = 0; i < keys.size(); ++i) {
-                add(keys[i], amounts[i], route,
-                    [gather, i](Result<std::int64_t> value) { gather->put(i, std::move(value)); });
-            }
-            return;
+            if (keys.empty()) return done(Column<std::int64_t>{});
+            const auto names = std::make_shared<const std::vector<std::string>>(keys);
+            redis::Calls calls{add_with_ttl_script(), keys.size(), std::move(keys), {life_}, {}};
+            calls.arguments.reserve(amounts.size());
+            for (const std::int64_t n : amounts) calls.arguments.push_back(std::to_string(n));
+            const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
+            return redis::submit_calls(
+                *route.channel, server(), std::move(calls), route.deadline,
+                [names, gather](std::size_t i, Result<Reply> reply) {
+                    gather->put(i, value_of((*names)[i], reply));
+                },
+                [] {}, route.cancelled);
         }
         redis::submit_adds(*route.channel, server(), about, std::move(keys), std::move(amounts),
                            route.deadline, std::move(done), route.cancelled);
@@ -268,9 +316,11 @@ class RedisBackend final : public CounterBackend {
     }
 
     static Completion<Reply> integer_of(const std::string& key, Completion<std::int64_t> done) {
-        return [key, done = std::move(done)](Result<Reply> reply) {
-            done(reply ? to_integer(*reply, key) : Result<std::int64_t>{about(key, reply.error())});
-        };
+        return [key, done = std::move(done)](Result<Reply> reply) { done(value_of(key, reply)); };
+    }
+
+    static Result<std::int64_t> value_of(const std::string& key, const Result<Reply>& reply) {
+        return reply ? to_integer(*reply, key) : Result<std::int64_t>{about(key, reply.error())};
     }
 
     static void run(const redis::Script& script, const std::string& key,
@@ -288,6 +338,8 @@ class RedisBackend final : public CounterBackend {
     }
 
     std::shared_ptr<redis::Client> client_;
+    std::string life_;  // In milliseconds; empty where there is none.
+    std::string keep_;
 };
 
 }  // namespace

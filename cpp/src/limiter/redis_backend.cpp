@@ -3,16 +3,13 @@
 #include <charconv>
 #include <hotcount/base/codec.hpp>
 
-#include "../redis/error_word.hpp"
+#include "../redis/calls.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 #include "seed_ways.hpp"
 
 namespace hotcount {
 namespace {
-
-// Most keys of one script: a script holds the server up while it runs.
-constexpr std::size_t kMaxScriptKeys = 256;
 
 Error about(const std::string& key, const Error& error) {
     if (error.code == ErrorCode::wrong_type) return no_limit_state(key);
@@ -45,13 +42,10 @@ class RedisBackend : public LimiterBackend {
                                                 "shape");
     }
 
-    // {allowed, remaining, retry_after or -1, reset_after}, or an error.
-    Result<Verdict> to_verdict(const redis::Reply& reply, const std::string& key) const {
-        if (const auto* error = std::get_if<redis::ReplyError>(&reply.value)) {
-            return about(key,
-                         redis::error_from_reply(error->message, client_->options().address()));
-        }
-        const auto* const parts = std::get_if<redis::ReplyArray>(&reply.value);
+    // {allowed, remaining, retry_after or -1, reset_after}.
+    Result<Verdict> to_verdict(const Result<redis::Reply>& reply, const std::string& key) const {
+        if (!reply) return about(key, reply.error());
+        const auto* const parts = std::get_if<redis::ReplyArray>(&reply->value);
         if (parts == nullptr || parts->size() != 4) return strange_reply();
         std::array<std::int64_t, 4> numbers{};
         for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -69,72 +63,61 @@ class RedisBackend : public LimiterBackend {
     Plan plan_;
 };
 
-// One script that takes many keys, and the arguments that stand before their costs.
+// A combinable script: hits that wait together travel as one call of it.
 class ScriptBackend final : public RedisBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const Plan& plan,
                   const redis::Script& script, std::array<std::int64_t, 3> numbers)
         : RedisBackend(std::move(client), plan), script_(script) {
-        for (std::size_t i = 0; i < numbers.size(); ++i) numbers_[i] = std::to_string(numbers[i]);
+        // The server's clock; to take or to look; whether denied hits are charged.
+        shared_ = {"", "1", plan.charge_denied ? "1" : "0"};
+        for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
+        client_->prepare(script_);
     }
 
     Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take, std::string_view,
                            Timeout timeout) override {
-        return std::move(run({&key, 1}, {&cost, 1}, take, timeout).front());
+        const std::string price = to_price(cost);
+        std::vector<std::string_view> shared(shared_.begin(), shared_.end());
+        if (!take) shared[1] = "0";
+        const std::string_view keys[] = {key};
+        const std::string_view arguments[] = {price};
+        std::optional<Result<redis::Reply>> outcome;
+        client_->waiting().submit(
+            redis::Request::run(script_, keys, shared, arguments,
+                                take ? redis::Repeat::never : redis::Repeat::reads),
+            client_->deadline(timeout),
+            [&](Result<redis::Reply> reply) { outcome.emplace(std::move(reply)); });
+        return to_verdict(*outcome, key);
     }
 
     std::vector<Result<Verdict>> take_many(std::span<const std::string> keys,
                                            std::span<const std::int64_t> costs,
                                            std::span<const std::string_view>,
                                            Timeout timeout) override {
-        const Deadline deadline =
-            Deadline::after(timeout.value_or(Duration{client_->options().timeout}));
-        std::vector<Result<Verdict>> verdicts;
-        verdicts.reserve(keys.size());
-        for (std::size_t first = 0; first < keys.size(); first += kMaxScriptKeys) {
-            const std::size_t size = std::min(kMaxScriptKeys, keys.size() - first);
-            for (auto& verdict : run(keys.subspan(first, size), costs.subspan(first, size), true,
-                                     deadline.remaining())) {
-                verdicts.push_back(std::move(verdict));
-            }
-        }
+        if (keys.empty()) return {};
+        redis::Calls calls{script_, keys.size(), {keys.begin(), keys.end()}, shared_, {}};
+        calls.arguments.reserve(costs.size());
+        for (const std::int64_t cost : costs) calls.arguments.push_back(to_price(cost));
+        std::vector<Result<Verdict>> verdicts(keys.size(), strange_reply());
+        redis::submit_calls(
+            client_->waiting(), client_->options().address(), std::move(calls),
+            client_->deadline(timeout),
+            [&](std::size_t call, const Result<redis::Reply>& reply) {
+                verdicts[call] = to_verdict(reply, keys[call]);
+            },
+            [] {});
         return verdicts;
     }
 
   private:
-    std::vector<Result<Verdict>> run(std::span<const std::string> keys,
-                                     std::span<const std::int64_t> costs, bool take,
-                                     Timeout timeout) {
-        std::vector<std::string> cost_texts;
-        cost_texts.reserve(costs.size());
-        for (const std::int64_t cost : costs) {
-            // What no limit admits may be cut: Lua would round a larger number.
-            cost_texts.push_back(std::to_string(std::min(cost, plan_.limit + 1)));
-        }
-        const std::vector<std::string_view> names(keys.begin(), keys.end());
-        std::vector<std::string_view> arguments{"", take ? "1" : "0",
-                                                plan_.charge_denied ? "1" : "0"};
-        arguments.insert(arguments.end(), numbers_.begin(), numbers_.end());
-        arguments.insert(arguments.end(), cost_texts.begin(), cost_texts.end());
-        const auto reply = client_->run(script_, names, arguments, timeout);
-
-        const auto* const answers = reply ? std::get_if<redis::ReplyArray>(&reply->value) : nullptr;
-        std::vector<Result<Verdict>> verdicts;
-        verdicts.reserve(keys.size());
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            if (!reply) {
-                verdicts.emplace_back(about(keys[i], reply.error()));
-            } else if (answers == nullptr || answers->size() != keys.size()) {
-                verdicts.emplace_back(strange_reply());
-            } else {
-                verdicts.push_back(to_verdict((*answers)[i], keys[i]));
-            }
-        }
-        return verdicts;
+    // What no limit admits may be cut: Lua would round a larger number.
+    std::string to_price(std::int64_t cost) const {
+        return std::to_string(std::min(cost, plan_.limit + 1));
     }
 
     const redis::Script& script_;
-    std::array<std::string, 3> numbers_;
+    std::vector<std::string> shared_;
 };
 
 // list: one script for one key.
@@ -150,9 +133,7 @@ class ListBackend final : public RedisBackend {
         const std::string price = std::to_string(std::min(cost, plan_.limit + 1));
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {limit, period, price, take ? "1" : "0", who};
-        const auto reply = client_->run(kScript, keys, arguments, timeout);
-        if (!reply) return about(key, reply.error());
-        return to_verdict(*reply, key);
+        return to_verdict(client_->run(kScript, keys, arguments, timeout), key);
     }
 
     Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
@@ -246,8 +227,9 @@ class RedisSteps final : public SeedSteps {
 
 std::unique_ptr<LimiterBackend> make_redis_backend(std::shared_ptr<redis::Client> client,
                                                    Algorithm algorithm, const Plan& plan) {
-    static const redis::Script kGcra{redis::scripts::kLimiterGcraLua};
-    static const redis::Script kFixedWindow{redis::scripts::kLimiterFixedWindowLua};
+    constexpr auto kCombinable = redis::Script::Kind::combinable;
+    static const redis::Script kGcra{redis::scripts::kLimiterGcraLua, kCombinable};
+    static const redis::Script kFixedWindow{redis::scripts::kLimiterFixedWindowLua, kCombinable};
     switch (algorithm) {
         case Algorithm::fixed_window:
             return std::make_unique<ScriptBackend>(

@@ -13,12 +13,13 @@ std::optional<std::int64_t> OpLedger::find(std::string_view op_id, SteadyTime no
 }
 
 void OpLedger::remember(std::string_view op_id, std::int64_t result, SteadyTime now,
-                        Duration keep) {
+                        SteadyTime forget_at) {
     if (ops_.size() >= purge_at_) {
         std::erase_if(ops_, [now](const auto& op) { return op.second.forget_at <= now; });
         purge_at_ = std::max<std::size_t>(64, 2 * ops_.size());
     }
-    ops_.insert_or_assign(std::string{op_id}, Op{result, now + keep});
+    ops_.insert_or_assign(std::string{op_id}, Op{result, forget_at});
+    empty_from_ = std::max(empty_from_, forget_at);
 }
 
 std::string_view to_string(WhenFull when_full) {

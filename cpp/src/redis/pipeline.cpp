@@ -336,7 +336,10 @@ void Pipeline::answer(const OperationPtr& operation, Reply reply) {
             return;
         }
     }
-    finish(operation, error_of(*error, operation->name()));
+    const Error refused = error_of(*error, operation->name());
+    // Sent twice, and the second time it did not run: that says nothing of the first.
+    const bool says_nothing = operation->maybe_ran_ && refused_before_it_ran(error->message);
+    finish(operation, says_nothing ? unknown(*operation, refused) : refused);
 }
 
 Error Pipeline::error_of(const ReplyError& error, const std::string& name) const {

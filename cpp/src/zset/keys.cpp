@@ -41,20 +41,7 @@ bool matches_one(std::string_view& pattern, char byte) {
 
 }  // namespace
 
-Result<std::string> companion_key(std::string_view key) {
-    if (key.find_first_of("{}") == std::string_view::npos) {
-        return "{" + std::string{key} + "}:versions.1";
-    }
-    const auto open = key.find('{');
-    const auto close = open == std::string_view::npos ? open : key.find('}', open);
-    if (close == std::string_view::npos || close == open + 1) {
-        return make_error(ErrorCode::config, "the key " + printable(key) +
-                                                 " has braces that make no hash tag, so its "
-                                                 "versions cannot be kept in its slot");
-    }
-    // Another ending than above, or "a" and "{a}" would share one.
-    return std::string{key} + ":versions.1t";
-}
+Result<std::string> companion_key(std::string_view key) { return key_beside(key, "versions.1"); }
 
 std::string marker_key(std::string_view companion) { return std::string{companion} + ":used"; }
 

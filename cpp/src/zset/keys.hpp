@@ -7,9 +7,7 @@
 
 namespace hotcount::zset {
 
-/// The name of the key that holds a set's versions, in the set's slot of a cluster: a key without
-/// braces is wrapped in them, one with a hash tag keeps it. A config error for any other, such as
-/// "a}b" or "{}a", whose slot no second name can be given. No two keys share a companion.
+/// The name of the key that holds a set's versions, in the set's slot of a cluster: see key_beside().
 Result<std::string> companion_key(std::string_view key);
 
 /// The name of the key that says a set has had versions, beside its companion in the same slot.

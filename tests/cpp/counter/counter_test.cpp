@@ -1,3 +1,4 @@
+#include <hotcount/base/op_id.hpp>
 #include <hotcount/counter/counter.hpp>
 #include <set>
 #include <thread>
@@ -107,6 +108,59 @@ TEST_F(MemoryCounter, AnOpIdCountsOnceUntilItIsForgotten) {
     clock_->advance(60s);
     EXPECT_EQ(*counter->add_once("k", 5, "op-1"), 11);
     EXPECT_TRUE(failed_with(counter->add_once("k", 1, ""), ErrorCode::config, "op_id"));
+}
+
+TEST_F(MemoryCounter, WhatAnOpIdCountedOutlivesTheCounter) {
+    CounterOptions options;
+    options.ttl = 10s;
+    options.op_keep = 60s;
+    const auto counter = make(options);
+    EXPECT_EQ(*counter->add_once("k", 5, "a"), 5);
+    EXPECT_EQ(*counter->reset("k"), 5);
+    EXPECT_EQ(*counter->add_once("k", 5, "a"), 5);
+    EXPECT_EQ(*counter->get("k"), 0);
+    EXPECT_EQ(*counter->add_once("k", 7, "b"), 7);
+    clock_->advance(10s);
+    EXPECT_EQ(*counter->add_once("k", 7, "b"), 7);
+    EXPECT_EQ(*counter->get("k"), 0) << "a retry makes no key";
+    EXPECT_EQ(store_->size(), 1U) << "what is remembered";
+    clock_->advance(50s);
+    EXPECT_EQ(*counter->add_once("k", 5, "a"), 5) << "forgotten, so counted";
+    EXPECT_EQ(*counter->get("k"), 5);
+}
+
+TEST_F(MemoryCounter, AnOpIdOfATimeIsRefusedOnceItCannotBeRememberedAnyMore) {
+    CounterOptions options;
+    options.op_keep = 60s;
+    const auto counter = make(options);
+    const std::string id = new_op_id(clock_->wall_now());
+    EXPECT_EQ(*counter->add_once("k", 5, id), 5);
+    clock_->advance(60s);
+    EXPECT_TRUE(failed_with(counter->add_once("k", 5, id), ErrorCode::config, "added nothing"));
+    EXPECT_TRUE(failed_with(counter->add_once("k", 5, id), ErrorCode::config, id));
+    const std::string ahead = new_op_id(clock_->wall_now() + 61s);
+    EXPECT_TRUE(failed_with(counter->add_once("k", 5, ahead), ErrorCode::config, "ahead"));
+    const std::string soon = new_op_id(clock_->wall_now() + 30s);
+    EXPECT_EQ(*counter->add_once("k", 5, soon), 10);
+    clock_->advance(89s);
+    EXPECT_EQ(*counter->add_once("k", 5, soon), 10) << "as long as it can be taken";
+    clock_->advance(1s);
+    EXPECT_TRUE(failed_with(counter->add_once("k", 5, soon), ErrorCode::config, "op_keep"));
+    EXPECT_EQ(*counter->get("k"), 10);
+}
+
+TEST_F(MemoryCounter, AFullStoreStillKnowsWhatItCounted) {
+    memory::StoreOptions options;
+    options.max_keys = 2;
+    const auto counter = *Counter::make(*memory::Store::make(options));
+    EXPECT_EQ(*counter->add_once("k", 5, "a"), 5);
+    EXPECT_TRUE(failed_with(counter->add_once("other", 5, "a"), ErrorCode::capacity));
+    EXPECT_EQ(*counter->reset("k"), 5);
+    EXPECT_TRUE(failed_with(counter->add_once("other", 5, "a"), ErrorCode::capacity))
+        << "it takes two keys";
+    EXPECT_EQ(*counter->add("more"), 1) << "nothing was left behind";
+    EXPECT_EQ(*counter->add_once("k", 5, "a"), 5);
+    EXPECT_TRUE(failed_with(counter->add_once("k", 5, "b"), ErrorCode::capacity));
 }
 
 TEST_F(MemoryCounter, OneBadElementOfABatchLeavesTheOthersCounted) {

@@ -28,6 +28,11 @@ std::string encode_plain(std::string_view key);
 /// What encode_plain was given; a tuple's encoding stays as it is.
 std::string decode_plain(std::string_view encoded);
 
+/// The name of a key that stands beside another, in its slot of a cluster: {KEY}:what where the key
+/// has no braces, KEY:whatt where it has a hash tag, which is kept. A config error for any other key,
+/// such as "a}b" or "{}a", whose slot no second name can be given. No two keys share a name.
+Result<std::string> key_beside(std::string_view key, std::string_view what);
+
 /// %XX decoding as in URLs; an incomplete or non-hex escape is a config error naming `what`.
 Result<std::string> percent_decode(std::string_view text, std::string_view what);
 

@@ -1,10 +1,11 @@
 // Counter: add to a number under a key and learn the value after this very add.
 //
 //   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it
+//   ops  key_beside(key, "ops.0"), "ops.1"  over Redis, where op_ids are used: hashes op_id -> result
 //
 // Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
 // an add is one command in one round trip: INCRBY, or a script where the key is to expire. An add
-// whose reply was lost is outcome_unknown and is never sent again.
+// whose reply was lost is outcome_unknown and is never sent again, unless it has an op_id.
 // Safe from many threads; it holds no state of its own.
 #pragma once
 
@@ -55,8 +56,9 @@ struct CounterOptions {
     CounterMethod method{CounterMethod::script};
     /// For set_nx_incr; another method takes the default only.
     Compensation compensation{Compensation::both};
-    /// How long the result of an add with an op_id is remembered. Longer: later retries are still
-    /// counted once; each costs about 100 bytes until then.
+    /// How long the result of an add with an op_id is remembered, at least; over Redis at most twice
+    /// that. Longer: later retries are still counted once; each costs about 100 bytes until then.
+    /// Counters that share a key may differ in it: none is cut short by another.
     Duration op_keep{std::chrono::hours{24}};
 };
 
@@ -85,9 +87,13 @@ class Counter {
     /// Adds n (any int64) and returns the value after it; overflow changes nothing. With a method
     /// other than script, outcome_unknown also where the add was counted and its expiry failed.
     Result<std::int64_t> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
-    /// The same, once per op_id: a repeat within op_keep returns the first result and adds nothing.
-    /// What is remembered goes with the key: after reset or expiry a repeat counts again.
-    /// Memory only in this version; over Redis a config error.
+    /// The same, once per op_id (1 to 1000 bytes): a repeat within op_keep returns the first result
+    /// and adds nothing, also after reset() or the end of the counter's life. An op_id that is a
+    /// UUIDv7 (new_op_id()) is refused with a config error once it is older than op_keep and not
+    /// remembered; any other then counts again. Over Redis the call is sent once more where its
+    /// reply is lost; outcome_unknown: that was lost too, and it may be retried with the same op_id.
+    /// A config error for a key whose braces make no hash tag, over Redis. HOLE: who removes or
+    /// evicts what is remembered (`{KEY}:ops.0`, `{KEY}:ops.1`) makes a repeat count again.
     Result<std::int64_t> add_once(std::string_view key, std::int64_t n, std::string_view op_id,
                                   Timeout timeout = {});
     /// Adds n only where the result stays inside the bounds. A refusal is a value, not an error.

@@ -58,12 +58,17 @@ struct StoreOptions {
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
-/// The results of adding calls by their op_id, so that a retry is counted once.
+/// The results of adding calls by their op_id, so that a retry is counted once. It stands beside the
+/// counter's key and outlives it.
 class OpLedger {
   public:
     /// The remembered result, if it is not yet to be forgotten.
     std::optional<std::int64_t> find(std::string_view op_id, SteadyTime now) const;
-    void remember(std::string_view op_id, std::int64_t result, SteadyTime now, Duration keep);
+    /// Until `forget_at`.
+    void remember(std::string_view op_id, std::int64_t result, SteadyTime now,
+                  SteadyTime forget_at);
+    /// From when on nothing is remembered; the beginning of time where nothing ever was.
+    SteadyTime empty_from() const { return empty_from_; }
 
   private:
     struct Op {
@@ -72,6 +77,7 @@ class OpLedger {
     };
     std::unordered_map<std::string, Op> ops_;
     std::size_t purge_at_{64};
+    SteadyTime empty_from_{SteadyTime::min()};
 };
 
 /// What a rate limiter remembers of a key: two integers, whose meaning its algorithm gives them.
@@ -96,14 +102,13 @@ struct CachedCount {
 
 /// What a key may hold: one type for its whole life, as on a server. A concept that finds another
 /// than its own answers with a wrong_type error.
-using Value = std::variant<std::int64_t, LimitState, Callers, SortedSet, Versions, CachedCount>;
+using Value =
+    std::variant<std::int64_t, LimitState, Callers, SortedSet, Versions, CachedCount, OpLedger>;
 
 /// What stands under a key.
 struct Entry {
     Value value{std::int64_t{0}};
     std::optional<SteadyTime> expires_at{};
-    /// Made only for keys that were ever added to with an op_id.
-    std::unique_ptr<OpLedger> ops{};
 
     bool expired(SteadyTime now) const { return expires_at && *expires_at <= now; }
 
@@ -211,6 +216,42 @@ class Store final : ForkAware {
             note_expiry(shard, *place->entry);
         }
         return result;
+    }
+
+    /// Calls visit(Entry& entry, bool fresh, Entry& companion) as upsert() does, with an entry beside
+    /// the key's as modify_with() does; both are made first where they are absent, the companion
+    /// with a T. A companion that has no expiry afterwards is taken back.
+    template <class T, class Visit>
+    auto upsert_with(std::string_view key, std::string_view companion, Visit&& visit)
+        -> decltype(visit(std::declval<Entry&>(), true, std::declval<Entry&>())) {
+        Shard& shard = shard_of(key);
+        std::unique_lock lock(shard.mutex);
+        while (true) {
+            auto beside = find_or_insert(shard, lock, companion);
+            if (!beside) return std::move(beside).error();
+            if (beside->fresh) beside->entry->value.template emplace<T>();
+            auto place = find_or_insert(shard, lock, key);
+            // Making room for the key may have let go of the lock and the companion have expired.
+            Entry* const kept = find_live(shard, companion);
+            if (!place || kept == nullptr) {
+                if (place && place->fresh) erase(shard, key);
+                if (kept != nullptr && !kept->expires_at) erase(shard, companion);
+                if (!place) return std::move(place).error();
+                continue;
+            }
+            auto result = visit(*place->entry, place->fresh, *kept);
+            if (place->fresh && !result.ok()) {
+                erase(shard, key);
+            } else {
+                note_expiry(shard, *place->entry);
+            }
+            if (kept->expires_at) {
+                note_expiry(shard, *kept);
+            } else {
+                erase(shard, companion);
+            }
+            return result;
+        }
     }
 
     /// Removes every live entry for which predicate(key, const Entry&) is true, one shard at a

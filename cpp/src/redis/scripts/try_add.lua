@@ -1,11 +1,15 @@
--- Adds to a counter only where the result stays inside bounds.
--- KEYS[1] counter
--- ARGV[1] amount   ARGV[2] least value or ''   ARGV[3] greatest value or ''
--- ARGV[4] life in milliseconds or ''
--- RETURNS {1, value} or, refused, {0, value as it stands}; values are strings
+-- Adds to counters only where the result stays inside bounds. Combinable: call i has KEYS[i] and
+-- ARGV[3i - 1], ARGV[3i], ARGV[3i + 1].
+-- KEYS counters   ARGV[1] life in milliseconds or ''
+-- ARGV[2..] for each key the amount, the least value or '', the greatest value or ''
+-- RETURNS for each key {1, value} or, refused, {0, value as it stands}, or its error; a value is a
+-- string of digits where Lua would round the number
 -- WHY a script: a check before the add lets two callers both take the last one.
--- The server adds and we undo, because its integers are exact and Lua's end at 2^53: values are
--- compared as strings of digits.
+-- Lua's integers end at 2^53: beyond it the server adds, we compare as strings of digits and take
+-- back by INCRBY, which cannot be refused any more.
+local call, exact = redis.pcall, 2 ^ 53
+local life = ARGV[1]
+
 local function less(a, b)
     local negative_a, negative_b = a:sub(1, 1) == '-', b:sub(1, 1) == '-'
     if negative_a ~= negative_b then return negative_a end
@@ -14,23 +18,72 @@ local function less(a, b)
     return a < b
 end
 
-local before = redis.call('GET', KEYS[1])
-local added = redis.pcall('INCRBY', KEYS[1], ARGV[1])
-if type(added) == 'table' and added.err then
-    -- Would leave 64 bits, and so any bounds; another type is the caller's to hear of.
-    if before and added.err:find('overflow', 1, true) then return {0, before} end
-    return added
+local function outside(value, least, most)
+    return (least ~= '' and less(value, least)) or (most ~= '' and less(most, value))
 end
-local value = redis.call('GET', KEYS[1])
-if (ARGV[2] ~= '' and less(value, ARGV[2])) or (ARGV[3] ~= '' and less(ARGV[3], value)) then
-    if before then
-        redis.call('SET', KEYS[1], before, 'KEEPTTL')
-    else
-        redis.call('DEL', KEYS[1])
+
+local function take_back(key, amount)
+    if amount == '-9223372036854775808' then
+        -- Has no positive: in two steps, neither of which leaves 64 bits.
+        call('INCRBY', key, '9223372036854775807')
+        amount = '-1'
     end
-    return {0, before or '0'}
+    call('INCRBY', key, amount:sub(1, 1) == '-' and amount:sub(2) or '-' .. amount)
 end
-if ARGV[4] ~= '' and redis.call('PTTL', KEYS[1]) < 0 then
-    redis.call('PEXPIRE', KEYS[1], ARGV[4])
+
+local function create(key, amount, least, most)
+    if outside(amount, least, most) then return {0, 0} end
+    local wrote
+    if life == '' then
+        wrote = call('SET', key, amount)
+    else
+        wrote = call('SET', key, amount, 'PX', life)
+    end
+    return wrote.err and wrote or {1, amount}
 end
-return {1, value}
+
+local function heal(key)
+    local left = call('PTTL', key)
+    if left ~= -1 then return left end
+    -- The expiry first, and only for a counter: where an ACL refuses it nothing is counted.
+    left = call('INCRBY', key, '0')
+    if type(left) == 'table' then return left end
+    return call('PEXPIRE', key, life)
+end
+
+local function try(key, amount, least, most)
+    local before = call('GET', key)
+    if not before then return create(key, amount, least, most) end
+    if type(before) == 'table' then return before end
+    local number, added = tonumber(before) or exact, tonumber(amount)
+    local sum = number + added
+    local surely = math.max(math.abs(number), math.abs(added), math.abs(sum)) < exact
+    if surely and ((least ~= '' and sum < tonumber(least)) or
+                   (most ~= '' and sum > tonumber(most))) then
+        return {0, before}
+    end
+    if life ~= '' then
+        local healed = heal(key)
+        if type(healed) == 'table' then return healed end
+    end
+    local value = call('INCRBY', key, amount)
+    if type(value) == 'table' then
+        -- Would leave 64 bits, and so any bounds; another type is the caller's to hear of.
+        if value.err:find('overflow', 1, true) then return {0, before} end
+        return value
+    end
+    if surely then return {1, value} end
+    value = call('GET', key)
+    if outside(value, least, most) then
+        take_back(key, amount)
+        return {0, before}
+    end
+    return {1, value}
+end
+
+local answers = {}
+for index, key in ipairs(KEYS) do
+    local at = 3 * index
+    answers[index] = try(key, ARGV[at - 1], ARGV[at], ARGV[at + 1])
+end
+return answers

@@ -1,0 +1,265 @@
+"""An add with an op_id is counted once, however often and by whomever it is retried."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import hotcount
+import pytest
+
+from tests.together import together
+
+Store = hotcount.Memory | hotcount.Redis
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+
+@pytest.fixture
+def counter(counter_store: Store) -> hotcount.Counter:
+    return hotcount.Counter(counter_store)
+
+
+def made_at(seconds: float) -> str:
+    """A UUIDv7 that says it was made then, in unix time."""
+    milliseconds = int(seconds * 1000)
+    value = milliseconds << 80 | 7 << 76 | 2 << 62 | uuid.uuid4().int & (2**62 - 1)
+    return str(uuid.UUID(int=value))
+
+
+def test_a_repeated_op_id_is_counted_once_and_answers_the_same(counter: hotcount.Counter) -> None:
+    assert counter.add("k", 5, op_id="a") == 5
+    counter.add("k", 100)
+    assert counter.add("k", 5, op_id="a") == 5
+    assert counter.add("k", 5, op_id=b"b") == 110
+    assert counter.add("k", 5, op_id="b") == 110, "a str and its bytes are one op_id"
+    assert counter.get("k") == 110
+
+
+def test_op_ids_belong_to_their_key(counter: hotcount.Counter) -> None:
+    assert counter.add("k", 5, op_id="a") == 5
+    assert counter.add("other", 7, op_id="a") == 7
+    assert counter.add("{k}", 9, op_id="a") == 9
+    assert counter.add("k", 5, op_id="a") == 5
+
+
+def test_one_op_id_from_many_threads_is_counted_once(counter: hotcount.Counter) -> None:
+    answers = together(lambda _: counter.add("k", 3, op_id="same"))
+    assert set(answers) == {3}
+    assert counter.get("k") == 3
+
+
+@pytest.mark.parametrize("ttl", [None, 600])
+def test_many_threads_that_retry_the_same_ops_count_each_once(
+    counter_store: Store, ttl: float | None
+) -> None:
+    counter = hotcount.Counter(counter_store, ttl=ttl)
+    ids = [hotcount.new_op_id() for _ in range(20)] + [f"op {number}" for number in range(20)]
+
+    def work(index: int) -> dict[str, int]:
+        order = ids[index % 40 :] + ids[: index % 40]
+        return {op_id: counter.add("k", 1, op_id=op_id) for op_id in order}
+
+    answers = together(work, 64)
+    assert all(mine == answers[0] for mine in answers), "a retry was answered with another value"
+    assert sorted(answers[0].values()) == list(range(1, 41))
+    assert counter.get("k") == 40
+
+
+def test_an_op_id_is_remembered_for_op_keep_and_forgotten_after_twice_that(
+    counter_store: Store,
+) -> None:
+    counter = hotcount.Counter(counter_store, op_keep=1)
+    begun = time.monotonic()
+    assert counter.add("k", op_id="a") == 1
+    tries = 0
+    while True:
+        answer = counter.add("k", op_id="a")
+        if time.monotonic() - begun > 0.98:
+            break  # From here on it may be forgotten.
+        assert answer == 1
+        tries += 1
+    assert tries > 0
+    value = counter.get("k")
+    time.sleep(2.05)  # Time is what this is about.
+    assert counter.add("k", op_id="a") == value + 1
+
+
+def test_a_retry_is_known_however_much_was_added_meanwhile(counter_store: Store) -> None:
+    # Results go elsewhere after each op_keep.
+    counter = hotcount.Counter(counter_store, op_keep=1)
+    begun = time.monotonic()
+    last: list[tuple[float, str, int]] = []
+    while time.monotonic() - begun < 2.5:
+        op_id = hotcount.new_op_id()
+        before = time.monotonic()
+        last.append((before, op_id, counter.add("k", op_id=op_id)))
+        for made, known, value in last[::50]:
+            answer = counter.add("k", op_id=known) if time.monotonic() - made < 0.5 else None
+            if time.monotonic() - made < 0.95 and answer is not None:
+                assert answer == value
+        last = [entry for entry in last if time.monotonic() - entry[0] < 0.5]
+    assert counter.get("k") > 0
+
+
+def test_reset_does_not_forget_what_was_counted(counter: hotcount.Counter) -> None:
+    assert counter.add("k", 5, op_id="a") == 5
+    assert counter.reset("k") == 5
+    assert counter.add("k", 5, op_id="a") == 5, "the retry of an add that was counted"
+    assert counter.get("k") == 0
+    assert counter.add("k", 2, op_id="b") == 2
+
+
+def test_the_end_of_a_counters_life_does_not_forget_what_was_counted(
+    counter_store: Store,
+) -> None:
+    counter = hotcount.Counter(counter_store, ttl=0.05)
+    assert counter.add("k", 5, op_id="a") == 5
+    time.sleep(0.06)
+    assert counter.add("k", 5, op_id="a") == 5
+    assert counter.get("k") == 0
+    assert counter.ttl("k") is None
+
+
+def test_a_life_comes_with_the_value_and_is_not_extended(counter_store: Store) -> None:
+    counter = hotcount.Counter(counter_store, ttl=600)
+    counter.add("k", op_id="a")
+    left = counter.ttl("k")
+    assert left is not None
+    assert 599 < left <= 600
+    counter.add("k", op_id="b")
+    later = counter.ttl("k")
+    assert later is not None
+    assert later <= left
+    hotcount.Counter(counter_store).add("old")
+    assert counter.add("old", op_id="a") == 2
+    assert counter.ttl("old") is not None, "healed"
+
+
+def test_numbers_are_exact_to_the_last_bit(counter: hotcount.Counter) -> None:
+    assert counter.add("k", 2**53, op_id="a") == 2**53
+    assert counter.add("k", 1, op_id="b") == 2**53 + 1
+    assert counter.add("k", 1, op_id="b") == 2**53 + 1
+    assert counter.add("k", INT64_MAX - 2**53 - 1, op_id="c") == INT64_MAX
+    assert counter.add("k", INT64_MIN, op_id="d") == -1
+    assert counter.add("k", INT64_MIN + 1, op_id="e") == INT64_MIN
+    assert [counter.add("k", 0, op_id=op_id) for op_id in "abcde"] == [
+        2**53,
+        2**53 + 1,
+        INT64_MAX,
+        -1,
+        INT64_MIN,
+    ]
+    assert counter.get("k") == INT64_MIN
+
+
+@pytest.mark.parametrize("ttl", [None, 600])
+def test_an_overflow_is_not_remembered(counter_store: Store, ttl: float | None) -> None:
+    counter = hotcount.Counter(counter_store, ttl=ttl)
+    counter.add("k", INT64_MAX)
+    with pytest.raises(hotcount.CounterOverflowError):
+        counter.add("k", 1, op_id="a")
+    counter.reset("k")
+    assert counter.add("k", 1, op_id="a") == 1
+
+
+@pytest.mark.parametrize(
+    "op_id", ["x", b"\x00", b"\xff\xfe" * 500, "é" * 500, "a b\r\nc", "{", "}{", ":", "0"]
+)
+def test_any_bytes_make_an_op_id(counter: hotcount.Counter, op_id: str | bytes) -> None:
+    assert counter.add("k", 5, op_id=op_id) == 5
+    assert counter.add("k", 5, op_id=op_id) == 5
+    assert counter.add("k", 1, op_id="another") == 6
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 1001])
+def test_an_empty_or_too_long_op_id_is_refused(counter: hotcount.Counter, bad: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match="op_id"):
+        counter.add("k", op_id=bad)
+    with pytest.raises(TypeError, match="op_id must be str or bytes, not int"):
+        counter.add("k", op_id=5)  # type: ignore[arg-type]
+    assert counter.get("k") == 0
+
+
+# -- ids that say when they were made --------------------------------------------
+
+
+def test_an_id_that_was_made_too_long_ago_is_refused_and_not_counted(
+    counter_store: Store,
+) -> None:
+    counter = hotcount.Counter(counter_store, op_keep=60)
+    old = made_at(time.time() - 61)
+    with pytest.raises(hotcount.ConfigError, match=f"{old}.*added nothing.*no longer known"):
+        counter.add("k", op_id=old)
+    assert counter.get("k") == 0
+    assert counter.add("k", op_id=made_at(time.time() - 50)) == 1
+    assert counter.add("k", op_id=old.replace("-7", "-4", 1)) == 2, "which does not say when"
+
+
+def test_an_id_that_is_remembered_is_answered_however_old_it_is(counter_store: Store) -> None:
+    patient = hotcount.Counter(counter_store, op_keep=600)
+    hasty = hotcount.Counter(counter_store, op_keep=1)
+    old = made_at(time.time() - 100)
+    assert patient.add("k", op_id=old) == 1
+    assert hasty.add("k", op_id=old) == 1
+
+
+def test_an_id_from_further_ahead_than_it_would_be_remembered_is_refused(
+    counter_store: Store,
+) -> None:
+    counter = hotcount.Counter(counter_store, op_keep=60)
+    with pytest.raises(hotcount.ConfigError, match=r"op_id.*ahead.*added nothing"):
+        counter.add("k", op_id=made_at(time.time() + 120))
+    assert counter.get("k") == 0
+    assert counter.add("k", op_id=made_at(time.time() + 30)) == 1, "a clock that is off"
+
+
+def test_an_id_of_a_clock_that_is_ahead_is_never_counted_twice(counter_store: Store) -> None:
+    # Until it is too old by the store's clock it must be remembered, here 1.5 seconds.
+    counter = hotcount.Counter(counter_store, op_keep=1)
+    ahead = made_at(time.time() + 0.5)
+    assert counter.add("k", op_id=ahead) == 1
+    begun = time.monotonic()
+    refused = False
+    while time.monotonic() - begun < 4 and not refused:
+        try:
+            assert counter.add("k", op_id=ahead) == 1
+        except hotcount.ConfigError:
+            refused = True
+        time.sleep(0.01)  # So that it is not asked thousands of times.
+    assert refused
+    assert counter.get("k") == 1
+
+
+def test_counters_that_remember_for_longer_are_not_cut_short_by_others(
+    counter_store: Store,
+) -> None:
+    hasty = hotcount.Counter(counter_store, op_keep=1)
+    patient = hotcount.Counter(counter_store, op_keep=600)
+    hasty.add("k", op_id="first")
+    assert patient.add("k", op_id="a") == 2
+    for number in range(6):
+        hasty.add("k", op_id=f"x{number}")
+        time.sleep(0.5)  # Through three lives of what the hasty one remembers.
+    assert patient.add("k", op_id="a") == 2
+    assert patient.get("k") == 8
+
+
+# -- new_op_id -------------------------------------------------------------------
+
+
+def test_a_new_op_id_is_a_uuid_of_version_7_with_the_time_in_it() -> None:
+    before = int(time.time() * 1000)
+    ids = [uuid.UUID(hotcount.new_op_id()) for _ in range(1000)]
+    after = int(time.time() * 1000)
+    assert all(each.version == 7 and each.variant == uuid.RFC_4122 for each in ids)
+    times = [each.int >> 80 for each in ids]
+    assert before <= times[0]
+    assert times == sorted(times)
+    assert times[-1] <= after
+    assert all(str(uuid.UUID(text)) == text for text in (hotcount.new_op_id(),))
+
+
+def test_new_op_ids_of_many_threads_are_all_different() -> None:
+    batches = together(lambda _: [hotcount.new_op_id() for _ in range(2000)])
+    assert len({op_id for batch in batches for op_id in batch}) == 2000 * len(batches)
