@@ -47,6 +47,7 @@ __all__: list[str] = [
     "build_info",
     "connect",
     "connect_async",
+    "new_op_id",
 ]
 
 class Column(collections.abc.Sequence[typing.Any]):
@@ -457,7 +458,9 @@ class Counter:
         Adds n (any int64, negative too) and returns the value after this add.
 
         Every concurrent caller gets its own value. With an op_id it is counted once: a repeat
-        within op_keep returns the first result and adds nothing.
+        within op_keep returns the first result and adds nothing, also after reset() or expiry;
+        later it counts again, or is a ConfigError where the op_id is one of new_op_id(), or
+        another UUIDv7. After an OutcomeUnknownError call again with the same op_id.
         CounterOverflowError, WrongTypeError: nothing changed. OutcomeUnknownError: it may have
         been added; with a method other than 'script' also that it was, and its expiry failed.
         timeout in seconds; None: the store's.
@@ -592,7 +595,9 @@ class AsyncCounter:
         Adds n (any int64, negative too) and returns the value after this add.
 
         Every concurrent caller gets its own value. With an op_id it is counted once: a repeat
-        within op_keep returns the first result and adds nothing.
+        within op_keep returns the first result and adds nothing, also after reset() or expiry;
+        later it counts again, or is a ConfigError where the op_id is one of new_op_id(), or
+        another UUIDv7. After an OutcomeUnknownError call again with the same op_id.
         CounterOverflowError, WrongTypeError: nothing changed. OutcomeUnknownError: it may have
         been added; with a method other than 'script' also that it was, and its expiry failed.
         timeout in seconds; None: the store's.
@@ -2013,6 +2018,14 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
 def connect_async(url: str, **options: typing.Any) -> AsyncMemory | AsyncRedis:
     """
     Opens what the URL names, for event loops: as hotcount.connect, databases excepted.
+    """
+
+def new_op_id() -> str:
+    """
+    A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their making.
+
+    Make one for each add that may have to be retried, and retry with the same. A store
+    refuses one that has become too old to be remembered, instead of counting it again.
     """
 
 __version__: str = "0.1.0"
