@@ -13,6 +13,9 @@ import typing_extensions
 import uuid
 
 __all__: list[str] = [
+    "AsyncCounter",
+    "AsyncMemory",
+    "AsyncRedis",
     "Cast",
     "Casts",
     "Column",
@@ -29,6 +32,7 @@ __all__: list[str] = [
     "Limiter",
     "LiveSets",
     "Memory",
+    "Pending",
     "PeriodCounter",
     "Rate",
     "Redis",
@@ -42,6 +46,7 @@ __all__: list[str] = [
     "Votes",
     "build_info",
     "connect",
+    "connect_async",
     "new_op_id",
 ]
 
@@ -268,6 +273,123 @@ class Database:
         Whether close() was called.
         """
 
+class AsyncMemory:
+    """
+    hotcount.Memory for event loops. Its calls are done when they return.
+    """
+    def __aenter__(
+        self,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
+    def __aexit__(
+        self, *exception: typing.Any
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        aclose().
+        """
+    def __init__(
+        self,
+        url: str = "memory://",
+        *,
+        max_keys: int = 1000000,
+        prefix: str | bytes = "",
+        when_full: typing.Literal["admit", "refuse"] = "admit",
+    ) -> None:
+        """
+        max_keys and when_full count for the opener that makes the store.
+        prefix stands before every key. when_full: a Limiter's new key at
+        max_keys is admitted and not remembered ('admit': its decision says
+        'untracked', stats() counts it, the first one warns), or refused
+        with CapacityError ('refuse'). Either is an attack on somebody.
+        Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        Lets go of the store; it ends with its last holder.
+
+        Calls under way end: with ClosedError where nothing was applied, else with
+        OutcomeUnknownError. It is done when it returns. Idempotent.
+        """
+    def ping(
+        self, *, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, bool]:
+        """
+        True; ClosedError after aclose().
+        """
+    def stats(self) -> dict[str, int]:
+        """
+        As the same store's stats() for threads; not awaited.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether aclose() was called.
+        """
+
+class AsyncRedis:
+    """
+    hotcount.Redis for event loops: the same store in awaitable methods.
+
+    Each loop that uses it has a connection of its own, made on first use and gone with the
+    loop. Threads may use the same store: hotcount.Counter takes this object too, and
+    hotcount.aio.Counter takes a hotcount.Redis. A call starts when it is made, not when it
+    is awaited.
+    """
+    def __aenter__(
+        self,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
+    def __aexit__(
+        self, *exception: typing.Any
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        aclose().
+        """
+    def __init__(
+        self, url: str, *, timeout: float | datetime.timedelta = 1.0, prefix: str | bytes = ""
+    ) -> None:
+        """
+        timeout is the default time limit of a call in seconds, connecting
+        included. prefix stands before every key of a Counter; execute()
+        sends keys as they are. Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        Lets go of the connections, which end with the last holder.
+
+        Calls under way end: with ClosedError where nothing was applied, else with
+        OutcomeUnknownError. It is done when it returns. Idempotent.
+        """
+    def execute(
+        self, *command: str | bytes | int | float, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing.Any]:
+        """
+        Sends one command and returns its reply.
+
+        Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;
+        an error inside a list is a ReplyError there, a reply that is an error is raised.
+        Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,
+        CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not
+        answered in `timeout` seconds is OutcomeUnknownError and is never sent again.
+        """
+    def ping(
+        self, *, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, bool]:
+        """
+        True where the server answers; else the error that says why not.
+        """
+    def stats(self) -> dict[str, float]:
+        """
+        As the same store's stats() for threads; not awaited.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether aclose() was called.
+        """
+
 class TryAdd:
     """
     What try_add came to. True where it was applied.
@@ -303,7 +425,7 @@ class Counter:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        store: Memory | Redis | str,
+        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
         prefix: str | bytes = "count",
         ttl: float | datetime.timedelta | None = None,
         *,
@@ -354,8 +476,8 @@ class Counter:
         """
         Adds to many keys, in order, and returns the value after each add.
 
-        keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all, or one
-        for each as a sequence, or as an array of any integers. Arrays are read in place.
+        keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all,
+        or one for each as a sequence, or as an array of any integers. Arrays are read in place.
         A failed element does not stop the others. errors='raise': BatchError with .result and
         .errors once all are settled; 'return': they are in the batch's .errors. An element of a
         wrong type is a TypeError that names its index, before anything is added.
@@ -412,6 +534,143 @@ class Counter:
         Whether close() was called.
         """
 
+class AsyncCounter:
+    """
+    hotcount.Counter for event loops: each method returns what is awaited for its outcome.
+
+    A call starts when it is made, not when it is awaited: awaited later, or not at all, it
+    is made just the same. Calls of one turn of the loop travel together. In Memory a call
+    is done when it returns, and awaiting it does not yield to the loop. Cancelling
+    withdraws a call that is not sent yet; of one that is sent nobody hears any more.
+    Any number of loops may use it, in any threads, and so may forked children.
+    """
+    def __aenter__(
+        self,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
+    def __aexit__(
+        self, *exception: typing.Any
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        aclose().
+        """
+    def __init__(
+        self,
+        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
+        prefix: str | bytes = "count",
+        ttl: float | datetime.timedelta | None = None,
+        *,
+        op_keep: float | datetime.timedelta = 86400.0,
+        method: typing.Literal["script", "incr", "set_nx_incr"] = "script",
+        compensation: typing.Literal["none", "first", "ttl", "both"] = "both",
+    ) -> None:
+        """
+        store: an object or its URL. ttl: a key's life in seconds from its first add, which later
+        adds do not extend; None: for ever. op_keep: seconds an op_id is remembered, 1 or more.
+        method: 'script' adds and sets the expiry in one step. The others are there to compare
+        with, RACY with a ttl, and for add and add_many alone: 'incr' (INCRBY, then PEXPIRE after
+        the first) and 'set_nx_incr' (SET NX PX, then INCRBY), each of whose callers may be cut
+        off, or see the key expire, between two steps and leave a key that never expires.
+        compensation, for 'set_nx_incr': 'first' expires the key again after the first add,
+        'ttl' where it finds no expiry, 'both', 'none'; each leaves holes.
+        Bad values: ConfigError that names them.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        Ends this counter; a store made from a URL for it ends too.
+
+        Calls under way end: with ClosedError where nothing was applied, else with
+        OutcomeUnknownError. It is done when it returns. Idempotent.
+        """
+    def add(
+        self,
+        key: str | bytes,
+        n: int = 1,
+        *,
+        op_id: str | bytes | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, int]:
+        """
+        Adds n (any int64, negative too) and returns the value after this add.
+
+        Every concurrent caller gets its own value. With an op_id it is counted once: a repeat
+        within op_keep returns the first result and adds nothing, also after reset() or expiry;
+        later it counts again, or is a ConfigError where the op_id is one of new_op_id(), or
+        another UUIDv7. After an OutcomeUnknownError call again with the same op_id.
+        CounterOverflowError, WrongTypeError: nothing changed. OutcomeUnknownError: it may have
+        been added; with a method other than 'script' also that it was, and its expiry failed.
+        timeout in seconds; None: the store's.
+        """
+    def add_many(
+        self,
+        keys: collections.abc.Iterable[str | bytes],
+        n: int | collections.abc.Iterable[int] = 1,
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, Int64Batch]:
+        """
+        Adds to many keys, in order, and returns the value after each add.
+
+        keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all,
+        or one for each as a sequence, or as an array of any integers. Arrays are read in place.
+        A failed element does not stop the others. errors='raise': BatchError with .result and
+        .errors once all are settled; 'return': they are in the batch's .errors. An element of a
+        wrong type is a TypeError that names its index, before anything is added.
+        """
+    def get(
+        self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, int]:
+        """
+        The value now; 0 where the key is absent or has expired.
+        """
+    def get_many(
+        self,
+        keys: collections.abc.Iterable[str | bytes],
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, Int64Batch]:
+        """
+        The values of many keys, in order; 0 where absent. Errors as in add_many.
+        """
+    def reset(
+        self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, int]:
+        """
+        Removes the key and returns its last value, 0 where it was absent.
+
+        In one step: no add falls between the reading and the removing.
+        """
+    def try_add(
+        self,
+        key: str | bytes,
+        n: int = 1,
+        *,
+        min: int | None = None,
+        max: int | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, TryAdd]:
+        """
+        Adds n only where the result stays within min and max, both inclusive.
+
+        Checked and added in one step, so that an inventory is never oversold. A refusal is a
+        value: .applied is False and .value what stands; so it is where the result would leave
+        signed 64 bits. Other errors as in add.
+        """
+    def ttl(
+        self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, float | None]:
+        """
+        Seconds until the key expires; None where it is absent or never expires.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether aclose() was called.
+        """
+
 class PeriodCounter:
     """
     A number per key and second, minute, hour, day, week or month, kept for a while.
@@ -430,7 +689,7 @@ class PeriodCounter:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        store: Memory | Redis | str,
+        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
         period: typing.Literal["second", "minute", "hour", "day", "week", "month"] = "day",
         tz: str = "UTC",
         keep: int = 400,
@@ -801,7 +1060,7 @@ class Limiter:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        store: Memory | Redis | str,
+        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
         rate: str | Rate,
         *,
         algorithm: typing.Literal[
@@ -1584,7 +1843,7 @@ class LiveSets:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        store: Memory | Redis | str,
+        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
         *,
         gate: float | datetime.timedelta | None = None,
         method: typing.Literal[
@@ -1754,6 +2013,11 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
     sqlite:///file.db                Database; options timeout, max_readers
 
     Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
+    """
+
+def connect_async(url: str, **options: typing.Any) -> AsyncMemory | AsyncRedis:
+    """
+    Opens what the URL names, for event loops: as hotcount.connect, databases excepted.
     """
 
 def new_op_id() -> str:

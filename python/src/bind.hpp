@@ -8,8 +8,11 @@ namespace hotcount::python {
 namespace py = pybind11;
 
 void bind_batch(py::module_& module);
+void bind_pending(py::module_& module);
 void bind_store(py::module_& module);
+void bind_async_store(py::module_& module);
 void bind_counter(py::module_& module);
+void bind_async_counter(py::module_& module);
 void bind_period_counter(py::module_& module);
 void bind_slotted_counter(py::module_& module);
 void bind_live_sets(py::module_& module);

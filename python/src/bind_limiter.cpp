@@ -363,9 +363,10 @@ void bind_limiter(py::module_& module) {
     const std::string answer = ") -> hotcount._core.Decision";
     define_init<&make_limiter>(
         cls,
-        "(self, store: hotcount._core.Memory | hotcount._core.Redis | str, rate: str | "
-        "hotcount._core.Rate, *, algorithm: typing.Literal['gcra', 'fixed_window', 'list', "
-        "'per_second_key', 'racy_incr', 'incr_expire'] = " +
+        "(self, store: " + kKeyValueStore +
+            ", rate: str | "
+            "hotcount._core.Rate, *, algorithm: typing.Literal['gcra', 'fixed_window', 'list', "
+            "'per_second_key', 'racy_incr', 'incr_expire'] = " +
             literal(std::string{to_string(defaults.algorithm)}) +
             ", name: str | None = None, align: typing.Literal['clock', 'first'] = 'clock', "
             "charge_denied: bool = False) -> None",

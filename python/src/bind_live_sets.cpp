@@ -342,7 +342,7 @@ void bind_live_sets(py::module_& module) {
         "versions in a hash beside it.");
     define_init<&make_live_sets>(
         cls,
-        "(self, store: hotcount._core.Memory | hotcount._core.Redis | str, *, gate: " + kTime +
+        "(self, store: " + kKeyValueStore + ", *, gate: " + kTime +
             " | None = None, method: typing.Literal['script', 'ttl_gate', 'watch', "
             "'exists_then_add', 'unguarded_pipeline'] = " +
             literal(std::string{to_string(defaults.method)}) +

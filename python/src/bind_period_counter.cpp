@@ -126,8 +126,9 @@ void bind_period_counter(py::module_& module) {
         "2026-11-21T170000Z, the beginning in UTC, for what is shorter.");
     define_init<&make_period_counter>(
         cls,
-        "(self, store: hotcount._core.Memory | hotcount._core.Redis | str, "
-        "period: typing.Literal['second', 'minute', 'hour', 'day', 'week', 'month'] = " +
+        "(self, store: " + kKeyValueStore +
+            ", "
+            "period: typing.Literal['second', 'minute', 'hour', 'day', 'week', 'month'] = " +
             literal(std::string{to_string(defaults.period)}) +
             ", tz: str = " + literal(std::string{defaults.zone->name()}) +
             ", keep: int = " + literal(defaults.keep) +

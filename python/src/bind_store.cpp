@@ -9,6 +9,7 @@
 #include "convert.hpp"
 #include "function.hpp"
 #include "gil.hpp"
+#include "reply_value.hpp"
 #include "signature_text.hpp"
 #include "store.hpp"
 
@@ -74,6 +75,30 @@ MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle 
             "memory://" + name, shown};
 }
 
+// A client waits for its thread as it ends, and that may be waiting for the GIL (Mailbox::post), or
+// be the very thread that drops the client.
+void end_client(std::shared_ptr<redis::Client> client) {
+    struct Later {
+        explicit Later(std::shared_ptr<redis::Client> left) : kept(std::move(left)) {}
+        Later(const Later&) = delete;
+        Later& operator=(const Later&) = delete;
+        ~Later() { end_client(std::move(kept)); }
+        std::shared_ptr<redis::Client> kept;
+    };
+    if (WithGil::in_python()) {
+        const WithoutGil released;
+        client.reset();
+    } else {
+        drop_in_python(std::make_shared<const Later>(std::move(client)));
+    }
+}
+
+std::shared_ptr<redis::Client> ended_in_python(std::shared_ptr<redis::Client> client) {
+    redis::Client* const plain = client.get();
+    return {plain,
+            [kept = std::move(client)](redis::Client*) mutable { end_client(std::move(kept)); }};
+}
+
 using SharedClients = std::map<std::string, std::weak_ptr<Opened<redis::Client>>>;
 
 RedisHandle open_redis(std::string_view text, py::handle timeout, py::handle prefix) {
@@ -102,7 +127,8 @@ RedisHandle open_redis(std::string_view text, py::handle timeout, py::handle pre
     std::erase_if(*clients, [](const auto& item) { return item.second.expired(); });
     auto opened = (*clients)[identity].lock();
     if (opened == nullptr) {
-        opened = std::make_shared<Opened<redis::Client>>(unwrap(redis::Client::make(options)));
+        opened = std::make_shared<Opened<redis::Client>>(
+            ended_in_python(unwrap(redis::Client::make(options))));
         (*clients)[identity] = opened;
     }
     return {std::move(opened), StoreKind::redis, name, shown};
@@ -169,6 +195,10 @@ StoreKind kind_of(const Url& url) {
     return scheme->kind;
 }
 
+}  // namespace
+
+StoreKind kind_of_url(std::string_view text) { return kind_of(unwrap(parse_url(text))); }
+
 py::object open_url(std::string_view text, const py::dict& options) {
     const Url url = unwrap(parse_url(text));
     switch (kind_of(url)) {
@@ -185,6 +215,8 @@ py::object open_url(std::string_view text, const py::dict& options) {
     check_options(options, url.scheme, {"timeout", "max_readers"});
     return py::cast(open_database(text, find(options, "timeout"), find(options, "max_readers")));
 }
+
+namespace {
 
 py::object connect(const Arguments& arguments) {
     return open_url(to_text(arguments[0], "url"),
@@ -244,45 +276,9 @@ py::object redis_stats(RedisHandle& self, const Arguments&) {
     return result;
 }
 
-py::object from_reply(const redis::Reply& reply);
-
-struct FromReply {
-    py::object operator()(std::monostate) const { return py::none(); }
-    py::object operator()(std::int64_t number) const { return py::int_(number); }
-    py::object operator()(double number) const { return py::float_(number); }
-    py::object operator()(bool truth) const { return py::bool_(truth); }
-    py::object operator()(const std::string& text) const { return py::bytes(text); }
-    py::object operator()(const redis::ReplyError& error) const {
-        const auto word = error.message.substr(0, error.message.find(' '));
-        return to_exception(make_error(ErrorCode::reply, error.message, word));
-    }
-    py::object operator()(const redis::ReplyArray& array) const {
-        py::list items(array.size());
-        for (std::size_t i = 0; i < array.size(); ++i) items[i] = from_reply(array[i]);
-        return items;
-    }
-};
-
-py::object from_reply(const redis::Reply& reply) { return std::visit(FromReply{}, reply.value); }
-
-// As redis-py writes them: numbers in decimal, str as UTF-8.
-std::string to_command_part(py::handle value, std::size_t index) {
-    if (PyFloat_CheckExact(value.ptr())) return std::string(py::repr(value));
-    if (!PyUnicode_Check(value.ptr()) && !PyBytes_Check(value.ptr())) {
-        if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
-            raise_wrong_type(Where{"command", index}, "str, bytes, int or float", value);
-        }
-        return std::string(py::str(py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()))));
-    }
-    return std::string{to_bytes(value, Where{"command", index})};
-}
-
 py::object redis_execute(RedisHandle& self, const Arguments& arguments) {
     const auto client = self.backend();
-    const auto words = py::reinterpret_borrow<py::tuple>(arguments.rest());
-    if (words.empty()) raise_type("execute() missing the command");
-    std::vector<std::string> parts;
-    for (std::size_t i = 0; i < words.size(); ++i) parts.push_back(to_command_part(words[i], i));
+    const auto parts = to_command(arguments.rest());
     const std::vector<std::string_view> command(parts.begin(), parts.end());
     const Timeout timeout = to_timeout(arguments[0]);
     return from_reply(unwrap(without_gil([&] { return client->execute(command, timeout); })));
@@ -328,7 +324,6 @@ constexpr const char* kStatsText =
     "be added.";
 
 void bind_memory(py::module_& module) {
-    const memory::StoreOptions defaults;
     py::class_<MemoryHandle> cls(
         module, "Memory",
         "A store in this process: the embedded default, and as exact as a server.\n\n"
@@ -339,19 +334,7 @@ void bind_memory(py::module_& module) {
         "CapacityError, and a Limiter's as when_full says. Nothing live is ever dropped. Safe "
         "from\n"
         "many threads.");
-    define_init<&make_memory>(
-        cls,
-        "(self, url: str = 'memory://', *, max_keys: int = " +
-            literal(static_cast<std::int64_t>(defaults.max_keys)) +
-            ", prefix: str | bytes = '', when_full: typing.Literal['admit', "
-            "'refuse'] = " +
-            literal(std::string{to_string(defaults.when_full)}) + ") -> None",
-        "max_keys and when_full count for the opener that makes the store.\n"
-        "prefix stands before every key. when_full: a Limiter's new key at\n"
-        "max_keys is admitted and not remembered ('admit': its decision says\n"
-        "'untracked', stats() counts it, the first one warns), or refused\n"
-        "with CapacityError ('refuse'). Either is an attack on somebody.\n"
-        "Bad values: ConfigError that names them.");
+    define_init<&make_memory>(cls, memory_signature(), kMemoryInitText);
     define<&memory_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
                          "True; ClosedError after close().");
     define<&memory_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
@@ -359,7 +342,6 @@ void bind_memory(py::module_& module) {
 }
 
 void bind_redis(py::module_& module) {
-    const redis::Options defaults;
     py::class_<RedisHandle> cls(
         module, "Redis",
         "A Redis or Valkey server.\n\n"
@@ -367,23 +349,13 @@ void bind_redis(py::module_& module) {
         "valkey://. It connects when first used, and again after a failure. Objects of the same\n"
         "URL and options share one connection. Safe from many threads; a forked child connects\n"
         "anew.");
-    define_init<&make_redis>(cls,
-                             "(self, url: str, *, timeout: " + kTime + " = " +
-                                 literal(defaults.timeout) + ", prefix: str | bytes = '') -> None",
-                             "timeout is the default time limit of a call in seconds, connecting\n"
-                             "included. prefix stands before every key of a Counter; execute()\n"
-                             "sends keys as they are. Bad values: ConfigError that names them.");
+    define_init<&make_redis>(cls, redis_signature(), kRedisInitText);
     define<&redis_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
                         "True where the server answers; else the error that says why not.");
     define<&redis_execute>(
         cls, "execute",
         "(self, *command: str | bytes | int | float, " + kTimeout + ") -> typing.Any",
-        "Sends one command and returns its reply.\n\n"
-        "Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;\n"
-        "an error inside a list is a ReplyError there, a reply that is an error is raised.\n"
-        "Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,\n"
-        "CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not\n"
-        "answered in `timeout` seconds is OutcomeUnknownError and is never sent again.");
+        kExecuteText);
     define<&redis_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
     define_lifetime(cls, "Lets go of the connection, which ends with its last holder. Idempotent.");
 }
@@ -412,6 +384,40 @@ void bind_database(py::module_& module) {
 
 }  // namespace
 
+// -- what both faces say ----------------------------------------------------
+
+std::string memory_signature() {
+    const memory::StoreOptions defaults;
+    return "(self, url: str = 'memory://', *, max_keys: int = " +
+           literal(static_cast<std::int64_t>(defaults.max_keys)) +
+           ", prefix: str | bytes = '', when_full: typing.Literal['admit', 'refuse'] = " +
+           literal(std::string{to_string(defaults.when_full)}) + ") -> None";
+}
+const char* const kMemoryInitText =
+    "max_keys and when_full count for the opener that makes the store.\n"
+    "prefix stands before every key. when_full: a Limiter's new key at\n"
+    "max_keys is admitted and not remembered ('admit': its decision says\n"
+    "'untracked', stats() counts it, the first one warns), or refused\n"
+    "with CapacityError ('refuse'). Either is an attack on somebody.\n"
+    "Bad values: ConfigError that names them.";
+
+std::string redis_signature() {
+    const redis::Options defaults;
+    return "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
+           ", prefix: str | bytes = '') -> None";
+}
+const char* const kRedisInitText =
+    "timeout is the default time limit of a call in seconds, connecting\n"
+    "included. prefix stands before every key of a Counter; execute()\n"
+    "sends keys as they are. Bad values: ConfigError that names them.";
+const char* const kExecuteText =
+    "Sends one command and returns its reply.\n\n"
+    "Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;\n"
+    "an error inside a list is a ReplyError there, a reply that is an error is raised.\n"
+    "Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,\n"
+    "CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not\n"
+    "answered in `timeout` seconds is OutcomeUnknownError and is never sent again.";
+
 // -- StoreReference ---------------------------------------------------------
 
 StoreReference::StoreReference(py::handle value, const char* argument, const char* title,
@@ -438,6 +444,11 @@ StoreReference::StoreReference(py::handle value, const char* argument, const cha
         }
         object_ = open_url(text, py::dict());
         owned_ = true;
+    }
+    if (py::isinstance<AsyncMemoryHandle>(object_)) {
+        object_ = object_.cast<AsyncMemoryHandle&>().store();
+    } else if (py::isinstance<AsyncRedisHandle>(object_)) {
+        object_ = object_.cast<AsyncRedisHandle&>().store();
     }
     if (py::isinstance<MemoryHandle>(object_)) {
         handle_ = object_.cast<MemoryHandle*>();

@@ -76,6 +76,8 @@ std::string type_name(py::handle value) {
     std::string name = Py_TYPE(value.ptr())->tp_name;
     // Users know our classes by the package, not by the extension that they stand in.
     constexpr std::string_view kCore = "hotcount._core.";
+    constexpr std::string_view kAwaitable = "hotcount._core.Async";
+    if (name.starts_with(kAwaitable)) return name.replace(0, kAwaitable.size(), "hotcount.aio.");
     if (name.starts_with(kCore)) name.replace(0, kCore.size(), "hotcount.");
     return name;
 }

@@ -32,6 +32,50 @@ class WithoutGil {
     PyThreadState* state_;
 };
 
+/// With the GIL from here to the end of the scope, in any thread, whether it has it or not. False
+/// where the interpreter is shutting down and gives it to nobody any more.
+class WithGil {
+  public:
+    WithGil() : visits_(PyGILState_GetThisThreadState() == nullptr) {
+        if (is_finalizing()) return;
+        // The interpreter may begin to shut down while we wait here: see ~WithoutGil.
+        try {
+            state_ = PyGILState_Ensure();
+        } catch (...) {
+            for (;;) pause();
+        }
+        held_ = true;
+        if (visits_) ++visiting_;
+    }
+    WithGil(const WithGil&) = delete;
+    WithGil& operator=(const WithGil&) = delete;
+    ~WithGil() {
+        if (!held_) return;
+        if (visits_) --visiting_;
+        PyGILState_Release(state_);
+    }
+    explicit operator bool() const { return held_; }
+
+    /// Whether this thread has the GIL and is one of Python's: not a thread of the core, which
+    /// must not end what would wait for that thread.
+    static bool in_python() { return visiting_ == 0 && PyGILState_Check() != 0; }
+
+  private:
+    static bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+        return Py_IsFinalizing() != 0;
+#else
+        return _Py_IsFinalizing() != 0;
+#endif
+    }
+
+    static inline thread_local int visiting_ = 0;
+
+    bool visits_;
+    bool held_{false};
+    PyGILState_STATE state_{};
+};
+
 /// Runs f without the GIL. Where a signal handler raised meanwhile, that is raised here, and what f
 /// came to is dropped: the core has ended it as at a deadline.
 template <class F>

@@ -2,6 +2,7 @@
 //
 //   errors.cpp   Error -> exception      function.cpp  signatures and calls
 //   convert.cpp  arguments               bind_*.cpp    one per concept
+//   pending.cpp  what is awaited         loop_adapter.cpp  joins a client to an event loop
 //
 // Not declared safe without the GIL (py::mod_gil_not_used): handles and batches rely on it.
 #include <hotcount/build_info.hpp>
@@ -17,8 +18,11 @@ PYBIND11_MODULE(_core, module) {
     hotcount::python::install_interrupt_hook();
     // Batches and stores first: the signatures of the rest name them.
     hotcount::python::bind_batch(module);
+    hotcount::python::bind_pending(module);
     hotcount::python::bind_store(module);
+    hotcount::python::bind_async_store(module);
     hotcount::python::bind_counter(module);
+    hotcount::python::bind_async_counter(module);
     hotcount::python::bind_period_counter(module);
     hotcount::python::bind_slotted_counter(module);
     hotcount::python::bind_limiter(module);

@@ -69,6 +69,11 @@ def complete(text: str) -> str:
             flags=re.MULTILINE | re.DOTALL,
         )
         assert count == 1, f"the stub has {count} classes {name}"
+    # What hotcount.aio returns is annotated by what may be done with it: a Coroutine.
+    text, count = re.subn(
+        r"^class Pending:$.*?(?=^class )", "", text, flags=re.MULTILINE | re.DOTALL
+    )
+    assert count == 1, f"the stub has {count} classes Pending"
     # An enum's members are values, and it makes itself.
     for member in hotcount.Upsert:
         old = f"{member.name}: typing.ClassVar[Upsert]"

@@ -36,23 +36,6 @@ bool equals_ignoring_case(std::string_view a, std::string_view b) {
     });
 }
 
-Result<void> check_command(std::span<const std::string_view> command) {
-    if (command.empty()) return make_error(ErrorCode::config, "execute needs a command");
-    const auto is = [&](std::string_view name) {
-        return equals_ignoring_case(command.front(), name);
-    };
-    const bool refused =
-        std::any_of(kRefused.begin(), kRefused.end(), is) ||
-        (is("CLIENT") && command.size() > 1 && equals_ignoring_case(command[1], "REPLY")) ||
-        ((is("XREAD") || is("XREADGROUP")) &&
-         std::any_of(command.begin(), command.end(),
-                     [](std::string_view word) { return equals_ignoring_case(word, "BLOCK"); }));
-    if (!refused) return {};
-    return make_error(ErrorCode::config, "command " + std::string{command.front()} +
-                                             " is refused: it would change or hold a connection "
-                                             "that others share");
-}
-
 constexpr Duration kFirstPause = std::chrono::milliseconds{5};
 constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 
@@ -260,6 +243,23 @@ class LaneClient final : public Client {
 };
 
 }  // namespace
+
+Result<void> check_command(std::span<const std::string_view> command) {
+    if (command.empty()) return make_error(ErrorCode::config, "execute needs a command");
+    const auto is = [&](std::string_view name) {
+        return equals_ignoring_case(command.front(), name);
+    };
+    const bool refused =
+        std::any_of(kRefused.begin(), kRefused.end(), is) ||
+        (is("CLIENT") && command.size() > 1 && equals_ignoring_case(command[1], "REPLY")) ||
+        ((is("XREAD") || is("XREADGROUP")) &&
+         std::any_of(command.begin(), command.end(),
+                     [](std::string_view word) { return equals_ignoring_case(word, "BLOCK"); }));
+    if (!refused) return {};
+    return make_error(ErrorCode::config, "command " + std::string{command.front()} +
+                                             " is refused: it would change or hold a connection "
+                                             "that others share");
+}
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.timeout <= Duration{0}) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <hotcount/base/result.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,10 @@ enum class Repeat : std::uint8_t {
     reads,         ///< It changes nothing.
     counted_once,  ///< An op_id makes the script count it once. Lost twice is outcome_unknown.
 };
+
+/// A config error for a command that changes or holds the connection that others share, such as
+/// MULTI, SELECT or BLPOP; what execute() refuses. For whoever submits commands of users.
+Result<void> check_command(std::span<const std::string_view> command);
 
 class Request {
   public:

@@ -1,0 +1,29 @@
+"""hotcount for event loops: the same classes, in methods to be awaited.
+
+    import asyncio
+    from hotcount import aio
+
+    likes = aio.Counter("redis://localhost")
+
+    async def main() -> None:
+        await likes.add("photo:42")                             # the value after this very add
+        await asyncio.gather(*(likes.add("photo:42") for _ in range(100)))
+
+    asyncio.run(main())
+
+A call starts when it is made, not when it is awaited; calls of one turn of the loop travel
+together. One store serves threads and loops alike: `Counter` here takes a `hotcount.Redis`, and
+`hotcount.Counter` takes a `Redis` from here. Each loop has a connection of its own, made on first
+use and gone with the loop, so an object may stand in a module and serve one ``asyncio.run`` after
+the other. Works with asyncio's loops and uvloop. Errors are those of `hotcount.errors`; what is
+wrong with an argument is raised by the call, everything else where it is awaited.
+"""
+
+from __future__ import annotations
+
+from hotcount._core import AsyncCounter as Counter
+from hotcount._core import AsyncMemory as Memory
+from hotcount._core import AsyncRedis as Redis
+from hotcount._core import connect_async as connect
+
+__all__ = ["Counter", "Memory", "Redis", "connect"]

@@ -1,0 +1,69 @@
+// Pending: what a call of hotcount.aio returns, to be awaited for the outcome.
+//
+//   call --> Pending --(loop turns)--> await gives the value, or raises
+//
+// It is future and coroutine in one, so that await, gather, wait_for, shield, create_task and
+// TaskGroup take it as it is: a future by asyncio's duck type (_asyncio_future_blocking), a
+// coroutine by collections.abc. The wrapper that an `async def` would put around a future costs
+// more than the whole object.
+//
+// What waits for it is called by the loop (call_soon), as with asyncio's futures, but for the one
+// case that counts: a single waiter that is a task of asyncio's own C class. step() resumes that
+// in place, which saves a handle and a turn of the loop for each call.
+//
+// For the loop's thread, with the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+class Ticket;
+
+enum class PendingState : std::uint8_t { waiting, value, error, cancelled };
+
+struct Pending {
+    PyObject ob_base;  // What PyObject_HEAD stands for.
+    PyObject* loop;
+    PyObject* outcome;   // The value, the exception, or the message of cancel(). May be null.
+    PyObject* callback;  // The first that waits, with its context.
+    PyObject* context;
+    PyObject* others;  // A list of (callback, context), or null.
+    PyObject* weak_references;
+    Ticket* ticket;  // Counted; null once the call has ended.
+    PendingState state;
+    bool blocking;      // asyncio's _asyncio_future_blocking.
+    bool unseen_error;  // Nobody has asked for the exception yet.
+
+    /// New, and waiting. `ticket` is to be set by whoever starts the call.
+    static py::object make(py::handle loop);
+    /// New, and done.
+    static py::object make_done(py::handle loop, py::object value);
+    static Pending* of(py::handle object) { return reinterpret_cast<Pending*>(object.ptr()); }
+    PyObject* as_object() { return &ob_base; }
+
+    bool done() const { return state != PendingState::waiting; }
+    /// Ends it. The caller sees to those who wait: by step() or call_waiters().
+    void set_value(py::object value);
+    void set_error(py::object exception);
+    void set_cancelled(py::object message);
+    /// What it failed with, no longer to be complained about; for a call that raises at once.
+    py::object take_error();
+
+    /// Resumes the task that waits, where that is all that waits and may be done from here: the
+    /// loop's own callback, outside of any task. False: nothing was done. Raises what the step
+    /// raised; the callback is used up then.
+    bool step();
+    /// Has the loop call all that wait. Never raises: a closed loop calls nobody any more.
+    void call_waiters();
+};
+
+/// Makes the type, and the module's hidden name for it.
+void bind_pending(py::module_& module);
+
+/// loop.call_soon(callback, argument, context=context); throws where the loop refuses.
+void call_soon(py::handle loop, py::handle callback, py::handle argument, py::handle context);
+
+}  // namespace hotcount::python

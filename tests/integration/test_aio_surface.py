@@ -1,0 +1,82 @@
+"""hotcount.aio has the names and parameters of hotcount, and documents them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import aio
+
+CLASSES = {
+    "Counter": (hotcount.Counter, aio.Counter),
+    "Memory": (hotcount.Memory, aio.Memory),
+    "Redis": (hotcount.Redis, aio.Redis),
+}
+FOR_LOOPS = {"close": "aclose"}
+
+
+def public(cls: type) -> dict[str, Any]:
+    return {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+
+
+def parameters(thing: Any) -> str:
+    """The first line of the docstring up to what is returned: arguments are bound by it."""
+    line = str(thing.__doc__).splitlines()[0]
+    return line[line.index("(") : line.rindex(") ->")]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_methods_are_those_of_the_other_face(name: str) -> None:
+    waiting, awaitable = CLASSES[name]
+    assert {FOR_LOOPS.get(method, method) for method in public(waiting)} == set(public(awaitable))
+    assert parameters(vars(awaitable)["__init__"]) == parameters(vars(waiting)["__init__"])
+    for method, value in public(awaitable).items():
+        if callable(value) and method != "aclose":
+            assert parameters(value) == parameters(getattr(waiting, method)), method
+
+
+@pytest.mark.parametrize("name", aio.__all__)
+def test_every_name_is_documented(name: str) -> None:
+    thing = getattr(aio, name)
+    assert len(str(thing.__doc__)) > 20
+    if inspect.isclass(thing):
+        for attribute, value in public(thing).items():
+            assert len(str(value.__doc__).split()) >= 3, f"{name}.{attribute}"
+
+
+def test_importing_hotcount_does_not_import_asyncio() -> None:
+    code = """
+import sys, hotcount
+hotcount.Counter("memory://").add("k")
+print("asyncio" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.stdout.strip(), run.stderr) == ("False", "")
+
+
+def test_messages_name_the_classes_as_people_do() -> None:
+    not_a_store: Any = aio.Counter("memory://")
+    with pytest.raises(TypeError, match=r"store must be .*, not hotcount\.aio\.Counter"):
+        hotcount.Counter(not_a_store)
+    with pytest.raises(TypeError, match=r"store must be .*, not int"):
+        aio.Counter(7)  # type: ignore[arg-type]
+
+
+def test_classes_may_be_derived_from() -> None:
+    class Likes(aio.Counter):
+        def __init__(self, name: str) -> None:
+            super().__init__(f"memory://{name}", prefix="likes")
+
+        async def like(self, photo: int) -> int:
+            return await self.add(f"photo:{photo}")
+
+    async def main() -> None:
+        async with Likes("aio-derived") as likes:
+            assert (await likes.like(1), await likes.like(1)) == (1, 2)
+
+    asyncio.run(main())
