@@ -11,12 +11,12 @@ setting in which it was fastest here with 64 and 256 tasks.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+
+from hotcount import aio
 
 from loadtest.peers import keys
 from loadtest.peers.contenders import WARM
@@ -39,7 +39,6 @@ def uvloop() -> asyncio.AbstractEventLoop:
 
 @asynccontextmanager
 async def hotcount_aio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
-    aio: Any = importlib.import_module("hotcount.aio")
     store = aio.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S)
     try:
         # The prefix that every other contender's keys have as part of them.

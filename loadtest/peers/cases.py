@@ -22,7 +22,6 @@ idle: redis-py with one connection and no pool, where it is fastest.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -140,10 +139,6 @@ class Setup:
             COREDIS: (asyncio_contenders.coredis, KEY_PREFIX),
             GLIDE: (asyncio_contenders.glide, KEY_PREFIX),
         }
-        # To be removed when every build has it.
-        if importlib.util.find_spec("hotcount.aio") is None:
-            self.left_out.append("hotcount.aio is not there: hotcount on asyncio left out")
-            del opened[OURS]
         # uvloop makes some peers faster than others: a ratio is to be reached on the stock loop.
         loops = {"stock loop": asyncio_contenders.stock_loop, "uvloop": asyncio_contenders.uvloop}
         targets = {
@@ -239,12 +234,6 @@ class Setup:
             )
             for count in (KEYS, 1)
         ]
-        # To be removed when every build has them.
-        if not native.has_completions(cpp):
-            self.left_out.append(
-                "this hotcount has no completions: adds in flight from one C++ thread left out"
-            )
-            return made
         for width in IN_FLIGHT:
             targets = {(f"rueidis, {width:,}", RATE): 1.4} if width > 64 else {}
             loads = [*load(OURS, cpp, "completions", width, KEYS), *rueidis(width, KEYS)]

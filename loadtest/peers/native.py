@@ -66,10 +66,6 @@ def cpp_program(build: Path) -> Path:
     return program
 
 
-def has_completions(program: Path) -> bool:
-    return "completions" in run([str(program), "modes"]).split()
-
-
 def find_go() -> str:
     go = shutil.which("go") or shutil.which("go", path=GO_HOME)
     if go is None:

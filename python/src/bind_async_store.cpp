@@ -32,8 +32,8 @@ AsyncMemoryHandle make_memory(const Arguments& arguments) {
 }
 
 AsyncRedisHandle make_redis(const Arguments& arguments) {
-    return AsyncRedisHandle{
-        make_store<RedisHandle>(arguments, std::array{"url", "timeout", "prefix"})};
+    return AsyncRedisHandle{make_store<RedisHandle>(
+        arguments, std::array{"url", "timeout", "prefix", "client_name", "max_in_flight", "spin"})};
 }
 
 py::object memory_ping(AsyncMemoryHandle& self, const Arguments& arguments) {

@@ -75,8 +75,8 @@ MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle 
             "memory://" + name, shown};
 }
 
-// A client waits for its thread as it ends, and that may be waiting for the GIL (Mailbox::post), or
-// be the very thread that drops the client.
+// As a client ends it completes what is under way, for a loop by way of Mailbox::post, which takes the
+// GIL; and it may be a thread of the library that drops it, in such a completion.
 void end_client(std::shared_ptr<redis::Client> client) {
     struct Later {
         explicit Later(std::shared_ptr<redis::Client> left) : kept(std::move(left)) {}
@@ -101,10 +101,24 @@ std::shared_ptr<redis::Client> ended_in_python(std::shared_ptr<redis::Client> cl
 
 using SharedClients = std::map<std::string, std::weak_ptr<Opened<redis::Client>>>;
 
-RedisHandle open_redis(std::string_view text, py::handle timeout, py::handle prefix) {
+// What an opener may say beside the URL; null handles where it does not.
+struct RedisArguments {
+    py::handle timeout;
+    py::handle prefix;
+    py::handle client_name;
+    py::handle max_in_flight;
+    py::handle spin;
+};
+
+RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
     redis::Options options = unwrap(redis::parse_options(text));
-    if (timeout && !timeout.is_none()) options.timeout = to_duration(timeout, "timeout");
-    if (prefix) options.prefix = to_bytes(prefix, "prefix");
+    if (given.timeout && !given.timeout.is_none()) {
+        options.timeout = to_duration(given.timeout, "timeout");
+    }
+    if (given.prefix) options.prefix = to_bytes(given.prefix, "prefix");
+    if (given.client_name) options.client_name = to_text(given.client_name, "client_name");
+    if (given.max_in_flight) options.max_in_flight = to_size(given.max_in_flight, "max_in_flight");
+    if (given.spin) options.spin = to_delay(given.spin, "spin");
     const Url url = unwrap(parse_url(text));
 
     std::string identity;
@@ -112,8 +126,9 @@ RedisHandle open_redis(std::string_view text, py::handle timeout, py::handle pre
          {options.host, std::to_string(options.port), options.unix_path, options.user,
           options.password, std::to_string(options.database), options.prefix,
           std::to_string(options.timeout.count()), std::to_string(options.tls.enabled),
-          options.tls.ca_file, options.tls.cert_file, options.tls.key_file,
-          options.tls.server_name}) {
+          options.tls.ca_file, options.tls.cert_file, options.tls.key_file, options.tls.server_name,
+          std::to_string(options.spin.count()), options.client_name,
+          std::to_string(options.max_in_flight)}) {
         // With its length, so that no part can pass for two.
         identity += std::to_string(part.size()) + ":" + part;
     }
@@ -207,8 +222,12 @@ py::object open_url(std::string_view text, const py::dict& options) {
             return py::cast(open_memory(text, find(options, "max_keys"), find(options, "prefix"),
                                         find(options, "when_full")));
         case StoreKind::redis:
-            check_options(options, url.scheme, {"timeout", "prefix"});
-            return py::cast(open_redis(text, find(options, "timeout"), find(options, "prefix")));
+            check_options(options, url.scheme,
+                          {"timeout", "prefix", "client_name", "max_in_flight", "spin"});
+            return py::cast(open_redis(
+                text,
+                {find(options, "timeout"), find(options, "prefix"), find(options, "client_name"),
+                 find(options, "max_in_flight"), find(options, "spin")}));
         case StoreKind::database:
             break;
     }
@@ -250,7 +269,8 @@ py::object memory_stats(MemoryHandle& self, const Arguments&) {
 // -- Redis ------------------------------------------------------------------
 
 RedisHandle make_redis(const Arguments& arguments) {
-    return open_redis(to_text(arguments[0], "url"), arguments[1], arguments[2]);
+    return open_redis(to_text(arguments[0], "url"),
+                      {arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]});
 }
 
 py::object redis_ping(RedisHandle& self, const Arguments& arguments) {
@@ -404,12 +424,21 @@ const char* const kMemoryInitText =
 std::string redis_signature() {
     const redis::Options defaults;
     return "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
-           ", prefix: str | bytes = '') -> None";
+           ", prefix: str | bytes = '', client_name: str = " + literal(defaults.client_name) +
+           ", max_in_flight: int = " + literal(static_cast<std::int64_t>(defaults.max_in_flight)) +
+           ", spin: " + kTime + " = " + literal(defaults.spin) + ") -> None";
 }
 const char* const kRedisInitText =
     "timeout is the default time limit of a call in seconds, connecting\n"
     "included. prefix stands before every key of a Counter; execute()\n"
-    "sends keys as they are. Bad values: ConfigError that names them.";
+    "sends keys as they are. client_name is what CLIENT LIST shows.\n"
+    "max_in_flight bounds the commands sent and not yet answered on a\n"
+    "connection: more for a server far away, fewer to spare it; others\n"
+    "wait. spin is how long, in seconds, a caller or event loop with one\n"
+    "command on its way looks for the reply before it sleeps: more than\n"
+    "twice the calls a second on loopback, for that much CPU a call; it\n"
+    "stops by itself where replies take longer. 0: never.\n"
+    "Bad values: ConfigError that names them.";
 const char* const kExecuteText =
     "Sends one command and returns its reply.\n\n"
     "Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;\n"

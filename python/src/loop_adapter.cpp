@@ -72,7 +72,7 @@ struct LoopSide::Callbacks {
         });
     }
     static PyObject* flush(PyObject* capsule, PyObject*) {
-        return call(capsule, [](LoopSide& side) { side.flush(); });
+        return call(capsule, [](LoopSide& side) { side.turn([] {}); });
     }
     static PyObject* mail(PyObject* capsule, PyObject*) {
         const Held side = bound_pointer<Held>(capsule);
@@ -163,6 +163,17 @@ void LoopSide::join(const py::object& loop) {
     // Its debug mode times callbacks, and each task is to be timed by itself.
     steps_ = !py::bool_(loop.attr("get_debug")());
     if (has_readers()) lane_ = client_->make_loop_lane(*this);
+    // asyncio's own loop on Linux. Others go to sleep as they please.
+    try {
+        const py::object descriptor = loop.attr("_selector").attr("fileno")();
+        poll_descriptor_ = py::cast<int>(descriptor);
+        ready_queue_ = loop.attr("_ready");
+        if (PyObject_Size(ready_queue_.ptr()) < 0) throw py::error_already_set();
+    } catch (const py::error_already_set&) {
+        ready_queue_ = py::object();
+    } catch (const py::cast_error&) {
+        ready_queue_ = py::object();
+    }
 }
 
 // Tried, because a loop does not say.
@@ -265,9 +276,27 @@ void LoopSide::ended(py::object pending) {
     }
 }
 
-// A callback of the loop: what the lane does, then the tasks, then what they want sent.
+// A callback of the loop. A loop that would go to sleep for a single reply looks for it first.
 void LoopSide::turn(const std::function<void()>& work) {
     const auto self = shared_from_this();
+    take_turn(work);
+    for (int looks = 0; looks < kMaxLooks && !in_turn_; ++looks) {
+        const int fd = look();
+        if (fd < 0) break;
+        take_turn([&] { lane_->on_readable(fd); });
+    }
+}
+
+int LoopSide::look() {
+    if (!ready_queue_ || lane_ == nullptr || ended_) return -1;
+    if (PyObject_Size(ready_queue_.ptr()) != 0) return -1;
+    const LaneScope scope(*this);
+    const WithoutGil released;
+    return lane_->look(poll_descriptor_);
+}
+
+// What the lane does, then the tasks, then what they want sent.
+void LoopSide::take_turn(const std::function<void()>& work) {
     const bool nested = std::exchange(in_turn_, true);
     {
         const LaneScope scope(*this);

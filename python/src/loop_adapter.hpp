@@ -57,6 +57,8 @@ class Mailbox {
 class LoopSide final : public redis::LoopHost, public std::enable_shared_from_this<LoopSide> {
   public:
     static constexpr std::size_t kMaxSteps = 1024;
+    /// Replies that are looked for before the loop has its turn: at most about a millisecond.
+    static constexpr int kMaxLooks = 16;
 
     static std::shared_ptr<LoopSide> make(LoopSides& all, const py::object& loop,
                                           std::shared_ptr<redis::Client> client);
@@ -117,6 +119,8 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     void join(const py::object& loop);
     bool has_readers() const;
     void turn(const std::function<void()>& work);
+    void take_turn(const std::function<void()>& work);
+    int look();
     void step_all();
     void flush();
     void open_mail();
@@ -142,6 +146,10 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     std::shared_ptr<Mailbox> mailbox_;
     std::shared_ptr<Departures> departures_;
     std::shared_ptr<LoopSide> until_answered_;  // Itself, where an ended one has calls under way.
+    // What says that the loop has something to do, where it shows that: its queue, and the
+    // descriptor that it polls. Null and -1 where it does not.
+    py::object ready_queue_;
+    int poll_descriptor_{-1};
     bool in_turn_{false};
     bool steps_{true};     // Tasks are resumed in place; not in a loop's debug mode.
     bool deaf_{false};     // The loop must not be asked for anything any more.

@@ -9,6 +9,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <hotcount/redis/channel.hpp>
+
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -75,7 +77,7 @@ class Ticket {
         cancelled_ = true;
         return take();
     }
-    const bool* cancelled() const { return &cancelled_; }
+    const redis::Cancelled* cancelled() const { return &cancelled_; }
     /// For the one that calls the completion.
     Owner take_owner() { return std::move(owner_); }
 
@@ -97,7 +99,7 @@ class Ticket {
     }
 
     std::atomic<int> references_{1};
-    bool cancelled_{false};
+    redis::Cancelled cancelled_{false};
     Pending* pending_;  // A reference, until the call has ended.
     Owner owner_;
     std::shared_ptr<Departures> departures_;

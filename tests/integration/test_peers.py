@@ -6,7 +6,6 @@ No peer is installed here: the loads are hotcount's own, a bare connection's and
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import subprocess
 import sys
@@ -135,10 +134,10 @@ def on_a_loop(server: RedisServer, opened: asyncio_contenders.Open, prefix: str)
 
 @pytest.mark.server
 def test_every_add_of_tasks_is_found(server: RedisServer) -> None:
-    cases = [on_a_loop(server, bare_connection, KEY_PREFIX)]
-    # To be removed when every build has it: then it is always there.
-    if importlib.util.find_spec("hotcount.aio") is not None:
-        cases.append(on_a_loop(server, asyncio_contenders.hotcount_aio, ""))
+    cases = [
+        on_a_loop(server, bare_connection, KEY_PREFIX),
+        on_a_loop(server, asyncio_contenders.hotcount_aio, ""),
+    ]
     measure(server, cases, rounds=1, seconds=0.05)
     for case in cases:
         assert case.figures[OURS][RATE][0] > 0

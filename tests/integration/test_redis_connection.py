@@ -28,7 +28,17 @@ def guarded_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
         port=free_port(),
         config=(
             *("--requirepass", CANARY),
-            *("--user", "counter", "on", f">{CANARY}", "~count:*", "+incrby", "+get", "+ping"),
+            *(
+                "--user",
+                "counter",
+                "on",
+                f">{CANARY}",
+                "~count:*",
+                "+incr",
+                "+incrby",
+                "+get",
+                "+ping",
+            ),
         ),
     )
     try:

@@ -94,7 +94,7 @@ def dying(direct: hotcount.Redis, gate: Gate) -> str:
 
 def test_set_nx_misses_and_incr_makes_an_immortal_key(gate: Gate, direct: hotcount.Redis) -> None:
     make(direct, SCRIPT).add("k", 5)
-    assert add_in_two_halves(gate, NONE, "INCRBY", lambda: expire(direct)) == 1
+    assert add_in_two_halves(gate, NONE, "INCR", lambda: expire(direct)) == 1
     assert life(direct) == IMMORTAL
     # And so it stays, whoever comes.
     assert make(direct, NONE).add("k") == 2
@@ -106,7 +106,7 @@ def test_each_compensation_heals_that_where_the_caller_lives_on(
     gate: Gate, direct: hotcount.Redis, options: dict[str, str]
 ) -> None:
     make(direct, SCRIPT).add("k", 5)
-    assert add_in_two_halves(gate, options, "INCRBY", lambda: expire(direct)) == 1
+    assert add_in_two_halves(gate, options, "INCR", lambda: expire(direct)) == 1
     assert 0 < life(direct) <= TTL * 1000
 
 
@@ -120,7 +120,7 @@ def test_the_first_compensation_does_not_see_a_key_that_another_caller_made(
         # Another such caller, whose INCRBY came first and who dies before its PEXPIRE.
         assert direct.execute("INCRBY", KEY, 1) == 1
 
-    assert add_in_two_halves(gate, FIRST, "INCRBY", expire_and_be_overtaken) == 2
+    assert add_in_two_halves(gate, FIRST, "INCR", expire_and_be_overtaken) == 2
     assert life(direct) == IMMORTAL
     assert make(direct, FIRST).add("k") == 3
     assert life(direct) == IMMORTAL
@@ -135,7 +135,7 @@ def test_no_compensation_is_made_by_a_caller_that_dies_before_it(
 ) -> None:
     make(direct, SCRIPT).add("k", 5)
     url = dying(direct, gate)
-    end = add_in_two_halves(gate, options, "INCRBY", lambda: expire(direct), url)
+    end = add_in_two_halves(gate, options, "INCR", lambda: expire(direct), url)
     # It was counted, and nobody may think otherwise: doing it again would count twice.
     assert isinstance(end, hotcount.OutcomeUnknownError)
     assert "was counted" in str(end)

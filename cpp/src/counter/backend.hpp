@@ -34,7 +34,7 @@ struct TermAnswer {
 struct Route {
     redis::Channel* channel;
     Deadline deadline;
-    const bool* cancelled;
+    const redis::Cancelled* cancelled;
 };
 
 /// Does a call that goes the way of those who wait.

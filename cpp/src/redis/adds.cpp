@@ -28,7 +28,7 @@ class Adds : public std::enable_shared_from_this<Adds> {
   public:
     Adds(Channel& channel, std::string server, AboutKey about, std::vector<std::string> keys,
          std::vector<std::int64_t> amounts, Deadline deadline,
-         Completion<Column<std::int64_t>> done, const bool* cancelled)
+         Completion<Column<std::int64_t>> done, const Cancelled* cancelled)
         : channel_(channel),
           server_(std::move(server)),
           about_(about),
@@ -169,7 +169,7 @@ class Adds : public std::enable_shared_from_this<Adds> {
     const std::vector<std::int64_t> amounts_;
     const Deadline deadline_;
     Completion<Column<std::int64_t>> done_;
-    const bool* const cancelled_;
+    const Cancelled* const cancelled_;
 
     Column<std::int64_t> column_;
     std::size_t begin_{0};  // Of the portion.
@@ -184,7 +184,8 @@ class Adds : public std::enable_shared_from_this<Adds> {
 
 void submit_adds(Channel& channel, std::string server, AboutKey about,
                  std::vector<std::string> keys, std::vector<std::int64_t> amounts,
-                 Deadline deadline, Completion<Column<std::int64_t>> done, const bool* cancelled) {
+                 Deadline deadline, Completion<Column<std::int64_t>> done,
+                 const Cancelled* cancelled) {
     std::make_shared<Adds>(channel, std::move(server), about, std::move(keys), std::move(amounts),
                            deadline, std::move(done), cancelled)
         ->go_on();

@@ -23,7 +23,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
   public:
     Portions(Channel& channel, std::string server, Calls calls, Deadline deadline,
              std::function<void(std::size_t, Result<Reply>)> settle, std::function<void()> done,
-             const bool* cancelled)
+             const Cancelled* cancelled)
         : channel_(channel),
           server_(std::move(server)),
           calls_(std::move(calls)),
@@ -104,7 +104,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
     const Deadline deadline_;
     const std::function<void(std::size_t, Result<Reply>)> settle_;
     const std::function<void()> done_;
-    const bool* const cancelled_;
+    const Cancelled* const cancelled_;
 
     std::vector<Range> ranges_;  // Still to be sent, the next one last.
     std::atomic<bool> other_side_done_{false};
@@ -114,7 +114,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
 
 void submit_calls(Channel& channel, std::string server, Calls calls, Deadline deadline,
                   std::function<void(std::size_t call, Result<Reply>)> settle,
-                  std::function<void()> done, const bool* cancelled) {
+                  std::function<void()> done, const Cancelled* cancelled) {
     std::make_shared<Portions>(channel, std::move(server), std::move(calls), deadline,
                                std::move(settle), std::move(done), cancelled)
         ->go_on();

@@ -26,6 +26,6 @@ struct Calls {
 /// only that key's calls fail.
 void submit_calls(Channel& channel, std::string server, Calls calls, Deadline deadline,
                   std::function<void(std::size_t call, Result<Reply>)> settle,
-                  std::function<void()> done, const bool* cancelled = nullptr);
+                  std::function<void()> done, const Cancelled* cancelled = nullptr);
 
 }  // namespace hotcount::redis

@@ -48,8 +48,8 @@ bool passes_soon(const Error& error) {
 // The lane and the thread that looks after it: a forked child has its own of both.
 struct Shared {
     Shared(const Options& options, const std::shared_ptr<KnownScripts>& scripts)
-        : lane(options, scripts), housekeeper(lane) {}
-    Lane lane;
+        : lane(std::make_shared<Lane>(options, scripts)), housekeeper(lane) {}
+    const std::shared_ptr<Lane> lane;  // Also the housekeeper's, and of whoever is in a call.
     Housekeeper housekeeper;
     const std::shared_ptr<LoopLanes> loops{std::make_shared<LoopLanes>()};
 };
@@ -58,8 +58,9 @@ class WaitingChannel final : public Channel {
   public:
     explicit WaitingChannel(ForkLocal<Shared>& shared) : shared_(shared) {}
 
-    void submit(Request request, Deadline deadline, Completion<Reply> done, const bool*) override {
-        done(shared_.get().lane.execute(std::move(request), deadline));
+    void submit(Request request, Deadline deadline, Completion<Reply> done,
+                const Cancelled*) override {
+        done(shared_.get().lane->execute(std::move(request), deadline));
     }
 
   private:
@@ -71,9 +72,9 @@ class UnwaitedChannel final : public Channel {
     explicit UnwaitedChannel(ForkLocal<Shared>& shared) : shared_(shared) {}
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
-                const bool* cancelled) override {
+                const Cancelled* cancelled) override {
         Shared& shared = shared_.get();
-        shared.lane.submit(
+        shared.lane->submit(
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled));
         shared.housekeeper.look_after_calls();
     }
@@ -149,7 +150,7 @@ class LaneClient final : public Client {
     std::size_t run_once(Timeout timeout) override {
         Shared& shared = shared_.get();
         shared.housekeeper.driven();
-        const std::size_t ended = shared.lane.run_once(deadline(timeout));
+        const std::size_t ended = shared.lane->run_once(deadline(timeout));
         shared.housekeeper.driven();
         return ended;
     }
@@ -203,13 +204,13 @@ class LaneClient final : public Client {
     void close() override {
         Shared& shared = shared_.get();
         shared.loops->closed.store(true, std::memory_order_release);
-        shared.lane.close();
+        shared.lane->close();
         exclusive_.get().close();
     }
 
     Stats stats() const override {
         Shared& shared = shared_.get();
-        Lane::Counts counts = shared.lane.counts();
+        Lane::Counts counts = shared.lane->counts();
         shared.loops->add_to(counts);
         return Stats{.commands = counts.commands,
                      .combined = counts.combined,
@@ -225,7 +226,7 @@ class LaneClient final : public Client {
     const Options& options() const override { return options_; }
 
   private:
-    Lane& lane() { return shared_.get().lane; }
+    Lane& lane() { return *shared_.get().lane; }
 
     Error changed_too_often(const CheckAndSet& steps) const {
         const std::string_view key = steps.keys.empty() ? "" : steps.keys.front();

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <thread>
 #include <utility>
 
 namespace hotcount::redis {
@@ -16,72 +17,75 @@ constexpr Duration kTurn = std::chrono::milliseconds{20};
 
 }  // namespace
 
+Housekeeper::Housekeeper(std::shared_ptr<Lane> lane)
+    : lane_(std::move(lane)), state_(std::make_shared<State>()) {}
+
 Housekeeper::~Housekeeper() {
-    {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-        changed_.notify_all();
-    }
-    if (thread_.joinable()) thread_.join();
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->changed.notify_all();
 }
 
 void Housekeeper::run(std::function<void()> job) {
-    const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
+    const std::lock_guard lock(state_->mutex);
+    state_->jobs.push_back(std::move(job));
     begin();
-    changed_.notify_all();
+    state_->changed.notify_all();
 }
 
 void Housekeeper::look_after_calls() {
-    const std::lock_guard lock(mutex_);
-    if (calls_) return;
-    calls_ = true;
-    if (!thread_.joinable()) driven_until_ = std::chrono::steady_clock::now() + kLeavesAlone;
+    const std::lock_guard lock(state_->mutex);
+    if (state_->calls) return;
+    state_->calls = true;
+    if (!state_->begun) {
+        state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
+    }
     begin();
-    changed_.notify_all();
+    state_->changed.notify_all();
 }
 
 void Housekeeper::driven() {
-    const std::lock_guard lock(mutex_);
-    driven_until_ = std::chrono::steady_clock::now() + kLeavesAlone;
+    const std::lock_guard lock(state_->mutex);
+    state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
 }
 
 void Housekeeper::begin() {
-    if (thread_.joinable() || stop_) return;
+    if (state_->begun) return;
+    state_->begun = true;
     // A process's signals are for its own threads.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { work(); });
+    std::thread([state = state_, lane = lane_] { work(*state, *lane); }).detach();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void Housekeeper::work() {
-    std::unique_lock lock(mutex_);
-    while (!stop_) {
-        if (!jobs_.empty()) {
-            const std::function<void()> job = std::move(jobs_.front());
-            jobs_.pop_front();
+void Housekeeper::work(State& state, Lane& lane) {
+    std::unique_lock lock(state.mutex);
+    while (!state.stop) {
+        if (!state.jobs.empty()) {
+            const std::function<void()> job = std::move(state.jobs.front());
+            state.jobs.pop_front();
             lock.unlock();
             job();
             lock.lock();
             continue;
         }
-        if (!calls_) {
-            changed_.wait(lock);
+        if (!state.calls) {
+            state.changed.wait(lock);
             continue;
         }
-        if (driven_until_ > std::chrono::steady_clock::now()) {
-            changed_.wait_until(lock, driven_until_);
+        if (state.driven_until > std::chrono::steady_clock::now()) {
+            state.changed.wait_until(lock, state.driven_until);
             continue;
         }
-        calls_ = false;
+        state.calls = false;
         lock.unlock();
-        if (lane_.unwaited() > 0) (void)lane_.run_once(Deadline::after(kTurn));
-        const bool more = lane_.unwaited() > 0;
+        if (lane.unwaited() > 0) (void)lane.run_once(Deadline::after(kTurn));
+        const bool more = lane.unwaited() > 0;
         lock.lock();
-        calls_ = calls_ || more;
+        state.calls = state.calls || more;
     }
 }
 

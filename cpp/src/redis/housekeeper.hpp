@@ -10,8 +10,8 @@
 #include <deque>
 #include <functional>
 #include <hotcount/base/clock.hpp>
+#include <memory>
 #include <mutex>
-#include <thread>
 
 #include "lane.hpp"
 
@@ -19,7 +19,9 @@ namespace hotcount::redis {
 
 class Housekeeper {
   public:
-    explicit Housekeeper(Lane& lane) : lane_(lane) {}
+    explicit Housekeeper(std::shared_ptr<Lane> lane);
+    /// Does not wait for the thread: what that is in the middle of it ends by itself, and keeps the
+    /// lane until then.
     ~Housekeeper();
     Housekeeper(const Housekeeper&) = delete;
     Housekeeper& operator=(const Housekeeper&) = delete;
@@ -32,17 +34,20 @@ class Housekeeper {
     void driven();
 
   private:
+    struct State {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::deque<std::function<void()>> jobs;
+        bool begun{false};
+        bool calls{false};
+        bool stop{false};
+        SteadyTime driven_until{};
+    };
     void begin();
-    void work();
+    static void work(State& state, Lane& lane);
 
-    Lane& lane_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::function<void()>> jobs_;
-    bool calls_{false};
-    bool stop_{false};
-    SteadyTime driven_until_{};
-    std::thread thread_;
+    const std::shared_ptr<Lane> lane_;
+    const std::shared_ptr<State> state_;
 };
 
 }  // namespace hotcount::redis

@@ -1,7 +1,6 @@
 #include "lane.hpp"
 
 #include <poll.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <hotcount/base/interrupt.hpp>
@@ -14,12 +13,6 @@ constexpr std::size_t kEagerFlights = 4;
 
 // How often calls that nobody waits for, or that are to be tried again, are looked after.
 constexpr Duration kTick = std::chrono::milliseconds{20};
-
-// A lone caller looks while it pays: a reply found is a point, one that took longer costs four. Out
-// of points it tries again with every so many replies.
-constexpr int kMostPoints = 32;
-constexpr int kMissCosts = 4;
-constexpr unsigned kSpinAgain = 256;
 
 }  // namespace
 
@@ -284,30 +277,16 @@ void Lane::read(Lock& lock, const Goal& goal, Deadline deadline) {
 // False at the deadline.
 bool Lane::wait_for_reply(Lock& lock, const std::shared_ptr<Connection>& connection,
                           Deadline deadline) {
-    // Alone, a caller looks for its reply for a while before it sleeps: being woken takes longer
-    // than a server nearby takes to answer. Others would want the core for their own calls.
+    // Others would want the core for their own calls.
     const bool alone = pipeline_.in_flight() == 1 && pipeline_.queued() == 0 && !writing_;
-    const bool tries = alone && options_.spin > Duration{0} &&
-                       (spin_points_ > 0 || ++lone_replies_ % kSpinAgain == 0);
+    const bool looks = alone && look_.pays();
     lock.unlock();
-    bool found = false;
-    bool in_time = true;
-    if (tries) {
-        const SteadyTime until = std::chrono::steady_clock::now() + options_.spin;
-        while (true) {
-            found = connection->readable();
-            in_time = std::chrono::steady_clock::now() < until;
-            if (found || !in_time) break;
-            sched_yield();
-        }
-    }
+    // The read role's, as replies_ are.
+    const bool found = looks && look_.look([&] {
+        return connection->readable() ? Look::Seen::reply : Look::Seen::nothing;
+    });
     const bool ready = found || connection->wait_for(POLLIN, deadline);
     lock.lock();
-    if (tries) {
-        // Found late is not found: on a machine that is busy with others a yield takes long.
-        const bool paid = found && in_time;
-        spin_points_ = std::clamp(spin_points_ + (paid ? 1 : -kMissCosts), 0, kMostPoints);
-    }
     return ready;
 }
 

@@ -21,6 +21,7 @@
 
 #include "connection.hpp"
 #include "dialer.hpp"
+#include "look.hpp"
 #include "pipeline.hpp"
 
 namespace hotcount::redis {
@@ -94,11 +95,10 @@ class Lane {
     std::shared_ptr<Connection> connection_;
     std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
     std::vector<Reply> replies_;                                     // The reader's.
+    Look look_{options_.spin};                                       // The reader's.
     bool writing_{false};
     bool reading_{false};
     bool closed_{false};
-    int spin_points_{1};  // More than 0: a lone caller looks for its reply.
-    unsigned lone_replies_{0};
     std::uint64_t completed_{0};  // Calls that nobody waited for.
     std::size_t drivers_{0};      // In run_once().
     std::condition_variable driver_woken_;

@@ -1,11 +1,14 @@
 #include "loop_lane.hpp"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <hotcount/base/fork.hpp>
 #include <map>
 #include <optional>
+
+#include "look.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -75,7 +78,7 @@ class SocketLoopLane final : public LoopLane {
     }
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
-                const bool* cancelled) override {
+                const Cancelled* cancelled) override {
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
         if (!usable()) return operation->refuse(closed_error());
@@ -104,6 +107,19 @@ class SocketLoopLane final : public LoopLane {
             receive();
         }
         complete_finished();
+    }
+
+    int look(int also) override {
+        const bool alone = connection_ != nullptr && usable() && pipeline_.in_flight() == 1 &&
+                           !pipeline_.has_to_send();
+        if (!alone || !look_.pays()) return -1;
+        pollfd waiting[] = {{connection_->descriptor(), POLLIN, 0}, {also, POLLIN, 0}};
+        const bool found = look_.look([&] {
+            if (poll(waiting, 2, 0) <= 0) return Look::Seen::nothing;
+            // The loop watches the connection too.
+            return waiting[0].revents != 0 ? Look::Seen::reply : Look::Seen::other;
+        });
+        return found ? connection_->descriptor() : -1;
     }
 
     void on_writable() override {
@@ -291,6 +307,7 @@ class SocketLoopLane final : public LoopLane {
     bool flush_asked_{false};
     bool tick_asked_{false};
     bool closed_{false};
+    Look look_{options_.spin};
     Lane::Counts counts_;
 };
 

@@ -40,7 +40,7 @@ class Operation {
   public:
     /// Without `done` somebody waits for it and takes the outcome.
     Operation(Request request, Deadline deadline, Completion<Reply> done = {},
-              const bool* cancelled = nullptr)
+              const Cancelled* cancelled = nullptr)
         : request_(std::move(request)),
           deadline_(deadline),
           done_(std::move(done)),
@@ -81,7 +81,7 @@ class Operation {
     Request request_;
     Deadline deadline_;
     Completion<Reply> done_;
-    const bool* cancelled_;
+    const Cancelled* cancelled_;
     State state_{State::queued};
     bool alone_{false};      // Refused as part of a combined command: now by itself.
     bool with_text_{false};  // The server does not know the script.

@@ -123,10 +123,10 @@ Result<Outcome> blocking(Counter& counter, const Settings& settings) {
 }
 
 /// Keeps so many adds under way: each that completes is followed by another, until told to stop.
-template <class C>
 class InFlight {
   public:
-    InFlight(C& counter, const std::vector<std::string>& keys) : counter_(counter), keys_(keys) {}
+    InFlight(Counter& counter, const std::vector<std::string>& keys)
+        : counter_(counter), keys_(keys) {}
 
     void begin(int width) {
         for (int i = 0; i < width; ++i) next();
@@ -154,7 +154,7 @@ class InFlight {
         if (!stopped_) next();
     }
 
-    C& counter_;
+    Counter& counter_;
     const std::vector<std::string>& keys_;
     std::size_t at_{0};
     int under_way_{0};
@@ -163,21 +163,14 @@ class InFlight {
     std::optional<Error> error_{};
 };
 
-/// Whether this hotcount has calls that complete. To be removed once every one has.
-template <class C, class R>
-concept Completing = requires(C& counter, R& client) {
-    counter.add_async("", 1, [](Result<std::int64_t>) {});
-    client.run_once(hotcount::Timeout{});
-};
-
-template <class C, class R>
-Result<Outcome> completions(C& counter, R& client, const Settings& settings) {
+Result<Outcome> completions(Counter& counter, hotcount::redis::Client& client,
+                            const Settings& settings) {
     const std::vector<std::string> keys = draw(settings, 0);
     const auto wait = std::chrono::seconds{1};
 
     std::uint64_t warm = 0;
     {
-        InFlight<C> warming(counter, keys);
+        InFlight warming(counter, keys);
         warming.begin(settings.width);
         while (warming.done() < std::uint64_t(settings.width) * kWarm && !warming.error()) {
             client.run_once(wait);
@@ -187,7 +180,7 @@ Result<Outcome> completions(C& counter, R& client, const Settings& settings) {
         if (warming.error()) return *warming.error();
         warm = warming.done();
     }
-    InFlight<C> adds(counter, keys);
+    InFlight adds(counter, keys);
     const Clock::time_point start = Clock::now();
     const Clock::time_point end = after(start, settings.seconds);
     adds.begin(settings.width);
@@ -199,14 +192,9 @@ Result<Outcome> completions(C& counter, R& client, const Settings& settings) {
     return Outcome{.adds = adds.done(), .warm_adds = warm, .seconds = since(start)};
 }
 
-template <class C, class R>
-Result<Outcome> run(C& counter, R& client, const Settings& settings) {
+Result<Outcome> run(Counter& counter, hotcount::redis::Client& client, const Settings& settings) {
     if (settings.mode == "blocking") return blocking(counter, settings);
-    if constexpr (Completing<C, R>) {
-        return completions(counter, client, settings);
-    } else {
-        return hotcount::make_error(hotcount::ErrorCode::config, "built without completions");
-    }
+    return completions(counter, client, settings);
 }
 
 Result<Outcome> connect_and_run(const Settings& settings) {
@@ -221,12 +209,6 @@ Result<Outcome> connect_and_run(const Settings& settings) {
 }  // namespace
 
 int main(int count, char** words) {
-    // For native.has_completions(), as long as there are builds without.
-    if (count == 2 && std::string_view{words[1]} == "modes") {
-        std::cout << "blocking"
-                  << (Completing<Counter, hotcount::redis::Client> ? " completions" : "") << '\n';
-        return 0;
-    }
     const std::optional<Settings> settings = parse(count, words);
     if (!settings || (settings->mode != "blocking" && settings->mode != "completions")) {
         std::cerr

@@ -322,7 +322,7 @@ TEST_F(PipelineTest, ALateReplyIsReadAndDropped) {
 }
 
 TEST_F(PipelineTest, WhatIsWithdrawnBeforeItIsSentIsNotSent) {
-    bool cancelled = true;
+    Cancelled cancelled = true;
     bool told = false;
     pipeline_.push(std::make_shared<Operation>(
         Request::add("k", 1), Deadline::after(1s), [&](Result<Reply>) { told = true; },

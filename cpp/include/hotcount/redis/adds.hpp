@@ -19,6 +19,6 @@ using AboutKey = Error (*)(const std::string& key, const Error& error);
 void submit_adds(Channel& channel, std::string server, AboutKey about,
                  std::vector<std::string> keys, std::vector<std::int64_t> amounts,
                  Deadline deadline, Completion<Column<std::int64_t>> done,
-                 const bool* cancelled = nullptr);
+                 const Cancelled* cancelled = nullptr);
 
 }  // namespace hotcount::redis

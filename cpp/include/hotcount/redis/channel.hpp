@@ -1,12 +1,16 @@
 // Where calls are handed in without waiting for them.
 #pragma once
 
+#include <atomic>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/completion.hpp>
 #include <hotcount/redis/reply.hpp>
 #include <hotcount/redis/request.hpp>
 
 namespace hotcount::redis {
+
+/// Set by whoever handed in a call and wants it no more; read by the thread that sends.
+using Cancelled = std::atomic<bool>;
 
 class Channel {
   public:
@@ -16,7 +20,7 @@ class Channel {
     /// Where *cancelled is true before the call is sent it is not sent, and `done` is dropped.
     /// `cancelled` must live until then.
     virtual void submit(Request request, Deadline deadline, Completion<Reply> done,
-                        const bool* cancelled = nullptr) = 0;
+                        const Cancelled* cancelled = nullptr) = 0;
 };
 
 }  // namespace hotcount::redis
@@ -29,7 +33,7 @@ struct AsyncCall {
     /// library calls. Stores without I/O need none and complete at once.
     redis::Channel* channel{nullptr};
     Timeout timeout{};
-    const bool* cancelled{nullptr};
+    const redis::Cancelled* cancelled{nullptr};
 };
 
 }  // namespace hotcount

@@ -36,6 +36,11 @@ class LoopLane : public Channel {
     /// send: call flush() when what the completions started has run.
     virtual void on_readable(int fd) = 0;
     virtual void on_writable() = 0;
+    /// Where one command is on its way and the loop has nothing else to do: looks for the reply for
+    /// up to Options::spin, while that pays, instead of letting the loop sleep. Stops where `also`,
+    /// a descriptor that says what the loop waits for, has something. The descriptor to call
+    /// on_readable() with, or -1.
+    virtual int look(int also) = 0;
     /// Ends the calls whose deadline has passed.
     virtual void on_tick() = 0;
     /// Ends what is under way (closed, or unknown) and refuses what comes later.
