@@ -113,7 +113,7 @@ void bind_redis(py::module_& module) {
         cls, "execute",
         "(self, *command: str | bytes | int | float, " + kTimeout + ") -> " + awaited("typing.Any"),
         kExecuteText);
-    define<&get_stats<AsyncRedisHandle>>(cls, "stats", "(self) -> dict[str, float]", kStatsText);
+    define<&get_stats<AsyncRedisHandle>>(cls, "stats", "(self) -> dict[str, int | float]", kStatsText);
     define_async_lifetime(cls, "hotcount.aio.Redis",
                           "Lets go of the connections, which end with the last holder.");
 }

@@ -342,6 +342,13 @@ py::object get_build_info(const Arguments&) {
 constexpr const char* kStatsText =
     "Counts since the store was opened in this process, by name. They are for people: names may\n"
     "be added.";
+constexpr const char* kRedisStatsText =
+    "Counts since the store was opened in this process, by name: commands answered, combined "
+    "(calls\n"
+    "that travelled in another's command), sends, bytes_sent, bytes_received, connects, "
+    "reconnects.\n"
+    "latency_us_p50, _p99 and _max: microseconds from a command's encoding to its reply, at most\n"
+    "7 % above the truth. Those of event loops are up to 20 ms old. Names may be added.";
 
 void bind_memory(py::module_& module) {
     py::class_<MemoryHandle> cls(
@@ -376,7 +383,7 @@ void bind_redis(py::module_& module) {
         cls, "execute",
         "(self, *command: str | bytes | int | float, " + kTimeout + ") -> typing.Any",
         kExecuteText);
-    define<&redis_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
+    define<&redis_stats>(cls, "stats", "(self) -> dict[str, int | float]", kRedisStatsText);
     define_lifetime(cls, "Lets go of the connection, which ends with its last holder. Idempotent.");
 }
 

@@ -25,7 +25,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Memory": ("url", "*", "max_keys", "prefix", "when_full"),
     "Memory.ping": ("*", TIMEOUT),
     "Memory.stats": (),
-    "Redis": ("url", "*", TIMEOUT, "prefix"),
+    "Redis": ("url", "*", TIMEOUT, "prefix", "client_name", "max_in_flight", "spin"),
     "Redis.ping": ("*", TIMEOUT),
     "Redis.stats": (),
     "Redis.execute": ("*command", TIMEOUT),

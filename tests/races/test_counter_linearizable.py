@@ -68,7 +68,7 @@ def drive(
         for key, adds in answers.items():
             first = LARGEST - 3 if key == FULL else 0
             assert values[key] == first + sum(add.n for add in adds)
-        return answers, failures, store.stats()["combined"]
+        return answers, failures, int(store.stats()["combined"])
 
 
 def check(answers: dict[str, list[Add]]) -> None:

@@ -226,7 +226,7 @@ def test_a_forked_child_watches_on_connections_of_its_own(own_redis: RedisServer
 
         def work() -> tuple[int, int]:
             answers = together(lambda i: sets.upsert("k", f"child{i}", i), 8)
-            return sum(map(bool, answers)), redis.stats()["connects"]
+            return sum(map(bool, answers)), int(redis.stats()["connects"])
 
         applied, connects = in_child(work)
         assert applied == 8

@@ -56,7 +56,7 @@ class CounterBackend {
     /// The way of those who wait: `done` is called before the call returns.
     virtual Route waiting(Timeout timeout) = 0;
 
-    virtual void add(const std::string& key, std::int64_t n, const Route& route,
+    virtual void add(std::string key, std::int64_t n, const Route& route,
                      Completion<std::int64_t> done) = 0;
     virtual void add_once(const std::string& key, std::int64_t n, std::string_view op_id,
                           const Route& route, Completion<std::int64_t> done) = 0;

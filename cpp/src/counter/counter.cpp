@@ -144,12 +144,12 @@ Result<void> Counter::check_try(Bounds bounds) const {
 // -- calls that are waited for ------------------------------------------------------------------
 
 Result<std::int64_t> Counter::add(std::string_view key, std::int64_t n, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY_ASSIGN(std::string name, full(key));
     if (backend_->options().method != CounterMethod::script) {
         return add_by_seed(*backend_, name, n, timeout);
     }
     return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-        backend_->add(name, n, backend_->waiting(timeout), std::move(done));
+        backend_->add(std::move(name), n, backend_->waiting(timeout), std::move(done));
     });
 }
 
@@ -238,8 +238,8 @@ void Counter::begin(std::string_view key, const Result<void>& fits, Completion<T
 
 void Counter::add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                         AsyncCall call) {
-    begin(key, check_method("add_async"), done, [&](const std::string& name) {
-        backend_->add(name, n, backend_->route(call), std::move(done));
+    begin(key, check_method("add_async"), done, [&](std::string& name) {
+        backend_->add(std::move(name), n, backend_->route(call), std::move(done));
     });
 }
 

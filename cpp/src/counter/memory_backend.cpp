@@ -19,7 +19,7 @@ class MemoryBackend final : public CounterBackend {
     Route route(const AsyncCall&) override { return waiting({}); }
     Route waiting(Timeout) override { return {nullptr, Deadline::at({}), nullptr}; }
 
-    void add(const std::string& key, std::int64_t n, const Route&,
+    void add(std::string key, std::int64_t n, const Route&,
              Completion<std::int64_t> done) override {
         done(add_now(key, n));
     }

@@ -99,9 +99,12 @@ class RedisBackend final : public CounterBackend {
         return {&client_->waiting(), client_->deadline(timeout), nullptr};
     }
 
-    void add(const std::string& key, std::int64_t n, const Route& route,
+    void add(std::string key, std::int64_t n, const Route& route,
              Completion<std::int64_t> done) override {
-        if (!options().ttl) return submit(Request::add(key, n), route, integer_of(key, done));
+        if (!options().ttl) {
+            Request request = Request::add(key, n);
+            return submit(std::move(request), route, integer_of(std::move(key), std::move(done)));
+        }
         const std::string_view keys[] = {key};
         const std::string_view shared[] = {life_};
         const std::string amount = std::to_string(n);
@@ -315,8 +318,10 @@ class RedisBackend final : public CounterBackend {
         route.channel->submit(std::move(request), route.deadline, std::move(done), route.cancelled);
     }
 
-    static Completion<Reply> integer_of(const std::string& key, Completion<std::int64_t> done) {
-        return [key, done = std::move(done)](Result<Reply> reply) { done(value_of(key, reply)); };
+    static Completion<Reply> integer_of(std::string key, Completion<std::int64_t> done) {
+        return [key = std::move(key), done = std::move(done)](Result<Reply> reply) {
+            done(value_of(key, reply));
+        };
     }
 
     static Result<std::int64_t> value_of(const std::string& key, const Result<Reply>& reply) {
