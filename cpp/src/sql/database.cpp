@@ -1,6 +1,8 @@
 #include <atomic>
 #include <hotcount/sql/database.hpp>
 
+#include "mysql.hpp"
+#include "postgres.hpp"
 #include "sqlite.hpp"
 
 namespace hotcount::sql {
@@ -10,26 +12,9 @@ Statement::Statement(std::string text) : text_(std::move(text)) {
     id_ = next_id.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::string_view to_string(Dialect dialect) {
-    switch (dialect) {
-        case Dialect::sqlite:
-            return "sqlite";
-    }
-    return "unknown";
-}
-
 std::string to_string(const Id& id) {
     if (const auto* number = std::get_if<std::int64_t>(&id)) return std::to_string(*number);
     return "'" + std::get<std::string>(id) + "'";
-}
-
-std::string quote_identifier(std::string_view name) {
-    std::string quoted = "\"";
-    for (const char c : name) {
-        quoted += c;
-        if (c == '"') quoted += c;
-    }
-    return quoted + "\"";
 }
 
 Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOptions options) {
@@ -38,10 +23,17 @@ Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOp
     }
     if (options.max_readers == 0)
         return make_error(ErrorCode::config, "max_readers must be 1 or more");
+    if (options.max_writers == 0)
+        return make_error(ErrorCode::config, "max_writers must be 1 or more");
     HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
     if (parsed.scheme == "sqlite") return open_sqlite(parsed, options);
+    if (parsed.scheme == "postgresql" || parsed.scheme == "postgres") {
+        return open_postgres(parsed, options);
+    }
+    if (parsed.scheme == "mysql" || parsed.scheme == "mariadb") return open_mysql(parsed, options);
     return make_error(ErrorCode::config, "URL: scheme '" + parsed.scheme +
-                                             "' is not a database this version knows: sqlite");
+                                             "' is not a database this version knows: sqlite, "
+                                             "postgresql, mariadb, mysql");
 }
 
 }  // namespace hotcount::sql

@@ -70,9 +70,14 @@ void Pool::serve_waiters() {
 void Pool::give_back(Connection* connection) {
     std::unique_ptr<Connection> returned{connection};
     if (returned->in_transaction()) returned->rollback();
+    std::unique_ptr<Connection> closing;  // Outside of the lock: a goodbye to a server takes time.
     std::lock_guard lock(mutex_);
     --out_;
-    if (!closed_) idle_.push_back(std::move(returned));
+    if (closed_ || returned->broken()) {
+        closing = std::move(returned);
+    } else {
+        idle_.push_back(std::move(returned));
+    }
     serve_waiters();
 }
 

@@ -250,7 +250,7 @@ class SqliteDatabase final : public Database, ForkAware {
     Stats stats() const override {
         return Stats{counters_.transactions.load(std::memory_order_relaxed),
                      counters_.statements.load(std::memory_order_relaxed),
-                     counters_.busy_waits.load(std::memory_order_relaxed)};
+                     counters_.busy_waits.load(std::memory_order_relaxed), retries()};
     }
 
   private:

@@ -6,7 +6,7 @@
 namespace hotcount {
 
 Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
-    return check_place(connection, *layout_, options_);
+    return check_place(connection, *layout_, options_, true);
 }
 
 Result<void> GroupVoteWriter::write(sql::Connection& connection,
@@ -20,37 +20,33 @@ Result<void> GroupVoteWriter::write(sql::Connection& connection,
     std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
         return std::tie(a->ballot.item, a->ballot.user) < std::tie(b->ballot.item, b->ballot.user);
     });
-    for (auto first = votes.begin(); first != votes.end();) {
-        const sql::Id& item = (*first)->ballot.item;
-        const auto last = std::find_if(first, votes.end(),
-                                       [&](const auto* vote) { return vote->ballot.item != item; });
-        HOTCOUNT_TRY(write_item(connection, item, std::span{first, last}));
-        first = last;
-    }
-    return {};
+    const auto for_each_item = [&](const auto& visit) -> Result<void> {
+        for (auto first = votes.begin(); first != votes.end();) {
+            const sql::Id& item = (*first)->ballot.item;
+            const auto last = std::find_if(
+                first, votes.end(), [&](const auto* vote) { return vote->ballot.item != item; });
+            HOTCOUNT_TRY(visit(item, std::span<VoteTicket* const>{first, last}));
+            first = last;
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(for_each_item([&](const sql::Id& item, auto) {
+        return ensure_item(connection, *layout_, options_.missing_item, item);
+    }));
+    HOTCOUNT_TRY(rows_->set_all(connection, votes));
+    return for_each_item([&](const sql::Id& item, std::span<VoteTicket* const> of_item) {
+        return count_item(connection, item, of_item);
+    });
 }
 
-Result<void> GroupVoteWriter::write_item(sql::Connection& connection, const sql::Id& item,
+Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql::Id& item,
                                          std::span<VoteTicket* const> votes) {
-    HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, item));
     std::int64_t difference = 0;
-    for (VoteTicket* vote : votes) {
-        auto cast = write_vote(connection, *layout_, vote->ballot);
-        if (!cast) {
-            // SQLite undoes the one statement and keeps the transaction, except where the
-            // whole of it failed (a full disk, the deadline).
-            if (!connection.in_transaction() || cast.error().code != ErrorCode::integrity) {
-                return std::move(cast).error();
-            }
-            vote->error = std::move(cast).error();
-            continue;
-        }
-        vote->cast = *cast;
-        const auto change = checked_subtract(cast->value, cast->previous);
+    for (const VoteTicket* vote : votes) {
+        if (vote->error) continue;
+        const auto change = checked_subtract(vote->cast.value, vote->cast.previous);
         const auto sum = change ? checked_add(difference, *change) : std::nullopt;
-        if (!sum) {
-            return count_overflow(item);
-        }
+        if (!sum) return count_overflow(item);
         difference = *sum;
     }
     return count(connection, item, difference, votes);

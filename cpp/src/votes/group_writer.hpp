@@ -7,19 +7,16 @@
 #include <span>
 
 #include "sql_votes.hpp"
+#include "vote_rows.hpp"
 
 namespace hotcount {
-
-struct VoteTicket : sql::Ticket {
-    explicit VoteTicket(const Ballot& to_cast) : ballot(to_cast) {}
-    const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
-    Cast cast{};
-};
 
 class GroupVoteWriter : public sql::BatchWriter {
   public:
     GroupVoteWriter(std::shared_ptr<const Layout> layout, VotesOptions options)
-        : layout_(std::move(layout)), options_(std::move(options)) {}
+        : layout_(std::move(layout)),
+          options_(std::move(options)),
+          rows_(make_vote_rows(layout_, options_)) {}
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::Ticket>> batch) final;
@@ -29,16 +26,18 @@ class GroupVoteWriter : public sql::BatchWriter {
 
     /// Called once per transaction, before anything is written.
     virtual Result<void> begin(sql::Connection& connection);
-    /// Called once per item whose votes are written: they move its count by `difference`.
+    /// Called once per item, in ascending order, after all votes are written: they move its count by
+    /// `difference`.
     virtual Result<void> count(sql::Connection& connection, const sql::Id& item,
                                std::int64_t difference, std::span<VoteTicket* const> votes) = 0;
 
   private:
-    Result<void> write_item(sql::Connection& connection, const sql::Id& item,
+    Result<void> count_item(sql::Connection& connection, const sql::Id& item,
                             std::span<VoteTicket* const> votes);
 
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
+    const std::unique_ptr<VoteRows> rows_;
 };
 
 }  // namespace hotcount

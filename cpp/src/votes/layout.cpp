@@ -4,7 +4,82 @@ namespace hotcount {
 
 namespace {
 
-std::string column_type(IdType type) { return type == IdType::integer ? "INTEGER" : "TEXT"; }
+sql::ColumnType column_type(IdType type) {
+    switch (type) {
+        case IdType::integer:
+            return sql::ColumnType::integer;
+        case IdType::text:
+            return sql::ColumnType::text;
+        case IdType::uuid:
+            break;
+    }
+    return sql::ColumnType::uuid;
+}
+
+std::string audit(const VoteNames& n, const std::string& which) {
+    return "SELECT i." + n.id + ", i." + n.count + ", (SELECT COALESCE(SUM(n), 0) FROM " + n.cell +
+           " WHERE item = i." + n.id + "), (SELECT COALESCE(SUM(val), 0) FROM " + n.vote +
+           " WHERE " + n.vote_item + " = i." + n.id + ") FROM " + n.item + " AS i " + which;
+}
+
+std::string fold_lagging(const VoteNames& n, const sql::Grammar& g) {
+    const std::string totals =
+        "(SELECT item, SUM(n) AS total FROM " + n.cell + " GROUP BY item) AS c";
+    const std::string lags = g.differ("i." + n.count, "c.total");
+    if (g.dialect() == sql::Dialect::mysql) {
+        return "UPDATE " + n.item + " AS i JOIN " + totals + " ON c.item = i." + n.id + " SET i." +
+               n.count + " = c.total WHERE " + lags;
+    }
+    return "UPDATE " + n.item + " AS i SET " + n.count + " = c.total FROM " + totals +
+           " WHERE c.item = i." + n.id + " AND " + lags;
+}
+
+std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
+    const std::string number = g.type(sql::ColumnType::integer);
+    const std::string text = g.type(sql::ColumnType::text);
+    // Two that create at once would meet in PostgreSQL's catalogue.
+    const std::string alone = g.dialect() == sql::Dialect::postgres
+                                  ? "SELECT pg_advisory_xact_lock(hashtext('hotcount schema'));\n"
+                                  : "";
+    return alone + "CREATE TABLE IF NOT EXISTS " + n.item + " (" + n.id + " " + n.item_type +
+           " NOT NULL PRIMARY KEY, " + n.count + " " + number + " NOT NULL DEFAULT 0)" +
+           (g.dialect() == sql::Dialect::sqlite ? "" : g.table_end()) +
+           ";\n"
+           "CREATE TABLE IF NOT EXISTS " +
+           n.vote + " (" + n.vote_item + " " + n.item_type + " NOT NULL, " + n.vote_user + " " +
+           n.user_type + " NOT NULL, val " + number + " NOT NULL, prev " + number +
+           " NOT NULL DEFAULT 0, version " + number + ", PRIMARY KEY (" + n.vote_item + ", " +
+           n.vote_user + "), FOREIGN KEY (" + n.vote_item + ") REFERENCES " + n.item + " (" + n.id +
+           "))" + g.table_end() +
+           ";\n"
+           "CREATE TABLE IF NOT EXISTS " +
+           n.cell + " (item " + n.item_type + " NOT NULL, slot " + number + " NOT NULL, n " +
+           number + " NOT NULL, ver " + number + " NOT NULL, PRIMARY KEY (item, slot))" +
+           g.table_end() +
+           ";\n"
+           "CREATE TABLE IF NOT EXISTS " +
+           n.meta + " (name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL)" +
+           g.table_end() +
+           ";\n"
+           "INSERT INTO " +
+           n.meta + " (name, value) VALUES ('schema', '1')" + g.or_nothing("name") + ";\n" +
+           g.create_view(n.live) + " AS SELECT " + n.vote_item + ", " + n.vote_user +
+           ", val FROM " + n.vote + " WHERE val <> 0;\n";
+}
+
+std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
+    switch (g.dialect()) {
+        case sql::Dialect::sqlite:
+            return "";
+        case sql::Dialect::postgres:
+            // The marks first: who holds them has yet to touch the votes.
+            return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\nLOCK TABLE " +
+                   n.vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
+        case sql::Dialect::mysql:
+            break;
+    }
+    return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\n";
+}
 
 }  // namespace
 
@@ -33,94 +108,53 @@ std::string_view to_string(CountPlace place) {
     return "cache";
 }
 
-// All names quoted, as they stand in SQL.
-struct Layout::Names {
-    explicit Names(const VotesOptions& options)
-        : item(sql::quote_identifier(options.item_table)),
-          id(sql::quote_identifier(options.item_id)),
-          count(sql::quote_identifier(options.item_count)),
-          vote(sql::quote_identifier(options.vote_table)),
-          vote_item(sql::quote_identifier(options.vote_item)),
-          vote_user(sql::quote_identifier(options.vote_user)),
-          cell(sql::quote_identifier(options.vote_table + "_cell")),
-          live(sql::quote_identifier(options.vote_table + "_live")),
-          meta(sql::quote_identifier(options.vote_table + "_meta")) {}
+VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar)
+    : item(sql::quote_identifier(options.item_table)),
+      id(sql::quote_identifier(options.item_id)),
+      count(sql::quote_identifier(options.item_count)),
+      vote(sql::quote_identifier(options.vote_table)),
+      vote_item(sql::quote_identifier(options.vote_item)),
+      vote_user(sql::quote_identifier(options.vote_user)),
+      cell(sql::quote_identifier(options.vote_table + "_cell")),
+      live(sql::quote_identifier(options.vote_table + "_live")),
+      meta(sql::quote_identifier(options.vote_table + "_meta")),
+      item_type(grammar.type(column_type(options.item_type))),
+      user_type(grammar.type(column_type(options.user_type))) {}
 
-    std::string item, id, count, vote, vote_item, vote_user, cell, live, meta;
+Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
+    : Layout(VoteNames{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}
 
-    std::string audit(const std::string& which) const {
-        return "SELECT i." + id + ", i." + count + ", (SELECT COALESCE(SUM(n), 0) FROM " + cell +
-               " WHERE item = i." + id + "), (SELECT COALESCE(SUM(val), 0) FROM " + vote +
-               " WHERE " + vote_item + " = i." + id + ") FROM " + item + " AS i " + which;
-    }
-};
-
-Layout::Layout(const VotesOptions& options) : Layout(options, Names{options}) {}
-
-Layout::Layout(const VotesOptions& options, const Names& n)
-    : read_vote("SELECT val, version FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
-                n.vote_user + " = ?2"),
-      insert_vote("INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
-                  ", val, prev, version) VALUES (?1, ?2, ?3, 0, ?4)"),
-      update_vote("UPDATE " + n.vote +
-                  " SET prev = val, val = ?3, version = COALESCE(?4, version) "
-                  "WHERE " +
-                  n.vote_item + " = ?1 AND " + n.vote_user + " = ?2"),
-      add_item("INSERT INTO " + n.item + " (" + n.id + ") VALUES (?1) ON CONFLICT DO NOTHING"),
-      // SQLite turns a sum beyond 64 bits into a real without a word: such a row is not touched.
+Layout::Layout(const VoteNames& n, const sql::Grammar& g)
+    : add_item("INSERT INTO " + n.item + " (" + n.id + ") VALUES (?1)" + g.or_nothing(n.id)),
       bump_item("UPDATE " + n.item + " SET " + n.count + " = COALESCE(" + n.count +
-                ", 0) + ?1 WHERE " + n.id + " = ?2 AND typeof(COALESCE(" + n.count +
-                ", 0) + ?1) = 'integer'"),
+                ", 0) + ?1 WHERE " + n.id + " = ?2" +
+                g.and_fits("COALESCE(" + n.count + ", 0) + ?1")),
       bump_cell("UPDATE " + n.cell +
-                " SET n = n + ?3, ver = ver + 1 WHERE item = ?1 AND slot = ?2 "
-                "AND typeof(n + ?3) = 'integer'"),
-      insert_cell("INSERT INTO " + n.cell +
-                  " (item, slot, n, ver) VALUES (?1, ?2, ?3, 1) ON CONFLICT DO NOTHING"),
+                " SET n = n + ?3, ver = ver + 1 WHERE item = ?1 AND slot = ?2" +
+                g.and_fits("n + ?3")),
+      insert_cell("INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES (?1, ?2, ?3, 1)" +
+                  g.or_nothing("item")),
       fold_item("UPDATE " + n.item + " SET " + n.count + " = (SELECT COALESCE(SUM(n), 0) FROM " +
                 n.cell + " WHERE item = ?1) WHERE " + n.id + " = ?1"),
-      fold_lagging("UPDATE " + n.item + " AS i SET " + n.count +
-                   " = c.total FROM (SELECT item, "
-                   "SUM(n) AS total FROM " +
-                   n.cell + " GROUP BY item) AS c WHERE c.item = i." + n.id + " AND i." + n.count +
-                   " IS NOT c.total"),
+      fold_lagging(hotcount::fold_lagging(n, g)),
       set_item("UPDATE " + n.item + " SET " + n.count + " = ?1 WHERE " + n.id + " = ?2"),
       count_in_item("SELECT COALESCE(" + n.count + ", 0) FROM " + n.item + " WHERE " + n.id +
                     " = ?1"),
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),
-      audit_one(n.audit("WHERE i." + n.id + " = ?1")),
-      audit_first(n.audit("ORDER BY i." + n.id + " LIMIT ?1")),
-      audit_after(n.audit("WHERE i." + n.id + " > ?1 ORDER BY i." + n.id + " LIMIT ?2")),
+      audit_one(audit(n, "WHERE i." + n.id + " = ?1")),
+      audit_first(audit(n, "ORDER BY i." + n.id + " LIMIT ?1")),
+      audit_after(audit(n, "WHERE i." + n.id + " > ?1 ORDER BY i." + n.id + " LIMIT ?2")),
       items_first("SELECT " + n.id + " FROM " + n.item + " ORDER BY " + n.id + " LIMIT ?1"),
       items_after("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " > ?1 ORDER BY " +
                   n.id + " LIMIT ?2"),
       read_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'"),
+      hold_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'" + g.for_share()),
       read_strategy("SELECT value FROM " + n.meta + " WHERE name = 'counted_by'"),
       write_marks("INSERT INTO " + n.meta +
-                  " (name, value) VALUES ('counted_in', ?1), ('counted_by', ?2) ON CONFLICT "
-                  "(name) DO UPDATE SET value = excluded.value"),
-      schema_("CREATE TABLE IF NOT EXISTS " + n.item + " (" + n.id + " " +
-              column_type(options.item_type) + " PRIMARY KEY NOT NULL, " + n.count +
-              " INTEGER NOT NULL DEFAULT 0);\n"
-              "CREATE TABLE IF NOT EXISTS " +
-              n.vote + " (" + n.vote_item + " " + column_type(options.item_type) +
-              " NOT NULL REFERENCES " + n.item + " (" + n.id + "), " + n.vote_user + " " +
-              column_type(options.user_type) +
-              " NOT NULL, val INTEGER NOT NULL, prev INTEGER NOT NULL DEFAULT 0, version INTEGER, "
-              "PRIMARY KEY (" +
-              n.vote_item + ", " + n.vote_user +
-              ")) WITHOUT ROWID;\n"
-              "CREATE TABLE IF NOT EXISTS " +
-              n.cell + " (item " + column_type(options.item_type) +
-              " NOT NULL, slot INTEGER NOT NULL, n INTEGER NOT NULL, ver INTEGER NOT NULL, "
-              "PRIMARY KEY (item, slot)) WITHOUT ROWID;\n"
-              "CREATE TABLE IF NOT EXISTS " +
-              n.meta +
-              " (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;\n"
-              "INSERT INTO " +
-              n.meta +
-              " (name, value) VALUES ('schema', '1') ON CONFLICT DO NOTHING;\n"
-              "CREATE VIEW IF NOT EXISTS " +
-              n.live + " AS SELECT " + n.vote_item + ", " + n.vote_user + ", val FROM " + n.vote +
-              " WHERE val <> 0;\n") {}
+                  " (name, value) VALUES ('counted_in', ?1), ('counted_by', ?2)" +
+                  g.or_update("name") + "value = " + g.excluded("value")),
+      lock_all(hotcount::lock_all(n, g)),
+      dialect_(g.dialect()),
+      schema_(schema_text(n, g)) {}
 
 }  // namespace hotcount

@@ -14,19 +14,25 @@ enum class CountPlace : std::uint8_t { item, cells, cache };
 CountPlace count_place(VoteStrategy strategy);
 std::string_view to_string(CountPlace place);
 
+/// The names that statements over these tables are made of, quoted as they stand in SQL.
+struct VoteNames {
+    VoteNames(const VotesOptions& options, const sql::Grammar& grammar);
+    std::string item, id, count;             ///< The item table and its columns.
+    std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
+    std::string cell, live, meta;
+    /// The type of a column that holds such an id.
+    std::string item_type, user_type;
+};
+
 class Layout {
   public:
-    explicit Layout(const VotesOptions& options);
+    Layout(const VotesOptions& options, sql::Dialect dialect);
 
     /// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
     const std::string& schema() const { return schema_; }
+    sql::Dialect dialect() const { return dialect_; }
 
-    // Parameters in order, then the columns returned. None is an upsert that returns: SQLite opens
-    // a statement journal for those, with a 64 KB allocation each, which took about half of the
-    // time of writing votes. Reading first is as exact: a transaction here is the only writer.
-    sql::Statement read_vote;       ///< item, user -> val, version
-    sql::Statement insert_vote;     ///< item, user, val, version
-    sql::Statement update_vote;     ///< item, user, val, version (null leaves the row's)
+    // Parameters in order, then the columns returned.
     sql::Statement add_item;        ///< item; nothing where it exists
     sql::Statement bump_item;       ///< difference, item; no row where it would leave 64 bits
     sql::Statement bump_cell;       ///< item, slot, difference; no row: absent, or 64 bits left
@@ -42,12 +48,16 @@ class Layout {
     sql::Statement items_first;     ///< limit -> id, ascending
     sql::Statement items_after;     ///< id, limit -> id, following that id
     sql::Statement read_place;      ///< -> where the counts of these tables are kept
+    sql::Statement hold_place;      ///< the same, and nobody moves them in this transaction
     sql::Statement read_strategy;   ///< -> the strategy that create_tables was last called with
     sql::Statement write_marks;     ///< place, strategy
 
+    /// Keeps everybody from voting and from moving the counts until the transaction ends.
+    std::string lock_all;
+
   private:
-    struct Names;
-    Layout(const VotesOptions& options, const Names& names);
+    Layout(const VoteNames& names, const sql::Grammar& grammar);
+    sql::Dialect dialect_;
     std::string schema_;
 };
 

@@ -1,15 +1,19 @@
 // naive and slotted: one transaction per vote.
 #include <hotcount/base/check.hpp>
 #include <hotcount/counter/slot.hpp>
+#include <hotcount/sql/transaction.hpp>
 
 #include "sql_votes.hpp"
+#include "vote_rows.hpp"
 
 namespace hotcount {
 namespace {
 
 class SingleVotes final : public SqlVotes {
   public:
-    using SqlVotes::SqlVotes;
+    SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
+        : SqlVotes(std::move(votes_database), std::move(votes_options)),
+          rows_(make_vote_rows(layout(), options())) {}
 
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
         return cast_within(ballot, database().deadline(timeout));
@@ -35,14 +39,14 @@ class SingleVotes final : public SqlVotes {
 
   private:
     Result<Cast> cast_within(const Ballot& ballot, Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().writer(deadline));
-        HOTCOUNT_TRY(connection->begin(deadline));
-        HOTCOUNT_TRY(check_place(*connection, *layout(), options()));
-        HOTCOUNT_TRY(ensure_item(*connection, *layout(), options().missing_item, ballot.item));
-        HOTCOUNT_TRY_ASSIGN(const Cast cast, write_vote(*connection, *layout(), ballot));
-        if (cast.changed) HOTCOUNT_TRY(move_count(*connection, ballot.item, cast));
-        HOTCOUNT_TRY(connection->commit());
-        return cast;
+        return sql::transact(
+            database(), deadline, [&](sql::Connection& connection) -> Result<Cast> {
+                HOTCOUNT_TRY(
+                    ensure_item(connection, *layout(), options().missing_item, ballot.item));
+                HOTCOUNT_TRY_ASSIGN(const Cast cast, rows_->set(connection, ballot));
+                if (cast.changed) HOTCOUNT_TRY(move_count(connection, ballot.item, cast));
+                return cast;
+            });
     }
 
     Result<void> move_count(sql::Connection& connection, const sql::Id& item, const Cast& cast) {
@@ -65,6 +69,8 @@ class SingleVotes final : public SqlVotes {
         HOTCOUNT_TRY(connection.query(layout()->count_in_item, {sql::to_value(item)}, see));
         return there ? count_overflow(item) : unknown_item(item);
     }
+
+    std::unique_ptr<VoteRows> rows_;
 };
 
 }  // namespace

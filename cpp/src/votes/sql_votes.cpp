@@ -8,18 +8,6 @@ namespace {
 // Items per transaction of a reconcile: bounds how long voters wait for it.
 constexpr std::int64_t kReconcilePage = 1000;
 
-// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed".
-Error explain(Error error, const Ballot& ballot) {
-    if (error.code == ErrorCode::integrity) {
-        error.message += ": a vote of user " + sql::to_string(ballot.user) + " for item " +
-                         sql::to_string(ballot.item);
-        if (error.server_code == "SQLITE_CONSTRAINT_FOREIGNKEY") {
-            error.message += ", which does not exist";
-        }
-    }
-    return error;
-}
-
 }  // namespace
 
 Error explain_missing_table(Error error) {
@@ -32,7 +20,7 @@ Error explain_missing_table(Error error) {
 SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options)
     : database_(std::move(database)),
       options_(std::move(options)),
-      layout_(std::make_shared<const Layout>(options_)) {}
+      layout_(std::make_shared<const Layout>(options_, database_->dialect())) {}
 
 Error count_overflow(const sql::Id& item) {
     return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
@@ -47,8 +35,12 @@ Error unknown_item(const sql::Id& item) {
 Result<void> SqlVotes::create_tables(Timeout timeout) {
     const Deadline deadline = database_->deadline(timeout);
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+    // MySQL commits with every change of the schema: what follows is a transaction of its own there.
+    const bool apart = database_->dialect() == sql::Dialect::mysql;
+    if (apart) HOTCOUNT_TRY(connection->run_script(schema()));
     HOTCOUNT_TRY(connection->begin(deadline));
-    HOTCOUNT_TRY(connection->run_script(schema()));
+    if (!apart) HOTCOUNT_TRY(connection->run_script(schema()));
+    if (!layout_->lock_all.empty()) HOTCOUNT_TRY(connection->run_script(layout_->lock_all));
     std::string mark;
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
         mark = row.text(0);
@@ -77,14 +69,15 @@ Error wrong_place(const std::string& vote_table, std::string_view found, VoteStr
 }
 
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
-                         const VotesOptions& options) {
+                         const VotesOptions& options, bool hold) {
     const std::string_view wanted = to_string(count_place(options.strategy));
     std::string mark;
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
         mark = row.text(0);
         return {};
     };
-    if (auto found = connection.query(layout.read_place, {}, read); !found) {
+    const sql::Statement& statement = hold ? layout.hold_place : layout.read_place;
+    if (auto found = connection.query(statement, {}, read); !found) {
         return explain_missing_table(std::move(found).error());
     }
     if (mark != wanted) {
@@ -255,33 +248,6 @@ Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {
     return make_error(ErrorCode::config, "strategy '" + std::string{to_string(options_.strategy)} +
                                              "' keeps no counts in a cache, so it has no sync "
                                              "worker; 'cached' has");
-}
-
-Result<Cast> write_vote(sql::Connection& connection, const Layout& layout, const Ballot& ballot) {
-    std::optional<std::int64_t> previous;
-    std::optional<std::int64_t> seen_version;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        previous = row.integer(0);
-        if (!row.is_null(1)) seen_version = row.integer(1);
-        return {};
-    };
-    const sql::Value item = sql::to_value(ballot.item);
-    const sql::Value user = sql::to_value(ballot.user);
-    if (auto found = connection.query(layout.read_vote, {item, user}, read); !found) {
-        return explain_missing_table(std::move(found).error());
-    }
-    const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
-    if (!previous) {
-        auto inserted = connection.execute(layout.insert_vote, {item, user, ballot.value, version});
-        if (!inserted) return explain(std::move(inserted).error(), ballot);
-        return Cast{ballot.value != 0, ballot.value != 0, 0, ballot.value};
-    }
-    const bool as_asked = ballot.version ? seen_version && *seen_version >= *ballot.version
-                                         : *previous == ballot.value;
-    if (as_asked) return Cast{*previous != 0, false, *previous, *previous};
-    auto updated = connection.execute(layout.update_vote, {item, user, ballot.value, version});
-    if (!updated) return explain(std::move(updated).error(), ballot);
-    return Cast{ballot.value != 0, *previous != ballot.value, *previous, ballot.value};
 }
 
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,

@@ -53,18 +53,14 @@ class SqlVotes : public Votes {
 
 /// Refuses to work on tables whose counts are kept elsewhere. Asked in every transaction: another
 /// process may switch over while this one runs, and a vote counted in the old place is missed by
-/// who reads the new one.
+/// who reads the new one. `hold`: it stays so until the transaction ends; for those that vote.
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
-                         const VotesOptions& options);
+                         const VotesOptions& options, bool hold = false);
 
 /// The error of check_place.
 Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy);
 /// Adds to "no such table" what makes it.
 Error explain_missing_table(Error error);
-
-/// Sets the vote's row inside the caller's transaction; counts are the caller's to move by
-/// value - previous.
-Result<Cast> write_vote(sql::Connection& connection, const Layout& layout, const Ballot& ballot);
 
 /// Creates the item's row first where the options say so.
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,

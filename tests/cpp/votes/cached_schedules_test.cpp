@@ -5,9 +5,8 @@
 #include <hotcount/base/random.hpp>
 
 #include "../../../cpp/src/votes/count_cache.hpp"
-#include "../../../cpp/src/votes/layout.hpp"
-#include "../../../cpp/src/votes/sql_votes.hpp"
 #include "../../../cpp/src/votes/sync_table.hpp"
+#include "../../../cpp/src/votes/vote_rows.hpp"
 #include "support/result_matchers.hpp"
 #include "support/temporary_database.hpp"
 
@@ -27,7 +26,7 @@ class CachedSchedules : public ::testing::Test {
         store_ = *memory::Store::make({.clock = clock_});
         votes_ = *Votes::make(database_, options_, store_);
         EXPECT_TRUE(succeeded(votes_->create_tables()));
-        layout_ = std::make_unique<Layout>(options_);
+        rows_ = make_vote_rows(std::make_shared<Layout>(options_, database_->dialect()), options_);
         table_ = std::make_unique<SyncTable>(options_);
         cache_ = make_memory_count_cache(store_, options_.retention);
         in_sql([&](sql::Connection& connection) { space_ = *table_->cache_id(connection); });
@@ -67,8 +66,8 @@ class CachedSchedules : public ::testing::Test {
             auto born = std::make_shared<std::string>();
             steps.push_back([=, this] {
                 in_sql([&](sql::Connection& connection) {
-                    const auto cast = write_vote(connection, *layout_,
-                                                 Ballot{sql::Id{item_}, sql::Id{user}, value});
+                    const auto cast =
+                        rows_->set(connection, Ballot{sql::Id{item_}, sql::Id{user}, value});
                     ASSERT_TRUE(succeeded(cast));
                     const auto state = *table_->read(connection, sql::Id{item_});
                     *increment = {text(), cast->value - cast->previous, 1, state->epoch};
@@ -185,7 +184,7 @@ class CachedSchedules : public ::testing::Test {
     std::shared_ptr<sql::Database> database_;
     std::shared_ptr<memory::Store> store_;
     std::shared_ptr<Votes> votes_;
-    std::unique_ptr<Layout> layout_;
+    std::unique_ptr<VoteRows> rows_;
     std::unique_ptr<SyncTable> table_;
     std::unique_ptr<CountCache> cache_;
     std::string space_;

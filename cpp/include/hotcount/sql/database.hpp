@@ -8,11 +8,13 @@
 // once per table layout, not per call.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/base/url.hpp>
+#include <hotcount/sql/dialect.hpp>
 #include <hotcount/sql/value.hpp>
 #include <initializer_list>
 #include <memory>
@@ -27,8 +29,14 @@ struct DatabaseOptions {
     /// neighbour; shorter frees the caller's thread sooner.
     Duration timeout{std::chrono::seconds{5}};
     /// Most connections that only read, open at once in this process. More readers at once, each
-    /// about 2 MB of page cache. In-memory SQLite always has exactly one connection for all.
+    /// about 2 MB of page cache in SQLite, or a process of PostgreSQL's. In-memory SQLite always
+    /// has exactly one connection for all.
     std::size_t max_readers{4};
+    /// The same for those that write. More: strategies with a transaction per write wait less for
+    /// one another where they meet on different rows, and more rows are fought over where they do
+    /// not; the server's own bound is shared by all processes. Group commit uses one or two.
+    /// SQLite always has exactly one.
+    std::size_t max_writers{16};
 };
 
 /// SQL text with an identity, so that each connection prepares it once.
@@ -50,19 +58,27 @@ class Connection {
   public:
     virtual ~Connection() = default;
 
-    /// Starts a transaction that may write; waits for the write lock until the deadline, which
-    /// also bounds every later statement of it.
+    /// Starts a transaction that may write; the deadline also bounds every later statement of it.
+    /// SQLite waits here for the database's write lock. The servers lock row by row, each statement
+    /// sees what was committed before it (READ COMMITTED), and BEGIN may travel with the first
+    /// statement.
     virtual Result<void> begin(Deadline deadline) = 0;
     /// Starts a transaction that reads one snapshot.
     virtual Result<void> begin_read(Deadline deadline) = 0;
-    /// On failure nothing of the transaction was applied, unless the code is outcome_unknown.
+    /// On failure nothing of the transaction was applied, unless the code is outcome_unknown: the
+    /// connection broke, or the deadline passed, after COMMIT was sent and before it was answered.
     virtual Result<void> commit() = 0;
     virtual void rollback() = 0;
     virtual bool in_transaction() const = 0;
+    /// True once the connection is of no more use: the pool closes it. What was begun on it is
+    /// rolled back by the server.
+    virtual bool broken() const { return false; }
 
-    /// Runs a statement, visits its rows, returns the number of rows it changed. Outside of a
-    /// transaction it is its own. A failed statement leaves its transaction open and usable where
-    /// the dialect can (SQLite); check in_transaction().
+    /// Runs a statement, visits its rows, returns the number of rows it changed (MySQL: rows set to
+    /// what they were do not count, and a row that an upsert updates counts twice). Outside of a
+    /// transaction it is its own. After a failed statement SQLite's transaction, unless
+    /// in_transaction() says otherwise, is as it was before it; the servers' can only be rolled
+    /// back.
     virtual Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                                      const RowVisitor* visit) = 0;
 
@@ -74,7 +90,8 @@ class Connection {
                                const RowVisitor& visit) {
         return run(statement, std::span(parameters.begin(), parameters.size()), &visit);
     }
-    /// Runs text that is used once (schema changes): not kept prepared.
+    /// Runs text that is used once (schema changes; several statements, each ending in ";\n"): not
+    /// kept prepared. MySQL commits with every change of the schema, before and after.
     virtual Result<void> run_script(const std::string& text) = 0;
 };
 
@@ -99,9 +116,6 @@ class Lease {
     Return give_back_;
 };
 
-enum class Dialect : std::uint8_t { sqlite };
-std::string_view to_string(Dialect dialect);
-
 class Database {
   public:
     virtual ~Database() = default;
@@ -119,9 +133,13 @@ class Database {
     struct Stats {
         std::uint64_t transactions;  ///< Write transactions committed.
         std::uint64_t statements;    ///< Statements run.
-        std::uint64_t busy_waits;    ///< Times a lock of another process was waited for.
+        std::uint64_t busy_waits;    ///< SQLite: times a lock of another process was waited for.
+        std::uint64_t retries;       ///< Transactions begun again after a deadlock or the like.
     };
     virtual Stats stats() const = 0;
+
+    /// For Retry (transaction.hpp).
+    void count_retry() { retries_.fetch_add(1, std::memory_order_relaxed); }
 
     const std::string& name() const { return name_; }  ///< For messages: the file's path.
     const DatabaseOptions& options() const { return options_; }
@@ -132,17 +150,16 @@ class Database {
   protected:
     Database(std::string name, DatabaseOptions options)
         : name_(std::move(name)), options_(options) {}
+    std::uint64_t retries() const { return retries_.load(std::memory_order_relaxed); }
 
   private:
     std::string name_;
     DatabaseOptions options_;
+    std::atomic<std::uint64_t> retries_{0};
 };
 
 /// Opens what the URL names and checks that it can be used. Databases of one normalised URL and
 /// equal options are one object while anybody holds it (except sqlite:///:memory:).
 Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOptions options = {});
-
-/// `name` quoted for SQL: "na""me".
-std::string quote_identifier(std::string_view name);
 
 }  // namespace hotcount::sql

@@ -1,0 +1,53 @@
+// One write transaction from begin to commit, done again where another one was in its way.
+#pragma once
+
+#include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
+#include <hotcount/sql/database.hpp>
+#include <utility>
+
+namespace hotcount::sql {
+
+/// Whether the database gave up a transaction for reasons that pass (deadlock, serialisation
+/// failure, lock wait timeout): nothing was applied, and the same again may succeed.
+bool is_transient(const Error& error);
+
+/// Counts the failed attempts of one transaction and pauses between them.
+class Retry {
+  public:
+    Retry(Database& database, Deadline deadline) : database_(database), deadline_(deadline) {}
+    /// True where `error` is transient and there is time for another attempt, after a pause that
+    /// grows (0.1 to 20 ms) and is drawn, so that two do not meet again.
+    bool again(const Error& error);
+    /// `error` as the caller gets it: a transient one becomes a deadline error.
+    Error give_up(Error error) const;
+
+  private:
+    Database& database_;
+    Deadline deadline_;
+    int attempts_{0};
+};
+
+/// Leases a writer, begins, runs body(Connection&) -> Result<T>, commits; where that fails for a
+/// transient reason, from the beginning, until the deadline. So the body may run more than once.
+template <class Body>
+auto transact(Database& database, Deadline deadline, Body&& body)
+    -> decltype(body(std::declval<Connection&>())) {
+    using Answer = decltype(body(std::declval<Connection&>()));
+    Retry retry{database, deadline};
+    while (true) {
+        auto attempt = [&]() -> Answer {
+            HOTCOUNT_TRY_ASSIGN(const Lease connection, database.writer(deadline));
+            HOTCOUNT_TRY(connection->begin(deadline));
+            Answer answer = body(*connection);
+            if (!answer) return answer;
+            HOTCOUNT_TRY(connection->commit());
+            return answer;
+        }();
+        if (attempt || !is_transient(attempt.error())) return attempt;
+        // The lease is back: nobody waits for a connection that sleeps.
+        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
+    }
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,18 @@
+#include "vote_rows.hpp"
+
+namespace hotcount {
+
+std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
+                                         const VotesOptions& options) {
+    return make_sqlite_vote_rows(std::move(layout), options);
+}
+
+Error explain_refusal(Error error, const Ballot& ballot, bool missing_item) {
+    if (error.code != ErrorCode::integrity) return error;
+    error.message += ": a vote of user " + sql::to_string(ballot.user) + " for item " +
+                     sql::to_string(ballot.item);
+    if (missing_item) error.message += ", which does not exist";
+    return error;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,45 @@
+// The rows of the vote table: sets votes and says what they were, each dialect in its own way.
+//
+// SQLite's transaction is the only writer, so it reads a row and then writes it. On the servers
+// another voter may stand between the two: there the row itself keeps its old value, in one upsert.
+// Every function runs inside the caller's transaction.
+#pragma once
+
+#include <hotcount/sql/group_commit.hpp>
+#include <memory>
+#include <span>
+
+#include "layout.hpp"
+
+namespace hotcount {
+
+struct VoteTicket : sql::Ticket {
+    explicit VoteTicket(const Ballot& to_cast) : ballot(to_cast) {}
+    const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
+    Cast cast{};
+};
+
+class VoteRows {
+  public:
+    virtual ~VoteRows() = default;
+
+    /// Sets one vote; counts are the caller's to move by value - previous. Refuses tables whose
+    /// counts are kept elsewhere (check_place).
+    virtual Result<Cast> set(sql::Connection& connection, const Ballot& ballot) = 0;
+    /// Sets several, sorted by (item, user), several of one user for one item as if one after the
+    /// other. Fills in each ticket's cast or, where the dialect can tell which vote was refused and
+    /// go on, its error; an error returned is of them all. Does not look at the place.
+    virtual Result<void> set_all(sql::Connection& connection,
+                                 std::span<VoteTicket* const> votes) = 0;
+};
+
+std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
+                                         const VotesOptions& options);
+std::unique_ptr<VoteRows> make_sqlite_vote_rows(std::shared_ptr<const Layout> layout,
+                                                const VotesOptions& options);
+
+/// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed". `missing_item`: it was
+/// that one.
+Error explain_refusal(Error error, const Ballot& ballot, bool missing_item);
+
+}  // namespace hotcount
