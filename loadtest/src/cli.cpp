@@ -46,6 +46,9 @@ constexpr std::array kOptions = {
            "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 2s, else 1.5s]",
            true, true, true},
     Option{"workers", "-w,--workers", "Threads that call [run 32, else 64]", true, true, true},
+    Option{"in-flight", "--in-flight",
+           "Calls under way at once where a strategy's name ends in /async [1000]", false, true,
+           true},
     Option{"arrival", "--arrival",
            "poisson, uniform (both with -r), or closed [poisson with -r, else closed]", false, true,
            true},
@@ -57,14 +60,17 @@ constexpr std::array kOptions = {
            "keys begin with hotcount-load: and are removed, but those of counters with --out",
            false, true, true},
     Option{"managed", "--managed",
-           "redis: start a private redis-server for the run, without persistence", false, true,
-           true},
+           "redis, postgres, mariadb: start private servers for the run; Redis without "
+           "persistence, the databases with full durability",
+           false, true, true},
     Option{"limit", "--limit", "What limiters allow each item: 100/s, 100/s burst 20 [100/s]",
            false, true, true},
-    Option{"db", "--db",
-           "sqlite:///path of the database [a file in the run folder]; compare makes one beside it "
-           "per round",
-           false, true, true},
+    Option{
+        "db", "--db",
+        "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside it "
+        "per round; or postgresql:// or mariadb://, where the run makes tables of its own and "
+        "takes them away, but with --out",
+        false, true, true},
     Option{"items", "--items", "How many items are voted on [10k, zset 1k]", true, true, true},
     Option{"zipf", "--zipf", "How uneven their popularity is; 0: not at all [0.99]", true, true,
            true},
@@ -99,7 +105,8 @@ bool knows(Command command, const Option& option) {
             return option.run;
         case Command::audit:
             return std::string_view{option.name} == "json" ||
-                   std::string_view{option.name} == "redis";
+                   std::string_view{option.name} == "redis" ||
+                   std::string_view{option.name} == "db";
     }
     return false;
 }
@@ -249,6 +256,8 @@ Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial)
     }
     HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
     HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
+    HOTCOUNT_TRY(read(given, "in-flight", parse_count, trial.in_flight));
+    HOTCOUNT_TRY(check_range<std::uint32_t>("in-flight", trial.in_flight, 1, kMostInFlight));
     HOTCOUNT_TRY(read(given, "duration", parse_duration, trial.duration));
     if (trial.duration <= Duration{0}) {
         return make_error(ErrorCode::config, "--duration is 0; it takes more");
@@ -277,10 +286,18 @@ Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial)
     return {};
 }
 
+bool manages(const Settings& settings, ServerKind kind) {
+    return std::find(settings.managed.begin(), settings.managed.end(), kind) !=
+           settings.managed.end();
+}
+bool manages_database(const Settings& settings) {
+    return manages(settings, ServerKind::postgres) || manages(settings, ServerKind::mariadb);
+}
+
 /// The strategies, one group for each workload.
 Result<void> read_groups(const Given& given, Settings& settings) {
     const bool run = settings.command == Command::run;
-    const bool with_redis = given.contains("redis") || given.contains("managed");
+    const bool with_redis = given.contains("redis") || manages(settings, ServerKind::redis);
     std::optional<WorkloadKind> workload;
     HOTCOUNT_TRY(read(given, "workload", parse_workload, workload));
     std::vector<std::string> names;
@@ -338,12 +355,14 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     bool votes = false;
     bool limiter = false;
     bool on_redis = false;
+    bool async = false;
     for (const StrategyGroup& group : settings.groups) {
         votes = votes || group.trial.workload == WorkloadKind::votes;
         limiter = limiter || group.trial.workload == WorkloadKind::limiter;
         for (const std::string& name : group.strategies) {
             HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
             on_redis = on_redis || strategy.store == StoreKind::redis;
+            async = async || strategy.async;
             if (strategy.workload != WorkloadKind::limiter) continue;
             if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
                 return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
@@ -362,33 +381,62 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     if (given.contains("limit") && !limiter) {
         return make_error(ErrorCode::config, "--limit needs --workload limiter");
     }
-    for (const char* const name : {"redis", "managed"}) {
-        if (given.contains(name) && !on_redis) {
-            return make_error(ErrorCode::config,
-                              fmt::format("--{} needs a strategy on Redis, such as redis, "
-                                          "redis/gcra or redis/script",
-                                          name));
-        }
+    if (given.contains("in-flight") && !async) {
+        return make_error(ErrorCode::config,
+                          "--in-flight needs a strategy driven by completions: batched/async");
+    }
+    if (async && given.contains("rate")) {
+        return make_error(ErrorCode::config,
+                          "strategies that end in /async are driven in a closed loop: leave out "
+                          "--rate");
+    }
+    const bool managed_redis = manages(settings, ServerKind::redis);
+    if ((given.contains("redis") || managed_redis) && !on_redis) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--{} needs a strategy on Redis, such as redis, redis/gcra "
+                                      "or redis/script",
+                                      managed_redis ? "managed redis" : "redis"));
+    }
+    if (manages_database(settings) && !votes) {
+        return make_error(ErrorCode::config,
+                          "--managed: a database is for votes; the others are in memory or on "
+                          "Redis");
     }
     return {};
 }
 
 Result<void> read_stores(const Given& given, Settings& settings) {
     TrialSettings& trial = settings.trial;
-    std::string managed;
-    HOTCOUNT_TRY(read(given, "managed", parse_managed, managed));
-    trial.managed_redis = !managed.empty();
-    if (trial.managed_redis && given.contains("redis")) {
+    HOTCOUNT_TRY(read(given, "managed", parse_managed, settings.managed));
+    trial.managed_redis = manages(settings, ServerKind::redis);
+    trial.managed_database = manages_database(settings);
+    for (const auto& [option, managed] :
+         {std::pair{"redis", trial.managed_redis}, std::pair{"db", trial.managed_database}}) {
+        if (!managed || !given.contains(option)) continue;
         return make_error(ErrorCode::config,
-                          "--redis names a server and --managed starts one: take one of them");
+                          fmt::format("--{} names a server and --managed starts one: take one of "
+                                      "them",
+                                      option));
     }
     HOTCOUNT_TRY(read(given, "redis", parse_redis_url, trial.redis_url));
     HOTCOUNT_TRY(read(given, "db", absolute_database_url, trial.database_url));
     return read(given, "limit", Rate::parse, trial.limit);
 }
 
-/// Limiters take nothing back; where they are driven beside others, only their share is left out.
-Result<void> fit_mix(const Given& given, const Settings& settings, TrialSettings& trial) {
+/// Limiters take nothing back, and counts have no completions: where such are driven beside others,
+/// that share is left out.
+Result<void> fit_mix(const Given& given, const Settings& settings, StrategyGroup& group) {
+    TrialSettings& trial = group.trial;
+    const bool async =
+        std::any_of(group.strategies.begin(), group.strategies.end(),
+                    [](const std::string& name) { return name.ends_with("/async"); });
+    if (async && given.contains("mix") && trial.traffic.mix.read > 0) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--mix {}: strategies that end in /async do not read; leave "
+                                      "read out",
+                                      given.at("mix")));
+    }
+    if (async) trial.traffic.mix.read = 0;
     if (trial.workload != WorkloadKind::limiter || trial.traffic.mix.unvote == 0) return {};
     if (settings.groups.size() == 1) {
         return make_error(ErrorCode::config,
@@ -413,6 +461,7 @@ Result<Settings> interpret(Command command, const Given& given) {
         }
         settings.audit_folder = folder->second;
         HOTCOUNT_TRY(read(given, "redis", parse_redis_url, settings.trial.redis_url));
+        HOTCOUNT_TRY(read(given, "db", absolute_database_url, settings.trial.database_url));
         return settings;
     }
     set_defaults(settings);
@@ -432,21 +481,24 @@ Result<Settings> interpret(Command command, const Given& given) {
     HOTCOUNT_TRY(check_options(given, settings));
     for (StrategyGroup& group : settings.groups) {
         HOTCOUNT_TRY(read_traffic(given, group.trial));
-        HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
+        HOTCOUNT_TRY(fit_mix(given, settings, group));
         HOTCOUNT_TRY(read_load(given, false, group.trial));
-        // Counters can be judged from what a server keeps; nothing else can.
-        group.trial.keep_keys = settings.out && !group.trial.managed_redis &&
-                                group.trial.workload == WorkloadKind::counters;
+        // Counters and votes can be judged from what a server keeps; nothing else can.
+        const bool counters = group.trial.workload == WorkloadKind::counters;
+        group.trial.keep_keys =
+            settings.out && (counters ? !group.trial.managed_redis
+                                      : group.trial.workload == WorkloadKind::votes &&
+                                            !group.trial.managed_database);
     }
     settings.trial = settings.groups.front().trial;
     return settings;
 }
 
 /// The command line goes into reports and run folders.
-std::string without_password(const std::string& argument) {
-    constexpr std::string_view kJoined = "--redis=";
-    if (argument.starts_with(kJoined)) {
-        return std::string{kJoined} + redacted(argument.substr(kJoined.size()));
+std::string without_secret(const std::string& argument) {
+    for (const std::string_view joined : {"--redis=", "--db="}) {
+        if (!argument.starts_with(joined)) continue;
+        return std::string{joined} + redacted(argument.substr(joined.size()));
     }
     const bool url = argument.find("://") != std::string::npos;
     return url && argument.find('@') != std::string::npos ? redacted(argument) : argument;
@@ -504,7 +556,7 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
     if (!settings) return usage_error(settings.error().message);
     settings->command_line = {"hotcount-load"};
     for (const std::string& argument : arguments) {
-        settings->command_line.push_back(without_password(argument));
+        settings->command_line.push_back(without_secret(argument));
     }
     return std::move(settings).value();
 }

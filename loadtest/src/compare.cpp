@@ -143,7 +143,8 @@ class Runner {
         std::string name = fmt::format("{}-{:02}-{}", part.name, round + 1, settings.strategy);
         std::replace(name.begin(), name.end(), '/', '-');
         fs::path database;
-        if (!settings.database_url.empty() && settings.workload == WorkloadKind::votes) {
+        if (!settings.database_url.empty() && settings.workload == WorkloadKind::votes &&
+            !on_database_server(settings.database_url)) {
             HOTCOUNT_TRY_ASSIGN(database, database_beside(settings.database_url, name));
             settings.database_url = sqlite_url(database);
         }

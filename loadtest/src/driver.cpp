@@ -33,6 +33,11 @@ class Name {
 
 Name item_name(std::int64_t item) { return {"item:", item}; }
 
+Ballot ballot_of(const Operation& operation) {
+    const std::int64_t value = operation.kind == OperationKind::vote ? 1 : 0;
+    return {sql::Id{operation.item}, sql::Id{operation.user}, value, {}};
+}
+
 }  // namespace
 
 Answer VotesDriver::apply(const Operation& operation) {
@@ -43,9 +48,14 @@ Answer VotesDriver::apply(const Operation& operation) {
         case OperationKind::unvote:
             break;
     }
-    const std::int64_t value = operation.kind == OperationKind::vote ? 1 : 0;
-    const Ballot ballot{sql::Id{operation.item}, sql::Id{operation.user}, value, {}};
-    return answer_from(votes_->cast(ballot, timeout_));
+    return answer_from(votes_->cast(ballot_of(operation), timeout_));
+}
+
+void VotesDriver::start(const Operation& operation, Done done) {
+    // The command line lets no reads come here: a count has no completion.
+    votes_->cast_async(
+        ballot_of(operation),
+        [done = std::move(done)](const Result<Cast>& cast) { done(answer_from(cast)); }, timeout_);
 }
 
 Answer CounterDriver::apply(const Operation& operation) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <hotcount/counter/counter.hpp>
 #include <hotcount/limiter/limiter.hpp>
 #include <hotcount/votes/votes.hpp>
@@ -33,9 +34,13 @@ struct Answer {
 
 class Driver {
   public:
+    using Done = std::function<void(const Answer&)>;
+
     virtual ~Driver() = default;
     /// Called by many threads at once.
     virtual Answer apply(const Operation& operation) = 0;
+    /// The same without waiting: `done` gets the answer, in any thread, perhaps before this returns.
+    virtual void start(const Operation& operation, Done done) { done(apply(operation)); }
 };
 
 /// Votes: vote casts 1, unvote casts 0, read counts.
@@ -44,6 +49,7 @@ class VotesDriver final : public Driver {
     VotesDriver(std::shared_ptr<Votes> votes, Timeout timeout)
         : votes_(std::move(votes)), timeout_(timeout) {}
     Answer apply(const Operation& operation) override;
+    void start(const Operation& operation, Done done) override;
 
   private:
     std::shared_ptr<Votes> votes_;

@@ -11,7 +11,7 @@
 
 #include "compare.hpp"
 #include "machine.hpp"
-#include "managed_redis.hpp"
+#include "managed_server.hpp"
 #include "progress.hpp"
 #include "report_json.hpp"
 #include "report_text.hpp"
@@ -41,7 +41,7 @@ class Program {
         }
         auto folder = RunFolder::make(settings_.out);
         if (!folder) return fail(folder.error());
-        if (auto started = start_redis(); !started) return fail(started.error());
+        if (auto started = start_servers(); !started) return fail(started.error());
         const nlohmann::json provenance = describe_provenance(settings_.command_line);
         const int code = settings_.command == Command::run ? run(*folder, provenance)
                                                            : compare(*folder, provenance);
@@ -53,26 +53,32 @@ class Program {
     }
 
   private:
-    /// The private server that was asked for; the canonical comparison takes one where it can.
-    Result<void> start_redis() {
+    /// The private servers asked for; the canonical comparison takes a Redis where it can.
+    Result<void> start_servers() {
         const bool canonical = settings_.command == Command::canonical;
-        if (!settings_.trial.managed_redis && !canonical) return {};
-        auto started = ManagedRedis::start(interrupt_);
-        if (!started && canonical) {
-            notes_.push_back(fmt::format("Redis is left out: {}", started.error().message));
-            return {};
+        std::vector<ServerKind> kinds = settings_.managed;
+        if (canonical) kinds = {ServerKind::redis};
+        for (const ServerKind kind : kinds) {
+            auto started = ManagedServer::start(kind, interrupt_);
+            if (!started && canonical) {
+                notes_.push_back(fmt::format("Redis is left out: {}", started.error().message));
+                return {};
+            }
+            if (!started) {
+                return make_error(
+                    started.error().code,
+                    fmt::format("--managed {}: {}", to_string(kind), started.error().message));
+            }
+            servers_.push_back(std::move(started).value());
+            const std::string& url = servers_.back()->url();
+            const auto use = [&](TrialSettings& trial) {
+                const bool redis = kind == ServerKind::redis;
+                (redis ? trial.redis_url : trial.database_url) = url;
+                (redis ? trial.managed_redis : trial.managed_database) = true;
+            };
+            use(settings_.trial);
+            for (StrategyGroup& group : settings_.groups) use(group.trial);
         }
-        if (!started) {
-            return make_error(started.error().code,
-                              fmt::format("--managed redis: {}", started.error().message));
-        }
-        redis_ = std::move(started).value();
-        const auto use = [&](TrialSettings& trial) {
-            trial.redis_url = redis_->url();
-            trial.managed_redis = true;
-        };
-        use(settings_.trial);
-        for (StrategyGroup& group : settings_.groups) use(group.trial);
         return {};
     }
 
@@ -140,7 +146,8 @@ class Program {
         std::vector<FolderAudit> audits;
         Conclusion conclusion = Conclusion::passed;
         for (const std::filesystem::path& folder : folders) {
-            auto audited = audit_folder(folder, settings_.trial.redis_url);
+            auto audited =
+                audit_folder(folder, settings_.trial.redis_url, settings_.trial.database_url);
             if (!audited) {
                 // The folder is there, but cannot be judged: that is no verdict on the run.
                 FolderAudit unjudged;
@@ -165,7 +172,7 @@ class Program {
     const std::atomic<bool>& interrupt_;
     std::FILE* out_;
     std::FILE* log_;
-    std::unique_ptr<ManagedRedis> redis_{};
+    std::vector<std::unique_ptr<ManagedServer>> servers_{};
     std::vector<std::string> notes_{};
 };
 

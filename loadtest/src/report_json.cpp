@@ -38,6 +38,7 @@ json describe(const TrialSettings& settings) {
             {"arrival", to_string(settings.arrival)},
             {"rate_per_s", open ? json(settings.rate_per_s) : json(nullptr)},
             {"workers", settings.workers},
+            {"in_flight", settings.in_flight},
             {"warmup_s", in_s(settings.warmup)},
             {"duration_s", in_s(settings.duration)},
             {"timeout_s", in_s(settings.timeout)},
@@ -48,7 +49,8 @@ json describe(const TrialSettings& settings) {
             {"dup", settings.traffic.dup},
             {"seed", settings.traffic.seed},
             {"max_operations", settings.max_operations},
-            {"database_url", settings.database_url},
+            {"database_url", without_password(settings.database_url)},
+            {"managed_database", settings.managed_database},
             {"redis_url", redacted(settings.redis_url)},
             {"managed_redis", settings.managed_redis},
             {"key_prefix", settings.key_prefix},
@@ -240,6 +242,7 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         from.at("strategy").get_to(settings.strategy);
         if (from.at("rate_per_s").is_number()) from.at("rate_per_s").get_to(settings.rate_per_s);
         from.at("workers").get_to(settings.workers);
+        settings.in_flight = from.value("in_flight", settings.in_flight);
         settings.warmup = duration("warmup_s");
         settings.duration = duration("duration_s");
         settings.timeout = duration("timeout_s");
@@ -256,6 +259,7 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         // Runs before there was Redis do not have these.
         settings.redis_url = from.value("redis_url", "");
         settings.managed_redis = from.value("managed_redis", false);
+        settings.managed_database = from.value("managed_database", false);
         settings.key_prefix = from.value("key_prefix", "");
         if (from.contains("limit")) {
             HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));

@@ -115,7 +115,12 @@ std::string traffic_line(const TrialSettings& settings) {
     return line + fmt::format(", seed {}", traffic.seed);
 }
 
-std::string load_line(const TrialSettings& settings) {
+bool is_async(const std::string& name) {
+    const auto strategy = find_strategy(name);
+    return strategy && strategy->async;
+}
+
+std::string load_line(const TrialSettings& settings, bool async) {
     if (is_open(settings)) {
         return fmt::format(
             "open loop, {} arrivals at {}/s, {} workers, latency from the intended "
@@ -123,8 +128,10 @@ std::string load_line(const TrialSettings& settings) {
             to_string(settings.arrival), three_digits(settings.rate_per_s), settings.workers,
             format_duration(settings.duration), format_duration(settings.warmup));
     }
-    return fmt::format("closed loop, {} callers, {} after {} of warm-up", settings.workers,
-                       format_duration(settings.duration), format_duration(settings.warmup));
+    return fmt::format(
+        "closed loop, {} callers{}, {} after {} of warm-up", settings.workers,
+        async ? fmt::format(" (/async: {} calls in flight)", settings.in_flight) : "",
+        format_duration(settings.duration), format_duration(settings.warmup));
 }
 
 std::string errors_line(const Tally& tally) {
@@ -254,9 +261,11 @@ std::string part_text(const PartResult& result) {
             places.push_back(place);
         }
     }
+    const bool async =
+        std::any_of(result.part.strategies.begin(), result.part.strategies.end(), is_async);
     const std::string place = places.empty() ? "?" : fmt::format("{}", fmt::join(places, " and "));
     std::string text = fmt::format("{} on {}\n  {}\n  {}", to_string(settings.workload), place,
-                                   load_line(settings), traffic_line(settings));
+                                   load_line(settings, async), traffic_line(settings));
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
     if (result.part.rounds > 1) {
         text += fmt::format("\n  {} rounds, their order changing, a fresh {} each; medians",
@@ -281,7 +290,8 @@ std::string run_text(const TrialResult& trial) {
     const Tally& tally = load.tally;
     std::string text = fmt::format("{} with {} on {}\n  {}\n  {}\n  {}\n\n",
                                    to_string(settings.workload), settings.strategy, trial.place,
-                                   load_line(settings), traffic_line(settings), machine_line());
+                                   load_line(settings, is_async(settings.strategy)),
+                                   traffic_line(settings), machine_line());
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
 
     const bool open = is_open(settings);

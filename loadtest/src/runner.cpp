@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -21,6 +22,8 @@ constexpr Duration kGrace = milliseconds{500};
 constexpr Duration kNap = milliseconds{200};
 constexpr Duration kTick = milliseconds{50};
 constexpr Duration kObserve = std::chrono::seconds{1};
+// Calls in flight share so many of what threads have one each of: a few threads complete them.
+constexpr std::size_t kStripes = 8;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -42,6 +45,14 @@ struct alignas(64) Measured {
     std::atomic<std::uint64_t> answers{0};  // Also during the warm-up; for progress.
     std::atomic<std::uint64_t> errors{0};
     std::uint64_t operations{0};
+    std::mutex mutex{};  // For completions, which share these.
+};
+
+// One of the calls under way: the next one of its place follows its answer.
+struct Place {
+    Measured* measured{nullptr};
+    LedgerRecord* record{nullptr};
+    std::atomic<bool> handed_on{false};
 };
 
 void bump(std::atomic<std::uint64_t>& counter) {
@@ -63,7 +74,8 @@ class Run {
           plan_(ledger, settings.traffic,
                 Schedule(settings.arrival, settings.rate_per_s, settings.traffic.seed),
                 open() ? until_ns_ : INT64_MAX, settings.unvote),
-          measured_(settings.workers) {}
+          measured_(settings.in_flight > 0 ? kStripes : settings.workers),
+          places_(settings.in_flight) {}
 
     LoadResult go(const LoadObserver& observe);
 
@@ -77,7 +89,11 @@ class Run {
                    std::chrono::steady_clock::now() - start_)
             .count();
     }
+    void start_workers(std::vector<std::thread>& threads, LoadResult& result);
     void work(Measured& measured);
+    void go_on(Place& place);
+    Operation send(LedgerRecord& record, std::int64_t now);
+    void finish(LedgerRecord& record, const Answer& answer);
     std::int64_t wait_for_slot(const LedgerRecord& record);
     void account(Measured& measured, const LedgerRecord& record, const Answer& answer);
     LoadSample sample(std::int64_t at_ns);
@@ -94,6 +110,7 @@ class Run {
     const std::int64_t give_up_ns_;
     Plan plan_;
     std::vector<Measured> measured_;
+    std::vector<Place> places_;
     SteadyTime start_{};
     alignas(64) std::atomic<std::uint64_t> next_{0};
     alignas(64) std::atomic<std::uint32_t> working_{0};
@@ -124,21 +141,52 @@ void Run::work(Measured& measured) {
         if (open()) now = wait_for_slot(record);
         if (now >= give_up_ns_ || stopped()) break;
 
-        const Operation operation{record.item, record.user, record.kind, record.resent,
-                                  record.value};
-        record.sent_ns = now;
-        record.store_status(Status::sent);
+        const Operation operation = send(record, now);
         const Answer answer = driver_.apply(operation);
-        now = now_ns();
-        record.done_ns = now;
-        record.returned = answer.returned;
-        if (answer.error) record.error = static_cast<std::uint8_t>(*answer.error) + 1;
-        record.store_status(answer.outcome == Outcome::ok       ? Status::ok
-                            : answer.outcome == Outcome::failed ? Status::failed
-                                                                : Status::unknown);
+        finish(record, answer);
+        now = record.done_ns;
         account(measured, record, answer);
     }
     working_.fetch_sub(1, std::memory_order_release);
+}
+
+Operation Run::send(LedgerRecord& record, std::int64_t now) {
+    record.sent_ns = now;
+    record.store_status(Status::sent);
+    return {record.item, record.user, record.kind, record.resent, record.value};
+}
+
+void Run::finish(LedgerRecord& record, const Answer& answer) {
+    record.done_ns = now_ns();
+    record.returned = answer.returned;
+    if (answer.error) record.error = static_cast<std::uint8_t>(*answer.error) + 1;
+    record.store_status(answer.outcome == Outcome::ok       ? Status::ok
+                        : answer.outcome == Outcome::failed ? Status::failed
+                                                            : Status::unknown);
+}
+
+// Starts the place's next operation. Where its answer comes before start() returns, the loop here
+// goes on, and otherwise the completion does: whoever of the two is second.
+void Run::go_on(Place& place) {
+    do {
+        const std::int64_t now = now_ns();
+        const bool over = now >= give_up_ns_ || stopped();
+        const std::uint64_t index = over ? 0 : next_.fetch_add(1, std::memory_order_relaxed);
+        if (over || !plan_.reach(index)) {
+            working_.fetch_sub(1, std::memory_order_release);
+            return;
+        }
+        place.record = &ledger_[index];
+        place.handed_on.store(false, std::memory_order_relaxed);
+        driver_.start(send(*place.record, now), [this, &place](const Answer& answer) {
+            finish(*place.record, answer);
+            {
+                std::lock_guard lock(place.measured->mutex);
+                account(*place.measured, *place.record, answer);
+            }
+            if (place.handed_on.exchange(true)) go_on(place);
+        });
+    } while (place.handed_on.exchange(true));
 }
 
 void Run::account(Measured& measured, const LedgerRecord& record, const Answer& answer) {
@@ -270,8 +318,33 @@ LoadResult Run::go(const LoadObserver& observe) {
     ledger_.set_started_ns(
         std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count());
     plan_.reach(0);
-    working_.store(settings_.workers);
     std::vector<std::thread> threads;
+    if (places_.empty()) {
+        start_workers(threads, result);
+    } else {
+        working_.store(settings_.in_flight);
+        threads.emplace_back([this] {
+            sleep_until(start_);
+            for (std::size_t i = 0; i < places_.size(); ++i) {
+                places_[i].measured = &measured_[i % measured_.size()];
+                go_on(places_[i]);
+            }
+        });
+    }
+    watch(observe, result);
+    for (std::thread& thread : threads) thread.join();
+    result.interrupted = interrupt_.load(std::memory_order_relaxed);
+    result.ledger_full = plan_.ledger_full();
+    if (!result.error) result.error = plan_.error();
+    // Slots that no worker came to are due all the same.
+    if (open() && !result.interrupted) plan_.reach(ledger_.capacity());
+    result.repeated = plan_.repeated();
+    gather(result);
+    return result;
+}
+
+void Run::start_workers(std::vector<std::thread>& threads, LoadResult& result) {
+    working_.store(settings_.workers);
     threads.reserve(settings_.workers);
     for (Measured& measured : measured_) {
         try {
@@ -285,16 +358,6 @@ LoadResult Run::go(const LoadObserver& observe) {
             break;
         }
     }
-    watch(observe, result);
-    for (std::thread& thread : threads) thread.join();
-    result.interrupted = interrupt_.load(std::memory_order_relaxed);
-    result.ledger_full = plan_.ledger_full();
-    if (!result.error) result.error = plan_.error();
-    // Slots that no worker came to are due all the same.
-    if (open() && !result.interrupted) plan_.reach(ledger_.capacity());
-    result.repeated = plan_.repeated();
-    gather(result);
-    return result;
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 //                and in the headline as the least latency it can have had.
 //   closed loop  a worker calls again as soon as it was answered. Headline figure: the rate;
 //                latencies are of the calls alone and say nothing about a loaded system.
+//   in flight    the closed loop without a thread for each call: so many are under way, and the
+//                completion of one starts the next.
 //
 // The window of measurement begins after the warm-up. An operation belongs to it by its intended
 // time (open loop) or by the time of its answer (closed loop). All operations stand in the ledger.
@@ -29,6 +31,7 @@ struct LoadSettings {
     Arrival arrival{Arrival::closed};
     double rate_per_s{0};  ///< Open loop only.
     std::uint32_t workers{32};
+    std::uint32_t in_flight{0};  ///< Closed loop only: by completions, so many; 0: by workers.
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
     TrafficSettings traffic{};

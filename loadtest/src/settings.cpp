@@ -155,9 +155,29 @@ TrafficSettings for_sets(TrafficSettings traffic) {
     return traffic;
 }
 
-Result<std::string> parse_managed(std::string_view text) {
-    if (text == "redis") return std::string{text};
-    return refuse("server that can be started", text, "redis");
+Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
+    std::vector<ServerKind> kinds;
+    for (;;) {
+        const std::size_t comma = text.find(',');
+        const std::string_view name = text.substr(0, comma);
+        std::optional<ServerKind> found;
+        for (const ServerKind kind :
+             {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb}) {
+            if (to_string(kind) == name) found = kind;
+        }
+        if (!found) {
+            return refuse("server that can be started", name, "redis, postgres, mariadb");
+        }
+        const auto is_database = [](ServerKind kind) { return kind != ServerKind::redis; };
+        for (const ServerKind kind : kinds) {
+            if (kind != *found && !(is_database(kind) && is_database(*found))) continue;
+            return make_error(ErrorCode::config,
+                              "it takes each server once, and one of postgres and mariadb");
+        }
+        kinds.push_back(*found);
+        if (comma == std::string_view::npos) return kinds;
+        text.remove_prefix(comma + 1);
+    }
 }
 
 Result<std::string> parse_redis_url(std::string_view text) {
@@ -171,12 +191,21 @@ std::string redacted(std::string_view url) {
     return parsed ? parsed->str() : "***";
 }
 
+std::string without_password(const std::string& url) {
+    const auto parsed = parse_url(url);
+    return parsed && parsed->password.empty() ? url : redacted(url);
+}
+
+bool is_redacted(const std::string& url) { return url.find(":***@") != std::string::npos; }
+
 Result<std::string> absolute_database_url(std::string_view url) {
     HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
+    if (on_database_server(std::string{url})) return std::string{url};
     if (parsed.scheme != "sqlite") {
-        return make_error(ErrorCode::config, fmt::format("--db {} cannot be driven; it takes "
-                                                         "sqlite:///path",
-                                                         parsed.str()));
+        return make_error(ErrorCode::config,
+                          fmt::format("--db {} cannot be driven; it takes sqlite:///path, "
+                                      "postgresql:// or mariadb://",
+                                      parsed.str()));
     }
     if (!parsed.host.empty() || !parsed.query.empty()) {
         return make_error(ErrorCode::config,
@@ -196,6 +225,14 @@ Result<std::string> absolute_database_url(std::string_view url) {
                           fmt::format("--db {}: {}", parsed.str(), failed.message()));
     }
     return sqlite_url(path);
+}
+
+bool on_database_server(const std::string& url) {
+    const auto parsed = parse_url(url);
+    if (!parsed) return false;
+    const std::string& scheme = parsed->scheme;
+    return scheme == "postgresql" || scheme == "postgres" || scheme == "mariadb" ||
+           scheme == "mysql";
 }
 
 std::string sqlite_url(const std::filesystem::path& path) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "managed_server.hpp"
 #include "pacer.hpp"
 #include "strategy.hpp"
 #include "workload.hpp"
@@ -31,19 +32,24 @@ struct TrialSettings {
     Arrival arrival{Arrival::closed};
     double rate_per_s{0};  ///< 0 in the closed loop.
     std::uint32_t workers{32};
+    /// Calls under way at once where the strategy is driven by completions.
+    std::uint32_t in_flight{1000};
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
     TrafficSettings traffic{};
     Duration timeout{std::chrono::seconds{1}};
     std::uint64_t max_operations{20'000'000};
-    /// Empty: a file of the trial's own in its folder. Otherwise an absolute SQLite URL.
+    /// Empty: a file of the trial's own in its folder. Otherwise an absolute SQLite URL, or a
+    /// server's, which may hold a password: redacted() is what may be shown.
     std::string database_url{};
+    bool managed_database{false};  ///< That server is this program's own and goes with it.
     /// For strategies on Redis. It may hold a password: redacted() is what may be shown.
     std::string redis_url{};
     bool managed_redis{false};  ///< That server is this program's own and goes with it.
-    /// Before every key of the run, so that it meets no others. Empty: run_trial() makes one.
+    /// Before every key, and every table on a server, of the run, so that it meets no others. Empty:
+    /// run_trial() makes one.
     std::string key_prefix{};
-    /// Leave the keys on the server, for a later audit.
+    /// Leave keys and tables on the server, for a later audit.
     bool keep_keys{false};
     /// What the limiters allow each key.
     Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
@@ -61,7 +67,8 @@ struct Settings {
     /// One for each workload; `run` has one of one strategy.
     std::vector<StrategyGroup> groups{};
     std::uint32_t rounds{5};
-    TrialSettings trial{};  ///< Of the first group; the canonical comparison's own.
+    TrialSettings trial{};              ///< Of the first group; the canonical comparison's own.
+    std::vector<ServerKind> managed{};  ///< Private servers to start.
     std::optional<std::filesystem::path> out{};  ///< None: a temporary folder.
     std::filesystem::path audit_folder{};
     bool json{false};
@@ -76,6 +83,7 @@ TrafficSettings for_sets(TrafficSettings traffic);
 
 /// Limits that keep a slip of the finger from filling a disk or starting a million threads.
 inline constexpr std::uint32_t kMostWorkers = 1024;
+inline constexpr std::uint32_t kMostInFlight = 100'000;
 inline constexpr std::uint32_t kMostRounds = 1000;
 inline constexpr std::uint64_t kMostItems = 50'000'000;
 inline constexpr std::uint64_t kMostUsers = std::uint64_t{1} << 40;
@@ -91,14 +99,20 @@ Result<double> parse_rate(std::string_view text);
 Result<Mix> parse_mix(std::string_view text);
 Result<Arrival> parse_arrival(std::string_view text);
 Result<ProgressMode> parse_progress(std::string_view text);
-/// The server that --managed names: redis.
-Result<std::string> parse_managed(std::string_view text);
+/// The servers that --managed names: redis, postgres, mariadb; of the last two at most one.
+Result<std::vector<ServerKind>> parse_managed(std::string_view text);
 /// A URL that the library's Redis client takes, unchanged.
 Result<std::string> parse_redis_url(std::string_view text);
-/// The URL with *** for its password.
+/// The URL with *** for its password, and without the values of its options.
 std::string redacted(std::string_view url);
-/// The URL with its file's path made absolute, so that a later audit finds it from any folder.
+/// The URL as it is where it has no password, and otherwise redacted: it can be opened again, or not.
+std::string without_password(const std::string& url);
+bool is_redacted(const std::string& url);
+/// The URL with its file's path made absolute, so that a later audit finds it from any folder; a
+/// server's URL as it is.
 Result<std::string> absolute_database_url(std::string_view url);
+/// Whether the URL names a database server, where runs share the tables' name space.
+bool on_database_server(const std::string& url);
 /// The URL of a file.
 std::string sqlite_url(const std::filesystem::path& path);
 

@@ -20,6 +20,7 @@ std::vector<Strategy> make_strategies() {
         const std::string name{to_string(way)};
         all.push_back({WorkloadKind::votes, StoreKind::sql, name, name});
     }
+    all.push_back({WorkloadKind::votes, StoreKind::sql, "batched", "batched/async", true});
     const auto add = [&](WorkloadKind workload, const char* way) {
         for (const StoreKind store : {StoreKind::memory, StoreKind::redis}) {
             std::string name = store == StoreKind::memory ? "memory" : "redis";

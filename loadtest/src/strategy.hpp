@@ -1,6 +1,7 @@
 // The strategies that can be driven, and their names.
 //
 //   votes      naive  slotted  batched                                          on SQL
+//              batched/async                 the same by completions, not a thread for each call
 //              STORE/cached                              on SQL, counted in the store
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
 //   limiter    STORE/gcra  STORE/fixed_window  STORE/fixed_window_first  STORE/list
@@ -36,8 +37,9 @@ enum class StoreKind : std::uint8_t { sql, memory, redis };
 struct Strategy {
     WorkloadKind workload;
     StoreKind store;
-    std::string way;   ///< The library's name for it; counters: empty, or ttl.
-    std::string name;  ///< In full, as above.
+    std::string way;    ///< The library's name for it; counters: empty, or ttl.
+    std::string name;   ///< In full, as above.
+    bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
 };
 
 /// All of them, by workload.

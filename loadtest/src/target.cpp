@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "audit.hpp"
+#include "database_place.hpp"
 #include "run_folder.hpp"
 #include "store_handle.hpp"
 #include "store_targets.hpp"
@@ -38,22 +39,32 @@ class VotesTarget final : public Target {
                                                      const Strategy& strategy,
                                                      const std::filesystem::path& folder,
                                                      const char* mode) {
-        const std::string url = (settings.database_url.empty() ? sqlite_url(folder / kDatabaseFile)
-                                                               : settings.database_url) +
-                                "?mode=" + mode;
+        const bool on_server = on_database_server(settings.database_url);
+        std::string url = settings.database_url.empty() ? sqlite_url(folder / kDatabaseFile)
+                                                        : settings.database_url;
         VotesOptions options;
         HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(strategy.way));
+        sql::DatabaseOptions connections;
+        if (on_server) {
+            // Tables of the run's own; and a connection for each caller, as the strategies with a
+            // transaction per vote want it.
+            options.item_table = table_name(settings.key_prefix, "item");
+            options.vote_table = table_name(settings.key_prefix, "vote");
+            connections.max_writers = settings.workers;
+        } else {
+            url += std::string{"?mode="} + mode;
+        }
         std::optional<StoreHandle> store;
         if (strategy.store != StoreKind::sql) {
             HOTCOUNT_TRY_ASSIGN(store, StoreHandle::open(settings, strategy.store));
         }
-        HOTCOUNT_TRY_ASSIGN(auto database, sql::open_database(url));
+        HOTCOUNT_TRY_ASSIGN(auto database, sql::open_database(url, connections));
         HOTCOUNT_TRY_ASSIGN(auto votes,
                             Votes::make(database, options, store ? store->cache() : VoteCache{}));
         HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
-        return std::unique_ptr<VotesTarget>(new VotesTarget(std::move(database), std::move(votes),
-                                                            parsed.path.substr(1), std::move(store),
-                                                            settings));
+        std::filesystem::path file = on_server ? "" : parsed.path.substr(1);
+        return std::unique_ptr<VotesTarget>(new VotesTarget(
+            std::move(database), std::move(votes), std::move(file), std::move(store), settings));
     }
 
     Result<void> set_up(std::uint64_t items) {
@@ -66,7 +77,10 @@ class VotesTarget final : public Target {
             }
             HOTCOUNT_TRY(votes_->add_items(ids, kSetUpTimeout));
         }
-        return read_durability();
+        HOTCOUNT_TRY_ASSIGN(
+            place_, file_.empty() ? describe_server(*database_) : describe_file(*database_, file_));
+        if (store_) place_ += "; counted in " + store_->place();
+        return {};
     }
 
     Driver& driver() override { return driver_; }
@@ -100,7 +114,11 @@ class VotesTarget final : public Target {
         HOTCOUNT_TRY(votes_->flush(kSetUpTimeout));
         return audit_votes(ledger, *database_, *votes_);
     }
-    Result<void> clean_up() override { return store_ ? store_->remove_keys() : Result<void>{}; }
+    Result<void> clean_up() override {
+        if (store_) HOTCOUNT_TRY(store_->remove_keys());
+        if (!file_.empty() || keep_tables_) return {};
+        return drop_tables(*database_, votes_->options());
+    }
 
   private:
     VotesTarget(std::shared_ptr<sql::Database> database, std::shared_ptr<Votes> votes,
@@ -110,41 +128,14 @@ class VotesTarget final : public Target {
           votes_(votes),
           file_(std::move(file)),
           store_(std::move(store)),
+          keep_tables_(settings.keep_keys),
           driver_(votes, settings.timeout) {}
-
-    /// Asks the connection that writes: the settings are its own, not the file's.
-    Result<void> read_durability() {
-        static const sql::Statement kJournal("PRAGMA journal_mode");
-        static const sql::Statement kSynchronous("PRAGMA synchronous");
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease writer,
-                            database_->writer(Deadline::after(kSetUpTimeout)));
-        std::string journal;
-        const sql::RowVisitor read_journal = [&](const sql::Row& row) -> Result<void> {
-            journal = row.text(0);
-            return {};
-        };
-        HOTCOUNT_TRY(writer->query(kJournal, {}, read_journal));
-        std::int64_t synchronous = 0;
-        const sql::RowVisitor read_synchronous = [&](const sql::Row& row) -> Result<void> {
-            synchronous = row.integer(0);
-            return {};
-        };
-        HOTCOUNT_TRY(writer->query(kSynchronous, {}, read_synchronous));
-        constexpr const char* kLevels[] = {"OFF", "NORMAL", "FULL", "EXTRA"};
-        const bool known = synchronous >= 0 && synchronous <= 3;
-        const std::string file_system = file_system_of(file_);
-        const bool in_memory = file_system == "tmpfs" || file_system == "ramfs";
-        place_ = fmt::format("SQLite file on {}{}, journal_mode={}, synchronous={}", file_system,
-                             in_memory ? " (memory: a commit costs no flush to a disk)" : "",
-                             journal, known ? kLevels[synchronous] : "?");
-        if (store_) place_ += "; counted in " + store_->place();
-        return {};
-    }
 
     std::shared_ptr<sql::Database> database_;
     std::shared_ptr<Votes> votes_;
-    std::filesystem::path file_;
+    std::filesystem::path file_;  // Empty on a server.
     std::optional<StoreHandle> store_;
+    bool keep_tables_;
     VotesDriver driver_;
     std::string place_{};
     std::jthread worker_{};  // Last: it ends before what it works on.

@@ -34,6 +34,9 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
     load.arrival = settings.arrival;
     load.rate_per_s = settings.rate_per_s;
     load.workers = settings.workers;
+    if (const auto strategy = find_strategy(settings.strategy); strategy && strategy->async) {
+        load.in_flight = settings.in_flight;
+    }
     load.warmup = settings.warmup;
     load.duration = settings.duration;
     load.traffic = settings.traffic;
@@ -149,7 +152,9 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     fresh.settings = settings;
     fresh.started = utc_now();
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    if (strategy.store != StoreKind::sql && settings.key_prefix.empty()) {
+    const bool on_server =
+        strategy.store != StoreKind::sql || on_database_server(settings.database_url);
+    if (on_server && settings.key_prefix.empty()) {
         fresh.settings.key_prefix = fresh_key_prefix();
     }
     const StopWatch set_up;
@@ -162,7 +167,8 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     return trial;
 }
 
-Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url) {
+Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url,
+                                 const std::string& database_url) {
     FolderAudit audit;
     audit.folder = folder;
     HOTCOUNT_TRY_ASSIGN(const nlohmann::json document, read_json(folder / kRunFile));
@@ -170,10 +176,17 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     audit.state = document.value("state", "");
     if (!redis_url.empty()) {
         audit.settings.redis_url = redis_url;
-    } else if (audit.settings.redis_url.find(":***@") != std::string::npos) {
+    } else if (is_redacted(audit.settings.redis_url)) {
         return make_error(ErrorCode::config,
                           fmt::format("{} has no password for {}: name it with --redis", kRunFile,
                                       audit.settings.redis_url));
+    }
+    if (!database_url.empty()) {
+        audit.settings.database_url = database_url;
+    } else if (is_redacted(audit.settings.database_url)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} has no password for {}: name it with --db", kRunFile,
+                                      audit.settings.database_url));
     }
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
     if (nothing_was_sent(*ledger)) {

@@ -68,10 +68,11 @@ struct FolderAudit {
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};
 };
-/// `redis_url` is for counters that the run left on a server; empty: as in run.json, where a
-/// password is not written down.
+/// The URLs are for what the run left on a server; empty: as in run.json, where a password is not
+/// written down.
 Result<FolderAudit> audit_folder(const std::filesystem::path& folder,
-                                 const std::string& redis_url = {});
+                                 const std::string& redis_url = {},
+                                 const std::string& database_url = {});
 
 /// The run folders at or right below `folder`, in order of their names.
 std::vector<std::filesystem::path> run_folders(const std::filesystem::path& folder);
