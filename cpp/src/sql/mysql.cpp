@@ -13,47 +13,48 @@
 namespace hotcount::sql {
 namespace {
 
-class MysqlDatabase final : public Database {
+class MysqlDatabase final : public Database, ForkAware {
   public:
     MysqlDatabase(const libmariadb::Library& library, MysqlTarget target, DatabaseOptions options)
         : Database(target.name, options),
           library_(library),
           target_(std::move(target)),
-          pools_([this] { return std::make_unique<Pools>(*this); }) {}
+          writers_(name(), options.max_writers, opener(false)),
+          readers_(name(), options.max_readers, opener(true)) {
+        start_watching_forks();
+    }
+    ~MysqlDatabase() override { stop_watching_forks(); }
 
     Dialect dialect() const override { return Dialect::mysql; }
-    Result<Lease> writer(Deadline deadline) override {
-        return lease(pools_.get().writers, deadline);
-    }
-    Result<Lease> reader(Deadline deadline) override {
-        return lease(pools_.get().readers, deadline);
-    }
+    Result<Lease> writer(Deadline deadline) override { return lease(writers_, deadline); }
+    Result<Lease> reader(Deadline deadline) override { return lease(readers_, deadline); }
     void close() override {
         closed_.store(true, std::memory_order_release);
-        pools_.get().writers.close();
-        pools_.get().readers.close();
+        writers_.close();
+        readers_.close();
     }
     bool closed() const override { return closed_.load(std::memory_order_acquire); }
     Stats stats() const override {
-        return Stats{counters_.transactions.load(std::memory_order_relaxed),
-                     counters_.statements.load(std::memory_order_relaxed), 0, retries()};
+        return Stats{shared_.transactions.load(std::memory_order_relaxed),
+                     shared_.statements.load(std::memory_order_relaxed), 0, retries()};
     }
 
   private:
-    // Sessions are one process's: a child opens its own, and those of its parent, whose sockets it
-    // has closed, are left alone.
-    struct Pools {
-        explicit Pools(MysqlDatabase& database)
-            : writers(database.name(), database.options().max_writers, database.opener(false)),
-              readers(database.name(), database.options().max_readers, database.opener(true)) {}
-        Pool writers;
-        Pool readers;
-    };
+    // The sessions stay the parent's, in mid-statement too: nobody waits for them.
+    void before_fork() override {
+        writers_.freeze(AtFork::abandon);
+        readers_.freeze(AtFork::abandon);
+        shared_.sockets.freeze();
+    }
+    void after_fork(bool in_child) override {
+        shared_.sockets.thaw(in_child);
+        readers_.thaw(in_child);
+        writers_.thaw(in_child);
+    }
 
     Pool::Open opener(bool reads) {
         return [this, reads](Deadline deadline) -> Result<std::unique_ptr<Connection>> {
-            auto connection =
-                std::make_unique<MysqlConnection>(library_, target_, reads, counters_);
+            auto connection = std::make_unique<MysqlConnection>(library_, target_, reads, shared_);
             HOTCOUNT_TRY(connection->connect(deadline));
             return std::unique_ptr<Connection>{std::move(connection)};
         };
@@ -75,8 +76,9 @@ class MysqlDatabase final : public Database {
     const libmariadb::Library& library_;
     const MysqlTarget target_;
     std::atomic<bool> closed_{false};
-    MysqlCounters counters_;
-    ForkLocal<Pools> pools_;
+    MysqlShared shared_;
+    Pool writers_;
+    Pool readers_;
 };
 
 Result<bool> yes_or_no(const std::string& option, const std::string& value) {

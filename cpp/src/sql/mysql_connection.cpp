@@ -8,8 +8,6 @@
 #include <hotcount/base/fork.hpp>
 #include <hotcount/base/interrupt.hpp>
 
-#include "mysql_socket.hpp"
-
 namespace hotcount::sql {
 
 using namespace libmariadb;
@@ -49,7 +47,7 @@ void MysqlConnection::drop() {
     if (process_ == fork_generation()) {
         // A goodbye on a socket that may block, or with half a packet sent, would do no good.
         if (broken_ && socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
-        if (socket_ >= 0) forget_socket(socket_);
+        if (socket_ >= 0) shared_.sockets.remove(socket_);
         library_.close(session_);
         for (Prepared& prepared : prepared_) prepared.close(library_);
     }
@@ -148,7 +146,7 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
                 or_null(target_.socket), 0);
             if (wanted != 0) {
                 socket_ = library_.get_socket(session_);
-                if (socket_ >= 0) remember_socket(socket_);
+                if (socket_ >= 0) shared_.sockets.add(socket_);
             }
             return wanted;
         },
@@ -156,7 +154,7 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
     if (!in_time) return left_at_deadline(MysqlStage::connecting);
     if (connected == nullptr) {
         // The library has closed its socket.
-        if (socket_ >= 0) forget_socket(socket_);
+        if (socket_ >= 0) shared_.sockets.remove(socket_);
         socket_ = -1;
         Error error = failed(MysqlStage::connecting);
         broken_ = true;
@@ -164,9 +162,9 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
     }
     const int socket = library_.get_socket(session_);
     if (socket != socket_) {
-        if (socket_ >= 0) forget_socket(socket_);
+        if (socket_ >= 0) shared_.sockets.remove(socket_);
         socket_ = socket;
-        remember_socket(socket_);
+        shared_.sockets.add(socket_);
     }
     id_ = library_.thread_id(session_);
     return set_up();
@@ -238,7 +236,7 @@ Error MysqlConnection::failed(MysqlStage stage, const Prepared& prepared) {
 // Best effort: what it misses ends by innodb_lock_wait_timeout.
 void MysqlConnection::end_from_outside() {
     if (id_ == 0 || server_.empty()) return;
-    MysqlConnection other{library_, target_, true, counters_};
+    MysqlConnection other{library_, target_, true, shared_};
     const Deadline until = Deadline::after(kGrace);
     other.tidy_until_ = until.time();
     if (!other.connect(until)) return;
@@ -290,7 +288,7 @@ Result<void> MysqlConnection::commit() {
     }
     auto committed = tell("COMMIT", reads_ ? MysqlStage::statement : MysqlStage::commit);
     begun_ = false;
-    if (committed && !reads_) counters_.transactions.fetch_add(1, std::memory_order_relaxed);
+    if (committed && !reads_) shared_.transactions.fetch_add(1, std::memory_order_relaxed);
     // What the server says it refused may still be open.
     if (!committed && !broken_) rollback();
     return committed;
@@ -308,7 +306,7 @@ void MysqlConnection::rollback() {
 
 // Runs text and throws its rows away.
 Result<void> MysqlConnection::tell(std::string_view text, MysqlStage stage) {
-    counters_.statements.fetch_add(1, std::memory_order_relaxed);
+    shared_.statements.fetch_add(1, std::memory_order_relaxed);
     int refused = 0;
     const bool in_time = drive(
         [&] { return library_.real_query_start(&refused, session_, text.data(), text.size()); },
@@ -380,7 +378,7 @@ Result<std::int64_t> MysqlConnection::run(const Statement& statement,
     const bool alone = !begun_;
     auto ran = [&]() -> Result<std::int64_t> {
         HOTCOUNT_TRY_ASSIGN(Prepared* const prepared, prepare(statement));
-        counters_.statements.fetch_add(1, std::memory_order_relaxed);
+        shared_.statements.fetch_add(1, std::memory_order_relaxed);
         auto changed = execute(*prepared, parameters, visit);
         // The server may have thrown its side away; the next one prepares anew.
         if (!changed && !broken_) forget(statement.id());

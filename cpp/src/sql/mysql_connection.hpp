@@ -19,15 +19,18 @@
 #include <unordered_map>
 #include <vector>
 
+#include "inherited_sockets.hpp"
 #include "libmariadb.hpp"
 #include "mysql_error.hpp"
 #include "mysql_statement.hpp"
 
 namespace hotcount::sql {
 
-struct MysqlCounters {
+/// What the sessions of one database share.
+struct MysqlShared {
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
+    InheritedSockets sockets;
 };
 
 /// Where a session goes and as whom.
@@ -51,8 +54,8 @@ class MysqlConnection final : public Connection {
   public:
     /// `reads`: each transaction of it is one snapshot and cannot write.
     MysqlConnection(const libmariadb::Library& library, const MysqlTarget& target, bool reads,
-                    MysqlCounters& counters)
-        : library_(library), target_(target), reads_(reads), counters_(counters) {}
+                    MysqlShared& shared)
+        : library_(library), target_(target), reads_(reads), shared_(shared) {}
     MysqlConnection(const MysqlConnection&) = delete;
     MysqlConnection& operator=(const MysqlConnection&) = delete;
     ~MysqlConnection() override;
@@ -99,7 +102,7 @@ class MysqlConnection final : public Connection {
     const libmariadb::Library& library_;
     const MysqlTarget& target_;
     const bool reads_;
-    MysqlCounters& counters_;
+    MysqlShared& shared_;
     libmariadb::Session* session_{nullptr};
     int socket_{-1};
     std::uint64_t process_{0};  // fork_generation() of who connected.

@@ -23,12 +23,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
           keys_(options),
           lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (",
                       placeholder, 1, ", ", ") ORDER BY " + n.id + " FOR UPDATE"),
-          add_to_cells_("INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
-                        [](std::size_t first) {
-                            return "(" + placeholder(first) + ", " + std::to_string(kSlot) + ", " +
-                                   placeholder(first + 1) + ", 1)";
-                        },
-                        2, ", ", " ON DUPLICATE KEY UPDATE n = n + VALUES(n), ver = ver + 1"),
+          add_to_cells_(
+              "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
+              [](std::size_t first) {
+                  return "(" + placeholder(first) + ", " + std::to_string(kSlot) + ", " +
+                         placeholder(first + 1) + ", 1)";
+              },
+              2, ", ", " ON DUPLICATE KEY UPDATE n = n + VALUES(n), ver = ver + 1"),
           // The rows are locked since lock_items_, so these sums are of this very moment.
           fold_("UPDATE " + n.item + " SET " + n.count + " = (SELECT COALESCE(SUM(n), 0) FROM " +
                     n.cell + " WHERE " + n.cell + ".item = " + n.item + "." + n.id + ") WHERE " +

@@ -20,10 +20,11 @@ bool compares_bytes(IdType type, std::string_view data_type, std::string_view co
 
 KeyColumns::KeyColumns(const VotesOptions& options)
     : options_(options),
-      types_("SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') "
-             "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
-             "AND (TABLE_NAME = ?1 AND COLUMN_NAME IN (?2, ?3) "
-             "OR TABLE_NAME = ?4 AND COLUMN_NAME = ?5)") {}
+      types_(
+          "SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') "
+          "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+          "AND (TABLE_NAME = ?1 AND COLUMN_NAME IN (?2, ?3) "
+          "OR TABLE_NAME = ?4 AND COLUMN_NAME = ?5)") {}
 
 Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
     if (const int known = known_.load(std::memory_order_relaxed); known >= 0) return known != 0;
@@ -34,13 +35,12 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
         if (compares_bytes(type, row.text(1), row.text(2))) ++fit;
         return {};
     };
-    HOTCOUNT_TRY(connection.query(types_,
-                                  {std::string_view{options_.vote_table},
-                                   std::string_view{options_.vote_item},
-                                   std::string_view{options_.vote_user},
-                                   std::string_view{options_.item_table},
-                                   std::string_view{options_.item_id}},
-                                  see));
+    HOTCOUNT_TRY(connection.query(
+        types_,
+        {std::string_view{options_.vote_table}, std::string_view{options_.vote_item},
+         std::string_view{options_.vote_user}, std::string_view{options_.item_table},
+         std::string_view{options_.item_id}},
+        see));
     constexpr int kColumns = 3;
     known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
     return fit == kColumns;

@@ -37,21 +37,23 @@ class MysqlVoteRows final : public VoteRows {
           lock_item_("SELECT (SELECT value FROM " + n.meta +
                      " WHERE name = 'counted_in' LOCK IN SHARE MODE) FROM " + n.item + " WHERE " +
                      n.id + " = ?1 FOR UPDATE"),
-          upsert_("INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
-                      ", val, prev, version) VALUES ",
-                  [](std::size_t first) {
-                      return "(" + number(first) + ", " + number(first + 1) + ", " +
-                             number(first + 2) + ", 0, " + number(first + 3) + ")";
-                  },
-                  4, ", ", on_duplicate()),
+          upsert_(
+              "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
+                  ", val, prev, version) VALUES ",
+              [](std::size_t first) {
+                  return "(" + number(first) + ", " + number(first + 1) + ", " + number(first + 2) +
+                         ", 0, " + number(first + 3) + ")";
+              },
+              4, ", ", on_duplicate()),
           // Not (item, user) IN (...), for which MariaDB reads the whole table.
-          read_("SELECT " + n.vote_item + ", " + n.vote_user + ", prev, val FROM " + n.vote +
-                    " WHERE ",
-                [n](std::size_t first) {
-                    return "(" + n.vote_item + " = " + number(first) + " AND " + n.vote_user +
-                           " = " + number(first + 1) + ")";
-                },
-                2, " OR ", "") {}
+          read_(
+              "SELECT " + n.vote_item + ", " + n.vote_user + ", prev, val FROM " + n.vote +
+                  " WHERE ",
+              [n](std::size_t first) {
+                  return "(" + n.vote_item + " = " + number(first) + " AND " + n.vote_user + " = " +
+                         number(first + 1) + ")";
+              },
+              2, " OR ", "") {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(hold(connection, ballot.item));
@@ -169,8 +171,8 @@ class MysqlVoteRows final : public VoteRows {
             const sql::Id item = row.id(0);
             const sql::Id user = row.id(1);
             const auto key = std::tie(item, user);
-            const auto place =
-                std::lower_bound(part.begin(), part.end(), key, [](const auto* vote, const auto& k) {
+            const auto place = std::lower_bound(
+                part.begin(), part.end(), key, [](const auto* vote, const auto& k) {
                     return std::tie(vote->ballot.item, vote->ballot.user) < k;
                 });
             if (place == part.end() ||
