@@ -14,6 +14,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.mariadb_server import MariaDbServer
 from tests.servers import PostgresServer, RedisServer
 
 _numbers = itertools.count()
@@ -26,6 +27,7 @@ DATABASE_BACKENDS = [
     pytest.param("sqlite-file", id="sqlite-file"),
     pytest.param("sqlite-memory", id="sqlite-memory"),
     pytest.param("postgresql", id="postgresql", marks=pytest.mark.server),
+    pytest.param("mariadb", id="mariadb", marks=pytest.mark.server),
 ]
 
 
@@ -87,6 +89,24 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(name)
 
 
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDbServer]:
+    """A MariaDB that tests share: each has a database of its own, and none stops it."""
+    server = MariaDbServer()
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def mariadb_database(mariadb_server: MariaDbServer) -> Iterator[str]:
+    """The name of an empty database on the shared server."""
+    name = mariadb_server.create_database()
+    yield name
+    mariadb_server.drop_database(name)
+
+
 @pytest.fixture(params=DATABASE_BACKENDS)
 def database(request: pytest.FixtureRequest, database_path: Path) -> Iterator[hotcount.Database]:
     """An empty database."""
@@ -95,6 +115,9 @@ def database(request: pytest.FixtureRequest, database_path: Path) -> Iterator[ho
     elif request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres_server")
         url = server.url(request.getfixturevalue("postgres_database"))
+    elif request.param == "mariadb":
+        maria: MariaDbServer = request.getfixturevalue("mariadb_server")
+        url = maria.url(request.getfixturevalue("mariadb_database"))
     else:
         url = "sqlite:///:memory:"
     with hotcount.Database(url, timeout=20) as database:
