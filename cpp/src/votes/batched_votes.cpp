@@ -3,6 +3,7 @@
 
 #include "group_writer.hpp"
 #include "mysql_vote_rows.hpp"
+#include "postgres_ballots.hpp"
 
 namespace hotcount {
 namespace {
@@ -28,6 +29,9 @@ class BatchWriter final : public GroupVoteWriter {
 std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout>& layout,
                                               const VotesOptions& options) {
     if (layout->dialect() == sql::Dialect::mysql) return make_mysql_batch_writer(layout, options);
+    if (layout->dialect() == sql::Dialect::postgres) {
+        return make_postgres_batch_writer(layout, options);
+    }
     return std::make_shared<BatchWriter>(layout, options);
 }
 

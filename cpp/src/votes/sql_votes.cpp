@@ -13,7 +13,8 @@ constexpr std::int64_t kReconcilePage = 1000;
 }  // namespace
 
 Error explain_missing_table(Error error) {
-    const bool missing = error.server_code == "1146" ||  // MySQL's ER_NO_SUCH_TABLE
+    const bool missing = error.server_code == "1146" ||   // MySQL's ER_NO_SUCH_TABLE
+                         error.server_code == "42P01" ||  // PostgreSQL's undefined_table
                          error.message.find("no such") != std::string::npos;
     if (error.code == ErrorCode::database && missing) {
         error.message += "; create_tables() makes what is missing";
