@@ -8,6 +8,7 @@
 #   make lint       format, static checks, types, stub drift
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
+#   make votes      votes on private PostgreSQL and MariaDB and on SQLite, batched beside naive
 
 # PYTHON chooses the interpreter that .venv is made of.
 PYTHON ?= python3
@@ -19,7 +20,7 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all lint bench peers clean
+.PHONY: all setup build demo test test-all lint bench peers votes clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -76,6 +77,9 @@ peers: build
 	.venv/bin/python scripts/pins peers >.venv/peers.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/peers.txt
 	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
+
+votes: build
+	.venv/bin/python -m loadtest.peers.sql_votes $(VOTES_ARGS)
 
 clean:
 	rm -rf build .venv

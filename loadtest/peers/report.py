@@ -17,6 +17,9 @@ HEADINGS = {
     "batch": "Batches of 1,000 adds from one Python thread",
     "cpp": "From C++, beside as many goroutines of Go's clients",
     "idle": "One idle caller in Python: microseconds a call",
+    "postgres": "Votes on PostgreSQL, one item",
+    "mariadb": "Votes on MariaDB, one item",
+    "sqlite": "Votes on SQLite, one item",
 }
 
 
@@ -174,6 +177,9 @@ GROUP_WORDS = {
     "batch": "a batch of 1,000, ",
     "cpp": "C++, ",
     "idle": "Python, ",
+    "postgres": "PostgreSQL, ",
+    "mariadb": "MariaDB, ",
+    "sqlite": "SQLite, ",
 }
 
 

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -36,6 +37,7 @@ constexpr Duration kStop = seconds{10};
 constexpr Duration kLook = milliseconds{5};
 constexpr const char* kLogName = "server.log";
 constexpr const char* kDataName = "data";
+constexpr const char* kBootstrapName = "bootstrap.sql";
 // PostgreSQL puts its socket's name together itself, and this one's is the longest.
 constexpr std::string_view kLongestName = ".s.PGSQL.5432";
 
@@ -149,7 +151,6 @@ std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
                                    "--socket=" + socket,
                                    "--pid-file=" + (folder / "mariadb.pid").string(),
                                    "--log-error=" + log,
-                                   "--init-file=" + (folder / "init.sql").string(),
                                    "--skip-networking",
                                    "--innodb-flush-log-at-trx-commit=1",
                                    "--innodb-buffer-pool-size=256M",
@@ -183,9 +184,9 @@ std::vector<std::string> prepare_words(ServerKind kind, const fs::path& program,
         case ServerKind::mariadb:
             break;
     }
-    std::vector<std::string> words{find_program({"mariadb-install-db", "mysql_install_db"}),
-                                   "--no-defaults", "--datadir=" + data, "--skip-test-db",
-                                   "--auth-root-authentication-method=normal"};
+    // What mariadb-install-db does, which needs a program of a package that brings a service.
+    std::vector<std::string> words{program,       "--no-defaults",    "--datadir=" + data,
+                                   "--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"};
     if (geteuid() == 0) words.emplace_back("--user=root");
     return words;
 }
@@ -286,7 +287,10 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
     const std::string log = folder_ / kLogName;
     const std::string home = folder_;
     const pid_t parent = getpid();
-    const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+    // Only a bootstrap reads; a server that could would wait for a terminal.
+    const fs::path script = folder_ / kBootstrapName;
+    const bool reads = std::find(words.begin(), words.end(), "--bootstrap") != words.end();
+    const int input = open(reads ? script.c_str() : "/dev/null", O_RDONLY | O_CLOEXEC);
     const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (output >= 0 && user_ != 0 && fchown(output, user_, group_) != 0) errno = 0;
     const pid_t child = fork();
@@ -301,7 +305,7 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
         if (getppid() != parent) _exit(127);  // It died before the line above.
         std::signal(SIGINT, SIG_DFL);
         std::signal(SIGTERM, SIG_DFL);
-        if (nowhere >= 0) dup2(nowhere, STDIN_FILENO);
+        if (input >= 0) dup2(input, STDIN_FILENO);
         for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
             if (output >= 0) dup2(output, stream);
         }
@@ -309,7 +313,7 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
         _exit(127);
     }
     const int error = errno;
-    if (nowhere >= 0) close(nowhere);
+    if (input >= 0) close(input);
     if (output >= 0) close(output);
     if (child < 0) {
         return make_error(ErrorCode::unavailable,
@@ -319,12 +323,28 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
     return {};
 }
 
+/// MariaDB's system tables, from its own scripts, and the database.
+Result<void> ManagedServer::write_bootstrap() const {
+    if (kind_ != ServerKind::mariadb) return {};
+    std::error_code failed;
+    fs::create_directories(folder_ / kDataName / "mysql", failed);
+    std::ofstream script(folder_ / kBootstrapName);
+    script << "USE mysql;\nSET @auth_root_socket = NULL;\n";
+    const fs::path scripts = "/usr/share/mysql";
+    for (const char* const name : {"mysql_system_tables.sql", "mysql_performance_tables.sql",
+                                   "mysql_system_tables_data.sql"}) {
+        script << read_all(scripts / name);
+    }
+    script << "CREATE DATABASE hotcount;\n";
+    if (script.flush()) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("{} cannot be written", (folder_ / kBootstrapName).string()));
+}
+
 Result<void> ManagedServer::prepare(const fs::path& program, const std::atomic<bool>& interrupt) {
     const std::vector<std::string> words = prepare_words(kind_, program, folder_);
     if (words.empty()) return {};
-    if (kind_ == ServerKind::mariadb) {
-        std::ofstream(folder_ / "init.sql") << "CREATE DATABASE IF NOT EXISTS hotcount;\n";
-    }
+    HOTCOUNT_TRY(write_bootstrap());
     HOTCOUNT_TRY(launch(words));
     const auto until = std::chrono::steady_clock::now() + kStart;
     while (!ended()) {

@@ -44,6 +44,7 @@ class ManagedServer {
     ManagedServer(ServerKind kind, std::filesystem::path folder);
     Result<void> own_folder();
     Result<void> prepare(const std::filesystem::path& program, const std::atomic<bool>& interrupt);
+    Result<void> write_bootstrap() const;
     Result<void> launch(std::vector<std::string> words);
     Result<void> wait_until_ready(const std::atomic<bool>& interrupt);
     bool answers() const;

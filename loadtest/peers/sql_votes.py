@@ -1,0 +1,324 @@
+"""Votes on SQL: what grouping gives over one transaction a vote, on private servers with full
+durability, in alternating rounds.
+
+    make votes
+    make votes VOTES_ARGS="--only postgres --rounds 7 --json votes.json"
+
+Everybody votes for one item, unless a row says otherwise. Each load makes tables of its own; a vote
+counts when it was acknowledged after its commit, and every load is audited: one lost or counted
+twice fails the run. "pgbench" is PostgreSQL's own client sending what a batch sends, its votes
+made up by the server: the rate that such transactions can have here with no client to speak of.
+
+Results are on stdout, progress on stderr. Exit code: 0, or 1 where a vote was lost, doubled or
+failed, 2 on bad usage or where something is missing. That a target was not met is a result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loadtest.peers import native
+from loadtest.peers.report import markdown_table, summary, text_table
+from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, order
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresServer
+
+GROUPS = ("postgres", "mariadb", "sqlite")
+IN_FLIGHT = 1000
+WARM_UP = "400ms"
+
+# What PostgresBatchWriter sends, its arrays replaced by votes that the server makes up.
+PGBENCH_SCRIPT = """\
+BEGIN;
+WITH locked AS MATERIALIZED (SELECT id FROM bench_item WHERE id = ANY (CAST('{{1}}' AS bigint[]))
+     ORDER BY id FOR NO KEY UPDATE),
+written AS (INSERT INTO bench_vote (item_id, user_id, val, prev, version)
+     SELECT b.item, b.voter, 1, 0, NULL FROM (SELECT 1 AS item,
+            CAST(random() * 9e15 AS bigint) AS voter FROM generate_series(1, {votes})) AS b
+     JOIN locked AS l ON l.id = b.item
+     WHERE EXISTS (SELECT FROM bench_vote_meta WHERE name = 'counted_in' AND value = 'cells')
+     ORDER BY b.voter
+     ON CONFLICT (item_id, user_id) DO UPDATE SET prev = bench_vote.val, val = excluded.val
+     WHERE bench_vote.val IS DISTINCT FROM excluded.val
+     RETURNING item_id AS item, user_id AS voter, prev, val),
+changed AS MATERIALIZED (SELECT item, SUM(val - prev) AS difference FROM written GROUP BY item
+     HAVING SUM(val - prev) <> 0),
+counted AS (INSERT INTO bench_vote_cell (item, slot, n, ver)
+     SELECT item, 0, difference, 1 FROM changed ORDER BY item
+     ON CONFLICT (item, slot) DO UPDATE SET n = bench_vote_cell.n + excluded.n,
+     ver = bench_vote_cell.ver + 1),
+folded AS (UPDATE bench_item AS i SET vote_count = COALESCE(i.vote_count, 0) + c.difference
+     FROM changed AS c WHERE i.id = c.item)
+SELECT item, voter, prev, val FROM written;
+COMMIT;
+"""
+
+
+def hotcount_load(
+    url: str | None, strategy: str, workers: int, items: int, seconds: float, seed: int
+) -> Measured:
+    """One run of the load generator, which audits it."""
+    in_flight = ["--in-flight", str(IN_FLIGHT)] if strategy.endswith("/async") else []
+    command = [
+        *(str(native.ROOT / ".venv/bin/hotcount-load"), "run", "-s", strategy, "--json"),
+        *("-w", str(workers), "-d", f"{seconds}s", "--warmup", WARM_UP, "--seed", str(seed + 1)),
+        *("--items", str(items), "--users", "1G", "--mix", "vote=100", "--dup", "0"),
+        *("--timeout", "30s", "--progress", "none"),
+        *(["--db", url] if url else []),
+        *in_flight,
+    ]
+    document = json.loads(native.run(command))
+    if not document["audit"]["passed"] or document["result"]["operations"]["failed"]:
+        raise Failed(f"{strategy}: {document['reasons']} {document['result']['errors']}")
+    return Measured(
+        document["audit"]["acknowledged"],
+        {
+            RATE: document["result"]["writes_per_s"],
+            P99: document["result"]["service_us"]["p99"],
+        },
+    )
+
+
+def python_votes(
+    url: str, strategy: str, mode: str, width: int, processes: int, seconds: float, seed: int
+) -> Measured:
+    words = (url, strategy, mode, width, processes, seconds)
+    command = [sys.executable, "-m", "loadtest.peers.python_votes", *map(str, words)]
+    line = json.loads(native.run(command))
+    if not line["right"]:
+        raise Failed(f"Python, {strategy}: the count is not what was acknowledged")
+    return Measured(line["votes"], {RATE: line["votes"] / line["seconds"], P99: line["p99_us"]})
+
+
+class Pgbench:
+    """pgbench on tables of its own."""
+
+    def __init__(self, server: PostgresServer, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        url = server.url()
+        script = (
+            "import hotcount, sys\n"
+            "v = hotcount.Votes(sys.argv[1], item_table='bench_item', vote_table='bench_vote')\n"
+            "v.create_tables(); v.add_items([1])\n"
+        )
+        native.run([sys.executable, "-c", script, url])
+
+    def run(self, votes: int, clients: int, seconds: float, seed: int) -> Measured:
+        path = self._folder / f"votes-{votes}.sql"
+        path.write_text(PGBENCH_SCRIPT.format(votes=votes))
+        self._server.psql("TRUNCATE bench_vote")
+        program = self._server.programs / "pgbench"
+        printed = native.run(
+            [
+                *(str(program), "-h", str(self._server.folder), "-U", self._server.superuser),
+                *("-n", "-M", "prepared", "-c", str(clients), "-j", str(clients)),
+                *("-T", str(max(1, round(seconds))), "-f", str(path), "postgres"),
+            ]
+        )
+        found = re.search(r"tps = ([0-9.]+)", printed)
+        if found is None or "failed transactions: 0 (" not in printed:
+            raise Failed(f"pgbench said: {printed}")
+        return Measured(0, {RATE: votes * float(found[1])})
+
+
+def cases_on(
+    group: str, url: str | None, targets: dict[str, float], pgbench: Pgbench | None
+) -> list[Case]:
+    """The cases on one database; targets by "callers" or "in flight"."""
+
+    def load(name: str, strategy: str, workers: int, items: int = 1) -> Load:
+        return Load(name, partial(hotcount_load, url, strategy, workers, items))
+
+    made = []
+    for callers in (16, 64):
+        case = Case(
+            f"{callers} callers",
+            group,
+            [
+                load(OURS, "batched", callers),
+                load("naive", "naive", callers),
+                load("slotted", "slotted", callers),
+            ],
+        )
+        if pgbench is not None:
+            case.loads.append(
+                Load(f"pgbench -c 1, {callers} a transaction", partial(pgbench.run, callers, 1))
+            )
+        if str(callers) in targets:
+            case.targets["naive", RATE] = targets[str(callers)]
+        made.append(case)
+    flight = Case(
+        f"{IN_FLIGHT:,} in flight",
+        group,
+        [load(OURS, "batched/async", 64), load("naive, 64 callers", "naive", 64)],
+    )
+    if pgbench is not None:
+        name = f"pgbench -c 1, {IN_FLIGHT:,} a transaction"
+        flight.loads.append(Load(name, partial(pgbench.run, IN_FLIGHT, 1)))
+        flight.targets[name, RATE] = 0.6
+    if "in flight" in targets:
+        flight.targets["naive, 64 callers", RATE] = targets["in flight"]
+    zipf = Case(
+        "64 callers, 10,000 items, Zipf 0.99",
+        group,
+        [load(OURS, "batched", 64, 10_000), load("naive", "naive", 64, 10_000)],
+    )
+    slotted = Case(
+        "slotted, 100 callers",
+        group,
+        [load(OURS, "slotted", 100), load("naive", "naive", 100)],
+    )
+    made += [flight, zipf, slotted]
+    if url is not None:
+        made += python_cases(group, url)
+    return made
+
+
+def python_cases(group: str, url: str) -> list[Case]:
+    def load(name: str, strategy: str, mode: str, width: int, processes: int) -> Load:
+        return Load(name, partial(python_votes, url, strategy, mode, width, processes))
+
+    return [
+        Case(
+            "Python, 64 threads",
+            group,
+            [
+                load(OURS, "batched", "threads", 64, 1),
+                load("naive", "naive", "threads", 64, 1),
+            ],
+        ),
+        Case(
+            f"Python, {IN_FLIGHT:,} asyncio tasks",
+            group,
+            [
+                load(OURS, "batched", "tasks", IN_FLIGHT, 1),
+                load("naive, 64 threads", "naive", "threads", 64, 1),
+            ],
+        ),
+        Case(
+            "Python, 4 processes of 16 threads",
+            group,
+            [
+                load(OURS, "batched", "threads", 16, 4),
+                load("naive", "naive", "threads", 16, 4),
+            ],
+        ),
+    ]
+
+
+def set_up(group: str, stack: ExitStack) -> list[Case]:
+    """Starts what the group needs; it ends with the stack."""
+    if group == "sqlite":
+        return cases_on(group, None, {"64": 10}, None)
+    if group == "mariadb":
+        maria = MariaDbServer(config=("--innodb-log-file-size=512M",))
+        stack.callback(maria.remove)
+        maria.start()
+        return cases_on(group, maria.url(maria.create_database()), {"64": 15}, None)
+    postgres = PostgresServer(config=("max_wal_size=4GB",))
+    stack.callback(postgres.remove)
+    postgres.start()
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-votes-")))
+    targets = {"16": 8.0, "64": 30.0, "in flight": 50.0}
+    return cases_on(group, postgres.url(), targets, Pgbench(postgres, folder))
+
+
+def measure(cases: list[Case], rounds: int, seconds: float, say: Callable[[str], None]) -> None:
+    for number in range(rounds):
+        for case in cases:
+            for load in order(case.loads, number):
+                try:
+                    measured = load.run(seconds, number)
+                except (Failed, KeyError, ValueError) as failure:
+                    raise Failed(f"{load.contender}: {case.name}: {failure}") from failure
+                case.record(load.contender, measured)
+                say(
+                    f"{number + 1}/{rounds} {case.group}, {case.name}, {load.contender}: "
+                    f"{measured.figures[RATE]:,.0f}/s"
+                )
+
+
+def arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.peers.sql_votes",
+        description="Votes on SQL: batched beside one transaction a vote, in alternating rounds.",
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each case [5]")
+    parser.add_argument("--seconds", type=float, default=2, help="length of each load [2]")
+    parser.add_argument(
+        "--only",
+        default=",".join(GROUPS),
+        metavar="DATABASES",
+        help=f"some of {','.join(GROUPS)} [all]",
+    )
+    parser.add_argument(
+        "--cases",
+        default="",
+        metavar="WORDS",
+        help="only cases whose name has one of these words, by commas [all]",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table there too")
+    chosen = parser.parse_args(words)
+    unknown = [group for group in chosen.only.split(",") if group not in GROUPS]
+    if unknown or chosen.rounds < 1 or chosen.seconds <= 0:
+        parser.error(f"--only takes some of {','.join(GROUPS)}; --rounds and --seconds more than 0")
+    return chosen
+
+
+def main(words: list[str] | None = None) -> int:
+    chosen = arguments(words)
+    cases: list[Case] = []
+    try:
+        for group in chosen.only.split(","):
+            # One server at a time: an idle one still writes checkpoints.
+            with ExitStack() as stack:
+                some = [
+                    case
+                    for case in set_up(group, stack)
+                    if any(word in case.name for word in chosen.cases.split(","))
+                ]
+                measure(
+                    some, chosen.rounds, chosen.seconds, lambda line: print(line, file=sys.stderr)
+                )
+                cases += some
+    except Failed as failure:
+        print(f"FAILED: {failure}", file=sys.stderr)
+        return 1
+    except (RuntimeError, subprocess.SubprocessError) as missing:
+        print(missing, file=sys.stderr)
+        return 2
+    summaries = [summary(case) for case in cases]
+    print(
+        f"Votes acknowledged a second, {os.cpu_count()} CPUs shared with the server, closed loop, "
+        f"{chosen.rounds} rounds of {chosen.seconds:g} s in changing order: median (min .. max); "
+        "ratios are taken within rounds.\n"
+    )
+    print(text_table(summaries))
+    print("\nEvery load was audited: no vote was lost or counted twice.")
+    if chosen.json:
+        document: dict[str, Any] = {
+            "rounds": chosen.rounds,
+            "seconds": chosen.seconds,
+            "cases": summaries,
+        }
+        chosen.json.write_text(json.dumps(document, indent=2) + "\n")
+    if chosen.markdown:
+        chosen.markdown.write_text(markdown_table(summaries) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
