@@ -265,20 +265,8 @@ Result<void> read_stores(const Given& given, Settings& settings) {
     return read(given, "limit", Rate::parse, trial.limit);
 }
 
-/// Limiters take nothing back, and counts have no completions: where such are driven beside others,
-/// that share is left out.
-Result<void> fit_mix(const Given& given, const Settings& settings, StrategyGroup& group) {
-    TrialSettings& trial = group.trial;
-    const bool async =
-        std::any_of(group.strategies.begin(), group.strategies.end(),
-                    [](const std::string& name) { return name.ends_with("/async"); });
-    if (async && given.contains("mix") && trial.traffic.mix.read > 0) {
-        return make_error(ErrorCode::config,
-                          fmt::format("--mix {}: strategies that end in /async do not read; leave "
-                                      "read out",
-                                      given.at("mix")));
-    }
-    if (async) trial.traffic.mix.read = 0;
+/// Limiters take nothing back; where they are driven beside others, only their share is left out.
+Result<void> fit_mix(const Given& given, const Settings& settings, TrialSettings& trial) {
     if (trial.workload != WorkloadKind::limiter || trial.traffic.mix.unvote == 0) return {};
     if (settings.groups.size() == 1) {
         return make_error(ErrorCode::config,
@@ -323,7 +311,7 @@ Result<Settings> interpret(Command command, const Given& given) {
     HOTCOUNT_TRY(check_options(given, settings));
     for (StrategyGroup& group : settings.groups) {
         HOTCOUNT_TRY(read_traffic(given, group.trial));
-        HOTCOUNT_TRY(fit_mix(given, settings, group));
+        HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
         HOTCOUNT_TRY(read_load(given, false, group.trial));
         // Counters and votes can be judged from what a server keeps; nothing else can.
         const bool counters = group.trial.workload == WorkloadKind::counters;

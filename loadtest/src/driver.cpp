@@ -52,10 +52,12 @@ Answer VotesDriver::apply(const Operation& operation) {
 }
 
 void VotesDriver::start(const Operation& operation, Done done) {
-    // The command line lets no reads come here: a count has no completion.
-    votes_->cast_async(
-        ballot_of(operation),
-        [done = std::move(done)](const Result<Cast>& cast) { done(answer_from(cast)); }, timeout_);
+    const auto answer = [done = std::move(done)](const auto& result) { done(answer_from(result)); };
+    if (operation.kind == OperationKind::read) {
+        votes_->count_async(sql::Id{operation.item}, answer, timeout_);
+    } else {
+        votes_->cast_async(ballot_of(operation), answer, timeout_);
+    }
 }
 
 Answer CounterDriver::apply(const Operation& operation) {

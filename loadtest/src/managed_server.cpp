@@ -46,12 +46,23 @@ std::string read_all(const fs::path& path) {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+/// Whether a server that gives up being root can get there.
+bool others_may_enter(fs::path folder) {
+    for (; !folder.empty() && folder != folder.root_path(); folder = folder.parent_path()) {
+        std::error_code failed;
+        const fs::perms allowed = fs::status(folder, failed).permissions();
+        if (failed || (allowed & fs::perms::others_exec) == fs::perms::none) return false;
+    }
+    return true;
+}
+
 /// A unix socket's path has 108 bytes: what TMPDIR names may be longer.
 Result<fs::path> make_folder(ServerKind kind) {
     const std::string name = fmt::format("hotcount-{}-XXXXXX", to_string(kind));
     for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
         std::string pattern = (parent / name).string();
         if (pattern.size() + 1 + kLongestName.size() >= sizeof(sockaddr_un::sun_path)) continue;
+        if (kind == ServerKind::postgres && geteuid() == 0 && !others_may_enter(parent)) continue;
         if (mkdtemp(pattern.data()) != nullptr) return fs::path{pattern};
     }
     return make_error(ErrorCode::config,

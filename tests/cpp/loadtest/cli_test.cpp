@@ -118,7 +118,7 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
     ASSERT_EQ(settings.groups.size(), 4U);
     const std::vector<WorkloadKind> workloads = {WorkloadKind::votes, WorkloadKind::counters,
                                                  WorkloadKind::limiter, WorkloadKind::zset};
-    const std::vector<std::size_t> sizes = {5, 4, 14, 10};
+    const std::vector<std::size_t> sizes = {6, 4, 14, 10};
     for (std::size_t i = 0; i < workloads.size(); ++i) {
         EXPECT_EQ(settings.groups[i].trial.workload, workloads[i]);
         EXPECT_EQ(settings.groups[i].strategies.size(), sizes[i]);
@@ -132,6 +132,18 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
     EXPECT_EQ(accept({"compare", "-s", "all", "--workload", "limiter"}).groups.size(), 1U);
 }
 
+TEST(CommandLine, DatabasesAreStartedOrNamed) {
+    const Settings managed = accept({"run", "-s", "redis/cached", "--managed", "redis,mariadb"});
+    EXPECT_EQ(managed.managed, (std::vector{ServerKind::redis, ServerKind::mariadb}));
+    EXPECT_TRUE(managed.trial.managed_redis);
+    EXPECT_TRUE(managed.trial.managed_database);
+    const std::string url = "postgresql://me:secret@h/db?host=/run";
+    const Settings named = accept({"run", "-s", "naive", "--db", url});
+    EXPECT_EQ(named.trial.database_url, url);
+    EXPECT_THAT(named.command_line, testing::Not(testing::Contains(HasSubstr("secret"))));
+    EXPECT_EQ(accept({"run", "-s", "batched/async", "--in-flight", "9"}).trial.in_flight, 9U);
+}
+
 TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
     EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "redis"}),
                 AllOf(HasSubstr("--managed"), HasSubstr("redis/gcra")));
@@ -140,7 +152,17 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
                 HasSubstr("take one of them"));
     EXPECT_THAT(refuse({"run", "-s", "redis"}), HasSubstr("--redis URL, or --managed redis"));
     EXPECT_THAT(refuse({"run", "-s", "redis", "--managed", "postgres"}),
-                AllOf(HasSubstr("'postgres'"), HasSubstr("takes redis")));
+                HasSubstr("--redis URL, or --managed redis"));
+    EXPECT_THAT(refuse({"run", "-s", "memory", "--managed", "postgres"}),
+                HasSubstr("a database is for votes"));
+    EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "oracle"}),
+                AllOf(HasSubstr("'oracle'"), HasSubstr("redis, postgres, mariadb")));
+    EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "postgres,mariadb"}),
+                HasSubstr("one of postgres and mariadb"));
+    EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "postgres", "--db", "sqlite:///x"}),
+                AllOf(HasSubstr("--db"), HasSubstr("take one of them")));
+    EXPECT_THAT(refuse({"run", "-s", "naive", "--in-flight", "5"}), HasSubstr("batched/async"));
+    EXPECT_THAT(refuse({"run", "-s", "batched/async", "-r", "5"}), HasSubstr("--rate"));
     EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "http://h"}), HasSubstr("--redis"));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--limit", "5/s"}), HasSubstr("--limit"));
     EXPECT_THAT(refuse({"run", "-s", "gcra", "--limit", "often"}), HasSubstr("--limit"));
