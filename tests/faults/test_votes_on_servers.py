@@ -1,0 +1,248 @@
+"""Votes on PostgreSQL and MariaDB: a client dies, the server dies, a COMMIT is not answered.
+
+After each: the live votes are those acknowledged and some of those whose outcome is unknown, the
+counts are the live votes, and doing everything again brings in the rest and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+
+from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.server
+
+Server = PostgresServer | MariaDbServer
+
+# Each run takes most of a second: a few in every `make test`, all of them in `make test-all`.
+RUNS = pytest.mark.parametrize("runs", [4, pytest.param(30, marks=pytest.mark.long)])
+KINDS = pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+VOTERS = 8
+ITEM = 1
+
+
+@pytest.fixture
+def server(kind: str) -> Iterator[Server]:
+    """One that the test may kill."""
+    made: Server = PostgresServer() if kind == "postgres" else MariaDbServer()
+    try:
+        yield made.start()
+    finally:
+        made.remove()
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    url = server.url(server.create_database())
+    with open_votes(url) as votes:
+        votes.create_tables()
+        votes.add_items([ITEM])
+    return url
+
+
+def open_votes(url: str, strategy: str = "batched", timeout: float = 10) -> hotcount.Votes:
+    return hotcount.Votes(hotcount.Database(url, timeout=timeout), strategy=strategy)
+
+
+def live_users(server: Server, url: str) -> set[int]:
+    """Read by another client than ours."""
+    sql = f"SELECT user_id FROM vote_live WHERE item_id = {ITEM}"
+    name = url.split("?")[0].rsplit("/", 1)[1]
+    if isinstance(server, MariaDbServer):
+        return {int(row[0]) for row in server.execute(sql, database=name)}
+    return {int(line) for line in server.psql(sql, database=name).split()}
+
+
+def check(server: Server, url: str, accepted: set[int], unknown: set[int]) -> None:
+    """What the module's first lines say; `unknown` may be applied or not."""
+    live = live_users(server, url)
+    assert accepted <= live, "an acknowledged vote is lost"
+    assert live <= accepted | unknown, "a vote that nobody cast"
+    with open_votes(url) as votes:
+        assert int(votes.count(ITEM)) == len(live)
+        assert votes.reconcile(dry_run=True) == []
+        again = sorted(accepted | unknown)
+        changed = votes.cast_many([ITEM] * len(again), again).changed
+        assert sum(changed) == len(again) - len(live)
+        assert int(votes.count(ITEM)) == len(again)
+
+
+VOTE_FOR_EVER = """
+import hotcount, itertools, os, sys, threading
+votes = hotcount.Votes(hotcount.Database(sys.argv[1], timeout=30))
+users = itertools.count(int(sys.argv[2]))
+def work():
+    while True:
+        user = next(users)
+        os.write(1, b"? %d\\n" % user)
+        votes.cast(1, user)
+        os.write(1, b"! %d\\n" % user)
+for _ in range(8):
+    threading.Thread(target=work).start()
+"""
+
+
+@KINDS
+@RUNS
+def test_no_vote_is_lost_or_doubled_when_clients_are_killed(
+    server: Server, url: str, runs: int
+) -> None:
+    accepted: set[int] = set()
+    unknown: set[int] = set()
+    for run in range(runs):
+        clients = [
+            subprocess.Popen(
+                [sys.executable, "-c", VOTE_FOR_EVER, url, str((2 * run + k) * 10_000_000)],
+                stdout=subprocess.PIPE,
+            )
+            for k in range(2)
+        ]
+        said = []
+        for client in clients:
+            assert client.stdout is not None
+            said.append(client.stdout.readline())
+        time.sleep(0.02 + 0.01 * (run % 10))
+        for client in clients:
+            client.send_signal(signal.SIGKILL)
+        for first, client in zip(said, clients):
+            with client:
+                assert client.stdout is not None
+                lines = (first + client.stdout.read()).split(b"\n")[:-1]
+            accepted |= {int(line[2:]) for line in lines if line.startswith(b"!")}
+            unknown |= {int(line[2:]) for line in lines if line.startswith(b"?")}
+        # The server finds out about the dead by and by: what they sent may still be carried out.
+        wait_for_quiet(server, url)
+        check(server, url, accepted, unknown - accepted)
+        accepted |= unknown
+    assert accepted
+
+
+def wait_for_quiet(server: Server, url: str) -> None:
+    deadline = time.monotonic() + 20
+    name = url.split("?")[0].rsplit("/", 1)[1]
+    while True:
+        if isinstance(server, MariaDbServer):
+            left = len(server.sessions(name))
+        else:
+            sql = f"SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}'"
+            left = int(server.psql(sql))
+        if left == 0:
+            return
+        assert time.monotonic() < deadline, f"{left} sessions are still there"
+        time.sleep(0.02)
+
+
+@KINDS
+@RUNS
+def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(
+    server: Server, url: str, runs: int
+) -> None:
+    accepted: set[int] = set()
+    unknown: set[int] = set()
+    failures: list[BaseException] = []
+    stop = threading.Event()
+    going = threading.Event()
+
+    def vote(votes: hotcount.Votes, first: int) -> None:
+        user = first
+        while not stop.is_set():
+            try:
+                votes.cast(ITEM, user, timeout=2)
+                accepted.add(user)
+                going.set()
+            except hotcount.OutcomeUnknownError:
+                unknown.add(user)
+            except (hotcount.UnavailableError, hotcount.DeadlineError):
+                time.sleep(0.005)  # Certainly not applied: the check holds us to it.
+            except BaseException as failure:
+                failures.append(failure)
+                return
+            user += VOTERS
+
+    with open_votes(url) as votes:
+        for run in range(runs):
+            stop.clear()
+            going.clear()
+            threads = [
+                threading.Thread(target=vote, args=(votes, run * 10_000_000 + index))
+                for index in range(VOTERS)
+            ]
+            for thread in threads:
+                thread.start()
+            assert going.wait(20), failures
+            time.sleep(0.02 + 0.01 * (run % 10))
+            server.kill()
+            stop.set()
+            for thread in threads:
+                thread.join()
+            assert failures == []
+            server.start()
+            check(server, url, accepted, unknown)
+            accepted |= unknown
+            unknown.clear()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[FaultProxy]:
+    socket = server.socket if isinstance(server, MariaDbServer) else server.folder / ".s.PGSQL.5432"
+    with FaultProxy(Path(socket)) as made:
+        yield made
+
+
+def through(proxy: FaultProxy, server: Server, url: str) -> str:
+    name = url.split("?")[0].rsplit("/", 1)[1]
+    if isinstance(server, MariaDbServer):
+        return f"mariadb://root@127.0.0.1:{proxy.port}/{name}"
+    return f"postgresql://{server.superuser}@127.0.0.1:{proxy.port}/{name}?sslmode=disable"
+
+
+@KINDS
+@pytest.mark.parametrize("strategy", ["naive", "batched"])
+def test_a_commit_whose_answer_is_lost_is_unknown_and_a_retry_settles_it(
+    server: Server, url: str, proxy: FaultProxy, strategy: str
+) -> None:
+    if strategy != "batched":
+        with open_votes(url, strategy) as votes:
+            votes.create_tables()
+    accepted: set[int] = set()
+    outcomes: set[str] = set()
+    user = 0
+    with open_votes(through(proxy, server, url), strategy) as votes:
+        # Wherever the answers of a vote are cut: the statement's, the commit's, or behind both.
+        for passed in range(0, 240, 4):
+            # So that a connection is there, with its statements known.
+            votes.cast(ITEM, user)
+            accepted.add(user)
+            user += 1
+            fired = proxy.fired
+            proxy.cut_after(passed, SERVER_TO_CLIENT)
+            try:
+                votes.cast(ITEM, user)
+                outcomes.add("done")
+            except hotcount.OutcomeUnknownError:
+                outcomes.add("unknown")
+            except hotcount.UnavailableError:
+                outcomes.add("not applied")
+                proxy.heal()
+                assert user not in live_users(server, url)
+            proxy.heal()
+            if proxy.fired == fired:
+                outcomes.add("behind")
+            assert votes.cast(ITEM, user).value == 1
+            accepted.add(user)
+            user += 1
+            assert int(votes.count(ITEM)) == len(accepted)
+    assert "unknown" in outcomes
+    assert "behind" in outcomes, "no cut was late enough: the commit's answer was not reached"
+    assert live_users(server, url) == accepted
