@@ -123,7 +123,7 @@ class PostgresServer:
     superuser = "hotcount"
 
     def __init__(self, *, port: int = 0, config: tuple[str, ...] = ()) -> None:
-        self._bin = _postgres_programs()
+        self.programs = _postgres_programs()
         self._user = unprivileged_user("postgres")
         self.folder = Path(tempfile.mkdtemp(prefix="hotcount-pg-"))
         self.port = port
@@ -142,7 +142,7 @@ class PostgresServer:
         return self.folder / "data"
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = [str(self._bin / program), *arguments]
+        command = [str(self.programs / program), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, user=self._user, cwd="/")
         if done.returncode != 0:
             raise RuntimeError(f"{program} failed: {done.stderr}")
@@ -155,7 +155,7 @@ class PostgresServer:
 
     def start(self) -> PostgresServer:
         command = [
-            *(str(self._bin / "postgres"), "-D", str(self._data)),
+            *(str(self.programs / "postgres"), "-D", str(self._data)),
             *("-c", f"unix_socket_directories={self.folder}"),
             *("-c", "listen_addresses=" + ("127.0.0.1" if self.port else "")),
             *("-c", f"port={self.port or 5432}"),
@@ -186,7 +186,7 @@ class PostgresServer:
     def psql(self, sql: str, *, schema: str = "public") -> str:
         """What the statements answer, as psql prints it: columns apart by "|"."""
         command = [
-            *(str(self._bin / "psql"), "--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1"),
+            *(str(self.programs / "psql"), "--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1"),
             *("-h", str(self.folder), "-p", str(self.port or 5432)),
             *("-U", self.superuser, "-d", "postgres", "-c", sql),
         ]

@@ -64,6 +64,15 @@ SELECT item, voter, prev, val FROM written;
 COMMIT;
 """
 
+# The seed's transaction, and nothing else.
+PGBENCH_SEED = """\
+\\set voter random(1, 9000000000000000)
+BEGIN;
+INSERT INTO bench_vote (item_id, user_id, val) VALUES (1, :voter, 1);
+UPDATE bench_item SET vote_count = vote_count + 1 WHERE id = 1;
+COMMIT;
+"""
+
 
 def hotcount_load(
     url: str | None, strategy: str, workers: int, items: int, seconds: float, seed: int
@@ -115,15 +124,22 @@ class Pgbench:
         )
         native.run([sys.executable, "-c", script, url])
 
-    def run(self, votes: int, clients: int, seconds: float, seed: int) -> Measured:
-        path = self._folder / f"votes-{votes}.sql"
-        path.write_text(PGBENCH_SCRIPT.format(votes=votes))
+    def batches(self, votes: int, seconds: float, seed: int) -> Measured:
+        """One connection, so many votes a transaction."""
+        return self._run(PGBENCH_SCRIPT.format(votes=votes), votes, 1, seconds)
+
+    def seed(self, clients: int, seconds: float, seed: int) -> Measured:
+        return self._run(PGBENCH_SEED, 1, clients, seconds)
+
+    def _run(self, script: str, votes: int, clients: int, seconds: float) -> Measured:
+        path = self._folder / "votes.sql"
+        path.write_text(script)
         self._server.psql("TRUNCATE bench_vote")
         program = self._server.programs / "pgbench"
         printed = native.run(
             [
                 *(str(program), "-h", str(self._server.folder), "-U", self._server.superuser),
-                *("-n", "-M", "prepared", "-c", str(clients), "-j", str(clients)),
+                *("-n", "-M", "prepared", "-c", str(clients), "-j", str(min(2, clients))),
                 *("-T", str(max(1, round(seconds))), "-f", str(path), "postgres"),
             ]
         )
@@ -153,9 +169,10 @@ def cases_on(
             ],
         )
         if pgbench is not None:
-            case.loads.append(
-                Load(f"pgbench -c 1, {callers} a transaction", partial(pgbench.run, callers, 1))
-            )
+            case.loads += [
+                Load(f"the seed's by pgbench -c {callers}", partial(pgbench.seed, callers)),
+                Load(f"pgbench -c 1, {callers} a batch", partial(pgbench.batches, callers)),
+            ]
         if str(callers) in targets:
             case.targets["naive", RATE] = targets[str(callers)]
         made.append(case)
@@ -165,8 +182,8 @@ def cases_on(
         [load(OURS, "batched/async", 64), load("naive, 64 callers", "naive", 64)],
     )
     if pgbench is not None:
-        name = f"pgbench -c 1, {IN_FLIGHT:,} a transaction"
-        flight.loads.append(Load(name, partial(pgbench.run, IN_FLIGHT, 1)))
+        name = f"pgbench -c 1, {IN_FLIGHT:,} a batch"
+        flight.loads.append(Load(name, partial(pgbench.batches, IN_FLIGHT)))
         flight.targets[name, RATE] = 0.6
     if "in flight" in targets:
         flight.targets["naive, 64 callers", RATE] = targets["in flight"]
