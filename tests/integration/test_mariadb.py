@@ -88,7 +88,7 @@ def test_the_names_that_sqlalchemy_has_for_it_are_taken(url: str, scheme: str) -
 
 
 def test_no_server_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(hotcount.UnavailableError, match="m.sock"):
+    with pytest.raises(hotcount.UnavailableError, match=r"m.sock"):
         hotcount.Database(f"mariadb://root@/db?unix_socket={tmp_path}/m.sock")
     port = free_port()
     with pytest.raises(hotcount.UnavailableError, match=f"127.0.0.1:{port}"):
@@ -208,9 +208,9 @@ def test_tls_with_a_stranger_s_certificate_or_name_is_refused(
     tls_server: tuple[MariaDbServer, Path],
 ) -> None:
     server, folder = tls_server
-    with pytest.raises(hotcount.UnavailableError, match="certificate|TLS|SSL"):
+    with pytest.raises(hotcount.UnavailableError, match=r"certificate|TLS|SSL"):
         hotcount.Database(tls_url(server, f"ssl_ca={folder}/stranger.crt"))
-    with pytest.raises(hotcount.UnavailableError, match="certificate|TLS|SSL|match"):
+    with pytest.raises(hotcount.UnavailableError, match=r"certificate|TLS|SSL|match"):
         hotcount.Database(tls_url(server, f"ssl_ca={folder}/ca.crt", host="127.0.0.1"))
 
 
@@ -470,7 +470,8 @@ def test_a_child_does_not_keep_its_dead_parent_s_sessions_open(
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert parent.stdin is not None and parent.stdout is not None
+    assert parent.stdin is not None
+    assert parent.stdout is not None
     child = int(parent.stdout.readline())
     assert set(mariadb_server.sessions(mariadb_database)) > mine
     parent.kill()
