@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -120,7 +121,7 @@ class MariaDbServer:
     ) -> list[tuple[Any, ...]]:
         """Runs one statement, commits it, returns its rows."""
         with self.connect(database) as session, session.cursor() as cursor:
-            cursor.execute(sql, parameters)
+            cursor.execute(sql, parameters or None)
             session.commit()
             return list(cursor.fetchall())
 
@@ -140,10 +141,8 @@ class MariaDbServer:
     def drop_database(self, name: str) -> None:
         # What a test left behind must not keep the next one waiting.
         for session in self.sessions(name):
-            try:
+            with suppress(pymysql.err.OperationalError):  # It may have gone by itself.
                 self.execute(f"KILL {session}")
-            except pymysql.err.OperationalError:
-                pass  # It has gone by itself.
         self.execute(f"DROP DATABASE {name}")
 
     def send_signal(self, number: signal.Signals) -> None:
