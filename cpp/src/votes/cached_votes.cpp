@@ -32,7 +32,7 @@ class CachedWriter final : public GroupVoteWriter {
 
   private:
     Result<void> begin(sql::Connection& connection) override {
-        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection));
+        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection, true));
         // One leader at a time writes, so this needs no lock.
         if (space_ == nullptr || *space_ != id) {
             space_ = std::make_shared<const std::string>(std::move(id));
@@ -47,11 +47,17 @@ class CachedWriter final : public GroupVoteWriter {
             return !vote->error && vote->cast.changed;
         };
         if (std::none_of(votes.begin(), votes.end(), changed)) return {};
-        HOTCOUNT_TRY_ASSIGN(const auto state, table.read(connection, item));
-        if (!state) return unknown_item(item);
         const bool widens = std::any_of(votes.begin(), votes.end(), [&](const VoteTicket* vote) {
             return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
         });
+        using Hold = SyncTable::Hold;
+        HOTCOUNT_TRY_ASSIGN(auto state,
+                            table.read(connection, item, widens ? Hold::alone : Hold::shared));
+        // Two sums that do not see each other's votes could fit one by one and not together.
+        if (state && state->wide && !widens) {
+            HOTCOUNT_TRY_ASSIGN(state, table.read(connection, item, Hold::alone));
+        }
+        if (!state) return unknown_item(item);
         if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
         // The cache would find out after the commit.
         if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
