@@ -34,6 +34,22 @@ std::string fold_lagging(const VoteNames& n, const sql::Grammar& g) {
            " WHERE c.item = i." + n.id + " AND " + lags;
 }
 
+std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
+    switch (g.dialect()) {
+        case sql::Dialect::sqlite:
+            return "";
+        case sql::Dialect::postgres:
+            // The marks first: who holds them has yet to touch the votes.
+            return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\nLOCK TABLE " +
+                   n.vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
+        case sql::Dialect::mysql:
+            break;
+    }
+    return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\n";
+}
+
+}  // namespace
+
 std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
     const std::string number = g.type(sql::ColumnType::integer);
     const std::string text = g.type(sql::ColumnType::text);
@@ -66,22 +82,6 @@ std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
            g.create_view(n.live) + " AS SELECT " + n.vote_item + ", " + n.vote_user +
            ", val FROM " + n.vote + " WHERE val <> 0;\n";
 }
-
-std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
-    switch (g.dialect()) {
-        case sql::Dialect::sqlite:
-            return "";
-        case sql::Dialect::postgres:
-            // The marks first: who holds them has yet to touch the votes.
-            return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\nLOCK TABLE " +
-                   n.vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
-        case sql::Dialect::mysql:
-            break;
-    }
-    return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\n";
-}
-
-}  // namespace
 
 CountPlace count_place(VoteStrategy strategy) {
     switch (strategy) {

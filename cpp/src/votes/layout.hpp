@@ -24,11 +24,13 @@ struct VoteNames {
     std::string item_type, user_type;
 };
 
+/// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
+std::string schema_text(const VoteNames& names, const sql::Grammar& grammar);
+
 class Layout {
   public:
     Layout(const VotesOptions& options, sql::Dialect dialect);
 
-    /// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
     const std::string& schema() const { return schema_; }
     sql::Dialect dialect() const { return dialect_; }
 

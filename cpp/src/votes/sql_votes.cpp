@@ -2,6 +2,8 @@
 
 #include <hotcount/base/check.hpp>
 
+#include "mysql_vote_rows.hpp"
+
 namespace hotcount {
 namespace {
 
@@ -11,7 +13,10 @@ constexpr std::int64_t kReconcilePage = 1000;
 }  // namespace
 
 Error explain_missing_table(Error error) {
-    if (error.code == ErrorCode::database && error.message.find("no such") != std::string::npos) {
+    const bool missing = error.server_code == "1146" ||   // MySQL's ER_NO_SUCH_TABLE
+                         error.server_code == "42P01" ||  // PostgreSQL's undefined_table
+                         error.message.find("no such") != std::string::npos;
+    if (error.code == ErrorCode::database && missing) {
         error.message += "; create_tables() makes what is missing";
     }
     return error;
@@ -37,7 +42,10 @@ Result<void> SqlVotes::create_tables(Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
     // MySQL commits with every change of the schema: what follows is a transaction of its own there.
     const bool apart = database_->dialect() == sql::Dialect::mysql;
-    if (apart) HOTCOUNT_TRY(connection->run_script(schema()));
+    if (apart) {
+        HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
+        HOTCOUNT_TRY(connection->run_script(fitting));
+    }
     HOTCOUNT_TRY(connection->begin(deadline));
     if (!apart) HOTCOUNT_TRY(connection->run_script(schema()));
     if (!layout_->lock_all.empty()) HOTCOUNT_TRY(connection->run_script(layout_->lock_all));
