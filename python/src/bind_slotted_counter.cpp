@@ -22,6 +22,10 @@ class BoundSlottedCounter {
         return without_gil([&] { return f(*counter_); });
     }
     std::int64_t slots() const { return counter_->slots(); }
+    const SlottedCounterOptions& options() const { return counter_->options(); }
+    std::string_view dialect() const {
+        return sql::to_string(store_.backend<sql::Database>()->dialect());
+    }
 
     void close() { store_.close(); }
     bool closed() const { return store_.closed(); }
@@ -159,6 +163,41 @@ py::object slotted_compact(BoundSlottedCounter& self, const Arguments& arguments
         unwrap(self.call([&](SlottedCounter& counter) { return counter.compact(key, timeout); })));
 }
 
+py::object slotted_statement(BoundSlottedCounter& self, const Arguments& arguments) {
+    const auto module = py::module_::import("hotcount.integrations.sqlalchemy");
+    const py::object n =
+        arguments[1] ? py::reinterpret_borrow<py::object>(arguments[1]) : py::int_(1);
+    return module.attr("statement")(py::cast(self, py::return_value_policy::reference),
+                                    py::reinterpret_borrow<py::object>(arguments[0]), n);
+}
+
+std::string to_string(SlotChoice choice) {
+    return choice == SlotChoice::sticky ? "sticky" : "random";
+}
+
+// What the integrations write statements from.
+void define_names(py::class_<BoundSlottedCounter>& cls) {
+    cls.def_property_readonly(
+        "dialect", [](const BoundSlottedCounter& self) { return self.dialect(); },
+        "'sqlite', 'postgresql' or 'mysql', which is MariaDB too.");
+    cls.def_property_readonly(
+        "table", [](const BoundSlottedCounter& self) { return self.options().table; },
+        "The table's name.");
+    cls.def_property_readonly(
+        "key_column", [](const BoundSlottedCounter& self) { return self.options().key_column; },
+        "The column of keys.");
+    cls.def_property_readonly(
+        "slot_column", [](const BoundSlottedCounter& self) { return self.options().slot_column; },
+        "The column of slots.");
+    cls.def_property_readonly(
+        "count_column", [](const BoundSlottedCounter& self) { return self.options().count_column; },
+        "The column of counts.");
+    cls.def_property_readonly(
+        "slot_choice",
+        [](const BoundSlottedCounter& self) { return to_string(self.options().slot_choice); },
+        "'sticky' or 'random'.");
+}
+
 }  // namespace
 
 void bind_slotted_counter(py::module_& module) {
@@ -221,6 +260,12 @@ void bind_slotted_counter(py::module_& module) {
         "Counts stay as they are: a read sums all slots there are.");
     define<&slotted_compact>(cls, "compact", "(self, key: str | bytes, *, " + kTimeout + ") -> int",
                              "Gathers the key's rows into slot 0; returns the unchanged sum.");
+    define<&slotted_statement>(
+        cls, "statement", "(self, key: str | bytes, n: int = 1) -> typing.Any",
+        "A SQLAlchemy statement that adds n, to join a transaction of the caller's own.\n\n"
+        "Its slot is drawn. Needs the extra hotcount[sqlalchemy], whose module\n"
+        "hotcount.integrations.sqlalchemy has more; an ImportError that says so without it.");
+    define_names(cls);
     cls.def_property_readonly("slots", &BoundSlottedCounter::slots, "The number of slots now.");
     define_lifetime(cls, "Ends this counter; a database opened from a URL for it ends too.");
 }

@@ -86,8 +86,6 @@ class CachedVotes final : public SqlVotes {
                   options().commit);
           }) {}
 
-    std::string schema() const override { return SqlVotes::schema() + keeper_->table().schema(); }
-
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
         return std::move(cast_many({&ballot, 1}, timeout).front());
     }
@@ -200,6 +198,8 @@ class CachedVotes final : public SqlVotes {
     }
 
   private:
+    std::string more_schema() const override { return keeper_->table().schema(); }
+
     Result<void> take_over(sql::Connection& connection) override {
         return keeper_->table().renew(connection);
     }

@@ -44,7 +44,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout) {
     const bool apart = database_->dialect() == sql::Dialect::mysql;
     if (apart) {
         HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
-        HOTCOUNT_TRY(connection->run_script(fitting));
+        HOTCOUNT_TRY(connection->run_script(fitting + more_schema()));
     }
     HOTCOUNT_TRY(connection->begin(deadline));
     if (!apart) HOTCOUNT_TRY(connection->run_script(schema()));

@@ -12,13 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
-
-_DIALECTS: dict[str, Any] = {
-    "sqlite": sqlite.dialect,
-    "postgresql": postgresql.dialect,
-    "mysql": mysql.dialect,
-}
+from sqlalchemy.dialects import postgresql
 
 _PLACES = {"naive": "item", "slotted": "cells", "batched": "cells", "cached": "cache"}
 
@@ -27,6 +21,8 @@ _PLACES = {"naive": "item", "slotted": "cells", "batched": "cells", "cached": "c
 class CounterText:
     update: sa.TextClause | None
     """key, slot, n; None where the upsert alone is as good."""
+    find: sa.TextClause | None
+    """key, slot: where an update that finds no row would lock the gap; -> the row is there."""
     add: sa.TextClause
     sum: sa.TextClause
 
@@ -40,6 +36,7 @@ class VoteText:
     write_vote: sa.TextClause
     """item, user, value, version; -> prev, val where the dialect can."""
     read_vote: sa.TextClause | None
+    find_cell: sa.TextClause | None
     bump_cell: sa.TextClause | None
     insert_cell: sa.TextClause | None
     bump_item: sa.TextClause | None
@@ -50,11 +47,11 @@ class VoteText:
 class _Grammar:
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self._preparer = _DIALECTS[dialect]().identifier_preparer
 
     def quote(self, name: str) -> str:
+        mark = "`" if self.dialect == "mysql" else '"'
         # text() takes ":name" for a parameter.
-        return str(self._preparer.quote_identifier(name)).replace(":", r"\:")
+        return mark + name.replace(mark, 2 * mark).replace(":", r"\:") + mark
 
     def upsert(self, key: str) -> str:
         if self.dialect == "mysql":
@@ -108,6 +105,11 @@ def counter_text(
     )
     return CounterText(
         update=None if dialect == "sqlite" else sa.text(update).bindparams(*types),
+        find=sa.text(f"SELECT 1 FROM {t} WHERE {key} = :key AND {slot} = :slot").bindparams(
+            types[0]
+        )
+        if dialect == "mysql"
+        else None,
         add=sa.text(add).bindparams(*types),
         sum=sa.text(f"SELECT COALESCE(SUM({count}), 0) FROM {t} WHERE {key} = :key"),
     )
@@ -145,13 +147,12 @@ def vote_text(
     # The row keeps what it was. Assignments go from left to right in MySQL, so that what decides
     # comes after what it decides about.
     version = g.excluded("version")
-    applies = (
-        f"({version} IS NULL OR {vote}.version IS NULL OR {vote}.version < {version})"
-    )
+    applies = f"({version} IS NULL OR {vote}.version IS NULL OR {vote}.version < {version})"
     write = (
         f"INSERT INTO {vote} ({voted}, {voter}, val, prev, version) "
         f"VALUES (:item, :user, :value, 0, :version){g.upsert(f'{voted}, {voter}')}"
-        f"prev = {vote}.val, val = CASE WHEN {applies} THEN {g.excluded('val')} ELSE {vote}.val END, "
+        f"prev = {vote}.val, "
+        f"val = CASE WHEN {applies} THEN {g.excluded('val')} ELSE {vote}.val END, "
         f"version = CASE WHEN {applies} THEN COALESCE({version}, {vote}.version) "
         f"ELSE {vote}.version END"
     )
@@ -169,9 +170,12 @@ def vote_text(
         place=place,
         hold_place=text(f"SELECT value FROM {meta} WHERE name = 'counted_in'{g.share()}"),
         add_item=text(f"INSERT INTO {item} ({id_}) VALUES (:item){g.or_nothing(id_)}", "item"),
-        # Those that write the item's row have it before the vote's, as in the core.
+        # As in the core, or two would wait for each other. SQLite's connections refuse a missing
+        # item only where they were told to look at foreign keys.
         lock_item=text(f"SELECT 1 FROM {item} WHERE {id_} = :item{locks}", "item")
-        if in_item
+        if (dialect, strategy)
+        in (("postgresql", "batched"), ("mysql", "batched"), ("mysql", "naive"))
+        or dialect == "sqlite"
         else None,
         write_vote=text(
             write + (" RETURNING prev, val" if returns else ""), "item", "user", "value", "version"
@@ -183,6 +187,9 @@ def vote_text(
             "item",
             "user",
         ),
+        find_cell=text(f"SELECT 1 FROM {cell} WHERE item = :item AND slot = :slot", "item", "slot")
+        if in_cells and dialect == "mysql"
+        else None,
         bump_cell=text(
             f"UPDATE {cell} SET n = {g.total('n', ':difference')}, ver = ver + 1 "
             "WHERE item = :item AND slot = :slot",

@@ -14,10 +14,10 @@ together with what `counter` and `votes` write themselves, from any process. The
 Session or a Connection; from an AsyncSession: ``await session.run_sync(cast_vote, votes, 7, 1)``.
 
 The rows that they touch stay locked until your transaction ends: let these calls be its last, and
-several of them go in one order everywhere (`increment_many` does so by itself). A transaction of
-yours that the database gives up, a deadlock, is yours to run again. Nothing of a call that raises
-is applied, and the transaction can go on, except on PostgreSQL after an error of the database's
-outside of a savepoint of yours. Objects of a Session that hold a count are not refreshed.
+several of them go in one order everywhere (`increment_many` does so by itself). A transaction that
+the database gives up, a deadlock, is yours to run again, from its beginning. After another error
+nothing of the call is applied and the transaction may go on: each call is a savepoint. Objects of a
+Session that hold a count are not refreshed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ import os
 import random
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Union
 
 try:
     import sqlalchemy as sa
     from sqlalchemy import exc
-    from sqlalchemy.dialects import mysql, postgresql, sqlite
     from sqlalchemy.orm import Session, scoped_session
 except ImportError as error:
     raise ImportError(
@@ -99,24 +98,37 @@ def increment_many(
     """Adds {key: n, ...}, all or nothing, in the order in which every writer takes these rows."""
     wanted = sorted((_key(key), _integer(n, "n")) for key, n in amounts.items())
     connection = _connection(where)
-    text = _counter_text(connection.dialect, counter)
+    text = _counter_text(connection.dialect.name, counter)
     slot = _slot(connection, counter)
     with _all_or_nothing(connection):
         for key, n in wanted:
-            _add(connection, text, key, counter.slots and slot, n)
+            _add(connection, text, key, slot, n)
 
 
 def _add(connection: sa.Connection, text: CounterText, key: str, slot: int, n: int) -> None:
     values = {"key": key, "slot": slot, "n": n}
-    if text.update is not None and connection.execute(text.update, values).rowcount > 0:
+    _update_or_insert(connection, text.find, text.update, text.add, values)
+
+
+def _update_or_insert(
+    connection: sa.Connection,
+    find: sa.TextClause | None,
+    update: sa.TextClause | None,
+    insert: sa.TextClause,
+    values: dict[str, Any],
+) -> None:
+    # Under REPEATABLE READ, which MySQL's sessions have unless told otherwise, an update that finds
+    # no row locks the gap, and two that then insert wait for each other.
+    there = find is None or connection.execute(find, values).first() is not None
+    if there and update is not None and connection.execute(update, values).rowcount > 0:
         return
-    connection.execute(text.add, values)
+    connection.execute(insert, values)
 
 
 def count(where: Where, counter: SlottedCounter, key: str | bytes) -> int:
     """The key's count as this transaction sees it, what it has added itself included."""
     connection = _connection(where)
-    text = _counter_text(connection.dialect, counter)
+    text = _counter_text(connection.dialect.name, counter)
     with _translated():
         found = connection.execute(text.sum, {"key": _key(key)}).scalar_one()
     return _whole(found)
@@ -128,12 +140,7 @@ def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextC
     For `Connection.execute` and `Session.execute` on the database that `counter` was made for.
     `increment` picks the slot by the connection, and raises hotcount's errors.
     """
-    dialects: dict[str, Any] = {
-        "sqlite": sqlite.dialect,
-        "postgresql": postgresql.dialect,
-        "mysql": mysql.dialect,
-    }
-    text = _counter_text(dialects[counter.dialect](), counter)
+    text = _counter_text(counter.dialect, counter)
     slot = 0 if counter.dialect == "sqlite" else random.randrange(counter.slots)
     return text.add.bindparams(key=_key(key), slot=slot, n=_integer(n, "n"))
 
@@ -143,10 +150,15 @@ def _slot(connection: sa.Connection, counter: SlottedCounter) -> int:
         return random.randrange(counter.slots)
     if connection.dialect.name == "sqlite":
         return 0
-    place = connection.info.setdefault("hotcount.place", None)
+    return _place(connection) % counter.slots
+
+
+def _place(connection: sa.Connection) -> int:
+    """A number of the connection's own, for as long as the pool keeps it."""
+    place = connection.info.get("hotcount.place")
     if place is None:
         place = connection.info["hotcount.place"] = next(_places)
-    return int(place) % counter.slots
+    return int(place)
 
 
 # -- votes ------------------------------------------------------------------
@@ -176,7 +188,7 @@ def cast_vote(
         "version": None if version is None else _integer(version, "version"),
     }
     connection = _connection(where)
-    text = _vote_text(connection.dialect, votes)
+    text = _vote_text(connection.dialect.name, votes)
     with _all_or_nothing(connection):
         previous, now = _write_vote(connection, votes, text, values)
         if now != previous:
@@ -197,10 +209,10 @@ def retract_vote(
 
 
 def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
-    """The item's count as this transaction sees it; with strategy 'cached', summed from the votes."""
+    """The item's count as this transaction sees it; with 'cached', the sum of its votes."""
     wanted = _id(item, votes.item_type, "item")
     connection = _connection(where)
-    text = _vote_text(connection.dialect, votes)
+    text = _vote_text(connection.dialect.name, votes)
     with _translated():
         found = connection.execute(text.count, {"item": wanted}).scalar()
     return _whole(found or 0)
@@ -243,29 +255,21 @@ def _move_count(
     if text.ask_recount is not None:
         connection.execute(text.ask_recount, {"item": item})
         return
-    if text.bump_cell is not None and text.insert_cell is not None:
+    if text.insert_cell is not None:
         # batched has one writer of an item at a time, and so one cell.
-        slot = _vote_slot(connection, votes) if votes.strategy == "slotted" else 0
+        slot = _place(connection) % votes.slots if votes.strategy == "slotted" else 0
         cell = {**values, "slot": slot}
-        if connection.execute(text.bump_cell, cell).rowcount == 0:
-            connection.execute(text.insert_cell, cell)
+        _update_or_insert(connection, text.find_cell, text.bump_cell, text.insert_cell, cell)
     if text.bump_item is not None and connection.execute(text.bump_item, values).rowcount == 0:
         raise IntegrityError(f"item {item!r} does not exist; nothing was applied")
-
-
-def _vote_slot(connection: sa.Connection, votes: Votes) -> int:
-    place = connection.info.get("hotcount.place")
-    if place is None:
-        place = connection.info["hotcount.place"] = next(_places)
-    return int(place) % votes.slots
 
 
 # -- arguments, transactions, errors ----------------------------------------
 
 
-def _counter_text(dialect: sa.Dialect, counter: SlottedCounter) -> CounterText:
+def _counter_text(dialect: str, counter: SlottedCounter) -> CounterText:
     return counter_text(
-        _family(dialect.name),
+        _family(dialect),
         counter.table,
         counter.key_column,
         counter.slot_column,
@@ -273,9 +277,9 @@ def _counter_text(dialect: sa.Dialect, counter: SlottedCounter) -> CounterText:
     )
 
 
-def _vote_text(dialect: sa.Dialect, votes: Votes) -> VoteText:
+def _vote_text(dialect: str, votes: Votes) -> VoteText:
     return vote_text(
-        _family(dialect.name),
+        _family(dialect),
         votes.strategy,
         votes.item_table,
         votes.item_id,
@@ -359,8 +363,17 @@ def _all_or_nothing(connection: sa.Connection) -> Iterator[None]:
         driver = connection.connection.driver_connection
         if not getattr(driver, "in_transaction", True):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-    with _translated(), connection.begin_nested():
-        yield
+    with _translated():
+        savepoint = connection.begin_nested()
+        try:
+            yield
+        except BaseException:
+            # After a deadlock MySQL has rolled everything back, the savepoint with it: the error
+            # to see is the first.
+            with suppress(exc.DBAPIError):
+                savepoint.rollback()
+            raise
+        savepoint.commit()
 
 
 @contextmanager
