@@ -423,6 +423,20 @@ Result<std::int64_t> MysqlConnection::execute(Prepared& prepared, std::span<cons
     return static_cast<std::int64_t>(0);
 }
 
+std::int64_t MysqlConnection::duplicates() const {
+    // "Records: 64  Duplicates: 3  Warnings: 0"
+    const char* const said = library_.info(session_);
+    const std::string_view info = said != nullptr ? said : "";
+    constexpr std::string_view kWord = "Duplicates: ";
+    const auto found = info.find(kWord);
+    std::int64_t number = -1;
+    if (found != std::string_view::npos) {
+        const std::string_view digits = info.substr(found + kWord.size());
+        std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    }
+    return number;
+}
+
 // The rows are here already: nothing below waits.
 Result<void> MysqlConnection::fetch(Prepared& prepared, const RowVisitor* visit) {
     if (visit == nullptr) return {};

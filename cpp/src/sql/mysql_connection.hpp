@@ -74,6 +74,7 @@ class MysqlConnection final : public Connection {
     bool broken() const override { return broken_; }
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
+    std::int64_t duplicates() const override;
     Result<void> run_script(const std::string& text) override;
 
   private:
