@@ -15,7 +15,7 @@ import hotcount
 import pytest
 
 from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer, RedisServer
+from tests.servers import PostgresDatabase, PostgresServer, RedisServer
 
 _numbers = itertools.count()
 
@@ -82,11 +82,9 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """The name of an empty database on the shared server."""
-    name = postgres_server.create_database()
-    yield name
-    postgres_server.drop_database(name)
+def postgres_database(postgres_server: PostgresServer) -> PostgresDatabase:
+    """An empty database on the shared server, which goes with it."""
+    return postgres_server.create_database()
 
 
 @pytest.fixture(scope="session")
@@ -113,8 +111,8 @@ def database(request: pytest.FixtureRequest, database_path: Path) -> Iterator[ho
     if request.param == "sqlite-file":
         url = f"sqlite:///{database_path}"
     elif request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = server.url(request.getfixturevalue("postgres_database"))
+        own: PostgresDatabase = request.getfixturevalue("postgres_database")
+        url = own.url
     elif request.param == "mariadb":
         maria: MariaDbServer = request.getfixturevalue("mariadb_server")
         url = maria.url(request.getfixturevalue("mariadb_database"))

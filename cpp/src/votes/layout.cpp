@@ -137,7 +137,11 @@ Layout::Layout(const VoteNames& n, const sql::Grammar& g)
       fold_item("UPDATE " + n.item + " SET " + n.count + " = (SELECT COALESCE(SUM(n), 0) FROM " +
                 n.cell + " WHERE item = ?1) WHERE " + n.id + " = ?1"),
       fold_lagging(hotcount::fold_lagging(n, g)),
-      set_item("UPDATE " + n.item + " SET " + n.count + " = ?1 WHERE " + n.id + " = ?2"),
+      // Whoever votes for the item only needs its key to stay.
+      lock_item("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ?1" +
+                (g.dialect() == sql::Dialect::postgres ? " FOR NO KEY UPDATE" : g.for_update())),
+      // A mark that voters neither read nor write.
+      reconcile_alone("SELECT value FROM " + n.meta + " WHERE name = 'schema'" + g.for_update()),
       count_in_item("SELECT COALESCE(" + n.count + ", 0) FROM " + n.item + " WHERE " + n.id +
                     " = ?1"),
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),

@@ -3,11 +3,11 @@
 //   locked    the items, in order: batches that share one stand in line here, holding nothing else
 //   written   the votes that change, with what they were
 //   changed   by how much each item's count moves
-//   counted   its cell, moved
-//   folded    the item's own count, moved
+//   counted   its cell 0, moved: added to as it is found, whatever the statement's snapshot had
+//   folded    the item's own count: that cell as it is now, and the others, which only strategy
+//             slotted writes to, as the snapshot has them
 //
-// Every write adds to the row as it finds it, so that none writes over a newer value with one that
-// the statement's snapshot had. What is not among `written` is asked for in a second statement, which
+// What is not among `written` is asked for in a second statement, which
 // batches of fresh votes do without.
 #include <algorithm>
 #include <tuple>
@@ -34,9 +34,9 @@ std::string write_text(const VoteNames& n, const VotesOptions& options) {
            n.cell +
            " (item, slot, n, ver) SELECT item, 0, difference, 1 FROM changed ORDER BY item" +
            " ON CONFLICT (item, slot) DO UPDATE SET n = " + n.cell +
-           ".n + excluded.n, ver = " + n.cell + ".ver + 1), folded AS (UPDATE " + n.item +
-           " AS i SET " + n.count + " = COALESCE(i." + n.count +
-           ", 0) + c.difference FROM changed AS c WHERE i." + n.id +
+           ".n + excluded.n, ver = " + n.cell + ".ver + 1 RETURNING item, n), folded AS (UPDATE " +
+           n.item + " AS i SET " + n.count + " = c.n + COALESCE((SELECT SUM(o.n) FROM " + n.cell +
+           " AS o WHERE o.item = c.item AND o.slot <> 0), 0) FROM counted AS c WHERE i." + n.id +
            " = c.item) SELECT item, voter, prev, val FROM written";
 }
 
