@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
+from tests.servers import PostgresDatabase
 
 BACKENDS = [
     pytest.param("sqlite", id="sqlite"),
@@ -35,9 +35,8 @@ def both_sides(request: pytest.FixtureRequest, backend: str, path: Path) -> Both
         url = f"sqlite:///{path}"
         engine = sa.create_engine(url, connect_args={"timeout": 20})
     elif backend == "postgresql":
-        postgres: PostgresServer = request.getfixturevalue("postgres_server")
-        name = request.getfixturevalue("postgres_database")
-        url = postgres.url(name)
+        postgres: PostgresDatabase = request.getfixturevalue("postgres_database")
+        url = postgres.url
         engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
     else:
         maria: MariaDbServer = request.getfixturevalue("mariadb_server")

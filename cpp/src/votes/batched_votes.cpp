@@ -51,23 +51,27 @@ class BatchedVotes final : public SqlVotes {
     }
 
     std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) override {
-        const Deadline deadline = database().deadline(timeout);
-        std::vector<Result<Cast>> casts;
-        casts.reserve(ballots.size());
-        std::vector<std::shared_ptr<sql::Ticket>> tickets;
-        tickets.reserve(ballots.size());
-        for (const Ballot& ballot : ballots) {
-            tickets.push_back(std::make_shared<VoteTicket>(ballot));
-        }
-        const auto results = commit_.get().submit_all(tickets, deadline);
-        for (std::size_t i = 0; i < tickets.size(); ++i) {
-            if (results[i]) {
-                casts.emplace_back(static_cast<VoteTicket&>(*tickets[i]).cast);
-            } else {
-                casts.emplace_back(results[i].error());
-            }
-        }
-        return casts;
+        const auto tickets = make_tickets<VoteTicket>(ballots);
+        return to_casts(tickets, commit_.get().submit_all(tickets, database().deadline(timeout)));
+    }
+
+    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+        const auto ticket = std::make_shared<VoteTicket>(ballot);
+        commit_.get().submit_async(
+            ticket, database().deadline(timeout),
+            [self = shared_from_this(), ticket = ticket.get(),
+             done = std::move(done)](Result<void> result) {
+                done(result ? Result<Cast>{ticket->cast} : std::move(result).error());
+            });
+    }
+
+    void cast_many_async(std::span<const Ballot> ballots,
+                         std::function<void(std::vector<Result<Cast>>)> done,
+                         Timeout timeout) override {
+        auto tickets = make_tickets<VoteTicket>(ballots);
+        commit_.get().submit_all_async(tickets, database().deadline(timeout),
+                                       [self = shared_from_this(), tickets, done = std::move(done)](
+                                           auto results) { done(to_casts(tickets, results)); });
     }
 
     Contract contract() const override {

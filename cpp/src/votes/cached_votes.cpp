@@ -25,10 +25,58 @@ struct CachedTicket final : VoteTicket {
     std::shared_ptr<const std::string> space{};
 };
 
+// Committed votes, to be counted in the cache: one call for each id that the tables had.
+class Increments {
+  public:
+    explicit Increments(CountKeeper& keeper) : keeper_(keeper) {}
+
+    void add(const CachedTicket& ticket) {
+        if (!ticket.cast.changed) return;
+        // No overflow: the writer has refused a change that leaves 64 bits.
+        const std::int64_t difference = ticket.cast.value - ticket.cast.previous;
+        std::string item = keeper_.to_text(ticket.ballot.item);
+        auto& each = by_space_[*ticket.space][{item, ticket.epoch}];
+        const auto sum = checked_add(each.difference, difference);
+        if (!sum) return keeper_.doubt(ticket.ballot.item, 1);
+        each = {std::move(item), *sum, each.votes + 1, ticket.epoch};
+    }
+    void add_failed(const VoteTicket& ticket, const Error& error) {
+        // Perhaps it is committed, and nobody would count it.
+        if (error.code == ErrorCode::outcome_unknown) keeper_.doubt(ticket.ballot.item, 1);
+    }
+    void count(Deadline deadline) {
+        for (const auto& [space, increments] : by_space_) {
+            std::vector<CountCache::Increment> to_count;
+            to_count.reserve(increments.size());
+            for (const auto& [place, increment] : increments) to_count.push_back(increment);
+            keeper_.count(space, to_count, deadline);
+        }
+    }
+
+  private:
+    using Place = std::pair<std::string, std::int64_t>;  // Item and epoch.
+    CountKeeper& keeper_;
+    std::map<std::string, std::map<Place, CountCache::Increment>> by_space_{};
+};
+
 class CachedWriter final : public GroupVoteWriter {
   public:
     CachedWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CountKeeper> keeper)
         : GroupVoteWriter(std::move(layout), keeper->options()), keeper_(std::move(keeper)) {}
+
+    // As cast_many does for callers that wait.
+    void before_answers(std::span<const sql::TicketAnswer> answers) override {
+        Increments increments{*keeper_};
+        for (const auto& [each, error] : answers) {
+            const auto& ticket = static_cast<const CachedTicket&>(*each);
+            if (error) {
+                increments.add_failed(ticket, *error);
+            } else {
+                increments.add(ticket);
+            }
+        }
+        increments.count(keeper_->database().deadline({}));
+    }
 
   private:
     Result<void> begin(sql::Connection& connection) override {
@@ -92,35 +140,38 @@ class CachedVotes final : public SqlVotes {
 
     std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        std::vector<std::shared_ptr<sql::Ticket>> tickets;
-        tickets.reserve(ballots.size());
-        for (const Ballot& ballot : ballots) {
-            tickets.push_back(std::make_shared<CachedTicket>(ballot));
-        }
+        const auto tickets = make_tickets<CachedTicket>(ballots);
         const auto results = commit_.get().submit_all(tickets, deadline);
-        std::vector<Result<Cast>> casts;
-        casts.reserve(ballots.size());
-        std::map<std::string, Increments> by_space;
+        Increments increments{*keeper_};
         for (std::size_t i = 0; i < tickets.size(); ++i) {
-            const auto& ticket = static_cast<CachedTicket&>(*tickets[i]);
+            const auto& ticket = static_cast<const CachedTicket&>(*tickets[i]);
             if (results[i]) {
-                casts.emplace_back(ticket.cast);
-                if (ticket.cast.changed) add(by_space[*ticket.space], ticket);
-                continue;
-            }
-            casts.emplace_back(results[i].error());
-            // Perhaps it is committed, and nobody would count it.
-            if (results[i].error().code == ErrorCode::outcome_unknown) {
-                keeper_->doubt(ballots[i].item, 1);
+                increments.add(ticket);
+            } else {
+                increments.add_failed(ticket, results[i].error());
             }
         }
-        for (const auto& [space, increments] : by_space) {
-            std::vector<CountCache::Increment> to_count;
-            to_count.reserve(increments.size());
-            for (const auto& [place, increment] : increments) to_count.push_back(increment);
-            keeper_->count(space, to_count, deadline);
-        }
-        return casts;
+        increments.count(deadline);
+        return to_casts(tickets, results);
+    }
+
+    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+        const auto ticket = std::make_shared<CachedTicket>(ballot);
+        commit_.get().submit_async(
+            ticket, database().deadline(timeout),
+            [self = shared_from_this(), ticket = ticket.get(),
+             done = std::move(done)](Result<void> result) {
+                done(result ? Result<Cast>{ticket->cast} : std::move(result).error());
+            });
+    }
+
+    void cast_many_async(std::span<const Ballot> ballots,
+                         std::function<void(std::vector<Result<Cast>>)> done,
+                         Timeout timeout) override {
+        auto tickets = make_tickets<CachedTicket>(ballots);
+        commit_.get().submit_all_async(tickets, database().deadline(timeout),
+                                       [self = shared_from_this(), tickets, done = std::move(done)](
+                                           auto results) { done(to_casts(tickets, results)); });
     }
 
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override {
@@ -202,19 +253,6 @@ class CachedVotes final : public SqlVotes {
 
     Result<void> take_over(sql::Connection& connection) override {
         return keeper_->table().renew(connection);
-    }
-
-    // What is to be counted under one id of the tables, by item and epoch.
-    using Increments = std::map<std::pair<std::string, std::int64_t>, CountCache::Increment>;
-
-    void add(Increments& increments, const CachedTicket& ticket) const {
-        // No overflow: the writer has refused a change that leaves 64 bits.
-        const std::int64_t difference = ticket.cast.value - ticket.cast.previous;
-        std::string item = keeper_->to_text(ticket.ballot.item);
-        auto& each = increments[{item, ticket.epoch}];
-        const auto sum = checked_add(each.difference, difference);
-        if (!sum) return keeper_->doubt(ticket.ballot.item, 1);
-        each = {std::move(item), *sum, each.votes + 1, ticket.epoch};
     }
 
     Result<std::vector<Count>> sums(std::span<const sql::Id> items, Deadline deadline) {

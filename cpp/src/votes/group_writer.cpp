@@ -52,4 +52,18 @@ Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql:
     return count(connection, item, difference, votes);
 }
 
+std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::Ticket>> tickets,
+                                   const std::vector<Result<void>>& results) {
+    std::vector<Result<Cast>> casts;
+    casts.reserve(tickets.size());
+    for (std::size_t i = 0; i < tickets.size(); ++i) {
+        if (results[i]) {
+            casts.emplace_back(static_cast<const VoteTicket&>(*tickets[i]).cast);
+        } else {
+            casts.emplace_back(results[i].error());
+        }
+    }
+    return casts;
+}
+
 }  // namespace hotcount

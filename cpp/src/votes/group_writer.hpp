@@ -40,4 +40,16 @@ class GroupVoteWriter : public sql::BatchWriter {
     const std::unique_ptr<VoteRows> rows_;
 };
 
+/// What a group commit's results come to; tickets are VoteTickets.
+std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::Ticket>> tickets,
+                                   const std::vector<Result<void>>& results);
+/// Ballots as a group commit takes them.
+template <class Ticket>
+std::vector<std::shared_ptr<sql::Ticket>> make_tickets(std::span<const Ballot> ballots) {
+    std::vector<std::shared_ptr<sql::Ticket>> tickets;
+    tickets.reserve(ballots.size());
+    for (const Ballot& ballot : ballots) tickets.push_back(std::make_shared<Ticket>(ballot));
+    return tickets;
+}
+
 }  // namespace hotcount

@@ -1,4 +1,5 @@
 // naive and slotted: one transaction per vote.
+#include <functional>
 #include <hotcount/base/check.hpp>
 #include <hotcount/counter/slot.hpp>
 #include <hotcount/sql/transaction.hpp>
@@ -13,7 +14,9 @@ class SingleVotes final : public SqlVotes {
   public:
     SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
-          rows_(make_vote_rows(layout(), options())) {}
+          rows_(make_vote_rows(layout(), options())),
+          lanes_(
+              [threads = options().commit.workers] { return std::make_unique<Lanes>(threads); }) {}
 
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
         return cast_within(ballot, database().deadline(timeout));
@@ -27,6 +30,45 @@ class SingleVotes final : public SqlVotes {
         return casts;
     }
 
+    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+        Lanes& lanes = lanes_.get();
+        if (auto room = check_room(lanes); !room) return done(std::move(room).error());
+        begin(lanes, ballot, database().deadline(timeout), std::move(done));
+    }
+
+    void cast_many_async(std::span<const Ballot> ballots,
+                         std::function<void(std::vector<Result<Cast>>)> done,
+                         Timeout timeout) override {
+        // One more than there are ballots: all are begun before the last may answer.
+        struct Call {
+            std::vector<Result<Cast>> casts;
+            std::function<void(std::vector<Result<Cast>>)> done;
+            std::atomic<std::size_t> open;
+            void end_one() {
+                if (open.fetch_sub(1, std::memory_order_acq_rel) == 1) done(std::move(casts));
+            }
+        };
+        const Deadline deadline = database().deadline(timeout);
+        const auto call = std::make_shared<Call>();
+        call->casts.resize(ballots.size(), Cast{});
+        call->done = std::move(done);
+        call->open = ballots.size() + 1;
+        Lanes& lanes = lanes_.get();
+        const auto room = check_room(lanes);
+        for (std::size_t i = 0; i < ballots.size(); ++i) {
+            auto settle = [call, i](Result<Cast> cast) {
+                call->casts[i] = std::move(cast);
+                call->end_one();
+            };
+            if (room) {
+                begin(lanes, ballots[i], deadline, std::move(settle));
+            } else {
+                settle(room.error());
+            }
+        }
+        call->end_one();
+    }
+
     Contract contract() const override {
         const bool slotted = options().strategy == VoteStrategy::slotted;
         return Contract{std::string{to_string(options().strategy)},
@@ -38,6 +80,39 @@ class SingleVotes final : public SqlVotes {
     }
 
   private:
+    // A thread each. A user's votes for an item take one lane, so that they keep their order.
+    struct Lanes {
+        explicit Lanes(std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i) {
+                pools.push_back(std::make_unique<WorkerPool>(1));
+            }
+        }
+        WorkerPool& of(const Ballot& ballot) {
+            const std::hash<sql::Id> hash;
+            return *pools[(hash(ballot.item) * 31 + hash(ballot.user)) % pools.size()];
+        }
+        std::atomic<std::size_t> waiting{0};
+        std::vector<std::unique_ptr<WorkerPool>> pools{};
+    };
+
+    Result<void> check_room(const Lanes& lanes) const {
+        if (lanes.waiting.load(std::memory_order_relaxed) < options().commit.max_queue) return {};
+        return make_error(ErrorCode::capacity,
+                          database().name() + ": " + std::to_string(options().commit.max_queue) +
+                              " votes are waiting (max_queue); nothing was applied");
+    }
+
+    void begin(Lanes& lanes, const Ballot& ballot, Deadline deadline, Completion<Cast> done) {
+        WorkerPool& lane = lanes.of(ballot);
+        if (auto started = lane.start(); !started) return done(std::move(started).error());
+        lanes.waiting.fetch_add(1, std::memory_order_relaxed);
+        lane.run(
+            [this, self = shared_from_this(), &lanes, ballot, deadline, done = std::move(done)] {
+                lanes.waiting.fetch_sub(1, std::memory_order_relaxed);
+                done(cast_within(ballot, deadline));
+            });
+    }
+
     Result<Cast> cast_within(const Ballot& ballot, Deadline deadline) {
         return sql::transact(
             database(), deadline, [&](sql::Connection& connection) -> Result<Cast> {
@@ -71,6 +146,7 @@ class SingleVotes final : public SqlVotes {
     }
 
     std::unique_ptr<VoteRows> rows_;
+    ForkLocal<Lanes> lanes_;
 };
 
 }  // namespace

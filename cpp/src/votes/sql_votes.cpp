@@ -51,7 +51,9 @@ Error explain_missing_table(Error error) {
 SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options)
     : database_(std::move(database)),
       options_(std::move(options)),
-      layout_(std::make_shared<const Layout>(options_, database_->dialect())) {}
+      layout_(std::make_shared<const Layout>(options_, database_->dialect())),
+      workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
+}
 
 Error count_overflow(const sql::Id& item) {
     return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
@@ -164,6 +166,41 @@ Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, 
 Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency consistency) {
     HOTCOUNT_TRY_ASSIGN(auto counts, count_many(std::span{&item, 1}, timeout, consistency));
     return std::move(counts.front());
+}
+
+Result<void> SqlVotes::run_async(std::function<void(Votes&)> work) {
+    Workers& workers = workers_.get();
+    if (workers.waiting.load(std::memory_order_relaxed) >= options_.commit.max_queue) {
+        return make_error(ErrorCode::capacity,
+                          database_->name() + ": " + std::to_string(options_.commit.max_queue) +
+                              " calls are waiting (max_queue); nothing was applied");
+    }
+    HOTCOUNT_TRY(workers.pool.start());
+    workers.waiting.fetch_add(1, std::memory_order_relaxed);
+    workers.pool.run([self = shared_from_this(), &workers, work = std::move(work)] {
+        workers.waiting.fetch_sub(1, std::memory_order_relaxed);
+        work(*self);
+    });
+    return {};
+}
+
+void SqlVotes::count_async(const sql::Id& item, Completion<Count> done, Timeout timeout,
+                           Consistency consistency) {
+    const Deadline deadline = database_->deadline(timeout);
+    auto begun = run_async([item, done, deadline, consistency](Votes& votes) {
+        done(votes.count(item, deadline.remaining(), consistency));
+    });
+    if (!begun) done(std::move(begun).error());
+}
+
+void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
+                                Timeout timeout, Consistency consistency) {
+    const Deadline deadline = database_->deadline(timeout);
+    auto begun = run_async([kept = std::vector<sql::Id>(items.begin(), items.end()), done, deadline,
+                            consistency](Votes& votes) {
+        done(votes.count_many(kept, deadline.remaining(), consistency));
+    });
+    if (!begun) done(std::move(begun).error());
 }
 
 // By what the statement that read them saw: voters who commit meanwhile move the count and the votes

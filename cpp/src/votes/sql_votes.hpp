@@ -2,6 +2,9 @@
 // written and where their counts go.
 #pragma once
 
+#include <atomic>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/worker_pool.hpp>
 #include <hotcount/votes/votes.hpp>
 #include <memory>
 #include <string>
@@ -11,7 +14,7 @@
 
 namespace hotcount {
 
-class SqlVotes : public Votes {
+class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options);
 
@@ -26,6 +29,11 @@ class SqlVotes : public Votes {
     Result<FlushReport> flush(Timeout timeout) override;
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
+    void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout,
+                     Consistency consistency) override;
+    void count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
+                          Timeout timeout, Consistency consistency) override;
+    Result<void> run_async(std::function<void(Votes&)> work) override;
 
   protected:
     sql::Database& database() const { return *database_; }
@@ -54,9 +62,17 @@ class SqlVotes : public Votes {
     Result<void> repair(sql::Connection& connection, const Audited& row);
     Result<void> reconcile_all(sql::Connection& connection);
 
+    // Threads for what no group commit does, and how much waits for them.
+    struct Workers {
+        explicit Workers(std::size_t threads) : pool(threads) {}
+        std::atomic<std::size_t> waiting{0};
+        WorkerPool pool;
+    };
+
     std::shared_ptr<sql::Database> database_;
     VotesOptions options_;
     std::shared_ptr<const Layout> layout_;
+    ForkLocal<Workers> workers_;
 };
 
 /// Refuses to work on tables whose counts are kept elsewhere. Asked in every transaction: another

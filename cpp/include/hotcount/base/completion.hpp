@@ -11,4 +11,19 @@ namespace hotcount {
 template <class T>
 using Completion = std::function<void(Result<T>)>;
 
+/// Lives while its thread calls completions one after the other.
+///
+/// What they would do once for all of them, such as waking the thread that takes their results,
+/// they hand to after_completions(). Nests: the outermost counts.
+class CompletionBatch {
+  public:
+    CompletionBatch();
+    CompletionBatch(const CompletionBatch&) = delete;
+    CompletionBatch& operator=(const CompletionBatch&) = delete;
+    ~CompletionBatch();
+};
+
+/// Runs `work` at the end of this thread's batch; at once where there is none. It must not throw.
+void after_completions(std::function<void()> work);
+
 }  // namespace hotcount

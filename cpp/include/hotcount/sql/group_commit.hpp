@@ -1,31 +1,43 @@
 // Group commit: many callers' writes in one transaction, each caller answered after the commit.
 //
-//   callers --submit--> group --(its first caller leads)--> begin, write the group, commit
-//                                                            `-> wake every member at once
+//   submit() --------> groups, in the order of their first write
+//   submit_async() -/      |
+//                          `-> one leader at a time: begin, write the first group, commit
+//                                  `-> wake its blocked callers at once; answer the others in the
+//                                      pool, while the next leader writes
 //
-// Callers gather in groups of at most max_batch; a group is one transaction, and its members sleep
+// Callers gather in groups of at most max_batch; a group is one transaction. Blocked members sleep
 // on one event, so that one system call wakes them all: waking 60 callers one by one took as long
-// as writing their votes.
+// as writing their votes. The leader of a group is its first blocked caller, or one of `workers`
+// threads of the pool where its first write is asynchronous; after one group it hands the role to
+// whoever is first in the queue. Both kinds share groups.
 //
-// The leader takes the write lock first and the queue second, so that a caller whose deadline
-// passes while the lock is held elsewhere leaves with nothing applied. No thread of its own: the
-// leader is one of the blocked callers, and after its one group it hands the role to the caller that
-// has waited longest. Order of submission is order of application.
+// Order of submission is order of application: one group is written at a time, and what has to be
+// written again goes to the front.
 //
-// Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal.
+// What a caller is told, and when:
+//   - The leader has a transaction (on SQLite: the write lock) before it takes the group, so that a
+//     caller whose deadline passes while it waits for one leaves with nothing applied.
+//   - A caller whose deadline passes while its group is written, before COMMIT is sent, leaves with
+//     nothing applied too: the leader rolls back and writes the group again without it. Once for
+//     each group: whose deadline passes after that, or after COMMIT was sent, does not know.
+//   - Where the leader's own deadline passes, that is the leader's error alone: what it has not
+//     written is written by the next leader.
+//   - A deadlock or the like: the same group again, after a pause. A connection lost before COMMIT
+//     was sent: once more on another. COMMIT sent and not answered: unknown, for all members.
+//   - A write that spoils its group (integrity, overflow) fails alone: the group is halved.
+//
+// Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal. A forked
+// child has none of the pool's threads and none of the calls under way.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <hotcount/base/clock.hpp>
-#include <hotcount/base/event.hpp>
+#include <hotcount/base/completion.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/sql/database.hpp>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -41,14 +53,21 @@ struct GroupCommitOptions {
     /// of the time that transaction took. More trades latency for fewer commits where callers are
     /// few and come at odd times.
     Duration max_delay{0};
-    /// Most writes waiting. A caller beyond it is refused with a capacity error.
+    /// Most writes waiting. One beyond it is refused at once with a capacity error.
     std::size_t max_queue{100'000};
+    /// Threads for calls that do not wait, 1 to 64; started by the first such call. With 2 one
+    /// answers a group while the other writes the next, and one is free to end calls whose
+    /// deadlines pass; with 1 that is seen to between two transactions. More gain nothing: one
+    /// group is written at a time.
+    std::size_t workers{2};
 };
 
 /// Refuses options that could not work, by name.
 Result<void> check_options(const GroupCommitOptions& options);
 
 struct TicketGroup;
+class GroupQueue;
+class GroupWrite;
 
 /// One caller's write. Derive from it; the batch writer knows the derived type.
 class Ticket {
@@ -59,8 +78,22 @@ class Ticket {
     std::optional<Error> error{};
 
   private:
-    friend class GroupCommit;
-    std::shared_ptr<TicketGroup> group_;  // Under the mutex of the group commit.
+    friend class GroupQueue;
+    friend class GroupWrite;
+    // Set before it is queued.
+    Deadline deadline_{Deadline::at(SteadyTime::max())};
+    Completion<void> done_{};
+    bool waited_for_{true};
+    // Under the mutex of the queue.
+    std::shared_ptr<TicketGroup> group_{};
+    bool gone_{false};     // Its caller has been told already.
+    bool excused_{false};  // And that nothing was applied, so it must not be written any more.
+};
+
+/// What a call that does not wait is about to be told.
+struct TicketAnswer {
+    std::shared_ptr<Ticket> ticket;
+    std::optional<Error> error;  ///< None: committed. Else the ticket may be being written yet.
 };
 
 /// Writes a batch inside the transaction that GroupCommit began.
@@ -69,21 +102,39 @@ class BatchWriter {
     virtual ~BatchWriter() = default;
     /// `Ticket::error` refuses one write only. A returned error rolls everything back; where it is
     /// one that a single write can cause (overflow, integrity), the batch is halved and written
-    /// again until the guilty write alone fails. So write() may be called again with a ticket.
+    /// again until the guilty write alone fails. So write() may be called again with a ticket,
+    /// also for the reasons above. One call at a time.
     virtual Result<void> write(Connection& connection,
                                std::span<const std::shared_ptr<Ticket>> batch) = 0;
+    /// Called by a thread of the pool before completions are, for all that it is going to call;
+    /// other threads may be in write(). For what is to be done once for many. May block.
+    virtual void before_answers(std::span<const TicketAnswer> answers) { (void)answers; }
 };
 
 class GroupCommit {
   public:
     GroupCommit(std::shared_ptr<Database> database, std::shared_ptr<BatchWriter> writer,
                 GroupCommitOptions options);
+    GroupCommit(const GroupCommit&) = delete;
+    GroupCommit& operator=(const GroupCommit&) = delete;
+    /// Calls that wait are over by now. Others that are queued end as closed; those being written
+    /// are waited for until their completions were called, except in a completion.
+    ~GroupCommit();
 
     /// Returns when the ticket's write is committed, refused, or its outcome unknown.
     Result<void> submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline);
     /// The same for several; results by index. They share transactions as far as max_batch allows.
     std::vector<Result<void>> submit_all(std::span<const std::shared_ptr<Ticket>> tickets,
                                          Deadline deadline);
+
+    /// The same without waiting. A thread of the pool calls `done`, which holds up others and must
+    /// not block; for a write that is refused, the calling thread, before this returns. About 5 ms
+    /// after the deadline at the latest, where a thread of the pool is free.
+    void submit_async(std::shared_ptr<Ticket> ticket, Deadline deadline, Completion<void> done);
+    /// Several, handed in together as far as half of max_queue; what is beyond follows when those
+    /// before it have been answered, so calls made meanwhile come first.
+    void submit_all_async(std::vector<std::shared_ptr<Ticket>> tickets, Deadline deadline,
+                          std::function<void(std::vector<Result<void>>)> done);
 
     struct Stats {
         std::uint64_t batches;  ///< Transactions written.
@@ -92,36 +143,7 @@ class GroupCommit {
     Stats stats() const;
 
   private:
-    using Group = TicketGroup;
-
-    Result<void> enqueue(std::span<const std::shared_ptr<Ticket>> tickets, bool& leads);
-    Result<void> await(const std::shared_ptr<Ticket>& ticket, Deadline deadline);
-    Result<void> lead(const std::shared_ptr<Ticket>& own, Deadline deadline);
-    std::shared_ptr<Group> gather_and_write(const std::shared_ptr<Ticket>& own, Deadline deadline);
-    void wait_for_company(Deadline deadline);
-    std::shared_ptr<Group> take_group();
-    void leave(const std::shared_ptr<Ticket>& ticket);
-    void pass_leadership();
-    void write_in_transaction(Connection& connection,
-                              std::span<const std::shared_ptr<Ticket>> batch, Deadline deadline);
-    void write_begun(Connection& connection, std::span<const std::shared_ptr<Ticket>> batch,
-                     Deadline deadline);
-
-    std::shared_ptr<Database> database_;
-    std::shared_ptr<BatchWriter> writer_;
-    GroupCommitOptions options_;
-
-    std::mutex mutex_;
-    std::condition_variable gathered_;
-    std::deque<std::shared_ptr<Group>> groups_;  // To be written in this order; none is empty.
-    std::size_t queued_{0};                      // Tickets in them.
-    bool leading_{false};
-    std::size_t wanted_{0};    // The gathering leader is woken when so many are queued.
-    std::size_t expected_{1};  // Callers known at the end of the previous transaction.
-    Duration patience_{0};     // Half of the time it took.
-
-    std::atomic<std::uint64_t> batches_{0};
-    std::atomic<std::uint64_t> writes_{0};
+    std::shared_ptr<GroupQueue> queue_;
 };
 
 }  // namespace hotcount::sql

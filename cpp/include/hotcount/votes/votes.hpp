@@ -11,12 +11,13 @@
 //
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
 // changes nothing. So every call may be retried after any failure, an unknown outcome included.
-// cast returns after the commit. Thread-safe; blocking.
+// cast returns after the commit. Thread-safe; blocking, but for the calls that end in _async.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/completion.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/memory/store.hpp>
 #include <hotcount/redis/client.hpp>
@@ -61,7 +62,8 @@ struct VotesOptions {
     MissingItem missing_item{MissingItem::refuse};
     /// Cells per item for the slotted strategy, 1 to 10,000.
     std::int64_t slots{100};
-    /// For batched and cached; ignored by the others.
+    /// For batched and cached. Of no account to the others, but for max_queue and workers, which
+    /// hold for their calls that do not wait.
     sql::GroupCommitOptions commit{};
 
     // For cached; ignored by the others.
@@ -208,6 +210,27 @@ class Votes {
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
     virtual Contract contract() const = 0;
     virtual const VotesOptions& options() const = 0;
+
+    // The same without waiting, by at most commit.workers threads of this object (naive, slotted:
+    // twice as many). One of them calls `done`, which holds up others and must not block; where
+    // the call is refused (capacity, closed), the calling thread, before it returns. A call under
+    // way holds this object; in a forked child none is under way.
+    //
+    // Of two votes of one user for one item the one handed in later is applied later.
+
+    virtual void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout = {}) = 0;
+    /// batched, cached: see GroupCommit::submit_all_async for calls larger than max_queue / 2.
+    virtual void cast_many_async(std::span<const Ballot> ballots,
+                                 std::function<void(std::vector<Result<Cast>>)> done,
+                                 Timeout timeout = {}) = 0;
+    virtual void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout = {},
+                             Consistency consistency = Consistency::cached) = 0;
+    virtual void count_many_async(std::span<const sql::Id> items,
+                                  Completion<std::vector<Count>> done, Timeout timeout = {},
+                                  Consistency consistency = Consistency::cached) = 0;
+    /// Has one of the threads make calls that have no form of their own here. Refused with a
+    /// capacity error where max_queue of them wait.
+    virtual Result<void> run_async(std::function<void(Votes&)> work) = 0;
 };
 
 }  // namespace hotcount

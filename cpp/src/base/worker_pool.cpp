@@ -1,0 +1,124 @@
+#include <pthread.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <hotcount/base/worker_pool.hpp>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace hotcount {
+
+// Outlives the pool where a thread is in mid-task.
+struct WorkerPool::State {
+    explicit State(std::size_t most) : max_threads(most) {}
+    const std::size_t max_threads;
+    std::mutex mutex{};
+    std::condition_variable changed{};
+    std::deque<Task> tasks{};
+    std::multimap<SteadyTime, Task> timed{};
+    std::size_t threads{0};
+    std::size_t idle{0};
+    bool stop{false};
+};
+
+namespace {
+
+thread_local const void* own_state = nullptr;
+
+}  // namespace
+
+WorkerPool::WorkerPool(std::size_t max_threads) : state_(std::make_shared<State>(max_threads)) {}
+
+WorkerPool::~WorkerPool() {
+    // Dropped outside of the lock: a task's end may be somebody else's, who asks the pool.
+    std::deque<Task> tasks;
+    std::multimap<SteadyTime, Task> timed;
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    tasks.swap(state_->tasks);
+    timed.swap(state_->timed);
+    state_->changed.notify_all();
+}
+
+bool WorkerPool::is_own_thread() const { return own_state == state_.get(); }
+
+// Under the mutex.
+bool WorkerPool::add_thread(const std::shared_ptr<State>& state) {
+    if (state->threads >= state->max_threads) return true;
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool added = true;
+    try {
+        std::thread([state] { work(*state, state); }).detach();
+        ++state->threads;
+    } catch (const std::system_error&) {
+        added = state->threads > 0;  // Those that there are do it, later.
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return added;
+}
+
+Result<void> WorkerPool::start() {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->threads == 0 && !add_thread(state_)) {
+        return make_error(ErrorCode::capacity,
+                          "the system starts no more threads; nothing was applied");
+    }
+    return {};
+}
+
+void WorkerPool::run(Task task) {
+    const std::lock_guard lock(state_->mutex);
+    state_->tasks.push_back(std::move(task));
+    if (state_->tasks.size() > state_->idle) add_thread(state_);
+    state_->changed.notify_one();
+}
+
+void WorkerPool::run_at(SteadyTime time, Task task) {
+    const std::lock_guard lock(state_->mutex);
+    const bool earliest = state_->timed.empty() || time < state_->timed.begin()->first;
+    state_->timed.emplace(time, std::move(task));
+    if (state_->idle == 0) add_thread(state_);
+    // All: whoever sleeps until the one that was the earliest would sleep too long.
+    if (earliest) state_->changed.notify_all();
+}
+
+void WorkerPool::work(State& state, const std::shared_ptr<State>& shared) {
+    own_state = &state;
+    std::unique_lock lock(state.mutex);
+    while (!state.stop) {
+        Task task;
+        if (!state.timed.empty() &&
+            state.timed.begin()->first <= std::chrono::steady_clock::now()) {
+            task = std::move(state.timed.begin()->second);
+            state.timed.erase(state.timed.begin());
+        } else if (!state.tasks.empty()) {
+            task = std::move(state.tasks.front());
+            state.tasks.pop_front();
+        } else {
+            ++state.idle;
+            if (state.timed.empty()) {
+                state.changed.wait(lock);
+            } else {
+                const SteadyTime next = state.timed.begin()->first;
+                state.changed.wait_until(lock, next);
+            }
+            --state.idle;
+            continue;
+        }
+        // Somebody must be awake in time.
+        if (!state.timed.empty() && state.idle == 0) add_thread(shared);
+        lock.unlock();
+        task();
+        task = nullptr;  // What it held may be the last of its kind, and want the lock.
+        lock.lock();
+    }
+}
+
+}  // namespace hotcount

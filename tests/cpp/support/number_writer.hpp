@@ -1,0 +1,49 @@
+// Tickets and a writer for tests of group commit: each ticket is a row.
+#pragma once
+
+#include <atomic>
+#include <hotcount/sql/group_commit.hpp>
+#include <thread>
+
+namespace hotcount::testing {
+
+struct Number final : sql::Ticket {
+    explicit Number(std::int64_t number) : value(number) {}
+    std::int64_t value;
+};
+
+// Writes each number as a row. Some of them fail, in the three ways there are.
+class NumberWriter final : public sql::BatchWriter {
+  public:
+    static constexpr std::int64_t kRefusedAlone = -1;  // Sets Ticket::error.
+    static constexpr std::int64_t kSpoilsBatch = -2;   // Fails the batch as one write can.
+    static constexpr std::int64_t kBreaksBatch = -3;   // Fails the batch as a full disk does.
+
+    Result<void> write(sql::Connection& connection,
+                       std::span<const std::shared_ptr<sql::Ticket>> batch) override {
+        largest = std::max(largest.load(), batch.size());
+        for (const auto& ticket : batch) {
+            auto& number = static_cast<Number&>(*ticket);
+            if (number.value == kRefusedAlone) {
+                number.error = make_error(ErrorCode::integrity, "refused alone");
+                continue;
+            }
+            if (number.value == kSpoilsBatch) return make_error(ErrorCode::overflow, "spoils");
+            if (number.value == kBreaksBatch) return make_error(ErrorCode::database, "breaks");
+            HOTCOUNT_TRY(connection.execute(insert_, {number.value}));
+        }
+        while (hold) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        return {};
+    }
+    void before_answers(std::span<const sql::TicketAnswer> answers) override {
+        announced += answers.size();
+    }
+    std::atomic<std::size_t> largest{0};
+    std::atomic<std::size_t> announced{0};
+    std::atomic<bool> hold{false};
+
+  private:
+    sql::Statement insert_{"INSERT INTO t VALUES (?1)"};
+};
+
+}  // namespace hotcount::testing
