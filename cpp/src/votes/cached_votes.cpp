@@ -80,7 +80,7 @@ class CachedWriter final : public GroupVoteWriter {
 
   private:
     Result<void> begin(sql::Connection& connection) override {
-        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection));
+        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection, true));
         // One leader at a time writes, so this needs no lock.
         if (space_ == nullptr || *space_ != id) {
             space_ = std::make_shared<const std::string>(std::move(id));
@@ -95,11 +95,17 @@ class CachedWriter final : public GroupVoteWriter {
             return !vote->error && vote->cast.changed;
         };
         if (std::none_of(votes.begin(), votes.end(), changed)) return {};
-        HOTCOUNT_TRY_ASSIGN(const auto state, table.read(connection, item));
-        if (!state) return unknown_item(item);
         const bool widens = std::any_of(votes.begin(), votes.end(), [&](const VoteTicket* vote) {
             return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
         });
+        using Hold = SyncTable::Hold;
+        HOTCOUNT_TRY_ASSIGN(auto state,
+                            table.read(connection, item, widens ? Hold::alone : Hold::shared));
+        // Two sums that do not see each other's votes could fit one by one and not together.
+        if (state && state->wide && !widens) {
+            HOTCOUNT_TRY_ASSIGN(state, table.read(connection, item, Hold::alone));
+        }
+        if (!state) return unknown_item(item);
         if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
         // The cache would find out after the commit.
         if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
@@ -127,8 +133,6 @@ class CachedVotes final : public SqlVotes {
                   shared_database(), std::make_shared<CachedWriter>(layout(), keeper_),
                   options().commit);
           }) {}
-
-    std::string schema() const override { return SqlVotes::schema() + keeper_->table().schema(); }
 
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
         return std::move(cast_many({&ballot, 1}, timeout).front());
@@ -245,6 +249,8 @@ class CachedVotes final : public SqlVotes {
     }
 
   private:
+    std::string more_schema() const override { return keeper_->table().schema(); }
+
     Result<void> take_over(sql::Connection& connection) override {
         return keeper_->table().renew(connection);
     }
