@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import hotcount
+from hotcount import _core
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
@@ -182,25 +183,16 @@ def demo(options: argparse.Namespace) -> int:
 # -- schema -----------------------------------------------------------------
 
 
-def slotted_schema(folder: Path) -> list[str]:
-    file = folder / "schema.db"
-    with hotcount.SlottedCounter(f"sqlite:///{file}") as counter:
-        counter.create_table()
-        with closing(sqlite3.connect(file)) as other:
-            return [
-                f"{text};"
-                for (text,) in other.execute(
-                    "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
-                )
-            ]
+DIALECTS = {"mariadb": "mysql"}
 
 
 def schema(options: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory(prefix="hotcount-schema-") as name:
-        cache = "memory://" if options.strategy == "cached" else None
-        with hotcount.Votes("sqlite:///:memory:", cache, options.strategy) as votes:
-            parts = {"votes": votes.schema().strip()}
-        parts["slotted_counter"] = "\n".join(slotted_schema(Path(name)))
+    dialect = DIALECTS.get(options.dialect, options.dialect)
+    types = (ID_TYPES[options.item_type], ID_TYPES[options.user_type])
+    parts = {
+        "votes": _core.votes_schema(dialect, options.strategy, *types).strip(),
+        "slotted_counter": _core.slotted_counter_schema(dialect).strip(),
+    }
     if options.json:
         print(json.dumps({"dialect": options.dialect, **parts}, indent=2))
     else:
@@ -357,8 +349,14 @@ def parser() -> argparse.ArgumentParser:
     each.set_defaults(run=demo)
 
     each = commands.add_parser("schema", help="print the SQL of the tables")
-    each.add_argument("--dialect", choices=["sqlite"], required=True)
+    each.add_argument(
+        "--dialect", choices=["sqlite", "postgresql", "mariadb", "mysql"], required=True
+    )
     each.add_argument("--strategy", choices=ALL_STRATEGIES, default="batched", help="of Votes")
+    for what in ("item", "user"):
+        each.add_argument(
+            f"--{what}-type", choices=ID_TYPES, default="int", help=f"of {what} ids (default: int)"
+        )
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=schema)
 

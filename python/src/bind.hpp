@@ -17,6 +17,7 @@ void bind_period_counter(py::module_& module);
 void bind_slotted_counter(py::module_& module);
 void bind_live_sets(py::module_& module);
 void bind_limiter(py::module_& module);
+void bind_schema(py::module_& module);
 void bind_sync_worker(py::module_& module);
 void bind_votes(py::module_& module);
 void bind_async_votes(py::module_& module);

@@ -30,4 +30,5 @@ PYBIND11_MODULE(_core, module) {
     hotcount::python::bind_votes(module);
     hotcount::python::bind_async_votes(module);
     hotcount::python::bind_live_sets(module);
+    hotcount::python::bind_schema(module);
 }

@@ -7,11 +7,16 @@ import os
 import sqlite3
 import subprocess
 import sys
+import uuid
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import pytest
+
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresServer
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +69,65 @@ def test_the_printed_schema_makes_tables_that_votes_and_counters_use(
         votes.add_items([1])
         votes.cast(1, 7)
         assert int(votes.count(1)) == 1
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("strategy", ["batched", "cached"])
+@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
+def test_the_printed_schema_makes_tables_on_postgresql(
+    postgres_server: PostgresServer, postgres_database: str, strategy: str, kind: str
+) -> None:
+    done = run(
+        *["schema", "--dialect", "postgresql", "--strategy", strategy],
+        *["--item-type", kind, "--user-type", kind],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    postgres_server.psql(done.stdout, database=postgres_database)
+    use_the_tables(postgres_server.url(postgres_database), strategy, kind)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("strategy", ["batched", "cached"])
+@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
+def test_the_printed_schema_makes_tables_on_mariadb(
+    mariadb_server: MariaDbServer, mariadb_database: str, strategy: str, kind: str
+) -> None:
+    done = run(
+        *["schema", "--dialect", "mariadb", "--strategy", strategy],
+        *["--item-type", kind, "--user-type", kind],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with mariadb_server.connect(mariadb_database) as session, session.cursor() as cursor:
+        # What its names are quoted with.
+        cursor.execute("SET sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES'")
+        for statement in done.stdout.split(";\n"):
+            if statement.strip():
+                cursor.execute(statement)
+    use_the_tables(mariadb_server.url(mariadb_database), strategy, kind)
+
+
+def use_the_tables(url: str, strategy: str, kind: str) -> None:
+    ids: dict[str, tuple[Any, Any]] = {
+        "int": (int, 7),
+        "str": (str, "seven"),
+        "uuid": (uuid.UUID, uuid.UUID(int=7)),
+    }
+    of, each = ids[kind]
+    with hotcount.SlottedCounter(url) as counter:
+        counter.add("k", op_id="x")
+        assert counter.get("k") == 1
+    cache = "memory://" if strategy == "cached" else None
+    with hotcount.Votes(
+        url,
+        cache,
+        strategy,  # type: ignore[arg-type]
+        item_type=of,
+        user_type=of,
+    ) as votes:
+        votes.create_tables()
+        votes.add_items([each])
+        assert votes.cast(each, each).counted
+        assert int(votes.count(each, consistency="exact")) == 1
 
 
 def test_the_schema_as_json_is_the_same_sql() -> None:

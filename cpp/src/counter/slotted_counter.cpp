@@ -194,10 +194,7 @@ class SqlSlottedCounter final : public SlottedCounter {
     ForkLocal<sql::GroupCommit> commit_;
 };
 
-}  // namespace
-
-Result<std::shared_ptr<SlottedCounter>> SlottedCounter::make(
-    std::shared_ptr<sql::Database> database, SlottedCounterOptions options) {
+Result<void> check_options(const SlottedCounterOptions& options) {
     HOTCOUNT_TRY(check_identifier("table", options.table));
     HOTCOUNT_TRY(check_identifier("key_column", options.key_column));
     HOTCOUNT_TRY(check_identifier("slot_column", options.slot_column));
@@ -206,7 +203,20 @@ Result<std::shared_ptr<SlottedCounter>> SlottedCounter::make(
     if (options.op_keep < std::chrono::seconds{1}) {
         return make_error(ErrorCode::config, "op_keep must be 1 second or more");
     }
-    HOTCOUNT_TRY(sql::check_options(options.commit));
+    return sql::check_options(options.commit);
+}
+
+}  // namespace
+
+Result<std::string> slotted_counter_schema(sql::Dialect dialect,
+                                           const SlottedCounterOptions& options) {
+    HOTCOUNT_TRY(check_options(options));
+    return SlotTable{options, dialect}.schema;
+}
+
+Result<std::shared_ptr<SlottedCounter>> SlottedCounter::make(
+    std::shared_ptr<sql::Database> database, SlottedCounterOptions options) {
+    HOTCOUNT_TRY(check_options(options));
     return std::shared_ptr<SlottedCounter>{
         std::make_shared<SqlSlottedCounter>(std::move(database), std::move(options))};
 }

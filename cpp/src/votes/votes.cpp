@@ -1,7 +1,9 @@
 #include <hotcount/base/check.hpp>
 #include <hotcount/votes/votes.hpp>
 
+#include "layout.hpp"
 #include "sql_votes.hpp"
+#include "sync_table.hpp"
 
 namespace hotcount {
 namespace {
@@ -38,6 +40,13 @@ Result<void> check_options(const VotesOptions& options) {
 }
 
 }  // namespace
+
+Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options) {
+    HOTCOUNT_TRY(check_options(options));
+    std::string text = Layout{options, dialect}.schema();
+    if (options.strategy == VoteStrategy::cached) text += SyncTable{options, dialect}.schema();
+    return text;
+}
 
 std::string_view to_string(VoteStrategy strategy) {
     switch (strategy) {

@@ -44,6 +44,11 @@ struct SlottedCounterOptions {
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
+/// The SQL that create_table() runs, without a database. A config error for options that make()
+/// refuses.
+Result<std::string> slotted_counter_schema(sql::Dialect dialect,
+                                           const SlottedCounterOptions& options = {});
+
 class SlottedCounter {
   public:
     static Result<std::shared_ptr<SlottedCounter>> make(std::shared_ptr<sql::Database> database,

@@ -173,6 +173,10 @@ class SyncWorker {
     virtual Stats stats() const = 0;
 };
 
+/// The SQL that create_tables() runs where there are no tables yet, without a database. A config
+/// error for options that make() refuses.
+Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options = {});
+
 class Votes {
   public:
     /// `cache` is for strategy cached, which needs one; with another it is a config error.
