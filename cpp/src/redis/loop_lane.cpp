@@ -17,7 +17,7 @@ namespace {
 // A send goes early with a third of the calls that were under way when the last turn ended, and with
 // kMostEarly at most: while the server works on one third the loop resumes the tasks of another.
 // With one send for all of them they take turns, and both sleep in between: sending a third made
-// 1.3 times the calls with 64 tasks, 1.8 times with 32, 1.4 times with 16 and with 8.
+// 1.3 times the calls with 64 tasks, 1.8 with 32, 1.4 with 16 and 1.3 with 8.
 constexpr std::size_t kThirds = 3;
 constexpr std::size_t kMostEarly = 48;
 constexpr std::size_t kFewestThirds = 4;  // Calls under way.
