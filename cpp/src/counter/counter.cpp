@@ -110,13 +110,16 @@ Counter::Checked Counter::check(std::span<const std::string_view> keys,
     Checked checked;
     checked.names.reserve(keys.size());
     checked.amounts.reserve(amounts.size());
+    // The part that all of them begin with, made once.
+    const std::string begin = full_key(backend_->store_prefix(), backend_->options().prefix, "");
     for (std::size_t i = 0; i < keys.size(); ++i) {
-        auto name = full(keys[i]);
-        if (!name) {
-            checked.column.errors.emplace(i, std::move(name).error());
+        if (auto fits = check_key(keys[i]); !fits) {
+            checked.column.errors.emplace(i, fits.error());
             continue;
         }
-        checked.names.push_back(std::move(*name));
+        std::string& name = checked.names.emplace_back();
+        name.reserve(begin.size() + keys[i].size());
+        name.append(begin).append(keys[i]);
         if (!amounts.empty()) checked.amounts.push_back(amounts[i]);
     }
     if (checked.column.errors.empty()) return checked;

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <hotcount/base/fork.hpp>
 #include <map>
 #include <optional>
@@ -13,8 +14,13 @@
 namespace hotcount::redis {
 namespace {
 
-// A send goes early with so many commands, so that server and loop work at the same time.
-constexpr std::size_t kEarly = 48;
+// A send goes early with a third of the calls that were under way when the last turn ended, and with
+// kMostEarly at most: while the server works on one third the loop resumes the tasks of another.
+// With one send for all of them they take turns, and both sleep in between: sending a third made
+// 1.3 times the calls with 64 tasks, 1.8 with 32, 1.4 with 16 and 1.3 with 8.
+constexpr std::size_t kThirds = 3;
+constexpr std::size_t kMostEarly = 48;
+constexpr std::size_t kFewestThirds = 4;  // Calls under way.
 
 // How often deadlines are looked at while calls are under way.
 constexpr Duration kTick = std::chrono::milliseconds{20};
@@ -89,13 +95,22 @@ class SocketLoopLane final : public LoopLane {
             host_.flush_soon();
         }
         ask_tick();
-        if (connection_ != nullptr && pipeline_.queued() >= kEarly) send();
+        if (connection_ != nullptr && pipeline_.queued() >= early_) {
+            send();
+            // A burst of more than there were before: not every few of it are worth a send.
+            if (++early_sends_ >= kThirds) early_ = std::min(2 * early_, kMostEarly);
+        }
     }
 
     void flush() override {
         flush_asked_ = false;
         if (!usable()) return end();
         send();
+        const std::size_t under_way = pipeline_.unwaited();
+        early_ = under_way < kFewestThirds
+                     ? kMostEarly
+                     : std::min((under_way + kThirds - 1) / kThirds, kMostEarly);
+        early_sends_ = 0;
         complete_finished();
     }
 
@@ -307,6 +322,8 @@ class SocketLoopLane final : public LoopLane {
     bool flush_asked_{false};
     bool tick_asked_{false};
     bool closed_{false};
+    std::size_t early_{kMostEarly};  // Queued calls that are sent before the turn ends.
+    std::size_t early_sends_{0};     // In this turn.
     Look look_{options_.spin};
     Lane::Counts counts_;
 };

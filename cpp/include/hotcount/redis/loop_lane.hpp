@@ -2,10 +2,11 @@
 //
 //   submit --> queue --(flush)--> send ...  receive --(on_readable)--> completions
 //
-// Commands of one turn of the loop share a send; a send goes early every 48 queued commands, so that
-// the server works while the loop does. No locks and no thread of its own: everything here is for
-// the loop's thread alone and never blocks; connecting is done by the client's housekeeper thread.
-// Combining and what a failure means are those of the shared connection.
+// Commands of one turn of the loop share a send; a send goes early with a third of the calls that
+// are under way, at most 48, so that the server works while the loop does. No locks and no thread
+// of its own: everything here is for the loop's thread alone and never blocks; connecting is done
+// by the client's housekeeper thread. Combining and what a failure means are those of the shared
+// connection.
 #pragma once
 
 #include <hotcount/base/result.hpp>
