@@ -148,7 +148,8 @@ class PostgresServer:
             raise RuntimeError(f"{program} failed: {done.stderr}")
 
     def url(self, database: str = "postgres", *, user: str = superuser, options: str = "") -> str:
-        return f"postgresql://{user}@/{database}?host={self.folder}{options}"
+        port = f"&port={self.port}" if self.port else ""
+        return f"postgresql://{user}@/{database}?host={self.folder}{port}{options}"
 
     def tcp_url(self, database: str = "postgres", *, login: str = superuser) -> str:
         return f"postgresql://{login}@127.0.0.1:{self.port}/{database}"
