@@ -122,12 +122,11 @@ class PostgresServer:
 
     superuser = "hotcount"
 
-    def __init__(self, *, port: int = 0, config: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, port: int = 0) -> None:
         self._bin = _postgres_programs()
         self._user = unprivileged_user("postgres")
         self.folder = Path(tempfile.mkdtemp(prefix="hotcount-pg-"))
         self.port = port
-        self._config = config
         self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             shutil.chown(self.folder, self._user)
@@ -154,7 +153,14 @@ class PostgresServer:
     def tcp_url(self, database: str = "postgres", *, login: str = superuser) -> str:
         return f"postgresql://{login}@127.0.0.1:{self.port}/{database}"
 
-    def start(self) -> PostgresServer:
+    def add_file(self, file: Path) -> None:
+        """Copies it into the folder, for the server's eyes only."""
+        copy = Path(shutil.copy(file, self.folder))
+        copy.chmod(0o600)
+        if self._user is not None:
+            shutil.chown(copy, self._user)
+
+    def start(self, *config: str) -> PostgresServer:
         command = [
             *(str(self._bin / "postgres"), "-D", str(self._data)),
             *("-c", f"unix_socket_directories={self.folder}"),
@@ -163,7 +169,7 @@ class PostgresServer:
             # As anybody would run it who wants to keep a commit.
             *("-c", "fsync=on", "-c", "synchronous_commit=on", "-c", "full_page_writes=on"),
             *("-c", "max_connections=200", "-c", "autovacuum_naptime=10s"),
-            *(word for setting in self._config for word in ("-c", setting)),
+            *(word for setting in config for word in ("-c", setting)),
         ]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
