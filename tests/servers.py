@@ -128,6 +128,7 @@ class PostgresServer:
         self.folder = Path(tempfile.mkdtemp(prefix="hotcount-pg-"))
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_killed = False
         if self._user is not None:
             shutil.chown(self.folder, self._user)
         self._run(
@@ -171,17 +172,24 @@ class PostgresServer:
             *("-c", "max_connections=200", "-c", "autovacuum_naptime=10s"),
             *(word for setting in config for word in ("-c", setting)),
         ]
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, user=self._user, cwd="/"
-            )
+        self._process = self._spawn(command)
         deadline = time.monotonic() + 30
         while not self._accepts():
+            if self._process.poll() is not None and self._was_killed:
+                # The sessions of the one that was killed hold its memory until they notice.
+                self._process = self._spawn(command)
             if self._process.poll() is not None or time.monotonic() > deadline:
                 said = (self.folder / "server.log").read_text()
                 raise RuntimeError(f"postgres did not start; it said: {said}")
             time.sleep(0.02)
+        self._was_killed = False
         return self
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "server.log").open("ab") as log:
+            return subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, user=self._user, cwd="/"
+            )
 
     def _accepts(self) -> bool:
         try:
@@ -218,6 +226,7 @@ class PostgresServer:
         self.send_signal(signal.SIGKILL)
         assert self._process is not None
         self._process.wait(10)
+        self._was_killed = True
 
     def stop(self) -> None:
         """Sessions are ended at once; committed data is kept."""

@@ -336,6 +336,43 @@ def test_a_server_that_was_away_is_found_again(own_postgres: PostgresServer, str
     assert int(votes.count(1)) == 3
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_killed_server_loses_no_acknowledged_vote(
+    own_postgres: PostgresServer, strategy: str
+) -> None:
+    place = own_postgres.create_database()
+    votes = make_votes(place, strategy, timeout=5)
+    acknowledged: list[int] = []
+    refused: list[int] = []
+    enough = threading.Event()
+
+    def vote(index: int) -> None:
+        if index == 0:
+            enough.wait(20)
+            own_postgres.kill()
+            return
+        for user in range(index * 10_000, (index + 1) * 10_000):
+            try:
+                votes.cast(1, user)
+            except hotcount.OutcomeUnknownError:
+                return
+            except (hotcount.UnavailableError, hotcount.DeadlineError):
+                refused.append(user)
+                return
+            acknowledged.append(user)
+            if len(acknowledged) > 200:
+                enough.set()
+
+    together(vote, 9)
+    own_postgres.start()
+    there = {int(user) for user in place.psql("SELECT user_id FROM vote_live").split()}
+    assert len(acknowledged) > 200
+    assert set(acknowledged) <= there
+    assert not there & set(refused)
+    assert int(votes.count(1)) == len(there)
+    assert votes.reconcile(dry_run=True) == []
+
+
 def test_ctrl_c_ends_a_wait_for_a_lock(postgres_database: PostgresDatabase) -> None:
     class Interrupted(Exception):
         pass
