@@ -15,7 +15,7 @@ import hotcount
 import pytest
 
 from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresDatabase, PostgresServer, RedisServer
+from tests.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
 
 _numbers = itertools.count()
 
@@ -75,6 +75,16 @@ def database_path(tmp_path: Path) -> Path:
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL that tests share: each has a database of its own, and none stops it."""
     server = PostgresServer()
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL for one test, which may stop it; on a loopback port too."""
+    server = PostgresServer(port=free_port())
     try:
         yield server.start()
     finally:

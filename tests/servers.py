@@ -122,13 +122,13 @@ class PostgresServer:
 
     superuser = "hotcount"
 
-    def __init__(self, *, port: int = 0, config: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, port: int = 0) -> None:
         self.programs = _postgres_programs()
         self._user = unprivileged_user("postgres")
         self.folder = Path(tempfile.mkdtemp(prefix="hotcount-pg-"))
         self.port = port
-        self._config = config
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_killed = False
         if self._user is not None:
             shutil.chown(self.folder, self._user)
         self._run(
@@ -148,12 +148,20 @@ class PostgresServer:
             raise RuntimeError(f"{program} failed: {done.stderr}")
 
     def url(self, database: str = "postgres", *, user: str = superuser, options: str = "") -> str:
-        return f"postgresql://{user}@/{database}?host={self.folder}{options}"
+        port = f"&port={self.port}" if self.port else ""
+        return f"postgresql://{user}@/{database}?host={self.folder}{port}{options}"
 
     def tcp_url(self, database: str = "postgres", *, login: str = superuser) -> str:
         return f"postgresql://{login}@127.0.0.1:{self.port}/{database}"
 
-    def start(self) -> PostgresServer:
+    def add_file(self, file: Path) -> None:
+        """Copies it into the folder, for the server's eyes only."""
+        copy = Path(shutil.copy(file, self.folder))
+        copy.chmod(0o600)
+        if self._user is not None:
+            shutil.chown(copy, self._user)
+
+    def start(self, *config: str) -> PostgresServer:
         command = [
             *(str(self.programs / "postgres"), "-D", str(self._data)),
             *("-c", f"unix_socket_directories={self.folder}"),
@@ -162,19 +170,26 @@ class PostgresServer:
             # As anybody would run it who wants to keep a commit.
             *("-c", "fsync=on", "-c", "synchronous_commit=on", "-c", "full_page_writes=on"),
             *("-c", "max_connections=200", "-c", "autovacuum_naptime=10s"),
-            *(word for setting in self._config for word in ("-c", setting)),
+            *(word for setting in config for word in ("-c", setting)),
         ]
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, user=self._user, cwd="/"
-            )
+        self._process = self._spawn(command)
         deadline = time.monotonic() + 30
         while not self._accepts():
+            if self._process.poll() is not None and self._was_killed:
+                # The sessions of the one that was killed hold its memory until they notice.
+                self._process = self._spawn(command)
             if self._process.poll() is not None or time.monotonic() > deadline:
                 said = (self.folder / "server.log").read_text()
                 raise RuntimeError(f"postgres did not start; it said: {said}")
             time.sleep(0.02)
+        self._was_killed = False
         return self
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "server.log").open("ab") as log:
+            return subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, user=self._user, cwd="/"
+            )
 
     def _accepts(self) -> bool:
         try:
@@ -211,6 +226,7 @@ class PostgresServer:
         self.send_signal(signal.SIGKILL)
         assert self._process is not None
         self._process.wait(10)
+        self._was_killed = True
 
     def stop(self) -> None:
         """Sessions are ended at once; committed data is kept."""

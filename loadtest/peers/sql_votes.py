@@ -244,9 +244,9 @@ def set_up(group: str, stack: ExitStack) -> list[Case]:
         stack.callback(maria.remove)
         maria.start()
         return cases_on(group, maria.url(maria.create_database()), {"64": 15}, None)
-    postgres = PostgresServer(config=("max_wal_size=4GB",))
+    postgres = PostgresServer()
     stack.callback(postgres.remove)
-    postgres.start()
+    postgres.start("max_wal_size=4GB")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-votes-")))
     targets = {"16": 8.0, "64": 30.0, "in flight": 50.0}
     return cases_on(group, postgres.url(), targets, Pgbench(postgres, folder))

@@ -10,6 +10,7 @@ class BoundVotes {
     explicit BoundVotes(VotesHolder holder) : holder_(std::move(holder)) {}
 
     VotesHolder& holder() { return holder_; }
+    const VotesOptions& options() const { return holder_.votes().options(); }
     void close() { holder_.close(); }
     bool closed() const { return holder_.closed(); }
     std::string repr() const { return holder_.repr(); }
@@ -126,7 +127,7 @@ py::type type_of(IdType type) {
 void define_names(py::class_<BoundVotes>& cls) {
     const auto text = [&](const char* name, std::string VotesOptions::*field, const char* doc) {
         cls.def_property_readonly(
-            name, [field](const BoundVotes& self) { return self.votes().options().*field; }, doc);
+            name, [field](const BoundVotes& self) { return self.options().*field; }, doc);
     };
     text("item_table", &VotesOptions::item_table, "The items' table.");
     text("item_id", &VotesOptions::item_id, "Its column of ids.");
@@ -137,23 +138,23 @@ void define_names(py::class_<BoundVotes>& cls) {
     cls.def_property_readonly(
         "strategy",
         [](const BoundVotes& self) {
-            return std::string{to_string(self.votes().options().strategy)};
+            return std::string{to_string(self.options().strategy)};
         },
         "The strategy's name.");
     cls.def_property_readonly(
-        "slots", [](const BoundVotes& self) { return self.votes().options().slots; },
+        "slots", [](const BoundVotes& self) { return self.options().slots; },
         "Cells per item of 'slotted'.");
     cls.def_property_readonly(
         "missing_items",
         [](const BoundVotes& self) {
-            return self.votes().options().missing_item == MissingItem::create ? "create" : "refuse";
+            return self.options().missing_item == MissingItem::create ? "create" : "refuse";
         },
         "'refuse' or 'create'.");
     cls.def_property_readonly(
-        "item_type", [](const BoundVotes& self) { return type_of(self.item_type()); },
+        "item_type", [](const BoundVotes& self) { return type_of(self.options().item_type); },
         "int, str or uuid.UUID.");
     cls.def_property_readonly(
-        "user_type", [](const BoundVotes& self) { return type_of(self.user_type()); },
+        "user_type", [](const BoundVotes& self) { return type_of(self.options().user_type); },
         "int, str or uuid.UUID.");
 }
 

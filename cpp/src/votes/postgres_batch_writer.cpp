@@ -5,7 +5,8 @@
 //   changed   by how much each item's count moves
 //   counted   its cell 0, moved: added to as it is found, whatever the statement's snapshot had
 //   folded    the item's own count: that cell as it is now, and the others, which only strategy
-//             slotted writes to, as the snapshot has them
+//             slotted writes to, as the snapshot has them. Their ids stand there twice because a
+//             plan for a table that was small would read all of it to join
 //
 // What is not among `written` is asked for in a second statement, which
 // batches of fresh votes do without.
@@ -37,7 +38,8 @@ std::string write_text(const VoteNames& n, const VotesOptions& options) {
            ".n + excluded.n, ver = " + n.cell + ".ver + 1 RETURNING item, n), folded AS (UPDATE " +
            n.item + " AS i SET " + n.count + " = c.n + COALESCE((SELECT SUM(o.n) FROM " + n.cell +
            " AS o WHERE o.item = c.item AND o.slot <> 0), 0) FROM counted AS c WHERE i." + n.id +
-           " = c.item) SELECT item, voter, prev, val FROM written";
+           " = c.item AND i." + n.id + " = ANY (" + array_of(options.item_type, "?5") +
+           ")) SELECT item, voter, prev, val FROM written";
 }
 
 class PostgresBatchWriter final : public sql::BatchWriter {
