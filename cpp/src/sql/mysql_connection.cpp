@@ -10,7 +10,7 @@
 
 namespace hotcount::sql {
 
-using namespace libmariadb;
+namespace lib = libmariadb;
 
 namespace {
 
@@ -84,7 +84,7 @@ bool MysqlConnection::drive(Start start, Continue go_on) {
             forget_socket();
         }
         if (steps >= kMaxSteps) return false;
-        wanted = go_on(kWaitTimeout);
+        wanted = go_on(lib::kWaitTimeout);
     }
     return !broken_;
 }
@@ -92,9 +92,9 @@ bool MysqlConnection::drive(Start start, Continue go_on) {
 // What the call was waiting for and has come; 0 at the deadline.
 int MysqlConnection::wait(int wanted) {
     pollfd waited{library_.get_socket(session_), 0, 0};
-    if ((wanted & kWaitRead) != 0) waited.events |= POLLIN;
-    if ((wanted & kWaitWrite) != 0) waited.events |= POLLOUT;
-    if ((wanted & kWaitException) != 0) waited.events |= POLLPRI;
+    if ((wanted & lib::kWaitRead) != 0) waited.events |= POLLIN;
+    if ((wanted & lib::kWaitWrite) != 0) waited.events |= POLLOUT;
+    if ((wanted & lib::kWaitException) != 0) waited.events |= POLLPRI;
     while (true) {
         const int ready =
             ::poll(&waited, 1, poll_time(tidy_until_ ? *tidy_until_ : next_check(deadline_)));
@@ -110,10 +110,10 @@ int MysqlConnection::wait(int wanted) {
     int come = 0;
     // What is wrong with the socket shows when it is used.
     const bool wrong = (waited.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
-    if ((waited.revents & POLLIN) != 0 || wrong) come |= kWaitRead & wanted;
-    if ((waited.revents & POLLOUT) != 0 || wrong) come |= kWaitWrite & wanted;
-    if ((waited.revents & POLLPRI) != 0) come |= kWaitException & wanted;
-    return come != 0 ? come : wanted & ~kWaitTimeout;
+    if ((waited.revents & POLLIN) != 0 || wrong) come |= lib::kWaitRead & wanted;
+    if ((waited.revents & POLLOUT) != 0 || wrong) come |= lib::kWaitWrite & wanted;
+    if ((waited.revents & POLLPRI) != 0) come |= lib::kWaitException & wanted;
+    return come != 0 ? come : wanted & ~lib::kWaitTimeout;
 }
 
 Result<void> MysqlConnection::connect(Deadline deadline) {
@@ -126,29 +126,29 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     process_ = fork_generation();
     session_ = library_.init(nullptr);
     if (session_ == nullptr) return make_error(ErrorCode::capacity, target_.name + ": no memory");
-    library_.options(session_, kNonblocking, nullptr);
-    library_.options(session_, kCharset, "utf8mb4");
+    library_.options(session_, lib::kNonblocking, nullptr);
+    library_.options(session_, lib::kCharset, "utf8mb4");
     // A server may ask a client for any of its files.
     const unsigned none = 0;
-    library_.options(session_, kLocalInfile, &none);
+    library_.options(session_, lib::kLocalInfile, &none);
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(
         std::min<Duration>(deadline.remaining(), std::chrono::hours{1}));
     const auto limit = static_cast<unsigned>(std::max<std::int64_t>(1, seconds.count()));
-    library_.options(session_, kConnectTimeout, &limit);
+    library_.options(session_, lib::kConnectTimeout, &limit);
     if (target_.socket.empty() && !target_.host.empty()) {
-        library_.options(session_, kProtocol, &kProtocolTcp);
+        library_.options(session_, lib::kProtocol, &lib::kProtocolTcp);
     }
     const char yes = 1;
     const char no = 0;
     if (target_.tls) {
-        library_.options(session_, kTlsEnforce, &yes);
-        library_.options(session_, kTlsCa, or_null(target_.tls_ca));
-        library_.options(session_, kTlsCert, or_null(target_.tls_cert));
-        library_.options(session_, kTlsKey, or_null(target_.tls_key));
+        library_.options(session_, lib::kTlsEnforce, &yes);
+        library_.options(session_, lib::kTlsCa, or_null(target_.tls_ca));
+        library_.options(session_, lib::kTlsCert, or_null(target_.tls_cert));
+        library_.options(session_, lib::kTlsKey, or_null(target_.tls_key));
     }
-    library_.options(session_, kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
+    library_.options(session_, lib::kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
 
-    Session* connected = nullptr;
+    lib::Session* connected = nullptr;
     const bool in_time = drive(
         [&] {
             const int wanted = library_.real_connect_start(
@@ -338,7 +338,7 @@ Result<void> MysqlConnection::tell(std::string_view text, MysqlStage stage) {
     if (!in_time) return left_at_deadline(stage);
     if (refused != 0) return failed(stage);
     if (library_.field_count(session_) == 0) return {};
-    Rows* rows = nullptr;
+    lib::Rows* rows = nullptr;
     const bool stored =
         drive([&] { return library_.store_result_start(&rows, session_); },
               [&](int ready) { return library_.store_result_cont(&rows, session_, ready); });
@@ -468,8 +468,8 @@ Result<void> MysqlConnection::fetch(Prepared& prepared, const RowVisitor* visit)
     const MysqlRow row{prepared};
     while (true) {
         const int got = library_.stmt_fetch(prepared.handle);
-        if (got == kNoData) return {};
-        if (got != 0 && got != kTruncated) return failed(MysqlStage::statement, prepared);
+        if (got == lib::kNoData) return {};
+        if (got != 0 && got != lib::kTruncated) return failed(MysqlStage::statement, prepared);
         prepared.complete(library_);
         HOTCOUNT_TRY((*visit)(row));
     }
