@@ -14,7 +14,8 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.servers import RedisServer
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
 
 _numbers = itertools.count()
 
@@ -25,6 +26,8 @@ COUNTER_BACKENDS = [
 DATABASE_BACKENDS = [
     pytest.param("sqlite-file", id="sqlite-file"),
     pytest.param("sqlite-memory", id="sqlite-memory"),
+    pytest.param("postgresql", id="postgresql", marks=pytest.mark.server),
+    pytest.param("mariadb", id="mariadb", marks=pytest.mark.server),
 ]
 
 
@@ -68,9 +71,62 @@ def database_path(tmp_path: Path) -> Path:
     return tmp_path / f"{uuid.uuid4().hex}.db"
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL that tests share: each has a database of its own, and none stops it."""
+    server = PostgresServer()
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL for one test, which may stop it; on a loopback port too."""
+    server = PostgresServer(port=free_port())
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres_database(postgres_server: PostgresServer) -> PostgresDatabase:
+    """An empty database on the shared server, which goes with it."""
+    return postgres_server.create_database()
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDbServer]:
+    """A MariaDB that tests share: each has a database of its own, and none stops it."""
+    server = MariaDbServer()
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def mariadb_database(mariadb_server: MariaDbServer) -> Iterator[str]:
+    """The name of an empty database on the shared server."""
+    name = mariadb_server.create_database()
+    yield name
+    mariadb_server.drop_database(name)
+
+
 @pytest.fixture(params=DATABASE_BACKENDS)
 def database(request: pytest.FixtureRequest, database_path: Path) -> Iterator[hotcount.Database]:
     """An empty database."""
-    url = f"sqlite:///{database_path}" if request.param == "sqlite-file" else "sqlite:///:memory:"
+    if request.param == "sqlite-file":
+        url = f"sqlite:///{database_path}"
+    elif request.param == "postgresql":
+        own: PostgresDatabase = request.getfixturevalue("postgres_database")
+        url = own.url
+    elif request.param == "mariadb":
+        maria: MariaDbServer = request.getfixturevalue("mariadb_server")
+        url = maria.url(request.getfixturevalue("mariadb_database"))
+    else:
+        url = "sqlite:///:memory:"
     with hotcount.Database(url, timeout=20) as database:
         yield database

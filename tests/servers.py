@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
+import uuid
 from pathlib import Path
 
 import hotcount
@@ -98,3 +102,168 @@ class RedisServer:
 
     def redis(self, **options: object) -> hotcount.Redis:
         return hotcount.Redis(self.url, **options)  # type: ignore[arg-type]
+
+
+def unprivileged_user(preferred: str) -> str | None:
+    """Whom to run a server as: it refuses root. None where we are not root."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        pwd.getpwnam(preferred)
+    except KeyError:
+        return "nobody"
+    return preferred
+
+
+class PostgresServer:
+    """One PostgreSQL with everything durable, on a unix socket, and on a loopback port where asked
+    for. Its folder is its own: pytest's cannot be entered by the user that it runs as.
+    """
+
+    superuser = "hotcount"
+
+    def __init__(self, *, port: int = 0) -> None:
+        self._bin = _postgres_programs()
+        self._user = unprivileged_user("postgres")
+        self.folder = Path(tempfile.mkdtemp(prefix="hotcount-pg-"))
+        self.port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._user is not None:
+            shutil.chown(self.folder, self._user)
+        self._run(
+            "initdb",
+            *("--pgdata", str(self._data), "--username", self.superuser, "--auth", "trust"),
+            *("--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync"),
+        )
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._bin / program), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, user=self._user, cwd="/")
+        if done.returncode != 0:
+            raise RuntimeError(f"{program} failed: {done.stderr}")
+
+    def url(self, database: str = "postgres", *, user: str = superuser, options: str = "") -> str:
+        port = f"&port={self.port}" if self.port else ""
+        return f"postgresql://{user}@/{database}?host={self.folder}{port}{options}"
+
+    def tcp_url(self, database: str = "postgres", *, login: str = superuser) -> str:
+        return f"postgresql://{login}@127.0.0.1:{self.port}/{database}"
+
+    def add_file(self, file: Path) -> None:
+        """Copies it into the folder, for the server's eyes only."""
+        copy = Path(shutil.copy(file, self.folder))
+        copy.chmod(0o600)
+        if self._user is not None:
+            shutil.chown(copy, self._user)
+
+    def start(self, *config: str) -> PostgresServer:
+        command = [
+            *(str(self._bin / "postgres"), "-D", str(self._data)),
+            *("-c", f"unix_socket_directories={self.folder}"),
+            *("-c", "listen_addresses=" + ("127.0.0.1" if self.port else "")),
+            *("-c", f"port={self.port or 5432}"),
+            # As anybody would run it who wants to keep a commit.
+            *("-c", "fsync=on", "-c", "synchronous_commit=on", "-c", "full_page_writes=on"),
+            *("-c", "max_connections=200", "-c", "autovacuum_naptime=10s"),
+            *(word for setting in config for word in ("-c", setting)),
+        ]
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, user=self._user, cwd="/"
+            )
+        deadline = time.monotonic() + 30
+        while not self._accepts():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = (self.folder / "server.log").read_text()
+                raise RuntimeError(f"postgres did not start; it said: {said}")
+            time.sleep(0.02)
+        return self
+
+    def _accepts(self) -> bool:
+        try:
+            self.psql("SELECT 1")
+        except RuntimeError:
+            return False
+        return True
+
+    def psql(self, sql: str, *, schema: str = "public") -> str:
+        """What the statements answer, as psql prints it: columns apart by "|"."""
+        command = [
+            *(str(self._bin / "psql"), "--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1"),
+            *("-h", str(self.folder), "-p", str(self.port or 5432)),
+            *("-U", self.superuser, "-d", "postgres", "-c", sql),
+        ]
+        environment = {**os.environ, "PGOPTIONS": f"-c search_path={schema}"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode != 0:
+            raise RuntimeError(f"psql: {done.stderr}")
+        return done.stdout.strip()
+
+    def create_database(self) -> PostgresDatabase:
+        """An empty place of one's own: a schema, because a database takes half a second."""
+        schema = f"t{uuid.uuid4().hex[:12]}"
+        self.psql(f"CREATE SCHEMA {schema}")
+        return PostgresDatabase(self, schema)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """As kill -9 of the postmaster: its sessions notice and leave."""
+        self.send_signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait(10)
+
+    def stop(self) -> None:
+        """Sessions are ended at once; committed data is kept."""
+        self._end(signal.SIGINT)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        # A stopped process sees no other signal before it goes on.
+        self.send_signal(signal.SIGCONT)
+        self.send_signal(how)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def remove(self) -> None:
+        self._end(signal.SIGQUIT)  # Without a checkpoint, of which nobody would have anything.
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class PostgresDatabase:
+    """A schema of a server, as good as a database to whoever opens its URL."""
+
+    def __init__(self, server: PostgresServer, schema: str) -> None:
+        self.server = server
+        self.schema = schema
+        self.url = self.url_for(server.superuser)
+
+    def url_for(self, user: str, options: str = "") -> str:
+        return self.server.url(
+            user=user, options=f"&options=-csearch_path%3D{self.schema}{options}"
+        )
+
+    def psql(self, sql: str) -> str:
+        return self.server.psql(sql, schema=self.schema)
+
+
+def _postgres_programs() -> Path:
+    """Debian keeps each version's programs apart, off PATH."""
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: int(p.parts[-3])
+    )
+    if versions:
+        return versions[-1].parent
+    found = shutil.which("initdb")
+    if found is None:
+        raise RuntimeError("postgresql is not installed; run scripts/setup")
+    return Path(found).parent

@@ -3,11 +3,24 @@
 
 #include <hotcount/build_info.hpp>
 
+#include "sql/libpq.hpp"
+
 #ifndef HOTCOUNT_BUILD_TYPE
 #define HOTCOUNT_BUILD_TYPE "unknown"
 #endif
 
 namespace hotcount {
+namespace {
+
+// 150004 is 15.4: two parts since PostgreSQL 10.
+std::string libpq_version() {
+    const auto pq = sql::load_libpq();
+    if (!pq) return "not found";
+    const int number = (*pq)->PQlibVersion();
+    return std::to_string(number / 10000) + "." + std::to_string(number % 10000);
+}
+
+}  // namespace
 
 std::map<std::string, std::string> build_info() {
     return {
@@ -22,6 +35,7 @@ std::map<std::string, std::string> build_info() {
         {"tls", "no"},
 #endif
         {"sqlite", sqlite3_libversion()},
+        {"libpq", libpq_version()},
     };
 }
 

@@ -8,7 +8,8 @@ namespace hotcount {
 
 inline constexpr const char* kVersion = "0.1.0";
 
-/// version, compiler, build_type, hiredis, tls, sqlite (the version loaded at run time).
+/// version, compiler, build_type, hiredis, tls, sqlite (the version loaded at run time), and the
+/// client libraries of database servers, by their version or "not found": libpq.
 std::map<std::string, std::string> build_info();
 
 }  // namespace hotcount

@@ -1,9 +1,167 @@
 #include "mysql.hpp"
 
-namespace hotcount::sql {
+#include <atomic>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/shared_objects.hpp>
+#include <map>
+#include <tuple>
 
-Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions) {
-    return make_error(ErrorCode::config, "URL: " + url.scheme + " is not there yet");
+#include "libmariadb.hpp"
+#include "mysql_connection.hpp"
+#include "pool.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+class MysqlDatabase final : public Database, ForkAware {
+  public:
+    MysqlDatabase(const libmariadb::Library& library, MysqlTarget target, DatabaseOptions options)
+        : Database(target.name, options),
+          library_(library),
+          target_(std::move(target)),
+          writers_(name(), options.max_writers, opener(false)),
+          readers_(name(), options.max_readers, opener(true)) {
+        start_watching_forks();
+    }
+    ~MysqlDatabase() override { stop_watching_forks(); }
+
+    Dialect dialect() const override { return Dialect::mysql; }
+    Result<Lease> writer(Deadline deadline) override { return lease(writers_, deadline); }
+    Result<Lease> reader(Deadline deadline) override { return lease(readers_, deadline); }
+    void close() override {
+        closed_.store(true, std::memory_order_release);
+        writers_.close();
+        readers_.close();
+    }
+    bool closed() const override { return closed_.load(std::memory_order_acquire); }
+    Stats stats() const override {
+        return Stats{shared_.transactions.load(std::memory_order_relaxed),
+                     shared_.statements.load(std::memory_order_relaxed), 0, retries()};
+    }
+
+  private:
+    // The sessions stay the parent's, in mid-statement too: nobody waits for them.
+    void before_fork() override {
+        writers_.freeze(AtFork::abandon);
+        readers_.freeze(AtFork::abandon);
+        shared_.sockets.freeze();
+    }
+    void after_fork(bool in_child) override {
+        shared_.sockets.thaw(in_child);
+        readers_.thaw(in_child);
+        writers_.thaw(in_child);
+    }
+
+    Pool::Open opener(bool reads) {
+        return [this, reads](Deadline deadline) -> Result<std::unique_ptr<Connection>> {
+            auto connection = std::make_unique<MysqlConnection>(library_, target_, reads, shared_);
+            HOTCOUNT_TRY(connection->connect(deadline));
+            return std::unique_ptr<Connection>{std::move(connection)};
+        };
+    }
+
+    Result<Lease> lease(Pool& pool, Deadline deadline) {
+        while (true) {
+            if (closed()) return make_error(ErrorCode::closed, name() + " is closed");
+            HOTCOUNT_TRY_ASSIGN(Lease leased, pool.lease(deadline));
+            auto& connection = static_cast<MysqlConnection&>(*leased);
+            // The server went away since, or ended a session that was idle for too long: nothing was
+            // sent, so nobody needs to hear of it.
+            if (connection.drop_if_gone()) continue;
+            connection.set_deadline(deadline);
+            return leased;
+        }
+    }
+
+    const libmariadb::Library& library_;
+    const MysqlTarget target_;
+    std::atomic<bool> closed_{false};
+    MysqlShared shared_;
+    Pool writers_;
+    Pool readers_;
+};
+
+Result<bool> yes_or_no(const std::string& option, const std::string& value) {
+    if (value == "true" || value == "1") return true;
+    if (value == "false" || value == "0") return false;
+    return make_error(ErrorCode::config,
+                      "URL: " + option + "=" + value + " is neither true nor false");
+}
+
+Result<void> take_options(const Url& url, MysqlTarget& target) {
+    const std::map<std::string_view, std::string*> texts{{"unix_socket", &target.socket},
+                                                         {"ssl_ca", &target.tls_ca},
+                                                         {"ssl_cert", &target.tls_cert},
+                                                         {"ssl_key", &target.tls_key}};
+    for (const auto& [option, value] : url.query) {
+        if (const auto text = texts.find(option); text != texts.end()) {
+            *text->second = value;
+            if (option != "unix_socket") target.tls = true;
+        } else if (option == "ssl") {
+            HOTCOUNT_TRY_ASSIGN(const bool on, yes_or_no(option, value));
+            target.tls = target.tls || on;
+        } else if (option == "ssl_verify") {
+            HOTCOUNT_TRY_ASSIGN(target.tls_verify, yes_or_no(option, value));
+            target.tls = true;
+        } else if (option != "charset") {
+            return make_error(ErrorCode::config, "URL: unknown option '" + option + "' for " +
+                                                     url.scheme +
+                                                     "; it takes: unix_socket, charset, ssl, "
+                                                     "ssl_ca, ssl_cert, ssl_key, ssl_verify");
+        } else if (value != "utf8mb4") {
+            return make_error(ErrorCode::config,
+                              "URL: charset=" + value + "; only utf8mb4 is spoken");
+        }
+    }
+    if (const auto off = url.query.find("ssl"); off != url.query.end() && target.tls) {
+        if (off->second == "false" || off->second == "0") {
+            return make_error(ErrorCode::config,
+                              "URL: ssl=" + off->second + " together with other ssl options");
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options) {
+    MysqlTarget target;
+    target.host = url.host;
+    target.port = url.port.value_or(3306);
+    target.user = url.user;
+    target.password = url.password;
+    target.timeout = options.timeout;
+    if (!url.path.empty()) target.database = url.path.substr(1);
+    HOTCOUNT_TRY(take_options(url, target));
+    if (target.database.empty()) {
+        return make_error(ErrorCode::config, "URL: " + url.str() + " names no database (" +
+                                                 url.scheme + "://user@host/database)");
+    }
+    if (!target.socket.empty() && !target.host.empty() && target.host != "localhost") {
+        return make_error(ErrorCode::config,
+                          "URL: both a host (" + target.host + ") and a unix_socket; one of them");
+    }
+    if (!target.socket.empty()) target.host.clear();
+    std::string where = target.socket;
+    if (where.empty() && !target.host.empty()) {
+        where = target.host + ":" + std::to_string(target.port);
+    }
+    target.name = url.scheme + " " + where + "/" + target.database;
+    HOTCOUNT_TRY_ASSIGN(const libmariadb::Library* const library, libmariadb::load());
+
+    using Key =
+        std::tuple<std::string, unsigned, std::string, std::string, std::string,
+                   std::map<std::string, std::string>, Duration::rep, std::size_t, std::size_t>;
+    static auto* const databases = new SharedObjects<Key, Database>;
+    return databases->find_or_make(
+        Key{target.host, target.port, target.user, target.password, target.database, url.query,
+            options.timeout.count(), options.max_readers, options.max_writers},
+        [&]() -> Result<std::shared_ptr<Database>> {
+            auto database = std::make_shared<MysqlDatabase>(*library, target, options);
+            // Now rather than at the first call, so that what is wrong fails where it is given.
+            HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
+            return std::shared_ptr<Database>{std::move(database)};
+        });
 }
 
 }  // namespace hotcount::sql

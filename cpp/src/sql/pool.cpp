@@ -88,18 +88,30 @@ void Pool::close() {
     closing.swap(idle_);
 }
 
-void Pool::freeze(bool keep) {
+void Pool::freeze(AtFork connections) {
     std::unique_lock lock(mutex_);
     frozen_ = true;
-    // Every lease is bounded by its caller's deadline, so this wait is too.
-    all_back_.wait(lock, [this] { return out_ == 0; });
-    if (!keep) idle_.clear();
+    at_fork_ = connections;
+    if (connections != AtFork::abandon) {
+        // Every lease is bounded by its caller's deadline, so this wait is too.
+        all_back_.wait(lock, [this] { return out_ == 0; });
+    }
+    if (connections == AtFork::close) idle_.clear();
     lock.release();  // Stays locked until thaw(), in parent and child alike.
 }
 
 void Pool::thaw(bool in_child) {
     frozen_ = false;
-    if (in_child) waiters_.clear();
+    if (in_child) {
+        waiters_.clear();
+        if (at_fork_ == AtFork::abandon) {
+            // Leaked: to destroy them would say goodbye in the parent's name. The threads that had
+            // leased the others do not exist here.
+            for (auto& connection : idle_) (void)connection.release();
+            idle_.clear();
+            out_ = 0;
+        }
+    }
     serve_waiters();
     mutex_.unlock();
 }

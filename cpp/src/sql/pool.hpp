@@ -1,12 +1,13 @@
 // A bounded pool of connections, first come, first served, safe across fork.
 //
 // A connection is opened by the caller who finds none idle and room below the bound. Around a fork
-// the pool is frozen: it waits until every connection is back, closes those that must not cross,
-// and holds its mutex, so that parent and child both go on from a state no thread was changing.
+// the pool is frozen: it holds its mutex, so that parent and child both go on from a state no thread
+// was changing. What becomes of the connections is the database's choice: AtFork.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <hotcount/base/event.hpp>
@@ -18,6 +19,12 @@
 
 namespace hotcount::sql {
 
+enum class AtFork : std::uint8_t {
+    close,    ///< The fork waits until every connection is back, and closes them all.
+    keep,     ///< It waits likewise; parent and child go on with a copy each.
+    abandon,  ///< It waits for nothing; the child forgets them, and its owner closes their sockets.
+};
+
 class Pool {
   public:
     using Open = std::function<Result<std::unique_ptr<Connection>>(Deadline)>;
@@ -28,8 +35,8 @@ class Pool {
     /// Refuses further leases and closes what is idle; leases still out are closed on return.
     void close();
 
-    /// Waits for all leases, closes them unless `keep`, and keeps the pool locked until thaw().
-    void freeze(bool keep);
+    /// Before a fork. Keeps the pool locked until thaw().
+    void freeze(AtFork connections);
     /// In a child the waiting threads do not exist any more: they are forgotten.
     void thaw(bool in_child);
 
@@ -55,6 +62,7 @@ class Pool {
     std::deque<Waiter*> waiters_;
     std::size_t out_{0};
     bool frozen_{false};
+    AtFork at_fork_{AtFork::keep};
     bool closed_{false};
 };
 

@@ -258,8 +258,9 @@ class SqliteDatabase final : public Database, ForkAware {
     // it, believe in locks that only its parent has, and corrupt the file. So no connection to a
     // file is open while the process forks; a database in memory is simply copied.
     void before_fork() override {
-        writers_.freeze(in_memory_);
-        readers_.freeze(in_memory_);
+        const AtFork connections = in_memory_ ? AtFork::keep : AtFork::close;
+        writers_.freeze(connections);
+        readers_.freeze(connections);
     }
     void after_fork(bool in_child) override {
         readers_.thaw(in_child);

@@ -2,6 +2,8 @@
 #include <hotcount/base/fork.hpp>
 
 #include "group_writer.hpp"
+#include "mysql_vote_rows.hpp"
+#include "postgres_ballots.hpp"
 
 namespace hotcount {
 namespace {
@@ -24,13 +26,21 @@ class BatchWriter final : public GroupVoteWriter {
     }
 };
 
+std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout>& layout,
+                                              const VotesOptions& options) {
+    if (layout->dialect() == sql::Dialect::mysql) return make_mysql_batch_writer(layout, options);
+    if (layout->dialect() == sql::Dialect::postgres) {
+        return make_postgres_batch_writer(layout, options);
+    }
+    return std::make_shared<BatchWriter>(layout, options);
+}
+
 class BatchedVotes final : public SqlVotes {
   public:
     BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
         : SqlVotes(std::move(votes_database), std::move(votes_options)), commit_([this] {
               return std::make_unique<sql::GroupCommit>(
-                  shared_database(), std::make_shared<BatchWriter>(layout(), options()),
-                  options().commit);
+                  shared_database(), make_writer(layout(), options()), options().commit);
           }) {}
 
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {

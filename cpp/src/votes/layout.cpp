@@ -34,6 +34,22 @@ std::string fold_lagging(const VoteNames& n, const sql::Grammar& g) {
            " WHERE c.item = i." + n.id + " AND " + lags;
 }
 
+std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
+    switch (g.dialect()) {
+        case sql::Dialect::sqlite:
+            return "";
+        case sql::Dialect::postgres:
+            // The marks first: who holds them has yet to touch the votes.
+            return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\nLOCK TABLE " +
+                   n.vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
+        case sql::Dialect::mysql:
+            break;
+    }
+    return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\n";
+}
+
+}  // namespace
+
 std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
     const std::string number = g.type(sql::ColumnType::integer);
     const std::string text = g.type(sql::ColumnType::text);
@@ -66,22 +82,6 @@ std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
            g.create_view(n.live) + " AS SELECT " + n.vote_item + ", " + n.vote_user +
            ", val FROM " + n.vote + " WHERE val <> 0;\n";
 }
-
-std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
-    switch (g.dialect()) {
-        case sql::Dialect::sqlite:
-            return "";
-        case sql::Dialect::postgres:
-            // The marks first: who holds them has yet to touch the votes.
-            return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\nLOCK TABLE " +
-                   n.vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
-        case sql::Dialect::mysql:
-            break;
-    }
-    return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\n";
-}
-
-}  // namespace
 
 CountPlace count_place(VoteStrategy strategy) {
     switch (strategy) {
@@ -137,7 +137,11 @@ Layout::Layout(const VoteNames& n, const sql::Grammar& g)
       fold_item("UPDATE " + n.item + " SET " + n.count + " = (SELECT COALESCE(SUM(n), 0) FROM " +
                 n.cell + " WHERE item = ?1) WHERE " + n.id + " = ?1"),
       fold_lagging(hotcount::fold_lagging(n, g)),
-      set_item("UPDATE " + n.item + " SET " + n.count + " = ?1 WHERE " + n.id + " = ?2"),
+      // Whoever votes for the item only needs its key to stay.
+      lock_item("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ?1" +
+                (g.dialect() == sql::Dialect::postgres ? " FOR NO KEY UPDATE" : g.for_update())),
+      // A mark that voters neither read nor write.
+      reconcile_alone("SELECT value FROM " + n.meta + " WHERE name = 'schema'" + g.for_update()),
       count_in_item("SELECT COALESCE(" + n.count + ", 0) FROM " + n.item + " WHERE " + n.id +
                     " = ?1"),
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),

@@ -24,33 +24,36 @@ struct VoteNames {
     std::string item_type, user_type;
 };
 
+/// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
+std::string schema_text(const VoteNames& names, const sql::Grammar& grammar);
+
 class Layout {
   public:
     Layout(const VotesOptions& options, sql::Dialect dialect);
 
-    /// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
     const std::string& schema() const { return schema_; }
     sql::Dialect dialect() const { return dialect_; }
 
     // Parameters in order, then the columns returned.
-    sql::Statement add_item;        ///< item; nothing where it exists
-    sql::Statement bump_item;       ///< difference, item; no row where it would leave 64 bits
-    sql::Statement bump_cell;       ///< item, slot, difference; no row: absent, or 64 bits left
-    sql::Statement insert_cell;     ///< item, slot, n; no row where it is there
-    sql::Statement fold_item;       ///< item: vote_count = sum of its cells
-    sql::Statement fold_lagging;    ///< the same for every item that lags
-    sql::Statement set_item;        ///< count, item
-    sql::Statement count_in_item;   ///< item -> vote_count
-    sql::Statement count_in_cells;  ///< item -> sum of its cells
-    sql::Statement audit_one;       ///< item -> id, vote_count, cells, votes
-    sql::Statement audit_first;     ///< limit -> the same, by ascending id
-    sql::Statement audit_after;     ///< id, limit -> the same, following that id
-    sql::Statement items_first;     ///< limit -> id, ascending
-    sql::Statement items_after;     ///< id, limit -> id, following that id
-    sql::Statement read_place;      ///< -> where the counts of these tables are kept
-    sql::Statement hold_place;      ///< the same, and nobody moves them in this transaction
-    sql::Statement read_strategy;   ///< -> the strategy that create_tables was last called with
-    sql::Statement write_marks;     ///< place, strategy
+    sql::Statement add_item;         ///< item; nothing where it exists
+    sql::Statement bump_item;        ///< difference, item; no row where it would leave 64 bits
+    sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or 64 bits left
+    sql::Statement insert_cell;      ///< item, slot, n; no row where it is there
+    sql::Statement fold_item;        ///< item: vote_count = sum of its cells
+    sql::Statement fold_lagging;     ///< the same for every item that lags
+    sql::Statement lock_item;        ///< item: its row is the transaction's until its end
+    sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
+    sql::Statement count_in_item;    ///< item -> vote_count
+    sql::Statement count_in_cells;   ///< item -> sum of its cells
+    sql::Statement audit_one;        ///< item -> id, vote_count, cells, votes
+    sql::Statement audit_first;      ///< limit -> the same, by ascending id
+    sql::Statement audit_after;      ///< id, limit -> the same, following that id
+    sql::Statement items_first;      ///< limit -> id, ascending
+    sql::Statement items_after;      ///< id, limit -> id, following that id
+    sql::Statement read_place;       ///< -> where the counts of these tables are kept
+    sql::Statement hold_place;       ///< the same, and nobody moves them in this transaction
+    sql::Statement read_strategy;    ///< -> the strategy that create_tables was last called with
+    sql::Statement write_marks;      ///< place, strategy
 
     /// Keeps everybody from voting and from moving the counts until the transaction ends.
     std::string lock_all;

@@ -1,6 +1,10 @@
 #include "sql_votes.hpp"
 
+#include <algorithm>
 #include <hotcount/base/check.hpp>
+#include <hotcount/sql/transaction.hpp>
+
+#include "mysql_vote_rows.hpp"
 
 namespace hotcount {
 namespace {
@@ -8,10 +12,37 @@ namespace {
 // Items per transaction of a reconcile: bounds how long voters wait for it.
 constexpr std::int64_t kReconcilePage = 1000;
 
+const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
+
+// What a reader's snapshot says.
+template <class Body>
+auto read_only(sql::Database& database, Deadline deadline, Body&& body)
+    -> decltype(body(std::declval<sql::Connection&>())) {
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.reader(deadline));
+    HOTCOUNT_TRY(connection->begin_read(deadline));
+    auto answer = body(*connection);
+    if (answer) HOTCOUNT_TRY(connection->commit());
+    return answer;
+}
+
+// The one value of a row that may be missing: empty then.
+Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement) {
+    std::string mark;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        mark = row.text(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(statement, {}, read));
+    return mark;
+}
+
 }  // namespace
 
 Error explain_missing_table(Error error) {
-    if (error.code == ErrorCode::database && error.message.find("no such") != std::string::npos) {
+    const bool missing = error.server_code == "1146" ||   // MySQL's ER_NO_SUCH_TABLE
+                         error.server_code == "42P01" ||  // PostgreSQL's undefined_table
+                         error.message.find("no such") != std::string::npos;
+    if (error.code == ErrorCode::database && missing) {
         error.message += "; create_tables() makes what is missing";
     }
     return error;
@@ -36,28 +67,30 @@ Error unknown_item(const sql::Id& item) {
 
 Result<void> SqlVotes::create_tables(Timeout timeout) {
     const Deadline deadline = database_->deadline(timeout);
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
     // MySQL commits with every change of the schema: what follows is a transaction of its own there.
     const bool apart = database_->dialect() == sql::Dialect::mysql;
-    if (apart) HOTCOUNT_TRY(connection->run_script(schema()));
-    HOTCOUNT_TRY(connection->begin(deadline));
-    if (!apart) HOTCOUNT_TRY(connection->run_script(schema()));
-    if (!layout_->lock_all.empty()) HOTCOUNT_TRY(connection->run_script(layout_->lock_all));
-    std::string mark;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        mark = row.text(0);
-        return {};
-    };
-    HOTCOUNT_TRY(connection->query(layout_->read_strategy, {}, read));
-    const std::string_view strategy = to_string(options_.strategy);
-    if (mark != strategy) {
-        // Tables that were never counted here, or by a strategy that keeps other counts true.
-        HOTCOUNT_TRY(reconcile_all(*connection));
-        const std::string_view place = to_string(count_place(options_.strategy));
-        HOTCOUNT_TRY(connection->execute(layout_->write_marks, {place, strategy}));
-        HOTCOUNT_TRY(take_over(*connection));
+    if (apart) {
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+        HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
+        HOTCOUNT_TRY(connection->run_script(fitting));
     }
-    return connection->commit();
+    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+        if (!apart) HOTCOUNT_TRY(connection.run_script(schema()));
+        const std::string_view strategy = to_string(options_.strategy);
+        HOTCOUNT_TRY_ASSIGN(std::string mark, read_mark(connection, layout_->read_strategy));
+        // Nobody is kept waiting by a process that only starts.
+        if (mark == strategy) return {};
+        if (!layout_->lock_all.empty()) {
+            HOTCOUNT_TRY(connection.run_script(layout_->lock_all));
+            HOTCOUNT_TRY_ASSIGN(mark, read_mark(connection, layout_->read_strategy));
+            if (mark == strategy) return {};
+        }
+        // Tables that were never counted here, or by a strategy that keeps other counts true.
+        HOTCOUNT_TRY(reconcile_all(connection));
+        const std::string_view place = to_string(count_place(options_.strategy));
+        HOTCOUNT_TRY(connection.execute(layout_->write_marks, {place, strategy}));
+        return take_over(connection);
+    });
 }
 
 Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
@@ -73,30 +106,24 @@ Error wrong_place(const std::string& vote_table, std::string_view found, VoteStr
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options, bool hold) {
     const std::string_view wanted = to_string(count_place(options.strategy));
-    std::string mark;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        mark = row.text(0);
-        return {};
-    };
-    const sql::Statement& statement = hold ? layout.hold_place : layout.read_place;
-    if (auto found = connection.query(statement, {}, read); !found) {
-        return explain_missing_table(std::move(found).error());
-    }
-    if (mark != wanted) {
-        return wrong_place(options.vote_table, mark, options.strategy);
-    }
+    auto mark = read_mark(connection, hold ? layout.hold_place : layout.read_place);
+    if (!mark) return explain_missing_table(std::move(mark).error());
+    if (*mark != wanted) return wrong_place(options.vote_table, *mark, options.strategy);
     return {};
 }
 
 Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout) {
-    const Deadline deadline = database_->deadline(timeout);
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-    HOTCOUNT_TRY(connection->begin(deadline));
-    for (const sql::Id& item : items) {
-        auto added = connection->execute(layout_->add_item, {sql::to_value(item)});
-        if (!added) return explain_missing_table(std::move(added).error());
-    }
-    return connection->commit();
+    // In order, or two that add the same items wait for each other.
+    std::vector<sql::Id> sorted{items.begin(), items.end()};
+    std::sort(sorted.begin(), sorted.end());
+    const auto add = [&](sql::Connection& connection) -> Result<void> {
+        for (const sql::Id& item : sorted) {
+            auto added = connection.execute(layout_->add_item, {sql::to_value(item)});
+            if (!added) return explain_missing_table(std::move(added).error());
+        }
+        return {};
+    };
+    return sql::transact(*database_, database_->deadline(timeout), add);
 }
 
 Result<std::int64_t> SqlVotes::read_count(sql::Connection& connection, const sql::Id& item) {
@@ -176,14 +203,22 @@ void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::
     if (!begun) done(std::move(begun).error());
 }
 
-Result<void> SqlVotes::repair(sql::Connection& connection, const sql::Id& item, std::int64_t cells,
-                              std::int64_t votes) {
-    if (count_place(options_.strategy) == CountPlace::cells && cells != votes) {
-        const auto difference = checked_subtract(votes, cells);
-        if (!difference) return count_overflow(item);
-        HOTCOUNT_TRY(bump_cell(connection, *layout_, item, 0, *difference));
+// By what the statement that read them saw: voters who commit meanwhile move the count and the votes
+// alike, so the difference stays right where the numbers do not. The item's row first, as voters lock.
+Result<void> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
+    const sql::Value item = sql::to_value(row.item);
+    if (count_place(options_.strategy) != CountPlace::cells) {
+        const auto difference = checked_subtract(row.votes, row.stored);
+        if (!difference) return count_overflow(row.item);
+        HOTCOUNT_TRY(connection.execute(layout_->bump_item, {*difference, item}));
+        return {};
     }
-    HOTCOUNT_TRY(connection.execute(layout_->set_item, {votes, sql::to_value(item)}));
+    const auto difference = checked_subtract(row.votes, row.cells);
+    if (!difference) return count_overflow(row.item);
+    HOTCOUNT_TRY(connection.query(layout_->lock_item, {item}, kIgnoreRows));
+    if (*difference != 0) HOTCOUNT_TRY(bump_cell(connection, *layout_, row.item, 0, *difference));
+    // Now that its row is held: a sum that had to wait for it would be an old one.
+    HOTCOUNT_TRY(connection.execute(layout_->fold_item, {item}));
     return {};
 }
 
@@ -191,15 +226,12 @@ Result<std::vector<Drift>> SqlVotes::reconcile_page(sql::Connection& connection,
                                                     std::span<const sql::Id> items,
                                                     const std::optional<sql::Id>& after,
                                                     bool dry_run, std::optional<sql::Id>& last) {
-    struct Seen {
-        sql::Id item;
-        std::int64_t stored;
-        std::int64_t cells;
-        std::int64_t votes;
-    };
-    std::vector<Seen> seen;
+    std::vector<Audited> seen;
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        seen.push_back(Seen{row.id(0), row.integer(1), row.integer(2), row.integer(3)});
+        for (int sum = 1; sum <= 3; ++sum) {
+            if (!row.is_null(sum) && !row.is_integer(sum)) return count_overflow(row.id(0));
+        }
+        seen.push_back(Audited{row.id(0), row.integer(1), row.integer(2), row.integer(3)});
         return {};
     };
     if (!items.empty()) {
@@ -219,7 +251,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile_page(sql::Connection& connection,
     // slotted leaves item.vote_count behind by design; that alone is no drift.
     const bool stored_lags = options_.strategy == VoteStrategy::slotted;
     std::vector<Drift> drifts;
-    for (const Seen& row : seen) {
+    for (const Audited& row : seen) {
         if (in_cells && row.cells != row.votes) {
             drifts.push_back(Drift{row.item, row.cells, row.votes});
         } else if (row.stored != row.votes && !stored_lags) {
@@ -227,7 +259,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile_page(sql::Connection& connection,
         } else {
             continue;
         }
-        if (!dry_run) HOTCOUNT_TRY(repair(connection, row.item, row.cells, row.votes));
+        if (!dry_run) HOTCOUNT_TRY(repair(connection, row));
     }
     return drifts;
 }
@@ -248,22 +280,25 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
     std::vector<Drift> drifts;
     if (items && items->empty()) return drifts;
     std::optional<sql::Id> after;
-    std::span<const sql::Id> left = items.value_or(std::span<const sql::Id>{});
+    // In order, as voters lock.
+    std::vector<sql::Id> sorted;
+    if (items) sorted.assign(items->begin(), items->end());
+    std::sort(sorted.begin(), sorted.end());
+    std::span<const sql::Id> left{sorted};
     while (true) {
         const auto page = left.first(std::min<std::size_t>(left.size(), kReconcilePage));
         left = left.subspan(page.size());
         std::optional<sql::Id> last;
-        {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, dry_run ? database_->reader(deadline)
-                                                                     : database_->writer(deadline));
-            HOTCOUNT_TRY(dry_run ? connection->begin_read(deadline) : connection->begin(deadline));
-            HOTCOUNT_TRY(check_place(*connection, *layout_, options_));
-            HOTCOUNT_TRY_ASSIGN(auto found,
-                                reconcile_page(*connection, page, after, dry_run, last));
-            HOTCOUNT_TRY(connection->commit());
-            drifts.insert(drifts.end(), std::make_move_iterator(found.begin()),
-                          std::make_move_iterator(found.end()));
-        }
+        const auto audit = [&](sql::Connection& connection) -> Result<std::vector<Drift>> {
+            // One at a time, or two would add the same difference.
+            if (!dry_run) HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+            return reconcile_page(connection, page, after, dry_run, last);
+        };
+        HOTCOUNT_TRY_ASSIGN(auto found, dry_run ? read_only(*database_, deadline, audit)
+                                                : sql::transact(*database_, deadline, audit));
+        drifts.insert(drifts.end(), std::make_move_iterator(found.begin()),
+                      std::make_move_iterator(found.end()));
         after = last;
         if (items ? left.empty() : !after) return drifts;
     }
@@ -272,13 +307,14 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
 Result<FlushReport> SqlVotes::flush(Timeout timeout) {
     // naive and batched bring item.vote_count up to date in every commit.
     if (options_.strategy != VoteStrategy::slotted) return FlushReport{0, 0, 0};
-    const Deadline deadline = database_->deadline(timeout);
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-    HOTCOUNT_TRY(connection->begin(deadline));
-    HOTCOUNT_TRY(check_place(*connection, *layout_, options_));
-    HOTCOUNT_TRY_ASSIGN(const std::int64_t folded, connection->execute(layout_->fold_lagging));
-    HOTCOUNT_TRY(connection->commit());
-    return FlushReport{folded, 0, 0};
+    const auto fold = [&](sql::Connection& connection) -> Result<FlushReport> {
+        // One at a time: a fold that had to wait for another would write its older sums.
+        HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t folded, connection.execute(layout_->fold_lagging));
+        return FlushReport{folded, 0, 0};
+    };
+    return sql::transact(*database_, database_->deadline(timeout), fold);
 }
 
 Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {

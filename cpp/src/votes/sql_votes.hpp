@@ -45,13 +45,19 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     virtual Result<void> take_over(sql::Connection& connection);
 
   private:
+    // What one statement saw of an item.
+    struct Audited {
+        sql::Id item;
+        std::int64_t stored;
+        std::int64_t cells;
+        std::int64_t votes;
+    };
     Result<std::int64_t> read_count(sql::Connection& connection, const sql::Id& item);
     Result<std::vector<Drift>> reconcile_page(sql::Connection& connection,
                                               std::span<const sql::Id> items,
                                               const std::optional<sql::Id>& after, bool dry_run,
                                               std::optional<sql::Id>& last);
-    Result<void> repair(sql::Connection& connection, const sql::Id& item, std::int64_t cells,
-                        std::int64_t votes);
+    Result<void> repair(sql::Connection& connection, const Audited& row);
     Result<void> reconcile_all(sql::Connection& connection);
 
     // Threads for what no group commit does, and how much waits for them.

@@ -1,0 +1,49 @@
+#include "libpq.hpp"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <string>
+
+namespace hotcount::sql {
+namespace {
+
+constexpr const char* kName = "libpq.so.5";
+
+Result<const Libpq*> load() {
+    // RTLD_LOCAL: psycopg's wheels bring a libpq of their own, and neither shall see the other.
+    void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        return make_error(ErrorCode::config,
+                          "postgresql needs libpq, which is not installed (Debian: apt install "
+                          "libpq5): " +
+                              std::string{dlerror()});
+    }
+    static Libpq functions;
+    const char* missing = nullptr;
+#define HOTCOUNT_FIND(name, returns, takes)                                             \
+    functions.name = reinterpret_cast<decltype(functions.name)>(dlsym(library, #name)); \
+    if (functions.name == nullptr) missing = #name;
+    HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_FIND)
+#undef HOTCOUNT_FIND
+    if (missing != nullptr) {
+        return make_error(ErrorCode::config,
+                          "postgresql needs libpq 14 or newer (Debian: libpq5): " +
+                              std::string{kName} + " lacks " + missing);
+    }
+    return &functions;
+}
+
+}  // namespace
+
+Result<const Libpq*> load_libpq() {
+    // A failure is not remembered: the package may come while the process runs.
+    static const Libpq* loaded = nullptr;
+    static std::mutex mutex;
+    std::lock_guard lock(mutex);
+    if (loaded != nullptr) return loaded;
+    HOTCOUNT_TRY_ASSIGN(loaded, load());
+    return loaded;
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,459 @@
+#include "mysql_connection.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/interrupt.hpp>
+
+namespace hotcount::sql {
+
+using namespace libmariadb;
+
+namespace {
+
+// How long a call may go on after its deadline to leave the server in order.
+constexpr Duration kGrace = std::chrono::milliseconds{50};
+// A call that is told that its wait is over, on a socket that is shut, ends within a few of these.
+constexpr int kMaxSteps = 10'000;
+
+const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
+
+// Milliseconds to poll for, rounded up; never more than a minute at a time.
+int poll_time(SteadyTime until) {
+    const auto now = std::chrono::steady_clock::now();
+    if (until <= now) return 0;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        std::min<SteadyTime::duration>(until - now, std::chrono::minutes{1}));
+    return static_cast<int>(left.count());
+}
+
+// In whole seconds, as the server has it.
+std::int64_t patience_for(Duration limit) {
+    return std::chrono::ceil<std::chrono::seconds>(
+               std::min<Duration>(limit, std::chrono::hours{24}))
+               .count() +
+           1;
+}
+
+}  // namespace
+
+MysqlConnection::~MysqlConnection() { drop(); }
+
+void MysqlConnection::drop() {
+    if (session_ == nullptr) return;
+    if (process_ == fork_generation()) {
+        // A goodbye on a socket that may block, or with half a packet sent, would do no good.
+        if (broken_ && socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
+        if (socket_ >= 0) shared_.sockets.remove(socket_);
+        library_.close(session_);
+        for (Prepared& prepared : prepared_) prepared.close(library_);
+    }
+    // In a child all of it is the parent's and stays as it is; the socket is closed already.
+    session_ = nullptr;
+    socket_ = -1;
+}
+
+bool MysqlConnection::drop_if_gone() {
+    pollfd waited{socket_, POLLIN, 0};
+    broken_ = broken_ || ::poll(&waited, 1, 0) != 0;
+    return broken_;
+}
+
+// Runs one of the library's calls to its end; false where it was cut off at the deadline.
+template <class Start, class Continue>
+bool MysqlConnection::drive(Start start, Continue go_on) {
+    int wanted = start();
+    for (int steps = 0; wanted != 0; ++steps) {
+        if (!broken_) {
+            const int ready = wait(wanted);
+            if (ready != 0) {
+                wanted = go_on(ready);
+                continue;
+            }
+            broken_ = true;
+            const int socket = library_.get_socket(session_);
+            if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
+        }
+        if (steps >= kMaxSteps) return false;
+        wanted = go_on(kWaitTimeout);
+    }
+    return !broken_;
+}
+
+// What the call was waiting for and has come; 0 at the deadline.
+int MysqlConnection::wait(int wanted) {
+    pollfd waited{library_.get_socket(session_), 0, 0};
+    if ((wanted & kWaitRead) != 0) waited.events |= POLLIN;
+    if ((wanted & kWaitWrite) != 0) waited.events |= POLLOUT;
+    if ((wanted & kWaitException) != 0) waited.events |= POLLPRI;
+    while (true) {
+        const int ready =
+            ::poll(&waited, 1, poll_time(tidy_until_ ? *tidy_until_ : next_check(deadline_)));
+        if (ready > 0 || (ready < 0 && errno != EINTR)) break;
+        if (tidy_until_) {
+            if (std::chrono::steady_clock::now() >= *tidy_until_) return 0;
+            continue;
+        }
+        // No lock is held, and a fork does not wait for this session.
+        check_interrupt();
+        if (deadline_.passed()) return 0;
+    }
+    int come = 0;
+    // What is wrong with the socket shows when it is used.
+    const bool wrong = (waited.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
+    if ((waited.revents & POLLIN) != 0 || wrong) come |= kWaitRead & wanted;
+    if ((waited.revents & POLLOUT) != 0 || wrong) come |= kWaitWrite & wanted;
+    if ((waited.revents & POLLPRI) != 0) come |= kWaitException & wanted;
+    return come != 0 ? come : wanted & ~kWaitTimeout;
+}
+
+Result<void> MysqlConnection::connect(Deadline deadline) {
+    deadline_ = deadline;
+    process_ = fork_generation();
+    session_ = library_.init(nullptr);
+    if (session_ == nullptr) return make_error(ErrorCode::capacity, target_.name + ": no memory");
+    library_.options(session_, kNonblocking, nullptr);
+    library_.options(session_, kCharset, "utf8mb4");
+    // A server may ask a client for any of its files.
+    const unsigned none = 0;
+    library_.options(session_, kLocalInfile, &none);
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(
+        std::min<Duration>(deadline.remaining(), std::chrono::hours{1}));
+    const auto limit = static_cast<unsigned>(std::max<std::int64_t>(1, seconds.count()));
+    library_.options(session_, kConnectTimeout, &limit);
+    if (target_.socket.empty() && !target_.host.empty()) {
+        library_.options(session_, kProtocol, &kProtocolTcp);
+    }
+    const char yes = 1;
+    const char no = 0;
+    if (target_.tls) {
+        library_.options(session_, kTlsEnforce, &yes);
+        library_.options(session_, kTlsCa, or_null(target_.tls_ca));
+        library_.options(session_, kTlsCert, or_null(target_.tls_cert));
+        library_.options(session_, kTlsKey, or_null(target_.tls_key));
+    }
+    library_.options(session_, kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
+
+    Session* connected = nullptr;
+    const bool in_time = drive(
+        [&] {
+            const int wanted = library_.real_connect_start(
+                &connected, session_, or_null(target_.host), or_null(target_.user),
+                or_null(target_.password), or_null(target_.database), target_.port,
+                or_null(target_.socket), 0);
+            if (wanted != 0) {
+                socket_ = library_.get_socket(session_);
+                if (socket_ >= 0) shared_.sockets.add(socket_);
+            }
+            return wanted;
+        },
+        [&](int ready) { return library_.real_connect_cont(&connected, session_, ready); });
+    if (!in_time) return left_at_deadline(MysqlStage::connecting);
+    if (connected == nullptr) {
+        // The library has closed its socket.
+        if (socket_ >= 0) shared_.sockets.remove(socket_);
+        socket_ = -1;
+        Error error = failed(MysqlStage::connecting);
+        broken_ = true;
+        return error;
+    }
+    const int socket = library_.get_socket(session_);
+    if (socket != socket_) {
+        if (socket_ >= 0) shared_.sockets.remove(socket_);
+        socket_ = socket;
+        shared_.sockets.add(socket_);
+    }
+    id_ = library_.thread_id(session_);
+    return set_up();
+}
+
+Result<void> MysqlConnection::set_up() {
+    // Strings as they are written, names in double quotes, no value changed to fit its column.
+    HOTCOUNT_TRY(
+        tell("SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION,"
+             "STRICT_ALL_TABLES', autocommit = 0",
+             MysqlStage::statement));
+    HOTCOUNT_TRY(be_patient(patience_for(target_.timeout)));
+    HOTCOUNT_TRY(tell(reads_ ? "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+                             : "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+                      MysqlStage::statement));
+    static const Statement kWhich{
+        "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)"};
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        server_ = row.text(0);
+        return {};
+    };
+    HOTCOUNT_TRY(query(kWhich, {}, see));
+    return {};
+}
+
+// How long the server lets this session wait for a lock, and hold its own while nothing is heard of
+// us: longer than our deadline, for the case that we vanish without a word.
+Result<void> MysqlConnection::be_patient(std::int64_t seconds) {
+    const std::string text = std::to_string(seconds);
+    // The comment is for MariaDB only.
+    HOTCOUNT_TRY(tell("SET SESSION innodb_lock_wait_timeout = " + text + ", lock_wait_timeout = " +
+                          text + " /*M! , idle_transaction_timeout = " + text + " */",
+                      MysqlStage::statement));
+    patience_ = seconds;
+    return {};
+}
+
+Error MysqlConnection::left_at_deadline(MysqlStage stage) {
+    broken_ = true;
+    if (stage == MysqlStage::connecting) {
+        return make_error(ErrorCode::deadline,
+                          target_.name + ": the deadline passed while connecting");
+    }
+    if (stage == MysqlStage::commit || stage == MysqlStage::alone) {
+        return make_error(ErrorCode::outcome_unknown,
+                          target_.name + ": the deadline passed before " +
+                              (stage == MysqlStage::commit ? "COMMIT" : "the statement") +
+                              " was answered; it may or may not be applied");
+    }
+    end_from_outside();
+    return make_error(ErrorCode::deadline,
+                      target_.name + ": the deadline passed in mid-statement; nothing was applied");
+}
+
+Error MysqlConnection::failed(MysqlStage stage) {
+    const unsigned number = library_.error_number(session_);
+    broken_ = broken_ || breaks_connection(number);
+    return mysql_failure(target_.name, stage, number, library_.sqlstate(session_),
+                         library_.error(session_));
+}
+
+Error MysqlConnection::failed(MysqlStage stage, const Prepared& prepared) {
+    const unsigned number = library_.stmt_error_number(prepared.handle);
+    broken_ = broken_ || breaks_connection(number);
+    return mysql_failure(target_.name, stage, number, library_.stmt_sqlstate(prepared.handle),
+                         library_.stmt_error(prepared.handle));
+}
+
+// Best effort: what it misses ends by innodb_lock_wait_timeout.
+void MysqlConnection::end_from_outside() {
+    if (id_ == 0 || server_.empty()) return;
+    MysqlConnection other{library_, target_, true, shared_};
+    const Deadline until = Deadline::after(kGrace);
+    other.tidy_until_ = until.time();
+    if (!other.connect(until)) return;
+    // Behind a load balancer the second session may be with another server, and the number be
+    // somebody else's there.
+    if (other.server_ == server_) {
+        (void)other.tell("KILL " + std::to_string(id_), MysqlStage::statement);
+    }
+}
+
+Result<void> MysqlConnection::begin(Deadline deadline) {
+    deadline_ = deadline;
+    if (deadline.passed()) {
+        return make_error(ErrorCode::deadline,
+                          target_.name + ": the deadline passed; nothing was applied");
+    }
+    begun_ = true;
+    only_rollback_ = false;
+    const std::int64_t wanted = patience_for(deadline.remaining());
+    if (wanted <= patience_) return {};
+    auto told = be_patient(wanted);
+    if (!told) begun_ = false;
+    return told;
+}
+
+Result<void> MysqlConnection::begin_read(Deadline deadline) {
+    HOTCOUNT_TRY(begin(deadline));
+    if (reads_) return {};
+    // On a session that writes: for this one transaction.
+    auto told =
+        tell("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY", MysqlStage::statement);
+    if (!told) begun_ = false;
+    return told;
+}
+
+Result<void> MysqlConnection::commit() {
+    if (only_rollback_) {
+        rollback();
+        return make_error(ErrorCode::database, target_.name +
+                                                   ": a statement of this transaction has failed; "
+                                                   "it was rolled back");
+    }
+    if (deadline_.passed()) {
+        rollback();
+        return make_error(ErrorCode::deadline,
+                          target_.name +
+                              ": the deadline passed before COMMIT was sent; nothing "
+                              "was applied");
+    }
+    auto committed = tell("COMMIT", reads_ ? MysqlStage::statement : MysqlStage::commit);
+    begun_ = false;
+    if (committed && !reads_) shared_.transactions.fetch_add(1, std::memory_order_relaxed);
+    // What the server says it refused may still be open.
+    if (!committed && !broken_) rollback();
+    return committed;
+}
+
+void MysqlConnection::rollback() {
+    begun_ = false;
+    only_rollback_ = false;
+    if (broken_) return;
+    // The locks go at once where this succeeds, and with the session where it does not.
+    tidy_until_ = std::chrono::steady_clock::now() + kGrace;
+    if (!tell("ROLLBACK", MysqlStage::statement)) broken_ = true;
+    tidy_until_.reset();
+}
+
+// Runs text and throws its rows away.
+Result<void> MysqlConnection::tell(std::string_view text, MysqlStage stage) {
+    shared_.statements.fetch_add(1, std::memory_order_relaxed);
+    int refused = 0;
+    const bool in_time = drive(
+        [&] { return library_.real_query_start(&refused, session_, text.data(), text.size()); },
+        [&](int ready) { return library_.real_query_cont(&refused, session_, ready); });
+    if (!in_time) return left_at_deadline(stage);
+    if (refused != 0) return failed(stage);
+    if (library_.field_count(session_) == 0) return {};
+    Rows* rows = nullptr;
+    const bool stored =
+        drive([&] { return library_.store_result_start(&rows, session_); },
+              [&](int ready) { return library_.store_result_cont(&rows, session_, ready); });
+    if (rows != nullptr) library_.free_result(rows);
+    if (!stored) return left_at_deadline(stage);
+    if (rows == nullptr) return failed(stage);
+    return {};
+}
+
+Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& statement) {
+    if (const auto found = by_id_.find(statement.id()); found != by_id_.end()) {
+        prepared_.splice(prepared_.begin(), prepared_, found->second);
+        return &prepared_.front();
+    }
+    if (prepared_.size() >= kMaxPrepared) forget(prepared_.back().id);
+    Placed placed = place_parameters(statement.text(), Dialect::mysql);
+    Prepared made;
+    made.id = statement.id();
+    made.order = std::move(placed.parameters);
+    made.handle = library_.stmt_init(session_);
+    if (made.handle == nullptr) {
+        broken_ = true;
+        return make_error(ErrorCode::capacity, target_.name + ": no memory");
+    }
+    int refused = 0;
+    const bool in_time = drive(
+        [&] {
+            return library_.stmt_prepare_start(&refused, made.handle, placed.text.data(),
+                                               placed.text.size());
+        },
+        [&](int ready) { return library_.stmt_prepare_cont(&refused, made.handle, ready); });
+    if (!in_time || refused != 0) {
+        Error error =
+            in_time ? failed(MysqlStage::statement, made) : left_at_deadline(MysqlStage::statement);
+        made.close(library_);
+        return error;
+    }
+    made.describe(library_);
+    prepared_.push_front(std::move(made));
+    by_id_.emplace(statement.id(), prepared_.begin());
+    return &prepared_.front();
+}
+
+void MysqlConnection::forget(std::uint64_t id) {
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) return;
+    found->second->close(library_);
+    prepared_.erase(found->second);
+    by_id_.erase(found);
+}
+
+Result<std::int64_t> MysqlConnection::run(const Statement& statement,
+                                          std::span<const Value> parameters,
+                                          const RowVisitor* visit) {
+    if (only_rollback_) {
+        return make_error(ErrorCode::database,
+                          target_.name +
+                              ": a statement of this transaction has failed; it can "
+                              "only be rolled back");
+    }
+    const bool alone = !begun_;
+    auto ran = [&]() -> Result<std::int64_t> {
+        HOTCOUNT_TRY_ASSIGN(Prepared* const prepared, prepare(statement));
+        shared_.statements.fetch_add(1, std::memory_order_relaxed);
+        auto changed = execute(*prepared, parameters, visit);
+        // The server may have thrown its side away; the next one prepares anew.
+        if (!changed && !broken_) forget(statement.id());
+        return changed;
+    }();
+    if (!ran && begun_) only_rollback_ = true;
+    if (alone && !broken_) {
+        if (!ran) {
+            rollback();
+        } else {
+            HOTCOUNT_TRY(tell("COMMIT", reads_ ? MysqlStage::statement : MysqlStage::commit));
+        }
+    }
+    return ran;
+}
+
+Result<std::int64_t> MysqlConnection::execute(Prepared& prepared, std::span<const Value> parameters,
+                                              const RowVisitor* visit) {
+    if (!prepared.bind(library_, parameters)) {
+        return make_error(ErrorCode::database,
+                          target_.name + ": a statement was given other parameters than it takes");
+    }
+    int refused = 0;
+    const bool in_time = drive(
+        [&] { return library_.stmt_execute_start(&refused, prepared.handle); },
+        [&](int ready) { return library_.stmt_execute_cont(&refused, prepared.handle, ready); });
+    if (!in_time) return left_at_deadline(MysqlStage::statement);
+    if (refused != 0) return failed(MysqlStage::statement, prepared);
+    if (prepared.columns.empty()) {
+        return static_cast<std::int64_t>(library_.stmt_affected_rows(prepared.handle));
+    }
+    const bool stored =
+        drive([&] { return library_.stmt_store_result_start(&refused, prepared.handle); },
+              [&](int ready) {
+                  return library_.stmt_store_result_cont(&refused, prepared.handle, ready);
+              });
+    if (!stored) return left_at_deadline(MysqlStage::statement);
+    if (refused != 0) return failed(MysqlStage::statement, prepared);
+    const Result<void> fetched = fetch(prepared, visit);
+    library_.stmt_free_result(prepared.handle);
+    if (!fetched) return fetched.error();
+    return static_cast<std::int64_t>(0);
+}
+
+// The rows are here already: nothing below waits.
+Result<void> MysqlConnection::fetch(Prepared& prepared, const RowVisitor* visit) {
+    if (visit == nullptr) return {};
+    const MysqlRow row{prepared};
+    while (true) {
+        const int got = library_.stmt_fetch(prepared.handle);
+        if (got == kNoData) return {};
+        if (got != 0 && got != kTruncated) return failed(MysqlStage::statement, prepared);
+        prepared.complete(library_);
+        HOTCOUNT_TRY((*visit)(row));
+    }
+}
+
+Result<void> MysqlConnection::run_script(const std::string& text) {
+    for (std::size_t start = 0; start < text.size();) {
+        const std::size_t found = end_of_statement(text, start);
+        const std::string_view one = std::string_view{text}.substr(start, found - start);
+        start = found + 1;
+        if (one.find_first_not_of("; \n") == std::string_view::npos) continue;
+        auto told = tell(one, begun_ ? MysqlStage::statement : MysqlStage::alone);
+        if (!told) {
+            if (begun_) {
+                only_rollback_ = true;
+            } else {
+                rollback();
+            }
+            return told;
+        }
+    }
+    if (!begun_) return tell("COMMIT", MysqlStage::commit);
+    return {};
+}
+
+}  // namespace hotcount::sql

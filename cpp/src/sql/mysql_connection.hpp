@@ -1,0 +1,124 @@
+// One session with a MariaDB or MySQL server.
+//
+// Sessions do not commit by themselves, so a transaction starts with its first statement and BEGIN
+// costs no round trip; what runs outside of one is followed by a COMMIT.
+//
+// Every wait is ours (the library only says for what), so it ends at its deadline. A session left
+// in mid-statement is of no more use: it is ended from a second one, because the server would go on
+// waiting for a lock, with those that it holds, and would not look whether anybody is there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <hotcount/sql/database.hpp>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "inherited_sockets.hpp"
+#include "libmariadb.hpp"
+#include "mysql_error.hpp"
+#include "mysql_statement.hpp"
+
+namespace hotcount::sql {
+
+/// What the sessions of one database share.
+struct MysqlShared {
+    std::atomic<std::uint64_t> transactions{0};
+    std::atomic<std::uint64_t> statements{0};
+    InheritedSockets sockets;
+};
+
+/// Where a session goes and as whom.
+struct MysqlTarget {
+    std::string name;  ///< For messages.
+    std::string host;
+    unsigned port{3306};
+    std::string socket;  ///< A path; empty: TCP, or the library's own path where host is empty too.
+    std::string user;
+    std::string password;
+    std::string database;
+    bool tls{false};
+    bool tls_verify{true};
+    std::string tls_ca;
+    std::string tls_cert;
+    std::string tls_key;
+    Duration timeout{std::chrono::seconds{5}};  ///< Of most calls.
+};
+
+class MysqlConnection final : public Connection {
+  public:
+    /// `reads`: each transaction of it is one snapshot and cannot write.
+    MysqlConnection(const libmariadb::Library& library, const MysqlTarget& target, bool reads,
+                    MysqlShared& shared)
+        : library_(library), target_(target), reads_(reads), shared_(shared) {}
+    MysqlConnection(const MysqlConnection&) = delete;
+    MysqlConnection& operator=(const MysqlConnection&) = delete;
+    ~MysqlConnection() override;
+
+    Result<void> connect(Deadline deadline);
+    /// Bounds what runs outside of a transaction, until begin() says otherwise.
+    void set_deadline(Deadline deadline) { deadline_ = deadline; }
+    /// Whether the server has said goodbye while nobody used this session; then it is broken().
+    bool drop_if_gone();
+
+    Result<void> begin(Deadline deadline) override;
+    Result<void> begin_read(Deadline deadline) override;
+    Result<void> commit() override;
+    void rollback() override;
+    bool in_transaction() const override { return begun_; }
+    bool broken() const override { return broken_; }
+    Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
+                             const RowVisitor* visit) override;
+    Result<void> run_script(const std::string& text) override;
+
+  private:
+    using Prepared = MysqlStatement;
+    // Statements kept prepared per session. The server bounds the sum over all sessions (16,382).
+    static constexpr std::size_t kMaxPrepared = 256;
+
+    template <class Start, class Continue>
+    bool drive(Start start, Continue go_on);
+    int wait(int wanted);
+    Error left_at_deadline(MysqlStage stage);
+    Error failed(MysqlStage stage);
+    Error failed(MysqlStage stage, const Prepared& prepared);
+
+    Result<void> set_up();
+    Result<void> tell(std::string_view text, MysqlStage stage);
+    Result<void> be_patient(std::int64_t seconds);
+    Result<Prepared*> prepare(const Statement& statement);
+    Result<std::int64_t> execute(Prepared& prepared, std::span<const Value> parameters,
+                                 const RowVisitor* visit);
+    Result<void> fetch(Prepared& prepared, const RowVisitor* visit);
+    void forget(std::uint64_t id);
+    void end_from_outside();
+    void drop();
+
+    const libmariadb::Library& library_;
+    const MysqlTarget& target_;
+    const bool reads_;
+    MysqlShared& shared_;
+    libmariadb::Session* session_{nullptr};
+    int socket_{-1};
+    std::uint64_t process_{0};  // fork_generation() of who connected.
+    unsigned long id_{0};       // The server's number for this session.
+    std::string server_;        // Which server has given it: numbers are its own.
+
+    std::list<Prepared> prepared_;  // The one used last is first.
+    std::unordered_map<std::uint64_t, std::list<Prepared>::iterator> by_id_;
+
+    Deadline deadline_{Deadline::at(SteadyTime::max())};
+    bool begun_{false};
+    bool only_rollback_{false};  // A statement of the transaction has failed.
+    bool broken_{false};
+    // What puts things in order has a time limit of its own and cannot be interrupted.
+    std::optional<SteadyTime> tidy_until_{};
+    std::int64_t patience_{0};
+};
+
+}  // namespace hotcount::sql

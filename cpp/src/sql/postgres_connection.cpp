@@ -1,0 +1,388 @@
+#include "postgres_connection.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <hotcount/base/interrupt.hpp>
+
+#include "postgres_cancel.hpp"
+#include "postgres_error.hpp"
+#include "postgres_row.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+// How long after its deadline a call may wait for what settles its outcome: the answer to a cancel,
+// or to a COMMIT that is on its way.
+constexpr Duration kGrace = std::chrono::milliseconds{50};
+
+// Each is sent ahead of the first statement. Isolation is named because a server's or a user's
+// default may be another; whether one may write is left to it.
+const Statement& begin_statement() {
+    static const Statement statement{"BEGIN ISOLATION LEVEL READ COMMITTED"};
+    return statement;
+}
+const Statement& begin_read_statement() {
+    static const Statement statement{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
+    return statement;
+}
+
+}  // namespace
+
+Result<void> PostgresConnection::begin(Deadline deadline) {
+    HOTCOUNT_TRY(make_ready(deadline));
+    deadline_ = deadline;
+    writes_ = true;
+    state_ = State::begun;
+    return {};
+}
+
+Result<void> PostgresConnection::begin_read(Deadline deadline) {
+    HOTCOUNT_TRY(begin(deadline));
+    writes_ = false;
+    return {};
+}
+
+Result<void> PostgresConnection::commit() {
+    static const Statement kCommit{"COMMIT"};
+    if (state_ == State::begun) {
+        state_ = State::idle;  // Nothing was sent.
+        return {};
+    }
+    if (state_ != State::open) {
+        const bool failed = state_ == State::failed;
+        rollback();
+        return make_error(ErrorCode::database,
+                          options_.name + (failed ? ": a statement of the transaction failed; it "
+                                                    "was rolled back"
+                                                  : ": there is no transaction to commit"));
+    }
+    if (!writes_) {
+        // Nothing hangs on the answer: the next one is read behind it.
+        if (!queue(kCommit, {}, Expected::Kind::forgotten) || !queue_sync() ||
+            pq_.PQflush(handle_) != 0) {
+            broken_ = true;
+        }
+        state_ = State::idle;
+        return {};
+    }
+    if (deadline_.passed()) {
+        rollback();
+        return make_error(ErrorCode::deadline,
+                          options_.name +
+                              ": the deadline passed before COMMIT was sent; nothing "
+                              "was applied");
+    }
+    // What came before COMMIT is sent, and says that the session is over, leaves no doubt.
+    if (!looks_alive()) return lost_connection(false);
+    if (!queue(kCommit, {}, Expected::Kind::statement) || !queue_sync()) {
+        return lost_connection(false);
+    }
+    bool answered = settle(deadline_.time(), &deadline_);
+    if (!answered && !lost_) {
+        answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+    }
+    if (!answered) {
+        if (lost_) return lost_connection(true);
+        broken_ = true;
+        state_ = State::idle;
+        return make_error(ErrorCode::outcome_unknown,
+                          options_.name +
+                              ": the deadline passed while COMMIT was under way; it may "
+                              "or may not be applied");
+    }
+    state_ = State::idle;
+    if (refusal_ != nullptr) return refused();
+    if (std::string_view{pq_.PQcmdStatus(answer_.get())} != "COMMIT") {
+        return make_error(ErrorCode::database,
+                          options_.name + ": the server rolled the transaction back");
+    }
+    options_.counters->transactions.fetch_add(1, std::memory_order_relaxed);
+    return {};
+}
+
+void PostgresConnection::rollback() {
+    static const Statement kRollback{"ROLLBACK"};
+    const bool sent = state_ == State::open || state_ == State::failed;
+    state_ = State::idle;
+    if (!sent || broken_) return;
+    // Its answer is of no interest, but its locks are: what cannot be sent at once is not kept.
+    if (!queue(kRollback, {}, Expected::Kind::forgotten) || !queue_sync() ||
+        pq_.PQflush(handle_) != 0) {
+        broken_ = true;
+    }
+}
+
+Result<std::int64_t> PostgresConnection::run(const Statement& statement,
+                                             std::span<const Value> parameters,
+                                             const RowVisitor* visit) {
+    HOTCOUNT_TRY_ASSIGN(const Deadline deadline, before_statement());
+    for (const Value& parameter : parameters) {
+        const auto* text = std::get_if<std::string_view>(&parameter);
+        if (text != nullptr && text->find('\0') != std::string_view::npos) {
+            return make_error(ErrorCode::config,
+                              options_.name + ": PostgreSQL has no text with a NUL in it");
+        }
+    }
+    options_.counters->statements.fetch_add(1, std::memory_order_relaxed);
+    if (state_ == State::begun) {
+        const Statement& how = writes_ ? begin_statement() : begin_read_statement();
+        if (!queue(how, {}, Expected::Kind::begin)) return lost_connection(false);
+    }
+    if (!queue(statement, parameters, Expected::Kind::statement) || !queue_sync()) {
+        return lost_connection(false);
+    }
+    if (state_ == State::begun) state_ = State::open;
+    HOTCOUNT_TRY(exchange(deadline));
+    const Answer answer = std::move(answer_);
+    if (answer == nullptr) return lost_connection(state_ == State::idle);
+    if (visit != nullptr) {
+        const int rows = pq_.PQntuples(answer.get());
+        PostgresRow row{pq_, answer.get()};
+        for (; row.number() < rows; row.advance()) HOTCOUNT_TRY((*visit)(row));
+    }
+    const std::string_view changed = pq_.PQcmdTuples(answer.get());
+    std::int64_t count = 0;
+    std::from_chars(changed.data(), changed.data() + changed.size(), count);
+    return count;
+}
+
+// Refuses what cannot be sent; outside of a transaction, brings the connection into a state in which
+// it can. Returns the statement's deadline.
+Result<Deadline> PostgresConnection::before_statement() {
+    if (state_ == State::idle) {
+        const Deadline deadline = Deadline::after(options_.statement_timeout);
+        HOTCOUNT_TRY(make_ready(deadline));
+        return deadline;
+    }
+    if (state_ == State::failed || broken_) {
+        return make_error(ErrorCode::database,
+                          options_.name +
+                              ": an earlier statement of the transaction failed; it can "
+                              "only be rolled back");
+    }
+    if (deadline_.passed()) {
+        return make_error(ErrorCode::deadline,
+                          options_.name +
+                              ": the deadline passed between two statements; nothing "
+                              "was applied");
+    }
+    return deadline_;
+}
+
+Result<void> PostgresConnection::exchange(Deadline deadline) {
+    if (!settle(deadline.time(), &deadline)) {
+        if (lost_) return lost_connection(state_ == State::idle);
+        return give_up_at_deadline();
+    }
+    if (refusal_ == nullptr) return {};
+    if (state_ != State::idle) state_ = State::failed;
+    return refused();
+}
+
+// Asks the server to stop, and waits a moment for it to say so.
+Result<void> PostgresConnection::give_up_at_deadline() {
+    const bool alone = state_ == State::idle;
+    if (!alone) state_ = State::failed;
+    cancel_in_background(pq_, handle_);
+    const bool answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+    if (answered && refusal_ != nullptr) {
+        Error error = refused();
+        if (error.server_code == "57014") {
+            return make_error(ErrorCode::deadline,
+                              options_.name +
+                                  ": the deadline passed in mid-statement; it was "
+                                  "cancelled and nothing was applied",
+                              error.server_code);
+        }
+        broken_ = true;  // The cancel is still to come, and would hit the next statement.
+        return error;
+    }
+    broken_ = true;
+    if (alone && answered) return {};
+    if (alone) {
+        return make_error(ErrorCode::outcome_unknown,
+                          options_.name +
+                              ": the deadline passed in mid-statement; it may or may "
+                              "not be applied");
+    }
+    return make_error(ErrorCode::deadline,
+                      options_.name +
+                          ": the deadline passed in mid-statement; the connection was "
+                          "given up and nothing was applied");
+}
+
+Error PostgresConnection::lost_connection(bool may_be_applied) {
+    broken_ = true;
+    if (state_ != State::idle) state_ = may_be_applied ? State::idle : State::failed;
+    // What the server said before it hung up explains more than that it did.
+    Error error = refusal_ != nullptr
+                      ? refused()
+                      : make_error(ErrorCode::unavailable,
+                                   options_.name + ": " + connection_message(pq_, handle_));
+    error.code = may_be_applied ? ErrorCode::outcome_unknown : ErrorCode::unavailable;
+    error.message += may_be_applied ? "; the connection was lost before the answer: it may or may "
+                                      "not be applied"
+                                    : "; the connection was lost and nothing was applied";
+    return error;
+}
+
+Error PostgresConnection::refused() {
+    const Answer refusal = std::move(refusal_);
+    return postgres_failure(pq_, refusal.get(), options_.name);
+}
+
+// -- sending and receiving ---------------------------------------------------
+
+bool PostgresConnection::queue(const Statement& statement, std::span<const Value> parameters,
+                               Expected::Kind kind) {
+    if (expected_.empty()) {
+        answer_.reset();
+        refusal_.reset();
+    }
+    auto found = prepared_.find(statement.id());
+    if (found == prepared_.end()) {
+        if (prepared_.size() >= kMaxPrepared) {
+            if (pq_.PQsendQueryParams(handle_, "DEALLOCATE ALL", 0, nullptr, nullptr, nullptr,
+                                      nullptr, 0) == 0) {
+                return false;
+            }
+            expected_.push_back({Expected::Kind::forgotten});
+            prepared_.clear();
+        }
+        const Placed placed = place_parameters(statement.text(), Dialect::postgres);
+        // No name comes twice: the server may have refused to deallocate the old ones.
+        const std::string name = "hotcount_" + std::to_string(++names_);
+        if (pq_.PQsendPrepare(handle_, name.c_str(), placed.text.c_str(), 0, nullptr) == 0) {
+            return false;
+        }
+        expected_.push_back({Expected::Kind::prepare, statement.id()});
+        found = prepared_.emplace(statement.id(), name).first;
+    }
+    // libpq wants each text to end in a NUL.
+    texts_.clear();
+    texts_.reserve(parameters.size());
+    pointers_.clear();
+    for (const Value& parameter : parameters) {
+        if (const auto* number = std::get_if<std::int64_t>(&parameter)) {
+            texts_.push_back(std::to_string(*number));
+        } else if (const auto* text = std::get_if<std::string_view>(&parameter)) {
+            texts_.emplace_back(*text);
+        } else {
+            pointers_.push_back(nullptr);
+            continue;
+        }
+        pointers_.push_back(texts_.back().c_str());
+    }
+    if (pq_.PQsendQueryPrepared(handle_, found->second.c_str(), static_cast<int>(pointers_.size()),
+                                pointers_.data(), nullptr, nullptr, 0) == 0) {
+        return false;
+    }
+    expected_.push_back({kind, statement.id()});
+    return true;
+}
+
+bool PostgresConnection::queue_sync() {
+    if (pq_.PQpipelineSync(handle_) == 0) return false;
+    expected_.push_back({Expected::Kind::sync});
+    return true;
+}
+
+bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
+    while (true) {
+        read_answers();
+        if (expected_.empty()) return !lost_;
+        if (lost_) return false;
+        const int unsent = pq_.PQflush(handle_);
+        if (unsent < 0) {
+            // What the server said last may be there still.
+            (void)pq_.PQconsumeInput(handle_);
+            read_answers();
+            lost_ = true;
+            return false;
+        }
+        if (!wait(static_cast<short>(unsent == 0 ? POLLIN : POLLIN | POLLOUT), until, deadline)) {
+            return false;
+        }
+        if (pq_.PQconsumeInput(handle_) == 0) {
+            read_answers();
+            lost_ = true;
+            return expected_.empty() && refusal_ == nullptr;
+        }
+    }
+}
+
+void PostgresConnection::read_answers() {
+    // Between two commands libpq has a null; where there is nothing more it has no end of them.
+    int nulls = 0;
+    while (!expected_.empty() && nulls < 2 && pq_.PQisBusy(handle_) == 0) {
+        Answer answer{pq_.PQgetResult(handle_), ClearResult{&pq_}};
+        if (answer != nullptr) {
+            nulls = 0;
+            take_answer(std::move(answer));
+        } else if (answered_first_) {
+            answered_first_ = false;
+            expected_.pop_front();
+        } else {
+            ++nulls;
+        }
+    }
+}
+
+void PostgresConnection::take_answer(Answer answer) {
+    const int status = pq_.PQresultStatus(answer.get());
+    if (status == pq::kPipelineSync) {
+        while (!expected_.empty()) {
+            const Expected::Kind kind = expected_.front().kind;
+            expected_.pop_front();
+            if (kind == Expected::Kind::sync) break;
+        }
+        answered_first_ = false;
+        return;
+    }
+    answered_first_ = true;
+    const Expected& of = expected_.front();
+    if (status == pq::kCommandOk || status == pq::kTuplesOk) {
+        if (of.kind == Expected::Kind::statement) answer_ = std::move(answer);
+        return;
+    }
+    if (of.kind == Expected::Kind::prepare) prepared_.erase(of.statement);
+    if (status == pq::kPipelineAborted) return;  // For the error before it.
+    const char* state = pq_.PQresultErrorField(answer.get(), pq::kSqlState);
+    // "cached plan must not change result type", and a session whose statements somebody discarded:
+    // the next attempt prepares anew.
+    if (state != nullptr &&
+        (std::string_view{state} == "0A000" || std::string_view{state} == "26000")) {
+        prepared_.erase(of.statement);
+    }
+    const bool ends = ends_session(pq_, answer.get());
+    if (ends) lost_ = true;
+    if (refusal_ == nullptr && (ends || of.kind != Expected::Kind::forgotten)) {
+        refusal_ = std::move(answer);
+    }
+}
+
+bool PostgresConnection::wait(short events, SteadyTime until, const Deadline* deadline) {
+    pollfd watched{pq_.PQsocket(handle_), events, 0};
+    while (true) {
+        const SteadyTime now = std::chrono::steady_clock::now();
+        SteadyTime wake = std::min(until, now + std::chrono::hours{1});
+        if (deadline != nullptr) wake = std::min(wake, next_check(*deadline));
+        const Duration left = std::max(Duration{0}, Duration{wake - now});
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+        const timespec pause{static_cast<std::time_t>(seconds.count()),
+                             static_cast<long>((left - seconds).count())};
+        const int ready = ppoll(&watched, 1, &pause, nullptr);
+        if (ready > 0) return true;
+        // A fork does not wait for connections to servers, so the hook may be asked here.
+        if (deadline != nullptr) {
+            check_interrupt();
+            if (deadline->passed()) return false;
+        }
+        if (std::chrono::steady_clock::now() >= until) return false;
+    }
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,67 @@
+// What the columns of tables are that are there already.
+#include <hotcount/base/check.hpp>
+
+#include "mysql_vote_rows.hpp"
+
+namespace hotcount {
+namespace {
+
+bool compares_bytes(IdType type, std::string_view data_type, std::string_view collation) {
+    if (type == IdType::integer) return data_type.ends_with("int");
+    if (data_type == "varbinary" || collation.ends_with("nopad_bin") ||
+        collation.ends_with("0900_bin")) {
+        return true;
+    }
+    // Every UUID is as long as every other: nothing is padded.
+    return type == IdType::uuid && (data_type == "uuid" || collation.ends_with("_bin"));
+}
+
+}  // namespace
+
+KeyColumns::KeyColumns(const VotesOptions& options)
+    : options_(options),
+      types_(
+          "SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') "
+          "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+          "AND (TABLE_NAME = ?1 AND COLUMN_NAME IN (?2, ?3) "
+          "OR TABLE_NAME = ?4 AND COLUMN_NAME = ?5)") {}
+
+Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
+    if (const int known = known_.load(std::memory_order_relaxed); known >= 0) return known != 0;
+    int fit = 0;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        const bool user = row.text(0) == options_.vote_user;
+        const IdType type = user ? options_.user_type : options_.item_type;
+        if (compares_bytes(type, row.text(1), row.text(2))) ++fit;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(
+        types_,
+        {std::string_view{options_.vote_table}, std::string_view{options_.vote_item},
+         std::string_view{options_.vote_user}, std::string_view{options_.item_table},
+         std::string_view{options_.item_id}},
+        see));
+    constexpr int kColumns = 3;
+    known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
+    return fit == kColumns;
+}
+
+Result<std::string> mysql_schema(sql::Connection& connection, const VotesOptions& options) {
+    VoteNames names{options, sql::Grammar{sql::Dialect::mysql}};
+    static const sql::Statement kType{
+        "SELECT COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
+        "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?1 AND COLUMN_NAME = ?2"};
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        names.item_type = row.text(0);
+        if (!row.is_null(2)) {
+            names.item_type += " CHARACTER SET " + std::string{row.text(1)} + " COLLATE " +
+                               std::string{row.text(2)};
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(
+        kType, {std::string_view{options.item_table}, std::string_view{options.item_id}}, see));
+    return schema_text(names, sql::Grammar{sql::Dialect::mysql});
+}
+
+}  // namespace hotcount

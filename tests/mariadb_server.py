@@ -1,0 +1,166 @@
+"""A private MariaDB for tests: started in a temporary folder, stopped by its pid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pymysql  # type: ignore[import-untyped]
+
+_SCRIPTS = Path("/usr/share/mysql")
+
+
+class MariaDbServer:
+    """One mariadbd with everything durable, on a unix socket, and on a loopback port where asked
+    for. A missing one is an error, not a reason to skip: scripts/setup installs it.
+    """
+
+    def __init__(self, *, port: int = 0, config: tuple[str, ...] = ()) -> None:
+        program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+        if program is None:
+            raise RuntimeError("mariadbd is not installed; run scripts/setup")
+        # Short: a socket's path has room for 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="hotcount-maria-"))
+        self.socket = self.folder / "m.sock"
+        self.port = port
+        self._command = [
+            program,
+            "--no-defaults",
+            f"--datadir={self.folder / 'data'}",
+            *(["--user=root"] if os.geteuid() == 0 else []),
+        ]
+        self._config = [
+            f"--socket={self.socket}",
+            f"--pid-file={self.folder / 'pid'}",
+            *(("--bind-address=127.0.0.1", f"--port={port}") if port else ("--skip-networking",)),
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            # As anybody would run it who wants to keep a commit.
+            "--innodb-flush-log-at-trx-commit=1",
+            "--innodb-doublewrite=ON",
+            "--innodb-buffer-pool-size=128M",
+            "--max-connections=300",
+            "--performance-schema=OFF",
+            *config,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._fill_system_tables()
+
+    def _fill_system_tables(self) -> None:
+        # What mariadb-install-db does, which needs a program of a package with a service.
+        (self.folder / "data" / "mysql").mkdir(parents=True)
+        script = "USE mysql;\nSET @auth_root_socket = NULL;\n" + "".join(
+            (_SCRIPTS / name).read_text()
+            for name in (
+                "mysql_system_tables.sql",
+                "mysql_performance_tables.sql",
+                "mysql_system_tables_data.sql",
+            )
+        )
+        done = subprocess.run(
+            [*self._command, "--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"],
+            input=script,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"mariadbd --bootstrap failed: {done.stderr}")
+
+    def url(self, database: str, *, user: str = "root", password: str = "") -> str:
+        login = f"{user}:{quote(password, safe='')}" if password else user
+        return f"mariadb://{login}@/{database}?unix_socket={self.socket}"
+
+    def tcp_url(self, database: str, *, login: str = "root") -> str:
+        return f"mariadb://{login}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> MariaDbServer:
+        self.socket.unlink(missing_ok=True)
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._command, *self._config], stdout=log, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + 30
+        while not self._accepts():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = (self.folder / "server.log").read_text()
+                raise RuntimeError(f"mariadbd did not start; it said: {said}")
+            time.sleep(0.02)
+        return self
+
+    def _accepts(self) -> bool:
+        try:
+            self.connect().close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    def connect(self, database: str | None = None, **options: Any) -> Any:
+        """A session of another client's, which commits when told."""
+        options.setdefault("user", "root")
+        return pymysql.connect(
+            unix_socket=str(self.socket), database=database, charset="utf8mb4", **options
+        )
+
+    def execute(
+        self, sql: str, parameters: tuple[Any, ...] = (), *, database: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Runs one statement, commits it, returns its rows."""
+        with self.connect(database) as session, session.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            session.commit()
+            return list(cursor.fetchall())
+
+    def sessions(self, database: str) -> list[int]:
+        """The numbers of the sessions that use a database."""
+        rows = self.execute(
+            "SELECT id FROM information_schema.processlist WHERE db = %s", (database,)
+        )
+        return [row[0] for row in rows]
+
+    def create_database(self) -> str:
+        """A fresh database; its name."""
+        name = f"t{uuid.uuid4().hex[:12]}"
+        self.execute(f"CREATE DATABASE {name}")
+        return name
+
+    def drop_database(self, name: str) -> None:
+        # What a test left behind must not keep the next one waiting.
+        for session in self.sessions(name):
+            try:
+                self.execute(f"KILL {session}")
+            except pymysql.err.OperationalError:
+                pass  # It has gone by itself.
+        self.execute(f"DROP DATABASE {name}")
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """As kill -9; returns when it is gone."""
+        self.send_signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait(10)
+
+    def stop(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        # A stopped process does not see SIGTERM before it goes on.
+        self.send_signal(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
