@@ -74,7 +74,7 @@ def counter(sides: BothSides) -> hotcount.SlottedCounter:
     return counter
 
 
-def make_votes(sides: BothSides, strategy: str, **options: Any) -> hotcount.Votes:
+def make_votes(sides: BothSides, strategy: Any, **options: Any) -> hotcount.Votes:
     if strategy == "cached":
         options["cache"] = hotcount.Memory()
     votes = hotcount.Votes(sides.database, strategy=strategy, **options)

@@ -132,7 +132,9 @@ class SqlSlottedCounter final : public SlottedCounter {
             sum = row.integer(0);
             return {};
         };
-        HOTCOUNT_TRY(connection.query(table_->sum, {key}, read));
+        auto found = connection.query(table_->sum, {key}, read);
+        if (!found && found.error().code == ErrorCode::overflow) return sum_overflow(key);
+        if (!found) return std::move(found).error();
         return sum;
     }
 

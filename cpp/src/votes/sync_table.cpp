@@ -58,7 +58,10 @@ SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Gra
     : vote_table_(options.vote_table),
       dialect_(g.dialect()),
       share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_share()),
-      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_update()),
+      // Not FOR UPDATE on PostgreSQL, which also waits for whoever has inserted a vote: two that
+      // have would wait for each other.
+      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
+                 (g.dialect() == sql::Dialect::postgres ? " FOR NO KEY UPDATE" : g.for_update())),
       read_state_(
           "SELECT COALESCE(s.epoch, 0), COALESCE(s.gen, 0), COALESCE(s.saved_gen, 0), "
           "COALESCE(s.saved_version, 0), COALESCE(i." +

@@ -89,19 +89,22 @@ def increment(where: Where, counter: SlottedCounter, key: str | bytes, n: int = 
 
     CounterOverflowError: the slot would leave 64 bits; nothing changed.
     """
-    increment_many(where, counter, {key: n})
+    _increment(where, counter, [(_key(key), _integer(n, "n"))])
 
 
 def increment_many(
     where: Where, counter: SlottedCounter, amounts: Mapping[str, int] | Mapping[bytes, int]
 ) -> None:
     """Adds {key: n, ...}, all or nothing, in the order in which every writer takes these rows."""
-    wanted = sorted((_key(key), _integer(n, "n")) for key, n in amounts.items())
+    _increment(where, counter, [(_key(key), _integer(n, "n")) for key, n in amounts.items()])
+
+
+def _increment(where: Where, counter: SlottedCounter, amounts: list[tuple[str, int]]) -> None:
     connection = _connection(where)
     text = _counter_text(connection.dialect.name, counter)
     slot = _slot(connection, counter)
     with _all_or_nothing(connection):
-        for key, n in wanted:
+        for key, n in sorted(amounts):
             _add(connection, text, key, slot, n)
 
 
@@ -181,8 +184,9 @@ def cast_vote(
     tables. CounterOverflowError: the count would leave 64 bits.
     """
     value = _integer(value, "value")
-    values = {
-        "item": _id(item, votes.item_type, "item"),
+    voted = _id(item, votes.item_type, "item")
+    values: dict[str, Any] = {
+        "item": voted,
         "user": _id(user, votes.user_type, "user"),
         "value": value,
         "version": None if version is None else _integer(version, "version"),
@@ -192,7 +196,7 @@ def cast_vote(
     with _all_or_nothing(connection):
         previous, now = _write_vote(connection, votes, text, values)
         if now != previous:
-            _move_count(connection, votes, text, values["item"], now - previous)
+            _move_count(connection, votes, text, voted, now - previous)
     return Cast(now != 0, now != previous, previous, now)
 
 
@@ -392,8 +396,8 @@ def _is_overflow(error: BaseException | None) -> bool:
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if state is not None:
         return bool(state == "22003")
-    arguments = getattr(error, "args", ())
-    return bool(arguments) and (arguments[0] in (1690, 1264) or arguments[0] == "integer overflow")
+    # MySQL's numbers, SQLite's words.
+    return error is not None and next(iter(error.args), None) in (1690, 1264, "integer overflow")
 
 
 def _whole(found: Any) -> int:
