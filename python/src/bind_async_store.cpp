@@ -39,8 +39,8 @@ AsyncRedisHandle make_redis(const Arguments& arguments) {
 }
 
 AsyncDatabaseHandle make_database(const Arguments& arguments) {
-    return AsyncDatabaseHandle{
-        make_store<DatabaseHandle>(arguments, std::array{"url", "timeout", "max_readers"})};
+    return AsyncDatabaseHandle{make_store<DatabaseHandle>(
+        arguments, std::array{"url", "timeout", "max_readers", "max_writers"})};
 }
 
 // Threads for calls of a database that belong to no object of their own.

@@ -154,10 +154,12 @@ struct SharedDatabase {
     std::weak_ptr<Opened<sql::Database>> opened;
 };
 
-DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers) {
+DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers,
+                             py::handle max_writers) {
     sql::DatabaseOptions options;
     if (timeout && !timeout.is_none()) options.timeout = to_duration(timeout, "timeout");
     if (max_readers) options.max_readers = to_size(max_readers, "max_readers");
+    if (max_writers) options.max_writers = to_size(max_writers, "max_writers");
     const std::string shown = "hotcount.Database(" + literal(unwrap(parse_url(text)).str()) +
                               ", timeout=" + literal(options.timeout) + ")";
 
@@ -231,8 +233,9 @@ py::object open_url(std::string_view text, const py::dict& options) {
         case StoreKind::database:
             break;
     }
-    check_options(options, url.scheme, {"timeout", "max_readers"});
-    return py::cast(open_database(text, find(options, "timeout"), find(options, "max_readers")));
+    check_options(options, url.scheme, {"timeout", "max_readers", "max_writers"});
+    return py::cast(open_database(text, find(options, "timeout"), find(options, "max_readers"),
+                                  find(options, "max_writers")));
 }
 
 namespace {
@@ -307,7 +310,7 @@ py::object redis_execute(RedisHandle& self, const Arguments& arguments) {
 // -- Database ---------------------------------------------------------------
 
 DatabaseHandle make_database(const Arguments& arguments) {
-    return open_database(to_text(arguments[0], "url"), arguments[1], arguments[2]);
+    return open_database(to_text(arguments[0], "url"), arguments[1], arguments[2], arguments[3]);
 }
 
 py::object database_ping(DatabaseHandle& self, const Arguments& arguments) {
@@ -436,6 +439,7 @@ std::string database_signature() {
     const sql::DatabaseOptions defaults;
     return "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
            ", max_readers: int = " + literal(static_cast<std::int64_t>(defaults.max_readers)) +
+           ", max_writers: int = " + literal(static_cast<std::int64_t>(defaults.max_writers)) +
            ") -> None";
 }
 Result<void> ping_database(sql::Database& database, Deadline deadline) {
@@ -446,8 +450,11 @@ Result<void> ping_database(sql::Database& database, Deadline deadline) {
 }
 const char* const kDatabaseInitText =
     "timeout is the default time limit of a call in seconds, waiting for locks included.\n"
-    "max_readers bounds the connections that read at once. Bad values: ConfigError; a file\n"
-    "that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.";
+    "max_readers and max_writers bound the connections open at once in this process; SQLite has\n"
+    "one that writes. A server has to allow both together for each process: more writers help\n"
+    "the strategies with a transaction per vote, group commit uses one or two.\n"
+    "Bad values: ConfigError; a file that may not be opened, a user who may not:\n"
+    "PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.";
 const char* const kExecuteText =
     "Sends one command and returns its reply.\n\n"
     "Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;\n"
@@ -529,7 +536,8 @@ void bind_store(py::module_& module) {
         "Opens what the URL names.\n\n"
         "memory://NAME                    Memory; options max_keys, prefix, when_full\n"
         "redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix\n"
-        "sqlite:///file.db                Database; options timeout, max_readers\n\n"
+        "sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,\n"
+        "                                 max_readers, max_writers\n\n"
         "Another scheme, and an option that the scheme does not know, is a ConfigError naming it.");
     define<&get_build_info>(module, "build_info", "() -> dict[str, str]",
                             "What this build was made of, for bug reports: version, compiler,\n"

@@ -128,6 +128,7 @@ def test_a_url_of_another_type_is_a_type_error_that_names_it(bad: Any) -> None:
         (lambda: hotcount.Redis("redis://h", timeout=float("nan")), "timeout"),
         (lambda: hotcount.Database("sqlite:///:memory:", timeout=-1), "timeout"),
         (lambda: hotcount.Database("sqlite:///:memory:", max_readers=0), "max_readers"),
+        (lambda: hotcount.Database("sqlite:///:memory:", max_writers=0), "max_writers"),
         (lambda: hotcount.Memory("redis://h"), "redis"),
         (lambda: hotcount.Redis("memory://"), "memory"),
         (lambda: hotcount.Database("redis://h"), "redis"),
