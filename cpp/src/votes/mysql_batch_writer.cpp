@@ -80,7 +80,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         if (!at_once) {
             for (const sql::Id& item : items) {
                 found.clear();
-                HOTCOUNT_TRY(connection.query(lock_items_.of(1), {sql::to_value(item)}, see));
+                auto locked = connection.query(lock_items_.of(1), {sql::to_value(item)}, see);
+                if (!locked) return explain_missing_table(std::move(locked).error());
                 if (found.empty()) missing.push_back(item);
             }
             if (missing.size() < items.size()) return missing;
