@@ -27,8 +27,8 @@ std::string fold_lagging(const VoteNames& n, const sql::Grammar& g) {
         "(SELECT item, SUM(n) AS total FROM " + n.cell + " GROUP BY item) AS c";
     const std::string lags = g.differ("i." + n.count, "c.total");
     if (g.dialect() == sql::Dialect::mysql) {
-        return "UPDATE " + n.item + " AS i JOIN " + totals + " ON c.item = i." + n.id + " SET i." +
-               n.count + " = c.total WHERE " + lags;
+        return "SELECT i." + n.id + " FROM " + n.item + " AS i JOIN " + totals + " ON c.item = i." +
+               n.id + " WHERE " + lags + " ORDER BY i." + n.id;
     }
     return "UPDATE " + n.item + " AS i SET " + n.count + " = c.total FROM " + totals +
            " WHERE c.item = i." + n.id + " AND " + lags;

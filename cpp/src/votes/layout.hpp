@@ -40,7 +40,7 @@ class Layout {
     sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or 64 bits left
     sql::Statement insert_cell;      ///< item, slot, n; no row where it is there
     sql::Statement fold_item;        ///< item: vote_count = sum of its cells
-    sql::Statement fold_lagging;     ///< the same for every item that lags
+    sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
     sql::Statement lock_item;        ///< item: its row is the transaction's until its end
     sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
     sql::Statement count_in_item;    ///< item -> vote_count

@@ -1,5 +1,6 @@
 // batched on MariaDB and MySQL: a transaction of a few statements, however many votes it holds.
 #include <algorithm>
+#include <array>
 #include <hotcount/base/check.hpp>
 
 #include "mysql_vote_rows.hpp"
@@ -80,7 +81,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         if (!at_once) {
             for (const sql::Id& item : items) {
                 found.clear();
-                HOTCOUNT_TRY(connection.query(lock_items_.of(1), {sql::to_value(item)}, see));
+                auto locked = connection.query(lock_items_.of(1), {sql::to_value(item)}, see);
+                if (!locked) return explain_missing_table(std::move(locked).error());
                 if (found.empty()) missing.push_back(item);
             }
             if (missing.size() < items.size()) return missing;
@@ -115,6 +117,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     Result<void> supply(sql::Connection& connection, const std::vector<sql::Id>& missing) {
         for (const sql::Id& item : missing) {
             HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, item));
+        }
+        if (options_.missing_item == MissingItem::refuse) return {};
+        // A row of one's own is not locked until somebody else comes for it, and the foreign key's
+        // shared lock would then be in the way of the fold.
+        for (const sql::Id& item : missing) {
+            HOTCOUNT_TRY(
+                connection.run(lock_items_.of(1), std::array{sql::to_value(item)}, nullptr));
         }
         return {};
     }

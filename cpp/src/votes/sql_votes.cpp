@@ -307,6 +307,9 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
 Result<FlushReport> SqlVotes::flush(Timeout timeout) {
     // naive and batched bring item.vote_count up to date in every commit.
     if (options_.strategy != VoteStrategy::slotted) return FlushReport{0, 0, 0};
+    if (database_->dialect() == sql::Dialect::mysql) {
+        return flush_pages(database_->deadline(timeout));
+    }
     const auto fold = [&](sql::Connection& connection) -> Result<FlushReport> {
         // One at a time: a fold that had to wait for another would write its older sums.
         HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
@@ -315,6 +318,38 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
         return FlushReport{folded, 0, 0};
     };
     return sql::transact(*database_, database_->deadline(timeout), fold);
+}
+
+// MySQL locks every cell that an UPDATE sums, and would keep the voters for all items waiting, where
+// they do not meet in a deadlock. So the items that lag are found by reading, and folded in order.
+Result<FlushReport> SqlVotes::flush_pages(Deadline deadline) {
+    std::vector<sql::Id> lagging;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        lagging.push_back(row.id(0));
+        return {};
+    };
+    const auto find = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        HOTCOUNT_TRY(connection.query(layout_->fold_lagging, {}, see));
+        return {};
+    };
+    HOTCOUNT_TRY(read_only(*database_, deadline, find));
+    constexpr std::size_t kPage = 100;
+    for (std::size_t done = 0; done < lagging.size(); done += kPage) {
+        const auto page = std::span{lagging}.subspan(done, std::min(kPage, lagging.size() - done));
+        const auto fold = [&](sql::Connection& connection) -> Result<void> {
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+            for (const sql::Id& item : page) {
+                // Summed once its row is held: of two that fold it the later has the later sum.
+                HOTCOUNT_TRY(
+                    connection.query(layout_->lock_item, {sql::to_value(item)}, kIgnoreRows));
+                HOTCOUNT_TRY(connection.execute(layout_->fold_item, {sql::to_value(item)}));
+            }
+            return {};
+        };
+        HOTCOUNT_TRY(sql::transact(*database_, deadline, fold));
+    }
+    return FlushReport{static_cast<std::int64_t>(lagging.size()), 0, 0};
 }
 
 Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {
@@ -326,6 +361,16 @@ Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
                          const sql::Id& item) {
     if (missing == MissingItem::refuse) return {};
+    if (layout.dialect() == sql::Dialect::mysql) {
+        // There, adding what exists takes its row from everybody else until the commit.
+        bool there = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            there = true;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
+        if (there) return {};
+    }
     HOTCOUNT_TRY(connection.execute(layout.add_item, {sql::to_value(item)}));
     return {};
 }
@@ -338,6 +383,10 @@ Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const 
     if (changed == 0) {
         HOTCOUNT_TRY_ASSIGN(changed,
                             connection.execute(layout.insert_cell, {id, slot, difference}));
+    }
+    if (changed == 0) {
+        // Somebody else has made it meanwhile; or it is full.
+        HOTCOUNT_TRY_ASSIGN(changed, connection.execute(layout.bump_cell, {id, slot, difference}));
     }
     if (changed == 0) return count_overflow(item);
     return {};

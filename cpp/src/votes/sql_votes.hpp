@@ -60,6 +60,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                                               const std::optional<sql::Id>& after, bool dry_run,
                                               std::optional<sql::Id>& last);
     Result<void> repair(sql::Connection& connection, const Audited& row);
+    Result<FlushReport> flush_pages(Deadline deadline);
     Result<void> reconcile_all(sql::Connection& connection);
 
     // Threads for what no group commit does, and how much waits for them.
