@@ -25,10 +25,12 @@ constexpr std::array kSchemes{
     Scheme{"rediss", StoreKind::redis},  Scheme{"valkey", StoreKind::redis},
     Scheme{"valkeys", StoreKind::redis}, Scheme{"redis+unix", StoreKind::redis},
     Scheme{"unix", StoreKind::redis},    Scheme{"sqlite", StoreKind::database},
+    Scheme{"postgresql", StoreKind::database}, Scheme{"postgres", StoreKind::database},
+    Scheme{"mariadb", StoreKind::database}, Scheme{"mysql", StoreKind::database},
 };
 // Planned, so worth more than "unknown".
-constexpr std::array<std::string_view, 6> kLaterSchemes{
-    "postgresql", "mysql", "mariadb", "redis+cluster", "redis+sentinel", "valkey+cluster"};
+constexpr std::array<std::string_view, 3> kLaterSchemes{"redis+cluster", "redis+sentinel",
+                                                         "valkey+cluster"};
 
 // -- opening ----------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
+from tests.servers import PostgresDatabase, PostgresServer
 
 pytestmark = pytest.mark.server
 
@@ -42,34 +42,65 @@ def server(kind: str) -> Iterator[Server]:
         made.remove()
 
 
+class Target:
+    """A database of its own on a server, seen by another client than ours."""
+
+    def __init__(self, server: Server, socket: Path) -> None:
+        self.server = server
+        self.socket = socket
+        self._postgres: PostgresDatabase | None = None
+        if isinstance(server, MariaDbServer):
+            self._name = server.create_database()
+            self.url = server.url(self._name)
+        else:
+            self._postgres = server.create_database()
+            self.url = self._postgres.url
+
+    def through(self, proxy: FaultProxy) -> str:
+        if isinstance(self.server, MariaDbServer):
+            return f"mariadb://root@127.0.0.1:{proxy.port}/{self._name}"
+        assert self._postgres is not None
+        options = f"sslmode=disable&options=-csearch_path%3D{self._postgres.schema}"
+        login = self.server.superuser
+        return f"postgresql://{login}@127.0.0.1:{proxy.port}/postgres?{options}"
+
+    def live_users(self) -> set[int]:
+        sql = f"SELECT user_id FROM vote_live WHERE item_id = {ITEM}"
+        if isinstance(self.server, MariaDbServer):
+            return {int(row[0]) for row in self.server.execute(sql, database=self._name)}
+        assert self._postgres is not None
+        return {int(line) for line in self._postgres.psql(sql).split()}
+
+    def sessions(self) -> int:
+        """But for the one that asks."""
+        if isinstance(self.server, MariaDbServer):
+            return len(self.server.sessions(self._name))
+        sql = "SELECT COUNT(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        return int(self.server.psql(sql))
+
+
 @pytest.fixture
-def url(server: Server) -> str:
-    url = server.url(server.create_database())
-    with open_votes(url) as votes:
+def target(server: Server) -> Target:
+    is_maria = isinstance(server, MariaDbServer)
+    socket = server.socket if is_maria else server.folder / ".s.PGSQL.5432"
+    made = Target(server, socket)
+    with open_votes(made.url) as votes:
         votes.create_tables()
         votes.add_items([ITEM])
-    return url
+    return made
 
 
 def open_votes(url: str, strategy: str = "batched", timeout: float = 10) -> hotcount.Votes:
-    return hotcount.Votes(hotcount.Database(url, timeout=timeout), strategy=strategy)
+    database = hotcount.Database(url, timeout=timeout)
+    return hotcount.Votes(database, strategy=strategy)  # type: ignore[arg-type]
 
 
-def live_users(server: Server, url: str) -> set[int]:
-    """Read by another client than ours."""
-    sql = f"SELECT user_id FROM vote_live WHERE item_id = {ITEM}"
-    name = url.split("?")[0].rsplit("/", 1)[1]
-    if isinstance(server, MariaDbServer):
-        return {int(row[0]) for row in server.execute(sql, database=name)}
-    return {int(line) for line in server.psql(sql, database=name).split()}
-
-
-def check(server: Server, url: str, accepted: set[int], unknown: set[int]) -> None:
+def check(target: Target, accepted: set[int], unknown: set[int]) -> None:
     """What the module's first lines say; `unknown` may be applied or not."""
-    live = live_users(server, url)
+    live = target.live_users()
     assert accepted <= live, "an acknowledged vote is lost"
     assert live <= accepted | unknown, "a vote that nobody cast"
-    with open_votes(url) as votes:
+    with open_votes(target.url) as votes:
         assert int(votes.count(ITEM)) == len(live)
         assert votes.reconcile(dry_run=True) == []
         again = sorted(accepted | unknown)
@@ -95,15 +126,13 @@ for _ in range(8):
 
 @KINDS
 @RUNS
-def test_no_vote_is_lost_or_doubled_when_clients_are_killed(
-    server: Server, url: str, runs: int
-) -> None:
+def test_no_vote_is_lost_or_doubled_when_clients_are_killed(target: Target, runs: int) -> None:
     accepted: set[int] = set()
     unknown: set[int] = set()
     for run in range(runs):
         clients = [
             subprocess.Popen(
-                [sys.executable, "-c", VOTE_FOR_EVER, url, str((2 * run + k) * 10_000_000)],
+                [sys.executable, "-c", VOTE_FOR_EVER, target.url, str((2 * run + k) * 10_000_000)],
                 stdout=subprocess.PIPE,
             )
             for k in range(2)
@@ -122,32 +151,22 @@ def test_no_vote_is_lost_or_doubled_when_clients_are_killed(
             accepted |= {int(line[2:]) for line in lines if line.startswith(b"!")}
             unknown |= {int(line[2:]) for line in lines if line.startswith(b"?")}
         # The server finds out about the dead by and by: what they sent may still be carried out.
-        wait_for_quiet(server, url)
-        check(server, url, accepted, unknown - accepted)
+        wait_for_quiet(target)
+        check(target, accepted, unknown - accepted)
         accepted |= unknown
     assert accepted
 
 
-def wait_for_quiet(server: Server, url: str) -> None:
+def wait_for_quiet(target: Target) -> None:
     deadline = time.monotonic() + 20
-    name = url.split("?")[0].rsplit("/", 1)[1]
-    while True:
-        if isinstance(server, MariaDbServer):
-            left = len(server.sessions(name))
-        else:
-            sql = f"SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}'"
-            left = int(server.psql(sql))
-        if left == 0:
-            return
+    while left := target.sessions():
         assert time.monotonic() < deadline, f"{left} sessions are still there"
         time.sleep(0.02)
 
 
 @KINDS
 @RUNS
-def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(
-    server: Server, url: str, runs: int
-) -> None:
+def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(target: Target, runs: int) -> None:
     accepted: set[int] = set()
     unknown: set[int] = set()
     failures: list[BaseException] = []
@@ -170,7 +189,8 @@ def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(
                 return
             user += VOTERS
 
-    with open_votes(url) as votes:
+    server = target.server
+    with open_votes(target.url) as votes:
         for run in range(runs):
             stop.clear()
             going.clear()
@@ -188,37 +208,29 @@ def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(
                 thread.join()
             assert failures == []
             server.start()
-            check(server, url, accepted, unknown)
+            check(target, accepted, unknown)
             accepted |= unknown
             unknown.clear()
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[FaultProxy]:
-    socket = server.socket if isinstance(server, MariaDbServer) else server.folder / ".s.PGSQL.5432"
-    with FaultProxy(Path(socket)) as made:
+def proxy(target: Target) -> Iterator[FaultProxy]:
+    with FaultProxy(target.socket) as made:
         yield made
-
-
-def through(proxy: FaultProxy, server: Server, url: str) -> str:
-    name = url.split("?")[0].rsplit("/", 1)[1]
-    if isinstance(server, MariaDbServer):
-        return f"mariadb://root@127.0.0.1:{proxy.port}/{name}"
-    return f"postgresql://{server.superuser}@127.0.0.1:{proxy.port}/{name}?sslmode=disable"
 
 
 @KINDS
 @pytest.mark.parametrize("strategy", ["naive", "batched"])
 def test_a_commit_whose_answer_is_lost_is_unknown_and_a_retry_settles_it(
-    server: Server, url: str, proxy: FaultProxy, strategy: str
+    target: Target, proxy: FaultProxy, strategy: str
 ) -> None:
     if strategy != "batched":
-        with open_votes(url, strategy) as votes:
+        with open_votes(target.url, strategy) as votes:
             votes.create_tables()
     accepted: set[int] = set()
     outcomes: set[str] = set()
     user = 0
-    with open_votes(through(proxy, server, url), strategy) as votes:
+    with open_votes(target.through(proxy), strategy) as votes:
         # Wherever the answers of a vote are cut: the statement's, the commit's, or behind both.
         for passed in range(0, 240, 4):
             # So that a connection is there, with its statements known.
@@ -235,7 +247,7 @@ def test_a_commit_whose_answer_is_lost_is_unknown_and_a_retry_settles_it(
             except hotcount.UnavailableError:
                 outcomes.add("not applied")
                 proxy.heal()
-                assert user not in live_users(server, url)
+                assert user not in target.live_users()
             proxy.heal()
             if proxy.fired == fired:
                 outcomes.add("behind")
@@ -245,4 +257,4 @@ def test_a_commit_whose_answer_is_lost_is_unknown_and_a_retry_settles_it(
             assert int(votes.count(ITEM)) == len(accepted)
     assert "unknown" in outcomes
     assert "behind" in outcomes, "no cut was late enough: the commit's answer was not reached"
-    assert live_users(server, url) == accepted
+    assert target.live_users() == accepted

@@ -16,7 +16,7 @@ import hotcount
 import pytest
 
 from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
+from tests.servers import PostgresDatabase
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -75,15 +75,15 @@ def test_the_printed_schema_makes_tables_that_votes_and_counters_use(
 @pytest.mark.parametrize("strategy", ["batched", "cached"])
 @pytest.mark.parametrize("kind", ["int", "str", "uuid"])
 def test_the_printed_schema_makes_tables_on_postgresql(
-    postgres_server: PostgresServer, postgres_database: str, strategy: str, kind: str
+    postgres_database: PostgresDatabase, strategy: str, kind: str
 ) -> None:
     done = run(
         *["schema", "--dialect", "postgresql", "--strategy", strategy],
         *["--item-type", kind, "--user-type", kind],
     )
     assert (done.returncode, done.stderr) == (0, "")
-    postgres_server.psql(done.stdout, database=postgres_database)
-    use_the_tables(postgres_server.url(postgres_database), strategy, kind)
+    postgres_database.psql(done.stdout)
+    use_the_tables(postgres_database.url, strategy, kind)
 
 
 @pytest.mark.server

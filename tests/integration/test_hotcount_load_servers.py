@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.load_generator import SMALL, run, run_json
 from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
+from tests.servers import PostgresDatabase
 
 pytestmark = pytest.mark.server
 
@@ -56,27 +56,31 @@ def test_every_strategy_on_sql_is_driven_and_audited(server: str, temporary: Pat
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
-def test_a_run_takes_its_tables_away_unless_they_are_kept_for_an_audit(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    server: PostgresServer | MariaDbServer = request.getfixturevalue(f"{kind}_server")
-    name = server.create_database()
-    url = server.url(name)
-
-    def tables() -> int:
-        sql = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = "
-        if isinstance(server, MariaDbServer):
-            return int(server.execute(sql + "%s", (name,))[0][0])
-        return int(server.psql(sql + "'public'", database=name))
-
+def keep_or_drop(url: str, tables: Callable[[], int], folder: Path) -> None:
     load = ["run", "-s", "batched", "--db", url, "-d", "300ms", *SMALL]
-    try:
-        assert run(*load).returncode == 0
-        assert tables() == 0
-        folder = str(tmp_path / "run")
-        assert run(*load, "--out", folder).returncode == 0
-        assert tables() > 0
-        assert run("audit", folder).returncode == 0
-    finally:
-        server.drop_database(name)
+    assert run(*load).returncode == 0
+    assert tables() == 0
+    assert run(*load, "--out", str(folder)).returncode == 0
+    assert tables() > 0
+    assert run("audit", str(folder)).returncode == 0
+
+
+COUNT_TABLES = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = "
+
+
+def test_a_run_takes_its_tables_away_unless_they_are_kept_on_postgresql(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    def tables() -> int:
+        return int(postgres_database.psql(f"{COUNT_TABLES}'{postgres_database.schema}'"))
+
+    keep_or_drop(postgres_database.url, tables, tmp_path / "run")
+
+
+def test_a_run_takes_its_tables_away_unless_they_are_kept_on_mariadb(
+    mariadb_server: MariaDbServer, mariadb_database: str, tmp_path: Path
+) -> None:
+    def tables() -> int:
+        return int(mariadb_server.execute(f"{COUNT_TABLES}'{mariadb_database}'")[0][0])
+
+    keep_or_drop(mariadb_server.url(mariadb_database), tables, tmp_path / "run")
