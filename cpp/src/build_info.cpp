@@ -3,6 +3,7 @@
 
 #include <hotcount/build_info.hpp>
 
+#include "sql/libmariadb.hpp"
 #include "sql/libpq.hpp"
 
 #ifndef HOTCOUNT_BUILD_TYPE
@@ -18,6 +19,11 @@ std::string libpq_version() {
     if (!pq) return "not found";
     const int number = (*pq)->PQlibVersion();
     return std::to_string(number / 10000) + "." + std::to_string(number % 10000);
+}
+
+std::string libmariadb_version() {
+    const auto library = sql::libmariadb::load();
+    return library ? (*library)->get_client_info() : "not found";
 }
 
 }  // namespace
@@ -36,6 +42,7 @@ std::map<std::string, std::string> build_info() {
 #endif
         {"sqlite", sqlite3_libversion()},
         {"libpq", libpq_version()},
+        {"libmariadb", libmariadb_version()},
     };
 }
 

@@ -9,7 +9,7 @@ namespace hotcount {
 inline constexpr const char* kVersion = "0.1.0";
 
 /// version, compiler, build_type, hiredis, tls, sqlite (the version loaded at run time), and the
-/// client libraries of database servers, by their version or "not found": libpq.
+/// client libraries of database servers, by their version or "not found": libpq, libmariadb.
 std::map<std::string, std::string> build_info();
 
 }  // namespace hotcount

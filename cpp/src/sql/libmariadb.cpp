@@ -41,6 +41,7 @@ Loaded load_now() {
     find("sqlstate", library.sqlstate);
     find("thread_id", library.thread_id);
     find("field_count", library.field_count);
+    find("info", library.info);
     find("real_connect_start", library.real_connect_start);
     find("real_connect_cont", library.real_connect_cont);
     find("real_query_start", library.real_query_start);

@@ -115,6 +115,7 @@ struct Library {
     const char* (*sqlstate)(Session*);
     unsigned long (*thread_id)(Session*);
     unsigned (*field_count)(Session*);
+    const char* (*info)(Session*);
     int (*real_connect_start)(Session** ret, Session*, const char* host, const char* user,
                               const char* password, const char* database, unsigned port,
                               const char* socket, unsigned long flags);

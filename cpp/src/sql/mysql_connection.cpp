@@ -10,7 +10,7 @@
 
 namespace hotcount::sql {
 
-using namespace libmariadb;
+namespace lib = libmariadb;
 
 namespace {
 
@@ -45,14 +45,18 @@ MysqlConnection::~MysqlConnection() { drop(); }
 void MysqlConnection::drop() {
     if (session_ == nullptr) return;
     if (process_ == fork_generation()) {
-        // A goodbye on a socket that may block, or with half a packet sent, would do no good.
-        if (broken_ && socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
-        if (socket_ >= 0) shared_.sockets.remove(socket_);
+        forget_socket();
         library_.close(session_);
         for (Prepared& prepared : prepared_) prepared.close(library_);
     }
     // In a child all of it is the parent's and stays as it is; the socket is closed already.
     session_ = nullptr;
+    socket_ = -1;
+}
+
+// Once the library has closed its socket, or is about to: the number may be another's at once.
+void MysqlConnection::forget_socket() {
+    if (socket_ >= 0) shared_.sockets.remove(socket_);
     socket_ = -1;
 }
 
@@ -74,11 +78,13 @@ bool MysqlConnection::drive(Start start, Continue go_on) {
                 continue;
             }
             broken_ = true;
+            // The library gives up on a socket that is shut, and closes it.
             const int socket = library_.get_socket(session_);
             if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
+            forget_socket();
         }
         if (steps >= kMaxSteps) return false;
-        wanted = go_on(kWaitTimeout);
+        wanted = go_on(lib::kWaitTimeout);
     }
     return !broken_;
 }
@@ -86,9 +92,9 @@ bool MysqlConnection::drive(Start start, Continue go_on) {
 // What the call was waiting for and has come; 0 at the deadline.
 int MysqlConnection::wait(int wanted) {
     pollfd waited{library_.get_socket(session_), 0, 0};
-    if ((wanted & kWaitRead) != 0) waited.events |= POLLIN;
-    if ((wanted & kWaitWrite) != 0) waited.events |= POLLOUT;
-    if ((wanted & kWaitException) != 0) waited.events |= POLLPRI;
+    if ((wanted & lib::kWaitRead) != 0) waited.events |= POLLIN;
+    if ((wanted & lib::kWaitWrite) != 0) waited.events |= POLLOUT;
+    if ((wanted & lib::kWaitException) != 0) waited.events |= POLLPRI;
     while (true) {
         const int ready =
             ::poll(&waited, 1, poll_time(tidy_until_ ? *tidy_until_ : next_check(deadline_)));
@@ -104,40 +110,45 @@ int MysqlConnection::wait(int wanted) {
     int come = 0;
     // What is wrong with the socket shows when it is used.
     const bool wrong = (waited.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
-    if ((waited.revents & POLLIN) != 0 || wrong) come |= kWaitRead & wanted;
-    if ((waited.revents & POLLOUT) != 0 || wrong) come |= kWaitWrite & wanted;
-    if ((waited.revents & POLLPRI) != 0) come |= kWaitException & wanted;
-    return come != 0 ? come : wanted & ~kWaitTimeout;
+    if ((waited.revents & POLLIN) != 0 || wrong) come |= lib::kWaitRead & wanted;
+    if ((waited.revents & POLLOUT) != 0 || wrong) come |= lib::kWaitWrite & wanted;
+    if ((waited.revents & POLLPRI) != 0) come |= lib::kWaitException & wanted;
+    return come != 0 ? come : wanted & ~lib::kWaitTimeout;
 }
 
 Result<void> MysqlConnection::connect(Deadline deadline) {
+    HOTCOUNT_TRY(dial(deadline));
+    return set_up();
+}
+
+Result<void> MysqlConnection::dial(Deadline deadline) {
     deadline_ = deadline;
     process_ = fork_generation();
     session_ = library_.init(nullptr);
     if (session_ == nullptr) return make_error(ErrorCode::capacity, target_.name + ": no memory");
-    library_.options(session_, kNonblocking, nullptr);
-    library_.options(session_, kCharset, "utf8mb4");
+    library_.options(session_, lib::kNonblocking, nullptr);
+    library_.options(session_, lib::kCharset, "utf8mb4");
     // A server may ask a client for any of its files.
     const unsigned none = 0;
-    library_.options(session_, kLocalInfile, &none);
+    library_.options(session_, lib::kLocalInfile, &none);
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(
         std::min<Duration>(deadline.remaining(), std::chrono::hours{1}));
     const auto limit = static_cast<unsigned>(std::max<std::int64_t>(1, seconds.count()));
-    library_.options(session_, kConnectTimeout, &limit);
+    library_.options(session_, lib::kConnectTimeout, &limit);
     if (target_.socket.empty() && !target_.host.empty()) {
-        library_.options(session_, kProtocol, &kProtocolTcp);
+        library_.options(session_, lib::kProtocol, &lib::kProtocolTcp);
     }
     const char yes = 1;
     const char no = 0;
     if (target_.tls) {
-        library_.options(session_, kTlsEnforce, &yes);
-        library_.options(session_, kTlsCa, or_null(target_.tls_ca));
-        library_.options(session_, kTlsCert, or_null(target_.tls_cert));
-        library_.options(session_, kTlsKey, or_null(target_.tls_key));
+        library_.options(session_, lib::kTlsEnforce, &yes);
+        library_.options(session_, lib::kTlsCa, or_null(target_.tls_ca));
+        library_.options(session_, lib::kTlsCert, or_null(target_.tls_cert));
+        library_.options(session_, lib::kTlsKey, or_null(target_.tls_key));
     }
-    library_.options(session_, kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
+    library_.options(session_, lib::kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
 
-    Session* connected = nullptr;
+    lib::Session* connected = nullptr;
     const bool in_time = drive(
         [&] {
             const int wanted = library_.real_connect_start(
@@ -153,21 +164,30 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
         [&](int ready) { return library_.real_connect_cont(&connected, session_, ready); });
     if (!in_time) return left_at_deadline(MysqlStage::connecting);
     if (connected == nullptr) {
-        // The library has closed its socket.
-        if (socket_ >= 0) shared_.sockets.remove(socket_);
-        socket_ = -1;
+        forget_socket();
         Error error = failed(MysqlStage::connecting);
         broken_ = true;
         return error;
     }
     const int socket = library_.get_socket(session_);
     if (socket != socket_) {
-        if (socket_ >= 0) shared_.sockets.remove(socket_);
+        forget_socket();
         socket_ = socket;
         shared_.sockets.add(socket_);
     }
     id_ = library_.thread_id(session_);
-    return set_up();
+    return identify();
+}
+
+Result<void> MysqlConnection::identify() {
+    static const Statement kWhich{
+        "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)"};
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        server_ = row.text(0);
+        return {};
+    };
+    HOTCOUNT_TRY(query(kWhich, {}, see));
+    return {};
 }
 
 Result<void> MysqlConnection::set_up() {
@@ -180,13 +200,6 @@ Result<void> MysqlConnection::set_up() {
     HOTCOUNT_TRY(tell(reads_ ? "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
                              : "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
                       MysqlStage::statement));
-    static const Statement kWhich{
-        "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)"};
-    const RowVisitor see = [&](const Row& row) -> Result<void> {
-        server_ = row.text(0);
-        return {};
-    };
-    HOTCOUNT_TRY(query(kWhich, {}, see));
     return {};
 }
 
@@ -219,18 +232,29 @@ Error MysqlConnection::left_at_deadline(MysqlStage stage) {
                       target_.name + ": the deadline passed in mid-statement; nothing was applied");
 }
 
+void MysqlConnection::leave_for_good(unsigned number) {
+    broken_ = true;
+    // Errors of the library's own close the socket.
+    if (is_clients_own(number)) forget_socket();
+}
+
 Error MysqlConnection::failed(MysqlStage stage) {
     const unsigned number = library_.error_number(session_);
-    broken_ = broken_ || breaks_connection(number);
+    if (breaks_connection(number)) leave_for_good(number);
     return mysql_failure(target_.name, stage, number, library_.sqlstate(session_),
                          library_.error(session_));
 }
 
 Error MysqlConnection::failed(MysqlStage stage, const Prepared& prepared) {
     const unsigned number = library_.stmt_error_number(prepared.handle);
-    broken_ = broken_ || breaks_connection(number);
+    if (breaks_connection(number)) leave_for_good(number);
     return mysql_failure(target_.name, stage, number, library_.stmt_sqlstate(prepared.handle),
                          library_.stmt_error(prepared.handle));
+}
+
+Error MysqlConnection::is_gone() const {
+    return make_error(ErrorCode::unavailable,
+                      target_.name + ": the connection was lost before; nothing was applied");
 }
 
 // Best effort: what it misses ends by innodb_lock_wait_timeout.
@@ -239,7 +263,7 @@ void MysqlConnection::end_from_outside() {
     MysqlConnection other{library_, target_, true, shared_};
     const Deadline until = Deadline::after(kGrace);
     other.tidy_until_ = until.time();
-    if (!other.connect(until)) return;
+    if (!other.dial(until)) return;
     // Behind a load balancer the second session may be with another server, and the number be
     // somebody else's there.
     if (other.server_ == server_) {
@@ -314,7 +338,7 @@ Result<void> MysqlConnection::tell(std::string_view text, MysqlStage stage) {
     if (!in_time) return left_at_deadline(stage);
     if (refused != 0) return failed(stage);
     if (library_.field_count(session_) == 0) return {};
-    Rows* rows = nullptr;
+    lib::Rows* rows = nullptr;
     const bool stored =
         drive([&] { return library_.store_result_start(&rows, session_); },
               [&](int ready) { return library_.store_result_cont(&rows, session_, ready); });
@@ -369,6 +393,7 @@ void MysqlConnection::forget(std::uint64_t id) {
 Result<std::int64_t> MysqlConnection::run(const Statement& statement,
                                           std::span<const Value> parameters,
                                           const RowVisitor* visit) {
+    if (broken_) return is_gone();
     if (only_rollback_) {
         return make_error(ErrorCode::database,
                           target_.name +
@@ -423,20 +448,35 @@ Result<std::int64_t> MysqlConnection::execute(Prepared& prepared, std::span<cons
     return static_cast<std::int64_t>(0);
 }
 
+std::int64_t MysqlConnection::duplicates() const {
+    // "Records: 64  Duplicates: 3  Warnings: 0"
+    const char* const said = library_.info(session_);
+    const std::string_view info = said != nullptr ? said : "";
+    constexpr std::string_view kWord = "Duplicates: ";
+    const auto found = info.find(kWord);
+    std::int64_t number = -1;
+    if (found != std::string_view::npos) {
+        const std::string_view digits = info.substr(found + kWord.size());
+        std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    }
+    return number;
+}
+
 // The rows are here already: nothing below waits.
 Result<void> MysqlConnection::fetch(Prepared& prepared, const RowVisitor* visit) {
     if (visit == nullptr) return {};
     const MysqlRow row{prepared};
     while (true) {
         const int got = library_.stmt_fetch(prepared.handle);
-        if (got == kNoData) return {};
-        if (got != 0 && got != kTruncated) return failed(MysqlStage::statement, prepared);
+        if (got == lib::kNoData) return {};
+        if (got != 0 && got != lib::kTruncated) return failed(MysqlStage::statement, prepared);
         prepared.complete(library_);
         HOTCOUNT_TRY((*visit)(row));
     }
 }
 
 Result<void> MysqlConnection::run_script(const std::string& text) {
+    if (broken_) return is_gone();
     for (std::size_t start = 0; start < text.size();) {
         const std::size_t found = end_of_statement(text, start);
         const std::string_view one = std::string_view{text}.substr(start, found - start);

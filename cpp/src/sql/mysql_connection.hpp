@@ -74,6 +74,7 @@ class MysqlConnection final : public Connection {
     bool broken() const override { return broken_; }
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
+    std::int64_t duplicates() const override;
     Result<void> run_script(const std::string& text) override;
 
   private:
@@ -88,6 +89,8 @@ class MysqlConnection final : public Connection {
     Error failed(MysqlStage stage);
     Error failed(MysqlStage stage, const Prepared& prepared);
 
+    Result<void> dial(Deadline deadline);
+    Result<void> identify();
     Result<void> set_up();
     Result<void> tell(std::string_view text, MysqlStage stage);
     Result<void> be_patient(std::int64_t seconds);
@@ -97,6 +100,9 @@ class MysqlConnection final : public Connection {
     Result<void> fetch(Prepared& prepared, const RowVisitor* visit);
     void forget(std::uint64_t id);
     void end_from_outside();
+    void leave_for_good(unsigned number);
+    void forget_socket();
+    Error is_gone() const;
     void drop();
 
     const libmariadb::Library& library_;

@@ -3,11 +3,6 @@
 namespace hotcount::sql {
 namespace {
 
-// 2000 to 2999 and from 5000 are the client library's own, the others the server's.
-bool is_clients_own(unsigned number) {
-    return (number >= 2000 && number < 3000) || (number >= 5000 && number < 6000);
-}
-
 ErrorCode classify(unsigned number) {
     switch (number) {
         case 1040:  // ER_CON_COUNT_ERROR: too many connections
@@ -75,6 +70,11 @@ ErrorCode classify(unsigned number) {
 }
 
 }  // namespace
+
+// 2000 to 2999 and from 5000 are the client library's own, the others the server's.
+bool is_clients_own(unsigned number) {
+    return (number >= 2000 && number < 3000) || (number >= 5000 && number < 6000);
+}
 
 bool breaks_connection(unsigned number) {
     if (is_clients_own(number)) return true;

@@ -19,6 +19,8 @@ enum class MysqlStage : std::uint8_t {
 Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
                     std::string_view sqlstate, std::string_view text);
 
+/// Whether the client library made this error itself.
+bool is_clients_own(unsigned number);
 /// Whether the connection is of no more use after this error.
 bool breaks_connection(unsigned number);
 

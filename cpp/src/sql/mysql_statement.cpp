@@ -7,16 +7,16 @@
 
 namespace hotcount::sql {
 
-using namespace libmariadb;
+namespace lib = libmariadb;
 
 namespace {
 
 // Text columns are fetched into this much at first: an id, a name, a count.
 constexpr std::size_t kFirstBuffer = 256;
 
-bool is_integer_type(Type type) {
-    return type == kTiny || type == kShort || type == kLong || type == kLongLong ||
-           type == kInt24 || type == kYear;
+bool is_integer_type(lib::Type type) {
+    return type == lib::kTiny || type == lib::kShort || type == lib::kLong ||
+           type == lib::kLongLong || type == lib::kInt24 || type == lib::kYear;
 }
 
 // A decimal whose value is whole and fits, such as a SUM.
@@ -39,38 +39,38 @@ std::string_view fetched(const MysqlColumn& column) {
 
 }  // namespace
 
-void MysqlStatement::describe(const Library& library) {
+void MysqlStatement::describe(const lib::Library& library) {
     given_.resize(library.stmt_param_count(handle));
     numbers_.resize(given_.size());
-    Rows* const described = library.stmt_result_metadata(handle);
+    lib::Rows* const described = library.stmt_result_metadata(handle);
     if (described == nullptr) return;
     const std::size_t count = library.num_fields(described);
-    const Column* const fields = library.fetch_fields(described);
+    const lib::Column* const fields = library.fetch_fields(described);
     columns.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
         columns[i].number = is_integer_type(fields[i].type);
-        columns[i].decimal = fields[i].type == kDecimal || fields[i].type == kNewDecimal;
-        columns[i].is_unsigned = (fields[i].flags & kUnsigned) != 0;
+        columns[i].decimal = fields[i].type == lib::kDecimal || fields[i].type == lib::kNewDecimal;
+        columns[i].is_unsigned = (fields[i].flags & lib::kUnsigned) != 0;
         if (!columns[i].number) columns[i].buffer.resize(kFirstBuffer);
     }
     library.free_result(described);
     bind_columns(library);
 }
 
-void MysqlStatement::bind_columns(const Library& library) {
-    taken_.assign(columns.size(), Bind{});
+void MysqlStatement::bind_columns(const lib::Library& library) {
+    taken_.assign(columns.size(), lib::Bind{});
     for (std::size_t i = 0; i < columns.size(); ++i) {
         MysqlColumn& column = columns[i];
-        Bind& bind = taken_[i];
+        lib::Bind& bind = taken_[i];
         bind.is_null = &column.null;
         bind.length = &column.length;
         if (column.number) {
-            bind.buffer_type = kLongLong;
+            bind.buffer_type = lib::kLongLong;
             bind.buffer = &column.value;
             bind.buffer_length = sizeof column.value;
             bind.is_unsigned = column.is_unsigned ? 1 : 0;
         } else {
-            bind.buffer_type = kString;
+            bind.buffer_type = lib::kString;
             bind.buffer = column.buffer.data();
             bind.buffer_length = column.buffer.size();
         }
@@ -78,39 +78,39 @@ void MysqlStatement::bind_columns(const Library& library) {
     library.stmt_bind_result(handle, taken_.data());
 }
 
-bool MysqlStatement::bind(const Library& library, std::span<const Value> parameters) {
+bool MysqlStatement::bind(const lib::Library& library, std::span<const Value> parameters) {
     if (order.size() != given_.size()) return false;
     if (given_.empty()) return true;
     for (std::size_t i = 0; i < order.size(); ++i) {
         if (order[i] >= parameters.size()) return false;
-        Bind& bind = given_[i];
-        bind = Bind{};
+        lib::Bind& bind = given_[i];
+        bind = lib::Bind{};
         const Value& parameter = parameters[order[i]];
         if (const auto* number = std::get_if<std::int64_t>(&parameter)) {
             numbers_[i] = *number;
-            bind.buffer_type = kLongLong;
+            bind.buffer_type = lib::kLongLong;
             bind.buffer = &numbers_[i];
         } else if (const auto* text = std::get_if<std::string_view>(&parameter)) {
-            bind.buffer_type = kString;
+            bind.buffer_type = lib::kString;
             bind.buffer = const_cast<char*>(text->data());  // Only read.
             bind.buffer_length = text->size();
             bind.length_value = text->size();
             bind.length = &bind.length_value;
         } else {
-            bind.buffer_type = kNull;
+            bind.buffer_type = lib::kNull;
         }
     }
     return library.stmt_bind_param(handle, given_.data()) == 0;
 }
 
-void MysqlStatement::complete(const Library& library) {
+void MysqlStatement::complete(const lib::Library& library) {
     bool grown = false;
     for (std::size_t i = 0; i < columns.size(); ++i) {
         MysqlColumn& column = columns[i];
         if (column.number || column.null != 0 || column.length <= column.buffer.size()) continue;
         column.buffer.resize(column.length);
-        Bind again{};
-        again.buffer_type = kString;
+        lib::Bind again{};
+        again.buffer_type = lib::kString;
         again.buffer = column.buffer.data();
         again.buffer_length = column.buffer.size();
         again.length = &column.length;
@@ -121,7 +121,7 @@ void MysqlStatement::complete(const Library& library) {
     if (grown) bind_columns(library);
 }
 
-void MysqlStatement::close(const Library& library) {
+void MysqlStatement::close(const lib::Library& library) {
     if (handle != nullptr) library.stmt_close(handle);
     handle = nullptr;
 }

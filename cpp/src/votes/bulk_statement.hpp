@@ -17,16 +17,18 @@ namespace hotcount {
 
 class BulkStatement {
   public:
-    /// `row` makes the text of one row from the number of its first placeholder.
+    /// `row` makes the text of one row from the number of its first placeholder; `head` has used
+    /// `before` of them.
     using Row = std::function<std::string(std::size_t first)>;
 
     BulkStatement(std::string head, Row row, std::size_t placeholders, std::string between,
-                  std::string tail)
+                  std::string tail, std::size_t before = 0)
         : head_(std::move(head)),
           row_(std::move(row)),
           placeholders_(placeholders),
           between_(std::move(between)),
-          tail_(std::move(tail)) {}
+          tail_(std::move(tail)),
+          before_(before) {}
 
     /// How many of `left` rows to give to the next statement, where each may stand in it once:
     /// batches of up to 64 callers are one statement of just that many.
@@ -45,7 +47,7 @@ class BulkStatement {
             std::string text = head_;
             for (std::size_t i = 0; i < rows; ++i) {
                 if (i > 0) text += between_;
-                text += row_(1 + i * placeholders_);
+                text += row_(1 + before_ + i * placeholders_);
             }
             statement = std::make_unique<const sql::Statement>(text + tail_);
         }
@@ -61,6 +63,7 @@ class BulkStatement {
     const std::size_t placeholders_;
     const std::string between_;
     const std::string tail_;
+    const std::size_t before_;
     std::mutex mutex_;
     std::unordered_map<std::size_t, std::unique_ptr<const sql::Statement>> made_;
 };

@@ -21,7 +21,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
           options_(options),
           rows_(make_mysql_vote_rows(layout_, options)),
           keys_(options),
-          lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (",
+          lock_items_("SELECT " + n.id + ", (SELECT value FROM " + n.meta +
+                          " WHERE name = 'counted_in' LOCK IN SHARE MODE) FROM " + n.item +
+                          " WHERE " + n.id + " IN (",
                       placeholder, 1, ", ", ") ORDER BY " + n.id + " FOR UPDATE"),
           add_to_cells_(
               "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
@@ -38,7 +40,6 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::Ticket>> batch) override {
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
         std::vector<VoteTicket*> votes;
         votes.reserve(batch.size());
         for (const auto& ticket : batch) votes.push_back(static_cast<VoteTicket*>(ticket.get()));
@@ -63,25 +64,32 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     }
 
   private:
-    // Returns those that are not there.
+    // Also holds the place that the counts are kept in. Returns the items that are not there.
     Result<std::vector<sql::Id>> lock(sql::Connection& connection,
                                       const std::vector<sql::Id>& items) {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         std::vector<sql::Id> found;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             found.push_back(row.id(0));
+            if (row.text(1) != to_string(CountPlace::cells)) {
+                return wrong_place(options_.vote_table, row.text(1), options_.strategy);
+            }
             return {};
         };
         std::vector<sql::Id> missing;
         if (!at_once) {
             for (const sql::Id& item : items) {
                 found.clear();
-                HOTCOUNT_TRY(connection.query(lock_items_.of(1), {sql::to_value(item)}, see));
+                auto locked = connection.query(lock_items_.of(1), {sql::to_value(item)}, see);
+                if (!locked) return explain_missing_table(std::move(locked).error());
                 if (found.empty()) missing.push_back(item);
             }
+            if (missing.size() < items.size()) return missing;
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
             return missing;
         }
         HOTCOUNT_TRY(run_padded(connection, lock_items_, items, &see));
+        if (found.empty()) HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
         std::sort(found.begin(), found.end());
         std::set_difference(items.begin(), items.end(), found.begin(), found.end(),
                             std::back_inserter(missing));

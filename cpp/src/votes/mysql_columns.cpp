@@ -28,8 +28,10 @@ KeyColumns::KeyColumns(const VotesOptions& options)
 
 Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
     if (const int known = known_.load(std::memory_order_relaxed); known >= 0) return known != 0;
+    int found = 0;
     int fit = 0;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        ++found;
         const bool user = row.text(0) == options_.vote_user;
         const IdType type = user ? options_.user_type : options_.item_type;
         if (compares_bytes(type, row.text(1), row.text(2))) ++fit;
@@ -42,7 +44,8 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
          std::string_view{options_.item_id}},
         see));
     constexpr int kColumns = 3;
-    known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
+    // Tables that are yet to be made are no answer.
+    if (found == kColumns) known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
     return fit == kColumns;
 }
 

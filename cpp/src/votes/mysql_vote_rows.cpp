@@ -53,7 +53,11 @@ class MysqlVoteRows final : public VoteRows {
                   return "(" + n.vote_item + " = " + number(first) + " AND " + n.vote_user + " = " +
                          number(first + 1) + ")";
               },
-              2, " OR ", "") {}
+              2, " OR ", ""),
+          // The same for the votes for one item, in a third of the time.
+          read_of_item_("SELECT " + n.vote_item + ", " + n.vote_user + ", prev, val FROM " +
+                            n.vote + " WHERE " + n.vote_item + " = ?1 AND " + n.vote_user + " IN (",
+                        number, 1, ", ", ")", 1) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(hold(connection, ballot.item));
@@ -148,22 +152,28 @@ class MysqlVoteRows final : public VoteRows {
                 if (part.size() > 1) return explain_missing_table(std::move(written).error());
                 return explain(std::move(written).error(), part.front()->ballot);
             }
-        }
-        for (std::size_t done = 0; done < wave.size();) {
-            const auto part = wave.subspan(done, BulkStatement::padded_portion(wave.size() - done));
-            done += part.size();
-            HOTCOUNT_TRY(read_back(connection, part));
+            // A new row counts 1, a changed one 2 and another one 0, so without changed ones the sum
+            // says whether all are new. Most votes are.
+            const bool changed = part.size() > 1 && connection.duplicates() != 0;
+            if (!changed && *written == static_cast<std::int64_t>(part.size())) {
+                for (VoteTicket* vote : part) vote->cast = cast_of(0, vote->ballot.value);
+            } else {
+                HOTCOUNT_TRY(read_back(connection, part));
+            }
         }
         return {};
     }
 
     Result<void> read_back(sql::Connection& connection, std::span<VoteTicket* const> part) {
+        // Sorted: all are for one item where the first and the last are.
+        const bool one_item = part.front()->ballot.item == part.back()->ballot.item;
         const std::size_t size = BulkStatement::padded(part.size());
         std::vector<sql::Value> values;
         values.reserve(2 * size);
+        if (one_item) values.push_back(sql::to_value(part.front()->ballot.item));
         for (std::size_t i = 0; i < size; ++i) {
             const Ballot& ballot = part[std::min(i, part.size() - 1)]->ballot;
-            values.push_back(sql::to_value(ballot.item));
+            if (!one_item) values.push_back(sql::to_value(ballot.item));
             values.push_back(sql::to_value(ballot.user));
         }
         std::size_t found = 0;
@@ -183,7 +193,7 @@ class MysqlVoteRows final : public VoteRows {
             ++found;
             return {};
         };
-        HOTCOUNT_TRY(connection.run(read_.of(size), values, &read));
+        HOTCOUNT_TRY(connection.run((one_item ? read_of_item_ : read_).of(size), values, &read));
         if (found == part.size()) return {};
         return make_error(ErrorCode::database,
                           "table " + options_.vote_table + " gave " + std::to_string(found) +
@@ -197,6 +207,7 @@ class MysqlVoteRows final : public VoteRows {
     sql::Statement lock_item_;
     BulkStatement upsert_;
     BulkStatement read_;
+    BulkStatement read_of_item_;
 };
 
 }  // namespace

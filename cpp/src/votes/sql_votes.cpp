@@ -335,6 +335,16 @@ Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
                          const sql::Id& item) {
     if (missing == MissingItem::refuse) return {};
+    if (layout.dialect() == sql::Dialect::mysql) {
+        // There, adding what exists takes its row from everybody else until the commit.
+        bool there = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            there = true;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
+        if (there) return {};
+    }
     HOTCOUNT_TRY(connection.execute(layout.add_item, {sql::to_value(item)}));
     return {};
 }

@@ -82,6 +82,10 @@ class Connection {
     virtual Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                                      const RowVisitor* visit) = 0;
 
+    /// MySQL: how many rows of the INSERT ... ON DUPLICATE KEY UPDATE of several rows that ran last
+    /// were there and were changed. -1 where it is not known.
+    virtual std::int64_t duplicates() const { return -1; }
+
     Result<std::int64_t> execute(const Statement& statement,
                                  std::initializer_list<Value> parameters = {}) {
         return run(statement, std::span(parameters.begin(), parameters.size()), nullptr);

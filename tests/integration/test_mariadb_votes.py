@@ -1,0 +1,255 @@
+"""Votes on MariaDB: batches against a model, ids that collide, tables that were there before."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import Cast
+
+from tests.mariadb_server import MariaDbServer
+from tests.together import together
+
+pytestmark = pytest.mark.server
+
+STRATEGIES = ["naive", "slotted", "batched"]
+
+
+def make(url: str, strategy: str = "batched", **options: Any) -> hotcount.Votes:
+    return hotcount.Votes(hotcount.Database(url, timeout=20), None, strategy, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def url(mariadb_server: MariaDbServer, mariadb_database: str) -> str:
+    return mariadb_server.url(mariadb_database)
+
+
+# -- batches ----------------------------------------------------------------
+
+
+class Model:
+    """One vote after the other."""
+
+    def __init__(self) -> None:
+        self.votes: dict[tuple[int, int], int] = {}
+
+    def cast(self, item: int, user: int, value: int) -> Cast:
+        previous = self.votes.get((item, user), 0)
+        self.votes[item, user] = value
+        return Cast(counted=value != 0, changed=value != previous, previous=previous, value=value)
+
+    def count(self, item: int) -> int:
+        return sum(value for (of, _), value in self.votes.items() if of == item)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_batches_of_new_old_and_repeated_votes_end_as_one_by_one(url: str, strategy: str) -> None:
+    votes = make(url, strategy)
+    votes.create_tables()
+    items = range(1, 6)
+    votes.add_items(list(items))
+    model = Model()
+    draw = random.Random(5)
+    # Sizes that a statement takes at once, one that it does not, and one that is padded.
+    for size in (1, 2, 3, 40, 64, 65, 200, 700):
+        cast = [
+            (draw.choice(items), draw.randrange(3 * size), draw.choice([-1, 0, 1, 5]))
+            for _ in range(size)
+        ]
+        answers = votes.cast_many(*(list(column) for column in zip(*cast, strict=True)))
+        assert list(answers) == [model.cast(*one) for one in cast]
+        for item in items:
+            assert int(votes.count(item)) == model.count(item)
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_votes_for_items_that_are_not_there_fail_alone(url: str) -> None:
+    votes = make(url)
+    votes.create_tables()
+    votes.add_items([1, 3])
+    items = [1, 2, 3, 4] * 10
+    answers = votes.cast_many(items, list(range(40)), errors="return")
+    assert sorted(answers.errors) == [i for i, item in enumerate(items) if item in (2, 4)]
+    for index, error in answers.errors.items():
+        assert isinstance(error, hotcount.IntegrityError)
+        assert f"item {items[index]}, which does not exist" in str(error)
+    assert [int(votes.count(item)) for item in (1, 2, 3, 4)] == [10, 0, 10, 0]
+    # All of them from one transaction.
+    assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_many_writers_on_few_items_never_see_a_deadlock(url: str, strategy: str) -> None:
+    votes = make(url, strategy)
+    votes.create_tables()
+    votes.add_items([1, 2, 3, 4])
+
+    def vote(user: int) -> int:
+        items = [1, 2, 3, 4] if user % 2 else [4, 3, 2, 1]
+        answers = votes.cast_many(items * 3, [user] * 12)
+        return sum(answer.changed for answer in answers)
+
+    assert together(vote, 64) == [4] * 64
+    assert [int(votes.count(item)) for item in (1, 2, 3, 4)] == [64] * 4
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_two_databases_objects_on_one_hot_item_agree(url: str) -> None:
+    # Other options make it another object, as in another process: two leaders at once.
+    one = make(url)
+    one.create_tables()
+    one.add_items([1])
+    other = hotcount.Votes(hotcount.Database(url, timeout=19))
+    together(lambda user: (one, other)[user % 2].cast(1, user // 4), 64)
+    assert int(one.count(1)) == 16
+    assert one.reconcile(dry_run=True) == []
+
+
+# -- ids --------------------------------------------------------------------
+
+COLLIDING = ["a", "A", "a ", "ä", "A\u0308", "\u00e9", "e", "ss", "ß", "'", '"', "\\", "%", "💡"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_ids_that_a_collation_takes_for_one_are_several(url: str, strategy: str) -> None:
+    votes = make(url, strategy, item_type=str, user_type=str)
+    votes.create_tables()
+    votes.add_items(COLLIDING)
+    items = [item for item in COLLIDING for _ in COLLIDING]
+    answers = votes.cast_many(items, COLLIDING * len(COLLIDING))
+    assert all(answer.changed for answer in answers)
+    assert [int(count) for count in votes.count_many(COLLIDING)] == [len(COLLIDING)] * len(
+        COLLIDING
+    )
+    again = votes.cast_many(items, COLLIDING * len(COLLIDING))
+    assert not any(answer.changed for answer in again)
+
+
+def test_ids_as_long_as_they_may_be(url: str) -> None:
+    votes = make(url, item_type=str, user_type=str)
+    votes.create_tables()
+    item = "i" * 1000
+    votes.add_items([item])
+    users = ["u" * 999 + letter for letter in "abc"]
+    votes.cast_many([item] * 3, users)
+    assert int(votes.count(item)) == 3
+    assert not votes.cast(item, users[0]).changed
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_names_that_need_quoting(
+    mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
+) -> None:
+    votes = make(
+        mariadb_server.url(mariadb_database),
+        strategy,
+        item_table='it"em',
+        item_id="select",
+        item_count="o'count",
+        vote_table="vo`te ?1",
+        vote_item="the item",
+        vote_user="üser",
+    )
+    votes.create_tables()
+    votes.create_tables()
+    votes.add_items([1, 2])
+    votes.cast_many([1, 1, 2], [7, 8, 7])
+    votes.cast_many([1, 1, 2], [7, 8, 7], [5, 1, 0])
+    assert [int(votes.count(item)) for item in (1, 2)] == [6, 0]
+    assert votes.reconcile(dry_run=True) == []
+
+
+# -- tables that were there before ------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_item_table_whose_ids_ignore_case(
+    mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
+) -> None:
+    mariadb_server.execute(
+        "CREATE TABLE item (id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci "
+        "PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)",
+        database=mariadb_database,
+    )
+    mariadb_server.execute("INSERT INTO item (id) VALUES ('Post')", database=mariadb_database)
+    votes = make(mariadb_server.url(mariadb_database), strategy, item_type=str)
+    votes.create_tables()
+    answers = votes.cast_many(["Post", "post", "POST", "post"], [1, 1, 2, 3])
+    assert [answer.changed for answer in answers] == [True, False, True, True]
+    assert int(votes.count("pOsT")) == 3
+    votes.flush()
+    assert mariadb_server.execute("SELECT id, vote_count FROM item", database=mariadb_database) == [
+        ("Post", 3)
+    ]
+    assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("id_type", ["INT UNSIGNED", "BIGINT UNSIGNED", "SMALLINT"])
+def test_an_item_table_with_other_integers_and_a_nullable_count(
+    mariadb_server: MariaDbServer, mariadb_database: str, strategy: str, id_type: str
+) -> None:
+    mariadb_server.execute(
+        f"CREATE TABLE post (no {id_type} AUTO_INCREMENT PRIMARY KEY, title TEXT, likes INT)",
+        database=mariadb_database,
+    )
+    mariadb_server.execute(
+        "INSERT INTO post (title) VALUES ('one'), ('two')", database=mariadb_database
+    )
+    votes = make(
+        mariadb_server.url(mariadb_database),
+        strategy,
+        item_table="post",
+        item_id="no",
+        item_count="likes",
+    )
+    votes.create_tables()
+    votes.cast_many([1, 1, 2], [7, 8, 7])
+    votes.flush()
+    rows = mariadb_server.execute("SELECT no, likes FROM post", database=mariadb_database)
+    assert rows == [(1, 2), (2, 1)]
+    with pytest.raises(hotcount.IntegrityError, match="item 9, which does not exist"):
+        votes.cast(9, 7)
+
+
+def test_a_count_that_does_not_fit_its_column_is_an_overflow(
+    mariadb_server: MariaDbServer, mariadb_database: str
+) -> None:
+    mariadb_server.execute(
+        "CREATE TABLE item (id BIGINT PRIMARY KEY, vote_count TINYINT NOT NULL DEFAULT 0)",
+        database=mariadb_database,
+    )
+    votes = make(mariadb_server.url(mariadb_database))
+    votes.create_tables()
+    votes.add_items([1, 2])
+    answers = votes.cast_many([1, 1, 2], [7, 8, 7], [100, 100, 1], errors="return")
+    assert [type(error) for error in answers.errors.values()] == [hotcount.CounterOverflowError]
+    assert int(votes.count(1)) == 100
+    assert int(votes.count(2)) == 1
+
+
+def test_a_table_that_lacks_a_column_is_named(
+    mariadb_server: MariaDbServer, mariadb_database: str
+) -> None:
+    mariadb_server.execute("CREATE TABLE item (id BIGINT PRIMARY KEY)", database=mariadb_database)
+    votes = make(mariadb_server.url(mariadb_database))
+    with pytest.raises(hotcount.DatabaseError, match="vote_count") as caught:
+        votes.create_tables()
+    assert caught.value.code == "1054"
+
+
+def test_votes_written_past_us_are_found_and_counted(
+    mariadb_server: MariaDbServer, mariadb_database: str
+) -> None:
+    votes = make(mariadb_server.url(mariadb_database))
+    votes.create_tables()
+    votes.add_items([1])
+    votes.cast_many([1] * 3, [1, 2, 3])
+    mariadb_server.execute(
+        "INSERT INTO vote (item_id, user_id, val) VALUES (1, 4, 1)", database=mariadb_database
+    )
+    [drift] = votes.reconcile()
+    assert (drift.counted, drift.actual) == (3, 4)
+    assert int(votes.count(1)) == 4
