@@ -86,6 +86,18 @@ std::string ballot_table(const VotesOptions& options) {
            "version, number)";
 }
 
+std::string array_literal(std::span<const sql::Id> ids) {
+    std::string array;
+    for (const sql::Id& id : ids) append_element(array, id);
+    close_array(array);
+    return array;
+}
+
+std::string create_items(const VoteNames& n, const VotesOptions& options) {
+    return "INSERT INTO " + n.item + " (" + n.id + ") SELECT id FROM unnest(" +
+           array_of(options.item_type, "?1") + ") AS id ORDER BY id ON CONFLICT DO NOTHING";
+}
+
 std::string upsert_votes(const VoteNames& n, const std::string& rows) {
     return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
            ", val, prev, version) " + rows + " ON CONFLICT (" + n.vote_item + ", " + n.vote_user +

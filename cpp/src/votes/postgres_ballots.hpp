@@ -30,6 +30,11 @@ std::string ballot_table(const VotesOptions& options);
 /// "CAST(?5 AS bigint[])" and the like.
 std::string array_of(IdType type, const std::string& parameter);
 
+/// An array literal of the ids.
+std::string array_literal(std::span<const sql::Id> ids);
+/// The statement that adds the items of the array ?1 which are not there, in order.
+std::string create_items(const VoteNames& names, const VotesOptions& options);
+
 /// INSERT INTO vote ... `rows`, a SELECT of item, user, val, 0, version ... ON CONFLICT ...: sets
 /// votes, keeps what they were in prev, leaves alone what is as asked. RETURNING follows.
 std::string upsert_votes(const VoteNames& names, const std::string& rows);

@@ -48,8 +48,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
                         const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          create_("INSERT INTO " + n.item + " (" + n.id + ") SELECT id FROM unnest(" +
-                  array_of(options.item_type, "?1") + ") AS id ORDER BY id ON CONFLICT DO NOTHING"),
+          create_(create_items(n, options)),
           write_(write_text(n, options)),
           read_("SELECT b.item, b.voter, v.val FROM " + ballot_table(options) + " JOIN " + n.item +
                 " AS i ON i." + n.id + " = b.item LEFT JOIN " + n.vote + " AS v ON v." +

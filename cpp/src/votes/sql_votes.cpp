@@ -5,6 +5,7 @@
 #include <hotcount/sql/transaction.hpp>
 
 #include "mysql_vote_rows.hpp"
+#include "postgres_ballots.hpp"
 
 namespace hotcount {
 namespace {
@@ -53,6 +54,10 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       options_(std::move(options)),
       layout_(std::make_shared<const Layout>(options_, database_->dialect())),
       workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
+    if (database_->dialect() == sql::Dialect::postgres) {
+        const VoteNames names{options_, sql::Grammar{sql::Dialect::postgres}};
+        create_items_.emplace(create_items(names, options_));
+    }
 }
 
 Error count_overflow(const sql::Id& item) {
@@ -117,6 +122,10 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
     std::vector<sql::Id> sorted{items.begin(), items.end()};
     std::sort(sorted.begin(), sorted.end());
     const auto add = [&](sql::Connection& connection) -> Result<void> {
+        if (create_items_) {
+            auto added = connection.execute(*create_items_, {array_literal(sorted)});
+            return added ? Result<void>{} : explain_missing_table(std::move(added).error());
+        }
         for (const sql::Id& item : sorted) {
             auto added = connection.execute(layout_->add_item, {sql::to_value(item)});
             if (!added) return explain_missing_table(std::move(added).error());

@@ -73,6 +73,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     std::shared_ptr<sql::Database> database_;
     VotesOptions options_;
     std::shared_ptr<const Layout> layout_;
+    std::optional<sql::Statement> create_items_;  // Where the dialect takes an array of ids.
     ForkLocal<Workers> workers_;
 };
 
