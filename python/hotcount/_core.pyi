@@ -14,8 +14,10 @@ import uuid
 
 __all__: list[str] = [
     "AsyncCounter",
+    "AsyncDatabase",
     "AsyncMemory",
     "AsyncRedis",
+    "AsyncVotes",
     "Cast",
     "Casts",
     "Column",
@@ -411,6 +413,55 @@ class AsyncRedis:
         True where the server answers; else the error that says why not.
         """
     def stats(self) -> dict[str, int | float]:
+        """
+        As the same store's stats() for threads; not awaited.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether aclose() was called.
+        """
+
+class AsyncDatabase:
+    """
+    hotcount.Database for event loops: the same database in awaitable methods.
+
+    hotcount.aio.Votes takes it, or a hotcount.Database; hotcount.Votes takes this object too.
+    Making it opens the database, which blocks the loop for as long as that takes.
+    """
+    def __aenter__(
+        self,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
+    def __aexit__(
+        self, *exception: typing.Any
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        aclose().
+        """
+    def __init__(
+        self, url: str, *, timeout: float | datetime.timedelta = 5.0, max_readers: int = 4
+    ) -> None:
+        """
+        timeout is the default time limit of a call in seconds, waiting for locks included.
+        max_readers bounds the connections that read at once. Bad values: ConfigError; a file
+        that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        Lets go of the connections, which end with the last holder.
+
+        Votes that are being written are finished and told; those that are waiting for that end
+        with ClosedError where the database ends too. It is done when it returns. Idempotent.
+        """
+    def ping(
+        self, *, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, bool]:
+        """
+        True where the database answers; else the error that says why not.
+        """
+    def stats(self) -> dict[str, int]:
         """
         As the same store's stats() for threads; not awaited.
         """
@@ -1590,8 +1641,8 @@ class Votes:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        db: Database | str,
-        cache: Redis | Memory | str | None = None,
+        db: Database | AsyncDatabase | str,
+        cache: Redis | Memory | AsyncRedis | AsyncMemory | str | None = None,
         strategy: typing.Literal["naive", "slotted", "batched", "cached"] = "batched",
         slots: int = 100,
         item_table: str = "item",
@@ -1610,6 +1661,7 @@ class Votes:
         max_batch: int = 1000,
         max_delay: float | datetime.timedelta = 0.0,
         missing_items: typing.Literal["refuse", "create"] = "refuse",
+        commit_workers: int = 2,
     ) -> None:
         """
         db: an object or its URL. cache: the same, for 'cached', which needs one; a Memory counts
@@ -1620,7 +1672,10 @@ class Votes:
         workers, its threads; max_age, the seconds that count() trusts what it knows of the
         tables. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
         seconds a transaction waits for company. missing_items: a vote for an item that has no row is an
-        IntegrityError ('refuse') or makes the row ('create'). Bad values: ConfigError.
+        IntegrityError ('refuse') or makes the row ('create').
+        commit_workers: threads of this object that write and answer votes of hotcount.aio, 1 to
+        64; more than 2 gain nothing with 'batched' and 'cached'; callers that wait need none.
+        Bad values: ConfigError.
         """
     def __reduce__(self) -> typing.NoReturn: ...
     def __repr__(self) -> str: ...
@@ -1744,6 +1799,196 @@ class Votes:
     def closed(self) -> bool:
         """
         Whether close() was called.
+        """
+
+class AsyncVotes:
+    """
+    hotcount.Votes for event loops: the calls return what is awaited for their outcome.
+
+    A call starts when it is made, not when it is awaited: awaited later, or not at all, it
+    is made just the same, and cancelling what waits for it does not withdraw it. Votes made
+    while others are written share the next transaction; of two votes of one user the one
+    made later is applied later. At most commit_workers threads of this object write, and
+    wake the loop once for all votes of a transaction. schema(), contract() and sync_worker()
+    are not awaited; the worker is hotcount's, for a thread. Any number of loops may use it,
+    in any threads, and so may forked children.
+    """
+    def __aenter__(
+        self,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
+    def __aexit__(
+        self, *exception: typing.Any
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        aclose().
+        """
+    def __init__(
+        self,
+        db: Database | AsyncDatabase | str,
+        cache: Redis | Memory | AsyncRedis | AsyncMemory | str | None = None,
+        strategy: typing.Literal["naive", "slotted", "batched", "cached"] = "batched",
+        slots: int = 100,
+        item_table: str = "item",
+        item_id: str = "id",
+        item_count: str = "vote_count",
+        vote_table: str = "vote",
+        vote_item: str = "item_id",
+        vote_user: str = "user_id",
+        item_type: type[int] | type[str] | type[uuid.UUID] = ...,
+        user_type: type[int] | type[str] | type[uuid.UUID] = ...,
+        max_age: float | datetime.timedelta = 30.0,
+        retention: float | datetime.timedelta = 600.0,
+        page: int = 1000,
+        interval: float | datetime.timedelta = 1.0,
+        workers: int = 2,
+        max_batch: int = 1000,
+        max_delay: float | datetime.timedelta = 0.0,
+        missing_items: typing.Literal["refuse", "create"] = "refuse",
+        commit_workers: int = 2,
+    ) -> None:
+        """
+        db: an object or its URL. cache: the same, for 'cached', which needs one; a Memory counts
+        for one process. slots: cells per item of 'slotted'. item_... and vote_...: the
+        names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables
+        have them. For 'cached': retention, the seconds that a count stays in the cache after its
+        last vote; page, the counts that a worker saves at once; interval, its pause in seconds;
+        workers, its threads; max_age, the seconds that count() trusts what it knows of the
+        tables. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
+        seconds a transaction waits for company. missing_items: a vote for an item that has no row is an
+        IntegrityError ('refuse') or makes the row ('create').
+        commit_workers: threads of this object that write and answer votes of hotcount.aio, 1 to
+        64; more than 2 gain nothing with 'batched' and 'cached'; callers that wait need none.
+        Bad values: ConfigError.
+        """
+    def __reduce__(self) -> typing.NoReturn: ...
+    def __repr__(self) -> str: ...
+    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        Ends this object; a database opened from a URL for it ends too.
+
+        Votes that are being written are finished and told; those that are waiting for that end
+        with ClosedError where the database ends too. It is done when it returns. Idempotent.
+        """
+    def add_items(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID],
+        *,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        Adds rows to the item table, in one transaction; those there already stay as they are.
+        """
+    def cast(
+        self,
+        item: int | str | uuid.UUID,
+        user: int | str | uuid.UUID,
+        value: int = 1,
+        *,
+        version: int | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, Cast]:
+        """
+        Sets the user's vote for the item; committed when it returns. Idempotent.
+
+        value: any int64; 0 retracts. version: applied only where higher than the row's. An item
+        or user of another type than item_type, user_type is a TypeError. IntegrityError: the
+        item has no row. DeadlineError: the database was locked until then; nothing was applied.
+        OutcomeUnknownError: cast it again. timeout in seconds; None: the database's.
+        """
+    def cast_many(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID],
+        users: collections.abc.Iterable[int | str | uuid.UUID],
+        values: int | collections.abc.Iterable[int] = 1,
+        *,
+        errors: typing.Literal["raise", "return"] = "raise",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, Casts]:
+        """
+        Casts many votes, in order: the k-th user votes for the k-th item.
+
+        'batched' takes as few transactions as max_batch allows, the others one per vote. A
+        failed element does not stop the others. errors='raise': BatchError with .result and
+        .errors once all are settled. A wrong type is a TypeError naming the index, before
+        anything is cast; columns of unequal length are a ConfigError.
+        """
+    def contract(self) -> Contract:
+        """
+        What an acknowledgement means with this strategy.
+        """
+    def count(
+        self,
+        item: int | str | uuid.UUID,
+        *,
+        consistency: typing.Literal["cached", "exact"] = "cached",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, Count]:
+        """
+        The item's count. consistency, of 'cached': 'cached' reads the cache, and the
+        item table where it has none; 'exact' sums the votes. Other strategies
+        are exact either way.
+        """
+    def count_many(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID],
+        *,
+        consistency: typing.Literal["cached", "exact"] = "cached",
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, Counts]:
+        """
+        The counts of many items, in order, all from one snapshot; from a cache, each
+        as it is found there.
+        """
+    def create_tables(
+        self, *, timeout: float | datetime.timedelta | None = None
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
+        """
+        Creates the tables and indexes that are missing. Idempotent.
+
+        Tables that another strategy counted are reconciled.
+        """
+    def flush(
+        self, timeout: float | datetime.timedelta | None = 5.0
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, FlushReport]:
+        """
+        Brings the count in the item table up to date where the strategy does not by itself.
+        """
+    def reconcile(
+        self,
+        items: collections.abc.Iterable[int | str | uuid.UUID] | None = None,
+        *,
+        dry_run: bool = False,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, list[Drift]]:
+        """
+        Finds counts that disagree with the votes and sets them right, voters undisturbed.
+
+        items: None for all. dry_run: only look. Returns what differed.
+        """
+    def retract(
+        self,
+        item: int | str | uuid.UUID,
+        user: int | str | uuid.UUID,
+        *,
+        version: int | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> collections.abc.Coroutine[typing.Any, typing.Any, Cast]:
+        """
+        Sets the user's vote to 0. Idempotent; also where there was no vote.
+        """
+    def schema(self) -> str:
+        """
+        The SQL that create_tables runs.
+        """
+    def sync_worker(self) -> SyncWorker:
+        """
+        A worker that brings the counts of 'cached' to the item table; a
+        ConfigError with a strategy that needs none.
+        """
+    @property
+    def closed(self) -> bool:
+        """
+        Whether aclose() was called.
         """
 
 class Upsert(enum.IntEnum):
@@ -2045,9 +2290,9 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
     Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
     """
 
-def connect_async(url: str, **options: typing.Any) -> AsyncMemory | AsyncRedis:
+def connect_async(url: str, **options: typing.Any) -> AsyncMemory | AsyncRedis | AsyncDatabase:
     """
-    Opens what the URL names, for event loops: as hotcount.connect, databases excepted.
+    Opens what the URL names, for event loops: as hotcount.connect.
     """
 
 def new_op_id() -> str:

@@ -64,10 +64,13 @@ class Settler {
             *refused_ = !result.ok() && is_refusal(result.error().code);
         } else if (mailbox_ != nullptr) {
             // A thread of the library, without the GIL. The loop runs this as it is a letter.
-            mailbox_->post([side = side_, ticket = ticket_, convert = convert_,
-                            owner = ticket_->take_owner(),
-                            kept = std::make_shared<Result<T>>(std::move(result))] {
-                finish(*side, ticket, std::move(*kept), convert);
+            mailbox_->post([ticket = ticket_, convert = convert_, owner = ticket_->take_owner(),
+                            kept = std::make_shared<Result<T>>(std::move(result))](LoopSide* side) {
+                if (side != nullptr) {
+                    finish(*side, ticket, std::move(*kept), convert);
+                } else {
+                    (void)ticket->take();  // The loop is gone, and who waited with it.
+                }
             });
             return;
         }
@@ -83,7 +86,7 @@ class Settler {
         side.ended(std::move(pending));
     }
 
-    LoopSide* side_;  // It outlives its lane, and the letters in its mailbox.
+    LoopSide* side_;  // It outlives its lane.
     std::shared_ptr<Mailbox> mailbox_;
     TicketReference ticket_;
     bool* refused_;  // On the stack of start_call(): for its time alone.
@@ -107,7 +110,7 @@ py::object start_call(const std::shared_ptr<LoopSide>& side, Owner owner, Timeou
     side->start([&] {
         const auto* const outer = std::exchange(detail::starting, ticket.get());
         start(Completion<T>(detail::Settler<T, Convert>(*side, ticket, &refused, convert)),
-              AsyncCall{&side->channel(), timeout, ticket->cancelled()});
+              AsyncCall{side->channel(), timeout, ticket->cancelled()});
         detail::starting = outer;
     });
     if (refused) {

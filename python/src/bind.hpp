@@ -19,5 +19,6 @@ void bind_live_sets(py::module_& module);
 void bind_limiter(py::module_& module);
 void bind_sync_worker(py::module_& module);
 void bind_votes(py::module_& module);
+void bind_async_votes(py::module_& module);
 
 }  // namespace hotcount::python

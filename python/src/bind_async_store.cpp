@@ -1,4 +1,6 @@
 #include <array>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/worker_pool.hpp>
 #include <hotcount/redis/request.hpp>
 #include <span>
 #include <vector>
@@ -34,6 +36,35 @@ AsyncMemoryHandle make_memory(const Arguments& arguments) {
 AsyncRedisHandle make_redis(const Arguments& arguments) {
     return AsyncRedisHandle{make_store<RedisHandle>(
         arguments, std::array{"url", "timeout", "prefix", "client_name", "max_in_flight", "spin"})};
+}
+
+AsyncDatabaseHandle make_database(const Arguments& arguments) {
+    return AsyncDatabaseHandle{
+        make_store<DatabaseHandle>(arguments, std::array{"url", "timeout", "max_readers"})};
+}
+
+// Threads for calls of a database that belong to no object of their own.
+WorkerPool& database_threads() {
+    static auto* const threads =
+        new ForkLocal<WorkerPool>([] { return std::make_unique<WorkerPool>(4); });
+    return threads->get();
+}
+
+py::object database_ping(AsyncDatabaseHandle& self, const Arguments& arguments) {
+    const Timeout timeout = to_timeout(arguments[0]);
+    const auto database = self.handle().backend();
+    return start_call<bool>(
+        self.handle().loop_side(), std::make_shared<const py::object>(self.store()), timeout,
+        [&](Completion<bool> done, AsyncCall call) {
+            WorkerPool& threads = database_threads();
+            if (auto started = threads.start(); !started) return done(std::move(started).error());
+            threads.run(
+                [database, done = std::move(done), deadline = database->deadline(call.timeout)] {
+                    auto answered = ping_database(*database, deadline);
+                    done(answered ? Result<bool>{true} : std::move(answered).error());
+                });
+        },
+        [](bool answers) -> py::object { return py::bool_(answers); });
 }
 
 py::object memory_ping(AsyncMemoryHandle& self, const Arguments& arguments) {
@@ -75,13 +106,11 @@ py::object get_stats(Self& self, const Arguments&) {
 
 py::object connect(const Arguments& arguments) {
     const std::string url = to_text(arguments[0], "url");
-    if (kind_of_url(url) == StoreKind::database) {
-        raise_config("url: hotcount.aio has Memory and Redis in this version, no databases");
-    }
     py::object store =
         open_url(url, arguments.options() ? py::dict(arguments.options()) : py::dict());
     if (py::isinstance<MemoryHandle>(store)) return py::cast(AsyncMemoryHandle{std::move(store)});
-    return py::cast(AsyncRedisHandle{std::move(store)});
+    if (py::isinstance<RedisHandle>(store)) return py::cast(AsyncRedisHandle{std::move(store)});
+    return py::cast(AsyncDatabaseHandle{std::move(store)});
 }
 
 constexpr const char* kStatsText = "As the same store's stats() for threads; not awaited.";
@@ -113,9 +142,26 @@ void bind_redis(py::module_& module) {
         cls, "execute",
         "(self, *command: str | bytes | int | float, " + kTimeout + ") -> " + awaited("typing.Any"),
         kExecuteText);
-    define<&get_stats<AsyncRedisHandle>>(cls, "stats", "(self) -> dict[str, int | float]", kStatsText);
+    define<&get_stats<AsyncRedisHandle>>(cls, "stats", "(self) -> dict[str, int | float]",
+                                         kStatsText);
     define_async_lifetime(cls, "hotcount.aio.Redis",
                           "Lets go of the connections, which end with the last holder.");
+}
+
+void bind_database(py::module_& module) {
+    py::class_<AsyncDatabaseHandle> cls(
+        module, "AsyncDatabase",
+        "hotcount.Database for event loops: the same database in awaitable methods.\n\n"
+        "hotcount.aio.Votes takes it, or a hotcount.Database; hotcount.Votes takes this object "
+        "too.\n"
+        "Making it opens the database, which blocks the loop for as long as that takes.");
+    define_init<&make_database>(cls, database_signature(), kDatabaseInitText);
+    define<&database_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> " + awaited("bool"),
+                           "True where the database answers; else the error that says why not.");
+    define<&get_stats<AsyncDatabaseHandle>>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
+    define_async_lifetime(cls, "hotcount.aio.Database",
+                          "Lets go of the connections, which end with the last holder.",
+                          kVotesGoOn);
 }
 
 }  // namespace
@@ -123,11 +169,11 @@ void bind_redis(py::module_& module) {
 void bind_async_store(py::module_& module) {
     bind_memory(module);
     bind_redis(module);
-    define<&connect>(
-        module, "connect_async",
-        "(url: str, **options: typing.Any) -> hotcount._core.AsyncMemory | "
-        "hotcount._core.AsyncRedis",
-        "Opens what the URL names, for event loops: as hotcount.connect, databases excepted.");
+    bind_database(module);
+    define<&connect>(module, "connect_async",
+                     "(url: str, **options: typing.Any) -> hotcount._core.AsyncMemory | "
+                     "hotcount._core.AsyncRedis | hotcount._core.AsyncDatabase",
+                     "Opens what the URL names, for event loops: as hotcount.connect.");
 }
 
 }  // namespace hotcount::python

@@ -310,17 +310,10 @@ DatabaseHandle make_database(const Arguments& arguments) {
     return open_database(to_text(arguments[0], "url"), arguments[1], arguments[2]);
 }
 
-Result<void> select_one(sql::Database& database, Deadline deadline) {
-    static const sql::Statement kSelect{"SELECT 1"};
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database.reader(deadline));
-    HOTCOUNT_TRY(lease->execute(kSelect));
-    return {};
-}
-
 py::object database_ping(DatabaseHandle& self, const Arguments& arguments) {
     const auto database = self.backend();
     const Deadline deadline = database->deadline(to_timeout(arguments[0]));
-    unwrap(without_gil([&] { return select_one(*database, deadline); }));
+    unwrap(without_gil([&] { return ping_database(*database, deadline); }));
     return py::bool_(true);
 }
 
@@ -388,21 +381,13 @@ void bind_redis(py::module_& module) {
 }
 
 void bind_database(py::module_& module) {
-    const sql::DatabaseOptions defaults;
     py::class_<DatabaseHandle> cls(
         module, "Database",
         "A SQL database.\n\n"
         "sqlite:///file.db (four slashes: an absolute path; ?mode=ro|rw|rwc), sqlite:///:memory:.\n"
         "It is opened at once, so that a bad path fails here. Objects of the same URL and options\n"
         "share their connections, except :memory:. Safe from many threads and across fork.");
-    define_init<&make_database>(
-        cls,
-        "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
-            ", max_readers: int = " + literal(static_cast<std::int64_t>(defaults.max_readers)) +
-            ") -> None",
-        "timeout is the default time limit of a call in seconds, waiting for locks included.\n"
-        "max_readers bounds the connections that read at once. Bad values: ConfigError; a file\n"
-        "that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.");
+    define_init<&make_database>(cls, database_signature(), kDatabaseInitText);
     define<&database_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
                            "True where the database answers; else the error that says why not.");
     define<&database_stats>(cls, "stats", "(self) -> dict[str, int]", kStatsText);
@@ -446,6 +431,23 @@ const char* const kRedisInitText =
     "twice the calls a second on loopback, for that much CPU a call; it\n"
     "stops by itself where replies take longer. 0: never.\n"
     "Bad values: ConfigError that names them.";
+
+std::string database_signature() {
+    const sql::DatabaseOptions defaults;
+    return "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
+           ", max_readers: int = " + literal(static_cast<std::int64_t>(defaults.max_readers)) +
+           ") -> None";
+}
+Result<void> ping_database(sql::Database& database, Deadline deadline) {
+    static const sql::Statement kSelect{"SELECT 1"};
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database.reader(deadline));
+    HOTCOUNT_TRY(lease->execute(kSelect));
+    return {};
+}
+const char* const kDatabaseInitText =
+    "timeout is the default time limit of a call in seconds, waiting for locks included.\n"
+    "max_readers bounds the connections that read at once. Bad values: ConfigError; a file\n"
+    "that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.";
 const char* const kExecuteText =
     "Sends one command and returns its reply.\n\n"
     "Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;\n"
@@ -485,6 +487,8 @@ StoreReference::StoreReference(py::handle value, const char* argument, const cha
         object_ = object_.cast<AsyncMemoryHandle&>().store();
     } else if (py::isinstance<AsyncRedisHandle>(object_)) {
         object_ = object_.cast<AsyncRedisHandle&>().store();
+    } else if (py::isinstance<AsyncDatabaseHandle>(object_)) {
+        object_ = object_.cast<AsyncDatabaseHandle&>().store();
     }
     if (py::isinstance<MemoryHandle>(object_)) {
         handle_ = object_.cast<MemoryHandle*>();

@@ -27,14 +27,20 @@ struct AsyncLifetime {
     }
 };
 
+/// What becomes of calls under way.
+inline constexpr const char* kCallsEnd =
+    "Calls under way end: with ClosedError where nothing was applied, else with\n"
+    "OutcomeUnknownError.";
+inline constexpr const char* kVotesGoOn =
+    "Votes that are being written are finished and told; those that are waiting for that end\n"
+    "with ClosedError where the database ends too.";
+
 template <class Self, class... Extra>
 void define_async_lifetime(py::class_<Self, Extra...>& cls, const std::string& name,
-                           const char* close_text) {
-    define<&AsyncLifetime<Self>::close>(
-        cls, "aclose", "(self) -> " + awaited("None"),
-        kept_text(std::string{close_text} +
-                  "\n\nCalls under way end: with ClosedError where nothing was applied, else with\n"
-                  "OutcomeUnknownError. It is done when it returns. Idempotent."));
+                           const char* close_text, const char* calls_text = kCallsEnd) {
+    define<&AsyncLifetime<Self>::close>(cls, "aclose", "(self) -> " + awaited("None"),
+                                        kept_text(std::string{close_text} + "\n\n" + calls_text +
+                                                  " It is done when it returns. Idempotent."));
     define<&AsyncLifetime<Self>::leave>(
         cls, "__aexit__", "(self, *exception: object) -> " + awaited("None"), "aclose().");
     py::options plain;

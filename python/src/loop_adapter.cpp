@@ -88,7 +88,7 @@ struct LoopSide::Callbacks {
         if (const Held side = bound_pointer<std::weak_ptr<LoopSide>>(capsule).lock()) {
             side->loop_ = nullptr;
             side->end();
-            for (const auto& letter : side->mailbox_->take()) letter();
+            side->mailbox_->open();
             side->mailbox_->retire();
             side->until_answered_.reset();
         }
@@ -124,13 +124,29 @@ void Mailbox::post(Letter letter) {
         letters_.push_back(std::move(letter));
     }
     if (!first) return;  // Whoever put the first in wakes the loop for all.
-    const WithGil held;
-    if (held && side_ != nullptr) side_->wake_from_elsewhere();
+    after_completions([kept = shared_from_this()]() mutable {
+        const WithGil held;
+        if (!held) return;
+        kept->wake();
+        kept.reset();  // With the GIL, which what is in letters needs.
+    });
 }
 
-std::vector<Mailbox::Letter> Mailbox::take() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(letters_, {});
+void Mailbox::wake() {
+    if (side_ != nullptr) {
+        side_->wake_from_elsewhere();
+    } else {
+        open();
+    }
+}
+
+void Mailbox::open() {
+    std::vector<Letter> letters;
+    {
+        const std::lock_guard lock(mutex_);
+        letters.swap(letters_);
+    }
+    for (const Letter& letter : letters) letter(side_);
 }
 
 // -- LoopSide: beginning and end --------------------------------------------
@@ -162,7 +178,7 @@ void LoopSide::join(const py::object& loop) {
     if (!context_) throw py::error_already_set();
     // Its debug mode times callbacks, and each task is to be timed by itself.
     steps_ = !py::bool_(loop.attr("get_debug")());
-    if (has_readers()) lane_ = client_->make_loop_lane(*this);
+    if (client_ != nullptr && has_readers()) lane_ = client_->make_loop_lane(*this);
     // asyncio's own loop on Linux. Others go to sleep as they please.
     try {
         const py::object descriptor = loop.attr("_selector").attr("fileno")();
@@ -262,9 +278,9 @@ void LoopSide::shut() {
 
 // -- LoopSide: turns --------------------------------------------------------
 
-redis::Channel& LoopSide::channel() const {
-    if (lane_ != nullptr) return *lane_;
-    return client_->without_waiting();
+redis::Channel* LoopSide::channel() const {
+    if (lane_ != nullptr) return lane_.get();
+    return client_ == nullptr ? nullptr : &client_->without_waiting();
 }
 
 void LoopSide::ended(py::object pending) {
@@ -369,9 +385,7 @@ void LoopSide::flush() {
 }
 
 void LoopSide::open_mail() {
-    turn([this] {
-        for (const auto& letter : mailbox_->take()) letter();
-    });
+    turn([this] { mailbox_->open(); });
     if (ended_ && mailbox_.use_count() == 1) {
         mailbox_->retire();
         until_answered_.reset();

@@ -1,13 +1,15 @@
-// Joins a Redis client to the event loops that use it.
+// Joins a Redis client, or a database, to the event loops that use it.
 //
 //   LoopSides (of one client) --> LoopSide (of one loop) --> redis::LoopLane, a connection
 //                                        ^ watch, flush_soon, tick_in: add_reader, call_soon ...
+//   LoopSides (of one database) --> LoopSide (of one loop) <-- Mailbox <-- threads of the core
 //
 // A LoopSide comes to be when its loop first makes a call, and ends with the store, or with the
 // loop: when that is collected, or found closed as another loop's side is made. It holds its loop
 // weakly. A loop without add_reader (a proactor loop) has no lane: its calls go over the shared
-// connection (Client::without_waiting()), whose completions come from other threads; they are
-// queued here, and the loop is woken once each time that the queue is not empty any more.
+// connection (Client::without_waiting()). The completions of those, and of all calls of a database,
+// come from other threads; they are queued in the mailbox, and the loop is woken once for all that
+// come before it has looked: for a group of votes that were committed together, once.
 //
 // One turn of the reader: all replies are parsed and their calls ended, then the tasks that waited
 // are resumed (Pending::step), then what they issued is sent. At most kMaxSteps are resumed in
@@ -37,18 +39,22 @@ class LoopSide;
 class LoopSides;
 
 /// Where other threads leave what is to be done in the loop's thread. Outlives its LoopSide.
-class Mailbox {
+class Mailbox : public std::enable_shared_from_this<Mailbox> {
   public:
-    using Letter = std::function<void()>;
+    /// Called with the GIL; with null where nobody reads letters any more.
+    using Letter = std::function<void(LoopSide*)>;
 
     explicit Mailbox(LoopSide* side) : side_(side) {}
     /// In any thread, with or without the GIL.
     void post(Letter letter);
-    std::vector<Letter> take();
+    /// Runs what is there, with the GIL.
+    void open();
     /// With the GIL: nobody reads any more.
     void retire() { side_ = nullptr; }
 
   private:
+    void wake();
+
     std::mutex mutex_;
     std::vector<Letter> letters_;
     LoopSide* side_;  // Guarded by the GIL.
@@ -80,7 +86,8 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
         const LaneScope scope(*this);
         start();
     }
-    redis::Channel& channel() const;
+    /// Null for a database.
+    redis::Channel* channel() const;
     /// Whether completions come from other threads, and have to be posted.
     bool threaded() const { return lane_ == nullptr; }
     const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
@@ -133,7 +140,7 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
 
     static inline thread_local PyObject* stepping_loop_ = nullptr;
 
-    std::shared_ptr<redis::Client> client_;  // Before lane_, which ends first.
+    std::shared_ptr<redis::Client> client_;  // Before lane_, which ends first. None: a database.
     LoopSides* all_;
     PyObject* loop_{nullptr};  // Not counted; null once it is gone.
     py::object loop_reference_;
@@ -166,7 +173,8 @@ class LoopSides {
     LoopSides& operator=(const LoopSides&) = delete;
     ~LoopSides() { end(); }
 
-    /// The running loop's; made where it has none yet. RuntimeError where no loop runs.
+    /// The running loop's; made where it has none yet. RuntimeError where no loop runs. Null for a
+    /// database.
     std::shared_ptr<LoopSide> here(const std::shared_ptr<redis::Client>& client);
     /// Ends all of them. In any thread.
     void end();

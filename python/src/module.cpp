@@ -28,5 +28,6 @@ PYBIND11_MODULE(_core, module) {
     hotcount::python::bind_limiter(module);
     hotcount::python::bind_sync_worker(module);
     hotcount::python::bind_votes(module);
+    hotcount::python::bind_async_votes(module);
     hotcount::python::bind_live_sets(module);
 }

@@ -282,6 +282,13 @@ int set_blocking(PyObject* self, PyObject* value, void*) {
     return 0;
 }
 
+// What gather() makes the CancelledError of a child from.
+PyObject* get_cancel_message(PyObject* self, void*) {
+    const Pending* const pending = cast(self);
+    const bool has = pending->state == PendingState::cancelled && pending->outcome != nullptr;
+    return borrowed(has ? pending->outcome : Py_None).release().ptr();
+}
+
 PyObject* get_log_traceback(PyObject* self, void*) {
     return py::bool_(cast(self)->unseen_error).release().ptr();
 }
@@ -413,6 +420,7 @@ PyMethodDef methods[] = {
 PyGetSetDef attributes[] = {
     {"_asyncio_future_blocking", get_blocking, set_blocking, "asyncio's own.", nullptr},
     {"_loop", loop_attribute, nullptr, "asyncio's own.", nullptr},
+    {"_cancel_message", get_cancel_message, nullptr, "asyncio's own.", nullptr},
     {"_log_traceback", get_log_traceback, set_log_traceback, "asyncio's own.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };

@@ -48,7 +48,13 @@ class Opened {
     }
     const std::shared_ptr<Backend>& backend() const { return backend_; }
     /// What the running loop calls it through; RuntimeError where none runs.
-    std::shared_ptr<LoopSide> loop_side() { return loops_.here(backend_); }
+    std::shared_ptr<LoopSide> loop_side() {
+        if constexpr (std::is_same_v<Backend, redis::Client>) {
+            return loops_.here(backend_);
+        } else {
+            return loops_.here(nullptr);
+        }
+    }
 
   private:
     std::shared_ptr<Backend> backend_;
@@ -131,13 +137,18 @@ class AsyncHandle {
 
 using AsyncMemoryHandle = AsyncHandle<memory::Store>;
 using AsyncRedisHandle = AsyncHandle<redis::Client>;
+using AsyncDatabaseHandle = AsyncHandle<sql::Database>;
 
 /// What the constructors of both faces take, and say.
 std::string memory_signature();
 std::string redis_signature();
+std::string database_signature();
 extern const char* const kMemoryInitText;
 extern const char* const kRedisInitText;
+extern const char* const kDatabaseInitText;
 extern const char* const kExecuteText;
+/// Whether the database answers. Without the GIL.
+Result<void> ping_database(sql::Database& database, Deadline deadline);
 
 /// Opens what a URL names: a Memory, Redis or Database object.
 py::object open_url(std::string_view text, const py::dict& options);
@@ -160,8 +171,11 @@ class StoreReference {
         return static_cast<Handle<Backend>*>(handle_)->backend();
     }
 
-    /// What the running loop calls a Redis through.
+    /// What the running loop calls a Redis or a Database through.
     std::shared_ptr<LoopSide> loop_side() const {
+        if (kind() == StoreKind::database) {
+            return static_cast<DatabaseHandle*>(handle_)->loop_side();
+        }
         return static_cast<RedisHandle*>(handle_)->loop_side();
     }
 

@@ -351,9 +351,9 @@ def test_the_store_faces(tmp_path: Path, redis_server: RedisServer) -> None:
         for thing in (memory, store, counter):
             with pytest.raises(TypeError, match=r"hotcount\.aio\.\w+ cannot be pickled"):
                 pickle.dumps(thing)
-        with pytest.raises(hotcount.ConfigError):
-            aio.connect(f"sqlite:///{tmp_path}/x.db")
-        assert not (tmp_path / "x.db").exists()
+        async with aio.connect(f"sqlite:///{tmp_path}/x.db") as database:
+            assert isinstance(database, aio.Database)
+            assert await database.ping()
         wrong: Any = 7
         with pytest.raises(TypeError):
             aio.Counter(wrong)

@@ -60,7 +60,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         *("db", "cache", "strategy", "slots", "item_table", "item_id", "item_count", "vote_table"),
         *("vote_item", "vote_user", "item_type", "user_type"),
         *("max_age", "retention", "page", "interval", "workers"),
-        *("max_batch", "max_delay", "missing_items"),
+        *("max_batch", "max_delay", "missing_items", "commit_workers"),
     ),
     "Votes.create_tables": ("*", TIMEOUT),
     "Votes.schema": (),

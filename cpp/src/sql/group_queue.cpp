@@ -6,29 +6,6 @@
 #include "group_write.hpp"
 
 namespace hotcount::sql {
-namespace {
-
-// Calls in flight are looked at for deadlines no more often than that.
-constexpr Duration kBetweenExpiries = std::chrono::milliseconds{2};
-
-}  // namespace
-
-// A call of submit_all_async: handed in portion by portion.
-struct GroupQueue::Portions {
-    Portions(std::vector<std::shared_ptr<Ticket>> to_write, Deadline until,
-             std::function<void(std::vector<Result<void>>)> when_done)
-        : tickets(std::move(to_write)),
-          deadline(until),
-          done(std::move(when_done)),
-          results(tickets.size()) {}
-    const std::vector<std::shared_ptr<Ticket>> tickets;
-    const Deadline deadline;
-    std::function<void(std::vector<Result<void>>)> done;
-    std::vector<Result<void>> results;
-    std::size_t begun{0};              // Tickets that were handed in.
-    std::atomic<std::size_t> open{0};  // Those not answered yet, and one while they are handed in.
-};
-
 GroupQueue::GroupQueue(std::shared_ptr<Database> database, std::shared_ptr<BatchWriter> writer,
                        GroupCommitOptions options)
     : database_(std::move(database)),
@@ -78,48 +55,6 @@ std::vector<Result<void>> GroupQueue::submit_all(Tickets tickets, Deadline deadl
     return results;
 }
 
-void GroupQueue::submit_async(std::shared_ptr<Ticket> ticket, Deadline deadline,
-                              Completion<void> done) {
-    ticket->done_ = std::move(done);
-    if (auto queued = enqueue_async(std::span{&ticket, 1}, deadline); !queued) {
-        std::exchange(ticket->done_, nullptr)(std::move(queued).error());
-    }
-}
-
-void GroupQueue::submit_all_async(std::vector<std::shared_ptr<Ticket>> tickets, Deadline deadline,
-                                  std::function<void(std::vector<Result<void>>)> done) {
-    const auto call = std::make_shared<Portions>(std::move(tickets), deadline, std::move(done));
-    hand_in(call);
-}
-
-// The next portion, and those after it where it is answered at once.
-void GroupQueue::hand_in(const std::shared_ptr<Portions>& call) {
-    const std::size_t most = std::max<std::size_t>(1, options_.max_queue / 2);
-    while (call->begun < call->tickets.size()) {
-        const std::size_t first = call->begun;
-        const std::size_t size = std::min(most, call->tickets.size() - first);
-        call->begun += size;
-        call->open.store(size + 1, std::memory_order_relaxed);
-        const auto tickets = Tickets{call->tickets}.subspan(first, size);
-        for (std::size_t i = 0; i < size; ++i) {
-            // Called by this queue, so it is there then.
-            tickets[i]->done_ = [this, call, index = first + i](Result<void> result) {
-                call->results[index] = std::move(result);
-                if (call->open.fetch_sub(1, std::memory_order_acq_rel) == 1) hand_in(call);
-            };
-        }
-        if (auto queued = enqueue_async(tickets, call->deadline); !queued) {
-            for (std::size_t i = 0; i < size; ++i) {
-                tickets[i]->done_ = nullptr;
-                call->results[first + i] = queued;
-            }
-            continue;
-        }
-        if (call->open.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-    }
-    std::exchange(call->done, nullptr)(std::move(call->results));
-}
-
 // Under the mutex.
 Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline, bool& leads) {
     if (queued_ + tickets.size() > options_.max_queue) {
@@ -143,23 +78,6 @@ Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline, bool& leads
         wanted_ = 0;
         gathered_.notify_one();
     }
-    return {};
-}
-
-Result<void> GroupQueue::enqueue_async(Tickets tickets, Deadline deadline) {
-    HOTCOUNT_TRY(pool_.start());
-    const std::lock_guard lock(mutex_);
-    if (closed_) {
-        return make_error(ErrorCode::closed, database_->name() +
-                                                 ": writes end here; nothing was "
-                                                 "applied");
-    }
-    for (const auto& ticket : tickets) ticket->waited_for_ = false;
-    bool leads = false;
-    HOTCOUNT_TRY(enqueue(tickets, deadline, leads));
-    in_flight_ += tickets.size();
-    expire_at(deadline.time());
-    if (leads) ask_pool_to_lead();
     return {};
 }
 
@@ -218,26 +136,6 @@ Error GroupQueue::late_in_queue() const {
     return make_error(ErrorCode::deadline,
                       database_->name() +
                           ": the deadline passed while waiting to be written; nothing was applied");
-}
-
-// Under the mutex: takes tickets out of a group that is still queued. Where the first one goes,
-// those left are regrouped, so that they wake and the next of them waits for its turn.
-template <class Leaves>
-void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) {
-    auto& tickets = group->tickets;
-    const std::shared_ptr<Ticket> first = tickets.front();
-    queued_ -= std::erase_if(tickets, leaves);
-    if (!tickets.empty() && tickets.front() == first) return;
-    const auto where = std::find(groups_.begin(), groups_.end(), group);
-    if (tickets.empty()) {
-        groups_.erase(where);
-    } else {
-        *where = std::make_shared<Group>();
-        (*where)->tickets.swap(tickets);
-        for (const auto& left : (*where)->tickets) left->group_ = *where;
-    }
-    group->answered.set();
-    group->turn.set();
 }
 
 // Under the mutex: to the front of the queue, in order.
@@ -388,100 +286,6 @@ void GroupQueue::pass_leadership() {
     } else {
         ask_pool_to_lead();
     }
-}
-
-// -- the pool ---------------------------------------------------------------
-
-// Under the mutex.
-void GroupQueue::expire_at(SteadyTime time) {
-    if (time >= expiry_) return;
-    expiry_ = time;
-    pool_.run_at(time, [weak = weak_from_this(), time] {
-        if (const auto self = weak.lock()) self->expire(time);
-    });
-}
-
-void GroupQueue::expire(SteadyTime scheduled) {
-    std::vector<TicketAnswer> expired;
-    {
-        const std::lock_guard lock(mutex_);
-        if (scheduled != expiry_) return;  // Another look was taken, or is to be taken earlier.
-        expired = take_expired(std::chrono::steady_clock::now());
-    }
-    answer(std::move(expired));
-}
-
-// Under the mutex: ends the calls whose deadlines have passed, and says when to look again.
-std::vector<TicketAnswer> GroupQueue::take_expired(SteadyTime now) {
-    std::vector<TicketAnswer> expired;
-    SteadyTime next = SteadyTime::max();
-    const auto is_late = [&](const Ticket& ticket) {
-        if (ticket.waited_for_ || ticket.gone_) return false;
-        if (ticket.deadline_.time() <= now) return true;
-        next = std::min(next, ticket.deadline_.time());
-        return false;
-    };
-    if (current_ != nullptr) {
-        for (const auto& ticket : current_->tickets) {
-            if (is_late(*ticket)) expired.push_back({ticket, give_up(*ticket)});
-        }
-    }
-    // A copy: groups go with their last tickets.
-    for (const auto& group : std::deque(groups_)) {
-        take_out(group, [&](const auto& ticket) {
-            if (!is_late(*ticket)) return false;
-            ticket->gone_ = true;
-            expired.push_back({ticket, late_in_queue()});
-            return true;
-        });
-    }
-    expiry_ = SteadyTime::max();
-    if (next != SteadyTime::max()) expire_at(std::max(next, now + kBetweenExpiries));
-    return expired;
-}
-
-void GroupQueue::answer(std::vector<TicketAnswer> answers) {
-    if (answers.empty()) return;
-    const CompletionBatch batch;
-    writer_->before_answers(answers);
-    for (TicketAnswer& each : answers) {
-        const Completion<void> done = std::exchange(each.ticket->done_, nullptr);
-        done(each.error ? Result<void>{std::move(*each.error)} : Result<void>{});
-    }
-    const std::lock_guard lock(mutex_);
-    in_flight_ -= answers.size();
-    if (in_flight_ == 0) none_in_flight_.notify_all();
-}
-
-void GroupQueue::answer_in_pool(std::vector<TicketAnswer> answers) {
-    if (answers.empty()) return;
-    pool_.run([self = shared_from_this(), kept = std::move(answers)]() mutable {
-        self->answer(std::move(kept));
-    });
-}
-
-void GroupQueue::close() {
-    std::vector<TicketAnswer> ended;
-    {
-        const std::lock_guard lock(mutex_);
-        closed_ = true;
-        const Error error =
-            make_error(ErrorCode::closed, database_->name() +
-                                              ": closed before it was written; nothing was "
-                                              "applied");
-        for (const auto& group : std::deque(groups_)) {
-            take_out(group, [&](const auto& ticket) {
-                if (ticket->waited_for_) return false;
-                ticket->gone_ = true;
-                ended.push_back({ticket, error});
-                return true;
-            });
-        }
-    }
-    answer(std::move(ended));
-    if (pool_.is_own_thread()) return;
-    std::unique_lock lock(mutex_);
-    none_in_flight_.wait(lock, [this] { return in_flight_ == 0; });
 }
 
 }  // namespace hotcount::sql

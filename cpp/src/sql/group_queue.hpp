@@ -1,6 +1,7 @@
 // The callers of one GroupCommit, in groups, and who leads. See group_commit.hpp.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -93,5 +94,25 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
 
     WorkerPool pool_;
 };
+
+// Under the mutex: takes tickets out of a group that is still queued. Where the first one goes,
+// those left are regrouped, so that they wake and the next of them waits for its turn.
+template <class Leaves>
+void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) {
+    auto& tickets = group->tickets;
+    const std::shared_ptr<Ticket> first = tickets.front();
+    queued_ -= std::erase_if(tickets, leaves);
+    if (!tickets.empty() && tickets.front() == first) return;
+    const auto where = std::find(groups_.begin(), groups_.end(), group);
+    if (tickets.empty()) {
+        groups_.erase(where);
+    } else {
+        *where = std::make_shared<Group>();
+        (*where)->tickets.swap(tickets);
+        for (const auto& left : (*where)->tickets) left->group_ = *where;
+    }
+    group->answered.set();
+    group->turn.set();
+}
 
 }  // namespace hotcount::sql

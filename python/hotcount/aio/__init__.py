@@ -11,6 +11,9 @@
 
     asyncio.run(main())
 
+Votes and other calls of a database are made by a few threads of the library, and a loop is woken
+once for all votes that were committed together.
+
 A call starts when it is made, not when it is awaited; calls of one turn of the loop travel
 together. One store serves threads and loops alike: `Counter` here takes a `hotcount.Redis`, and
 `hotcount.Counter` takes a `Redis` from here. Each loop has a connection of its own, made on first
@@ -22,8 +25,10 @@ wrong with an argument is raised by the call, everything else where it is awaite
 from __future__ import annotations
 
 from hotcount._core import AsyncCounter as Counter
+from hotcount._core import AsyncDatabase as Database
 from hotcount._core import AsyncMemory as Memory
 from hotcount._core import AsyncRedis as Redis
+from hotcount._core import AsyncVotes as Votes
 from hotcount._core import connect_async as connect
 
-__all__ = ["Counter", "Memory", "Redis", "connect"]
+__all__ = ["Counter", "Database", "Memory", "Redis", "Votes", "connect"]
