@@ -1,4 +1,6 @@
 #include <atomic>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/random.hpp>
 #include <hotcount/sql/database.hpp>
 
 #include "mysql.hpp"
@@ -10,6 +12,14 @@ namespace hotcount::sql {
 Statement::Statement(std::string text) : text_(std::move(text)) {
     static std::atomic<std::uint64_t> next_id{1};
     id_ = next_id.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::uint64_t Connection::next_place() {
+    // From a start of each process's own, or all processes would write to the same few rows.
+    using Place = std::atomic<std::uint64_t>;
+    static ForkLocal<Place> next{
+        [] { return std::make_unique<Place>(1 + thread_random().below(1'000'000)); }};
+    return next.get().fetch_add(1, std::memory_order_relaxed);
 }
 
 std::string to_string(const Id& id) {

@@ -18,9 +18,12 @@ inline constexpr std::size_t kMaxIdentifierBytes = 63;
 enum class KeyRule : std::uint8_t {
     any_bytes,  ///< Memory and Redis: any 1 to kMaxKeyBytes bytes.
     sql_text,   ///< SQL: also no NUL, which PostgreSQL cannot store.
+    utf8_text,  ///< PostgreSQL: and valid UTF-8.
 };
 
 Result<void> check_key(std::string_view key, KeyRule rule = KeyRule::any_bytes);
+/// Whether the bytes are well-formed UTF-8: no overlong form, no surrogate, nothing above U+10FFFF.
+bool is_utf8(std::string_view bytes);
 /// A table or column name: 1 to 63 bytes, no NUL. Quotes and reserved words are fine: it is quoted.
 Result<void> check_identifier(std::string_view option, std::string_view name);
 

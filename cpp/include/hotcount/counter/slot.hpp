@@ -6,7 +6,9 @@
 namespace hotcount {
 
 enum class SlotChoice : std::uint8_t {
-    sticky,  ///< Each thread keeps its slot: neighbours stay apart while there are slots to spare.
+    /// Each writer keeps its slot: neighbours stay apart while there are slots to spare. A writer is
+    /// a thread, or a connection where several threads' writes travel on one.
+    sticky,
     random,  ///< The seed's: a random slot for each add; writers collide even with slots to spare.
 };
 

@@ -97,6 +97,17 @@ class Connection {
     /// Runs text that is used once (schema changes; several statements, each ending in ";\n"): not
     /// kept prepared. MySQL commits with every change of the schema, before and after.
     virtual Result<void> run_script(const std::string& text) = 0;
+
+    /// A number of this connection's own, for spreading writers: those that ask one after the other
+    /// are neighbours, and where a process begins is drawn.
+    std::uint64_t place() const {
+        if (place_ == 0) place_ = next_place();
+        return place_;
+    }
+
+  private:
+    static std::uint64_t next_place();
+    mutable std::uint64_t place_{0};
 };
 
 /// A checked out connection.
