@@ -14,31 +14,83 @@ struct SlotTable::Names {
     std::string table, key, slot, count, op, op_index;
 };
 
-SlotTable::SlotTable(const SlottedCounterOptions& options) : SlotTable(Names{options}) {}
+namespace {
+
+std::string skip_locked(const sql::Grammar& g) {
+    return g.dialect() == sql::Dialect::sqlite ? "" : g.for_update() + " SKIP LOCKED";
+}
+
+}  // namespace
+
+SlotTable::SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect)
+    : SlotTable(Names{options}, sql::Grammar{dialect}) {}
+
+namespace {
+
+template <class Names>
+std::string schema_text(const Names& n, const sql::Grammar& g) {
+    const std::string number = g.type(sql::ColumnType::integer);
+    const std::string text = g.type(sql::ColumnType::text);
+    // MySQL has no CREATE INDEX IF NOT EXISTS.
+    const bool apart = g.dialect() != sql::Dialect::mysql;
+    // Two that create at once would meet in PostgreSQL's catalogue.
+    const std::string alone = g.dialect() == sql::Dialect::postgres
+                                  ? "SELECT pg_advisory_xact_lock(hashtext('hotcount schema'));\n"
+                                  : "";
+    return alone + "CREATE TABLE IF NOT EXISTS " + n.table + " (" + n.key + " " + text +
+           " NOT NULL, " + n.slot + " " + number + " NOT NULL, " + n.count + " " + number +
+           " NOT NULL, PRIMARY KEY (" + n.key + ", " + n.slot + "))" + g.table_end() +
+           ";\n"
+           "CREATE TABLE IF NOT EXISTS " +
+           n.op + " (\"key\" " + text + " NOT NULL, op_id " + text + " NOT NULL, at " + number +
+           " NOT NULL, PRIMARY KEY (\"key\", op_id)" +
+           (apart ? "" : ", KEY " + n.op_index + " (at)") + ")" + g.table_end() + ";\n" +
+           (apart ? "CREATE INDEX IF NOT EXISTS " + n.op_index + " ON " + n.op + " (at);\n" : "");
+}
 
 // The seed's own table has a nullable count and a surrogate id beside a unique (key, slot): the
 // COALESCE and the conflict target fit both.
-SlotTable::SlotTable(const Names& n)
-    : schema("CREATE TABLE IF NOT EXISTS " + n.table + " (" + n.key + " TEXT NOT NULL, " + n.slot +
-             " INTEGER NOT NULL, " + n.count + " INTEGER NOT NULL, PRIMARY KEY (" + n.key + ", " +
-             n.slot +
-             ")) WITHOUT ROWID;\n"
-             "CREATE TABLE IF NOT EXISTS " +
-             n.op +
-             " (key TEXT NOT NULL, op_id TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (key, "
-             "op_id)) WITHOUT ROWID;\n"
-             "CREATE INDEX IF NOT EXISTS " +
-             n.op_index + " ON " + n.op + " (at);\n"),
-      add("INSERT INTO " + n.table + " (" + n.key + ", " + n.slot + ", " + n.count +
-          ") VALUES (?1, ?2, ?3) ON CONFLICT (" + n.key + ", " + n.slot + ") DO UPDATE SET " +
-          n.count + " = COALESCE(" + n.count + ", 0) + excluded." + n.count + " RETURNING " +
-          n.count),
+template <class Names>
+std::string insert_text(const Names& n, const sql::Grammar& g, std::size_t rows) {
+    std::string text =
+        "INSERT INTO " + n.table + " (" + n.key + ", " + n.slot + ", " + n.count + ") VALUES ";
+    for (std::size_t row = 0; row < rows; ++row) {
+        const auto place = [&](std::size_t i) { return "?" + std::to_string(3 * row + i); };
+        text += (row == 0 ? "(" : ", (") + place(1) + ", " + place(2) + ", " + place(3) + ")";
+    }
+    return text + g.or_update(n.key + ", " + n.slot) + n.count + " = COALESCE(" +
+           g.own(n.table, n.count) + ", 0) + " + g.excluded(n.count);
+}
+
+}  // namespace
+
+// An update by the key first and an insert where there is no row, on the servers: an upsert burns a
+// value of a surrogate id each time, and in InnoDB takes a gap lock where the unique key is not the
+// primary one. Several rows together are an upsert all the same, sorted: one round trip instead of
+// many.
+SlotTable::SlotTable(const Names& n, const sql::Grammar& g)
+    : schema(schema_text(n, g)),
+      add(g.dialect() == sql::Dialect::sqlite
+              ? insert_text(n, g, 1) + " RETURNING " + n.count
+              : "UPDATE " + n.table + " SET " + n.count + " = COALESCE(" + n.count +
+                    ", 0) + ?3 WHERE " + n.key + " = ?1 AND " + n.slot + " = ?2"),
+      add_or_insert(insert_text(n, g, 1)),
+      take_free("SELECT 1 FROM " + n.table + " WHERE " + n.key + " = ?1 AND " + n.slot + " = ?2" +
+                skip_locked(g)),
+      find("SELECT 1 FROM " + n.table + " WHERE " + n.key + " = ?1 AND " + n.slot + " = ?2"),
       sum("SELECT COALESCE(SUM(" + n.count + "), 0) FROM " + n.table + " WHERE " + n.key + " = ?1"),
-      remove("DELETE FROM " + n.table + " WHERE " + n.key + " = ?1"),
-      remember_op("INSERT INTO " + n.op +
-                  " (key, op_id, at) VALUES (?1, ?2, ?3) "
-                  "ON CONFLICT DO NOTHING"),
-      forget_ops("DELETE FROM " + n.op + " WHERE (key, op_id) IN (SELECT key, op_id FROM " + n.op +
-                 " WHERE at < ?1 LIMIT 2)") {}
+      lock_rows("SELECT " + n.slot + ", " + n.count + " FROM " + n.table + " WHERE " + n.key +
+                " = ?1 ORDER BY " + n.slot + g.for_update()),
+      remove("DELETE FROM " + n.table + " WHERE " + n.key + " = ?1 AND " + n.slot + " = ?2"),
+      remember_op("INSERT INTO " + n.op + " (\"key\", op_id, at) VALUES (?1, ?2, ?3)" +
+                  g.or_nothing("op_id")),
+      old_ops("SELECT \"key\", op_id FROM " + n.op + " WHERE at < ?1 LIMIT ?2" + skip_locked(g)),
+      forget_op("DELETE FROM " + n.op + " WHERE \"key\" = ?1 AND op_id = ?2"),
+      dialect_(g.dialect()) {
+    if (dialect_ == sql::Dialect::sqlite) return;
+    for (const std::size_t rows : {256U, 64U, 16U, 4U}) {
+        add_rows.push_back({rows, sql::Statement{insert_text(n, g, rows)}});
+    }
+}
 
 }  // namespace hotcount

@@ -4,25 +4,42 @@
 #include <hotcount/counter/slotted_counter.hpp>
 #include <hotcount/sql/database.hpp>
 #include <string>
+#include <vector>
 
 namespace hotcount {
 
 class SlotTable {
   public:
-    explicit SlotTable(const SlottedCounterOptions& options);
+    SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect);
 
+    sql::Dialect dialect() const { return dialect_; }
     std::string schema;  ///< Creates table and ledger; idempotent.
 
     // Parameters in order, then the columns returned.
-    sql::Statement add;          ///< key, slot, n -> count
-    sql::Statement sum;          ///< key -> sum over its slots
-    sql::Statement remove;       ///< key
-    sql::Statement remember_op;  ///< key, op_id, seconds; changes no row where it is known
-    sql::Statement forget_ops;   ///< seconds: forgets up to two older ones
+    /// key, slot, n: adds where the row is. On SQLite also where it is not, and -> count.
+    sql::Statement add;
+    sql::Statement add_or_insert;  ///< key, slot, n; the servers' alone
+    sql::Statement take_free;      ///< key, slot -> a row, locked, unless it is absent or locked
+    sql::Statement find;           ///< key, slot -> a row
+    sql::Statement sum;            ///< key -> sum over its slots
+    sql::Statement lock_rows;      ///< key -> slot, count: all its rows, locked, in order
+    sql::Statement remove;         ///< key, slot
+    sql::Statement remember_op;    ///< key, op_id, seconds; changes no row where it is known
+    sql::Statement old_ops;        ///< seconds, limit -> key, op_id: older ones nobody else removes
+    sql::Statement forget_op;      ///< key, op_id
+
+    /// Several rows in one statement of the servers'.
+    struct Rows {
+        std::size_t rows;
+        sql::Statement add_or_insert;  ///< key, slot, n of each row
+    };
+    /// The largest first; empty on SQLite, where a statement costs no round trip.
+    std::vector<Rows> add_rows;
 
   private:
     struct Names;
-    explicit SlotTable(const Names& names);
+    SlotTable(const Names& names, const sql::Grammar& grammar);
+    sql::Dialect dialect_;
 };
 
 }  // namespace hotcount

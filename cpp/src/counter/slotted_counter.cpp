@@ -1,123 +1,41 @@
-#include <algorithm>
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
 #include <hotcount/counter/slotted_counter.hpp>
+#include <hotcount/sql/transaction.hpp>
 
-#include "slot_table.hpp"
+#include "slot_writer.hpp"
 
 namespace hotcount {
 namespace {
-
-Error count_overflow(std::string_view key) {
-    return make_error(ErrorCode::overflow, "the count of " + printable(key) +
-                                               " would leave signed 64 bits; nothing was applied");
-}
-
-struct AddTicket final : sql::Ticket {
-    AddTicket(std::string_view to_key, std::int64_t to_add, std::optional<std::string_view> id,
-              std::int64_t in_slot)
-        : key(to_key), n(to_add), slot(in_slot) {
-        if (id) op_id.emplace(*id);
-    }
-    const std::string key;
-    const std::int64_t n;
-    const std::int64_t slot;
-    std::optional<std::string> op_id{};
-};
-
-class AddWriter final : public sql::BatchWriter {
-  public:
-    AddWriter(std::shared_ptr<const SlotTable> table, Duration op_keep,
-              std::shared_ptr<const Clock> clock)
-        : table_(std::move(table)), op_keep_(op_keep), clock_(std::move(clock)) {}
-
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::Ticket>> batch) override {
-        std::vector<const AddTicket*> adds;
-        adds.reserve(batch.size());
-        for (const auto& ticket : batch) {
-            const auto* add = static_cast<const AddTicket*>(ticket.get());
-            HOTCOUNT_TRY_ASSIGN(const bool fresh, remember(connection, *add));
-            if (fresh) adds.push_back(add);
-        }
-        // Sorted, so that writers everywhere take their row locks in one order.
-        std::stable_sort(adds.begin(), adds.end(), [](const auto* a, const auto* b) {
-            return std::tie(a->key, a->slot) < std::tie(b->key, b->slot);
-        });
-        for (auto first = adds.begin(); first != adds.end();) {
-            const AddTicket& row = **first;
-            std::int64_t sum = 0;
-            for (; first != adds.end() && (*first)->key == row.key && (*first)->slot == row.slot;
-                 ++first) {
-                const auto added = checked_add(sum, (*first)->n);
-                if (!added) return count_overflow(row.key);
-                sum = *added;
-            }
-            HOTCOUNT_TRY(add_to_slot(connection, row.key, row.slot, sum));
-        }
-        return {};
-    }
-
-    Result<void> add_to_slot(sql::Connection& connection, std::string_view key, std::int64_t slot,
-                             std::int64_t n) const {
-        // SQLite turns a sum beyond 64 bits into a real without a word.
-        const sql::RowVisitor check = [&](const sql::Row& row) -> Result<void> {
-            if (row.is_integer(0)) return {};
-            return count_overflow(key);
-        };
-        HOTCOUNT_TRY(connection.query(table_->add, {key, slot, n}, check));
-        return {};
-    }
-
-  private:
-    // False where the add's op_id was counted before.
-    Result<bool> remember(sql::Connection& connection, const AddTicket& add) const {
-        if (!add.op_id) return true;
-        const auto seconds_of = [](auto time) {
-            return std::chrono::duration_cast<std::chrono::seconds>(time).count();
-        };
-        const std::int64_t now = seconds_of(clock_->wall_now().time_since_epoch());
-        // Two forgotten for each one remembered: the ledger shrinks while it is used.
-        HOTCOUNT_TRY(connection.execute(table_->forget_ops, {now - seconds_of(op_keep_)}));
-        HOTCOUNT_TRY_ASSIGN(
-            const std::int64_t added,
-            connection.execute(table_->remember_op,
-                               {std::string_view{add.key}, std::string_view{*add.op_id}, now}));
-        return added == 1;
-    }
-
-    std::shared_ptr<const SlotTable> table_;
-    Duration op_keep_;
-    std::shared_ptr<const Clock> clock_;
-};
 
 class SqlSlottedCounter final : public SlottedCounter {
   public:
     SqlSlottedCounter(std::shared_ptr<sql::Database> database, SlottedCounterOptions options)
         : database_(std::move(database)),
           options_(std::move(options)),
-          table_(std::make_shared<const SlotTable>(options_)),
-          slots_(options_.slots),
+          table_(std::make_shared<const SlotTable>(options_, database_->dialect())),
+          spread_(std::make_shared<Spread>(options_.slots, options_.adaptive)),
           commit_([this] {
               return std::make_unique<sql::GroupCommit>(
-                  database_, std::make_shared<AddWriter>(table_, options_.op_keep, options_.clock),
+                  database_, std::make_shared<SlotWriter>(table_, options_, spread_),
                   options_.commit);
           }) {}
 
     Result<void> create_table(Timeout timeout) override {
         const Deadline deadline = database_->deadline(timeout);
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY(connection->begin(deadline));
-        HOTCOUNT_TRY(connection->run_script(table_->schema));
-        return connection->commit();
+        return sql::transact(*database_, deadline,
+                             [&](sql::Connection& connection) -> Result<void> {
+                                 return connection.run_script(table_->schema);
+                             });
     }
 
     Result<void> add(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
                      Timeout timeout) override {
-        HOTCOUNT_TRY(check_key(key, KeyRule::sql_text));
+        HOTCOUNT_TRY(check_text(key));
         if (op_id) HOTCOUNT_TRY(check_op_id(*op_id));
-        return commit_.get().submit(make_ticket(key, n, op_id), database_->deadline(timeout));
+        return commit_.get().submit(std::make_shared<AddTicket>(key, n, op_id),
+                                    database_->deadline(timeout));
     }
 
     std::vector<Result<void>> add_many(
@@ -128,9 +46,9 @@ class SqlSlottedCounter final : public SlottedCounter {
         std::vector<std::size_t> places;  // Where each ticket's result belongs.
         for (std::size_t i = 0; i < amounts.size(); ++i) {
             const auto& [key, n] = amounts[i];
-            results[i] = check_key(key, KeyRule::sql_text);
+            results[i] = check_text(key);
             if (!results[i]) continue;
-            tickets.push_back(make_ticket(key, n, std::nullopt));
+            tickets.push_back(std::make_shared<AddTicket>(key, n, std::nullopt));
             places.push_back(i);
         }
         auto written = commit_.get().submit_all(tickets, database_->deadline(timeout));
@@ -155,7 +73,7 @@ class SqlSlottedCounter final : public SlottedCounter {
             return counts;
         }
         for (const std::string_view key : keys) {
-            auto checked = check_key(key, KeyRule::sql_text);
+            auto checked = check_text(key);
             if (!checked) {
                 counts.emplace_back(std::move(checked).error());
             } else {
@@ -175,11 +93,11 @@ class SqlSlottedCounter final : public SlottedCounter {
 
     Result<void> resize(std::int64_t slots) override {
         HOTCOUNT_TRY(check_slots(slots));
-        slots_.store(slots, std::memory_order_relaxed);
+        spread_->resize(slots);
         return {};
     }
 
-    std::int64_t slots() const override { return slots_.load(std::memory_order_relaxed); }
+    std::int64_t slots() const override { return spread_->slots(); }
     const SlottedCounterOptions& options() const override { return options_; }
 
     static Result<void> check_slots(std::int64_t slots) {
@@ -189,46 +107,92 @@ class SqlSlottedCounter final : public SlottedCounter {
     }
 
   private:
-    static Result<void> check_op_id(std::string_view op_id) {
-        if (!op_id.empty() && op_id.size() <= kMaxKeyBytes) return {};
-        return make_error(ErrorCode::config, "op_id takes 1 to 1000 bytes");
+    KeyRule key_rule() const {
+        return database_->dialect() == sql::Dialect::postgres ? KeyRule::utf8_text
+                                                              : KeyRule::sql_text;
     }
+    Result<void> check_text(std::string_view key) const { return check_key(key, key_rule()); }
 
-    std::shared_ptr<AddTicket> make_ticket(std::string_view key, std::int64_t n,
-                                           std::optional<std::string_view> op_id) const {
-        return std::make_shared<AddTicket>(key, n, op_id,
-                                           choose_slot(options_.slot_choice, slots()));
+    Result<void> check_op_id(std::string_view op_id) const {
+        if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
+            return make_error(ErrorCode::config, "op_id takes 1 to 1000 bytes");
+        }
+        if (database_->dialect() == sql::Dialect::postgres && !check_text(op_id)) {
+            return make_error(ErrorCode::config,
+                              "op_id takes UTF-8 without NUL where the database is PostgreSQL");
+        }
+        return {};
     }
 
     Result<std::int64_t> read_sum(sql::Connection& connection, std::string_view key) const {
         std::int64_t sum = 0;
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            // The servers sum up in decimals.
+            if (!row.is_integer(0)) return sum_overflow(key);
             sum = row.integer(0);
             return {};
         };
-        HOTCOUNT_TRY(connection.query(table_->sum, {key}, read));
+        auto found = connection.query(table_->sum, {key}, read);
+        if (!found && found.error().code == ErrorCode::overflow) return sum_overflow(key);
+        if (!found) return std::move(found).error();
         return sum;
     }
 
-    // Removes the key's rows and, where `keep`, puts their sum into slot 0.
+    // Removes the key's rows and, where `keep`, puts their sum into slot 0. Only rows that are
+    // locked and were read are removed: one that others add meanwhile stays.
     Result<std::int64_t> rewrite(std::string_view key, Timeout timeout, bool keep) {
-        HOTCOUNT_TRY(check_key(key, KeyRule::sql_text));
+        HOTCOUNT_TRY(check_text(key));
         const Deadline deadline = database_->deadline(timeout);
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY(connection->begin(deadline));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t sum, read_sum(*connection, key));
-        HOTCOUNT_TRY(connection->execute(table_->remove, {key}));
-        if (keep && sum != 0) {
-            HOTCOUNT_TRY(connection->execute(table_->add, {key, std::int64_t{0}, sum}));
+        return sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+            return rewrite_within(connection, key, keep);
+        });
+    }
+
+    Result<std::int64_t> rewrite_within(sql::Connection& connection, std::string_view key,
+                                        bool keep) const {
+        constexpr std::int64_t kFirst = 0;
+        // Slot 0 is to be there and locked before the others, as in every writer's order.
+        if (keep) HOTCOUNT_TRY(add_to_slot(connection, *table_, key, kFirst, 0));
+        std::vector<std::int64_t> slots;
+        __extension__ __int128 sum = 0;
+        std::int64_t first = 0;
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            const std::int64_t slot = row.integer(0);
+            const std::int64_t count = row.is_null(1) ? 0 : row.integer(1);
+            slots.push_back(slot);
+            if (slot == kFirst) first = count;
+            sum += count;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(table_->lock_rows, {key}, read));
+        const auto whole = static_cast<std::int64_t>(sum);
+        if (whole != sum) return sum_overflow(key);
+        const bool keep_first = keep && whole != 0;
+        for (const std::int64_t slot : slots) {
+            if (slot == kFirst && keep_first) continue;
+            HOTCOUNT_TRY(connection.execute(table_->remove, {key, slot}));
         }
-        HOTCOUNT_TRY(connection->commit());
-        return sum;
+        if (keep_first) {
+            // The difference may leave 64 bits where the count does not.
+            const auto difference = checked_subtract(whole, first);
+            if (!difference) {
+                HOTCOUNT_TRY(connection.execute(table_->remove, {key, kFirst}));
+            }
+            const std::int64_t n = difference.value_or(whole);
+            if (n != 0) HOTCOUNT_TRY(add_to_slot(connection, *table_, key, kFirst, n));
+        }
+        return whole;
+    }
+
+    static Error sum_overflow(std::string_view key) {
+        return make_error(ErrorCode::overflow,
+                          "the sum over the slots of " + printable(key) + " leaves signed 64 bits");
     }
 
     std::shared_ptr<sql::Database> database_;
     SlottedCounterOptions options_;
     std::shared_ptr<const SlotTable> table_;
-    std::atomic<std::int64_t> slots_;
+    std::shared_ptr<Spread> spread_;
     ForkLocal<sql::GroupCommit> commit_;
 };
 

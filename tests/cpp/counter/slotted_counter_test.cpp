@@ -37,8 +37,8 @@ TEST_F(SlottedCounterTest, TheSumIsWhatWasAdded) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(*counter->get("home"), 16 * 210);
-    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 16)
-        << "each thread keeps a slot of its own while there are enough";
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 1)
+        << "SQLite's one writer needs one slot";
 }
 
 TEST_F(SlottedCounterTest, RandomSlotsSpreadOverAllOfThem) {
@@ -95,6 +95,44 @@ TEST_F(SlottedCounterTest, ResizeAndCompactKeepTheSum) {
     EXPECT_EQ(*counter->get("k"), added);
     EXPECT_EQ(*counter->compact("k"), added);
     EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 1);
+}
+
+TEST_F(SlottedCounterTest, CompactGoesByTheWholeSumAndNotByItsParts) {
+    SlottedCounterOptions options;
+    options.slots = 1;
+    const auto counter = make(options);
+    run_script(
+        "INSERT INTO hotcount_slot VALUES ('k', 0, -9223372036854775808), ('k', 1, "
+        "9223372036854775807), ('k', 2, 9223372036854775807)");
+    EXPECT_EQ(*counter->compact("k"), INT64_MAX - 1);
+    EXPECT_EQ(*counter->get("k"), INT64_MAX - 1);
+    run_script("INSERT INTO hotcount_slot VALUES ('k', 1, 2)");
+    EXPECT_TRUE(failed_with(counter->compact("k"), ErrorCode::overflow, "k"));
+    EXPECT_TRUE(failed_with(counter->reset("k"), ErrorCode::overflow, "k"));
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 2);
+    ASSERT_TRUE(succeeded(counter->add("zero", 5)));
+    ASSERT_TRUE(succeeded(counter->add("zero", -5)));
+    EXPECT_EQ(*counter->compact("zero"), 0);
+    EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot WHERE key = 'zero'"),
+              0);
+}
+
+TEST_F(SlottedCounterTest, AdaptiveSlotsStayOneWhereOneWriterIsTheRule) {
+    SlottedCounterOptions options;
+    options.adaptive = true;
+    const auto counter = make(options);
+    EXPECT_EQ(counter->slots(), 1);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 10; ++i) EXPECT_TRUE(succeeded(counter->add("k")));
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(counter->slots(), 1);
+    EXPECT_EQ(*counter->get("k"), 80);
+    ASSERT_TRUE(succeeded(counter->resize(8)));
+    EXPECT_EQ(counter->slots(), 8);
 }
 
 TEST_F(SlottedCounterTest, AnOpIdCountsOnceAndSurvivesReopening) {

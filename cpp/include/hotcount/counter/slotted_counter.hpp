@@ -3,7 +3,8 @@
 //   table  hotcount_slot (key, slot, count), primary key (key, slot)     count = SUM over slots
 //
 // Every add is committed when the call returns. Adds of concurrent callers share a transaction
-// (group commit). Because a read sums all slots, the number of slots may change at any time.
+// (group commit), and each key in it one row. Because a read sums all slots, the number of slots may
+// change at any time. SQLite has one writer at a time and so one slot, unless they are drawn.
 // A single slot cannot leave 64 bits; a sum that does is an overflow error on reading.
 // Thread-safe.
 #pragma once
@@ -33,6 +34,9 @@ struct SlottedCounterOptions {
     /// one by one (not SQLite); each read sums that many rows.
     std::int64_t slots{100};
     SlotChoice slot_choice{SlotChoice::sticky};
+    /// Begins with one slot and doubles them, up to `slots`, whenever a writer finds its row held by
+    /// another. The look costs a round trip for each row of a transaction.
+    bool adaptive{false};
     /// How long an op_id is remembered.
     Duration op_keep{std::chrono::hours{24}};
     sql::GroupCommitOptions commit{};
@@ -60,11 +64,13 @@ class SlottedCounter {
                                                        Timeout timeout = {}) = 0;
     /// Removes the key's rows; returns their sum.
     virtual Result<std::int64_t> reset(std::string_view key, Timeout timeout = {}) = 0;
-    /// Changes the number of slots for this object's later adds; counts stay as they are.
+    /// Changes the number of slots for this object's later adds; counts stay as they are. Adaptive
+    /// slots go on from there.
     virtual Result<void> resize(std::int64_t slots) = 0;
     /// Gathers the key's rows into slot 0; returns the (unchanged) sum.
     virtual Result<std::int64_t> compact(std::string_view key, Timeout timeout = {}) = 0;
 
+    /// Their number now.
     virtual std::int64_t slots() const = 0;
     virtual const SlottedCounterOptions& options() const = 0;
 };

@@ -1,0 +1,189 @@
+#include "slot_writer.hpp"
+
+#include <algorithm>
+#include <hotcount/base/check.hpp>
+#include <hotcount/base/codec.hpp>
+#include <hotcount/base/random.hpp>
+#include <hotcount/sql/transaction.hpp>
+#include <tuple>
+
+namespace hotcount {
+namespace {
+
+// The servers refuse a number that their column cannot hold; their word for it follows ours.
+Error name_key(Error error, std::string_view key) {
+    if (error.code != ErrorCode::overflow) return error;
+    Error named = count_overflow(key);
+    named.message += ": " + error.message;
+    named.server_code = std::move(error.server_code);
+    return named;
+}
+
+Result<bool> finds(sql::Connection& connection, const sql::Statement& statement,
+                   std::string_view key, std::int64_t slot) {
+    bool found = false;
+    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+        found = true;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(statement, {key, slot}, see));
+    return found;
+}
+
+}  // namespace
+
+Error count_overflow(std::string_view key) {
+    return make_error(ErrorCode::overflow, "the count of " + printable(key) +
+                                               " would leave signed 64 bits; nothing was applied");
+}
+
+Result<void> add_to_slot(sql::Connection& connection, const SlotTable& table, std::string_view key,
+                         std::int64_t slot, std::int64_t n) {
+    if (table.dialect() == sql::Dialect::sqlite) {
+        // SQLite turns a sum beyond 64 bits into a real without a word.
+        const sql::RowVisitor check = [&](const sql::Row& row) -> Result<void> {
+            if (row.is_integer(0)) return {};
+            return count_overflow(key);
+        };
+        HOTCOUNT_TRY(connection.query(table.add, {key, slot, n}, check));
+        return {};
+    }
+    auto changed = connection.execute(table.add, {key, slot, n});
+    if (changed && *changed == 0) {
+        // Absent; or n is 0, which MySQL does not count as a change.
+        changed = connection.execute(table.add_or_insert, {key, slot, n});
+    }
+    if (!changed) return name_key(std::move(changed).error(), key);
+    return {};
+}
+
+void Spread::grow(std::int64_t found_too_few) {
+    if (!adaptive_) return;
+    const std::int64_t more = std::min(2 * found_too_few, most_);
+    if (more > found_too_few) {
+        slots_.compare_exchange_strong(found_too_few, more, std::memory_order_relaxed);
+    }
+}
+
+Result<void> SlotWriter::write(sql::Connection& connection,
+                               std::span<const std::shared_ptr<sql::Ticket>> batch) {
+    HOTCOUNT_TRY_ASSIGN(const auto adds, not_yet_counted(connection, batch));
+    HOTCOUNT_TRY_ASSIGN(const std::vector<Sum> sums, this->sums(connection, adds));
+    std::span<const Sum> left{sums};
+    const bool looks = spread_->adaptive() && table_->dialect() != sql::Dialect::sqlite;
+    for (const auto& [rows, add_or_insert] : table_->add_rows) {
+        if (looks) break;
+        for (; left.size() >= rows; left = left.subspan(rows)) {
+            std::vector<sql::Value> parameters;
+            parameters.reserve(3 * rows);
+            for (const Sum& sum : left.first(rows)) {
+                parameters.insert(parameters.end(), {sum.key, sum.slot, sum.n});
+            }
+            HOTCOUNT_TRY(connection.run(add_or_insert, parameters, nullptr));
+        }
+    }
+    for (const Sum& sum : left) {
+        HOTCOUNT_TRY(looks ? add_where_free(connection, sum)
+                           : add_to_slot(connection, *table_, sum.key, sum.slot, sum.n));
+    }
+    return {};
+}
+
+Result<std::vector<const AddTicket*>> SlotWriter::not_yet_counted(
+    sql::Connection& connection, std::span<const std::shared_ptr<sql::Ticket>> batch) const {
+    std::vector<const AddTicket*> adds;
+    std::vector<const AddTicket*> with_id;
+    adds.reserve(batch.size());
+    for (const auto& ticket : batch) {
+        const auto* add = static_cast<const AddTicket*>(ticket.get());
+        (add->op_id ? with_id : adds).push_back(add);
+    }
+    if (with_id.empty()) return adds;
+    std::stable_sort(with_id.begin(), with_id.end(), [](const auto* a, const auto* b) {
+        return std::tie(a->key, *a->op_id) < std::tie(b->key, *b->op_id);
+    });
+    const auto seconds_of = [](auto time) {
+        return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+    };
+    const std::int64_t now = seconds_of(clock_->wall_now().time_since_epoch());
+    // Two forgotten for each one remembered: the ledger shrinks while it is used.
+    HOTCOUNT_TRY(forget_ops(connection, now - seconds_of(op_keep_), 2 * with_id.size()));
+    for (const AddTicket* add : with_id) {
+        HOTCOUNT_TRY_ASSIGN(
+            const std::int64_t added,
+            connection.execute(table_->remember_op,
+                               {std::string_view{add->key}, std::string_view{*add->op_id}, now}));
+        if (added == 1) adds.push_back(add);
+    }
+    return adds;
+}
+
+Result<void> SlotWriter::forget_ops(sql::Connection& connection, std::int64_t before,
+                                    std::size_t limit) const {
+    std::vector<std::pair<std::string, std::string>> old;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        old.emplace_back(row.text(0), row.text(1));
+        return {};
+    };
+    HOTCOUNT_TRY(
+        connection.query(table_->old_ops, {before, static_cast<std::int64_t>(limit)}, read));
+    for (const auto& [key, op_id] : old) {
+        HOTCOUNT_TRY(connection.execute(table_->forget_op,
+                                        {std::string_view{key}, std::string_view{op_id}}));
+    }
+    return {};
+}
+
+std::int64_t SlotWriter::slot_for(const sql::Connection& connection) const {
+    const auto slots = static_cast<std::uint64_t>(spread_->slots());
+    if (choice_ == SlotChoice::random) {
+        return static_cast<std::int64_t>(thread_random().below(slots));
+    }
+    // SQLite's one writer has nobody to keep away from.
+    if (table_->dialect() == sql::Dialect::sqlite) return 0;
+    return static_cast<std::int64_t>(connection.place() % slots);
+}
+
+// One for each row, sorted, so that writers everywhere take their locks in one order.
+Result<std::vector<SlotWriter::Sum>> SlotWriter::sums(
+    const sql::Connection& connection, std::span<const AddTicket* const> adds) const {
+    std::vector<Sum> all;
+    all.reserve(adds.size());
+    for (const AddTicket* add : adds) all.push_back({add->key, slot_for(connection), add->n});
+    std::stable_sort(all.begin(), all.end(), [](const Sum& a, const Sum& b) {
+        return std::tie(a.key, a.slot) < std::tie(b.key, b.slot);
+    });
+    std::vector<Sum> sums;
+    sums.reserve(all.size());
+    for (const Sum& each : all) {
+        if (sums.empty() || sums.back().key != each.key || sums.back().slot != each.slot) {
+            sums.push_back(each);
+            continue;
+        }
+        const auto sum = checked_add(sums.back().n, each.n);
+        if (!sum) return count_overflow(each.key);
+        sums.back().n = *sum;
+    }
+    return sums;
+}
+
+// Looks whether somebody holds the row before it waits for it: that is what adaptive slots grow by.
+Result<void> SlotWriter::add_where_free(sql::Connection& connection, const Sum& sum) const {
+    const std::int64_t slots = spread_->slots();
+    std::int64_t slot = sum.slot % slots;
+    auto added = [&]() -> Result<void> {
+        HOTCOUNT_TRY_ASSIGN(const bool taken, finds(connection, table_->take_free, sum.key, slot));
+        if (!taken) {
+            HOTCOUNT_TRY_ASSIGN(const bool held, finds(connection, table_->find, sum.key, slot));
+            if (held) {
+                spread_->grow(slots);
+                slot = slot_for(connection);
+            }
+        }
+        return add_to_slot(connection, *table_, sum.key, slot, sum.n);
+    }();
+    if (!added && sql::is_transient(added.error())) spread_->grow(slots);
+    return added;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,89 @@
+// Writes the adds of one group commit: the op_ids that are new, then one update per row.
+//
+// Locks are taken in one order everywhere, ledger first, then rows by (key, slot).
+#pragma once
+
+#include <atomic>
+#include <hotcount/counter/slotted_counter.hpp>
+#include <hotcount/sql/group_commit.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "slot_table.hpp"
+
+namespace hotcount {
+
+struct AddTicket final : sql::Ticket {
+    AddTicket(std::string_view to_key, std::int64_t to_add, std::optional<std::string_view> id)
+        : key(to_key), n(to_add) {
+        if (id) op_id.emplace(*id);
+    }
+    const std::string key;
+    const std::int64_t n;
+    std::optional<std::string> op_id{};
+};
+
+/// How many slots there are now, shared by all that write.
+class Spread {
+  public:
+    /// `adaptive`: starts at 1 and may grow to `slots`.
+    Spread(std::int64_t slots, bool adaptive)
+        : slots_(adaptive ? 1 : slots), most_(slots), adaptive_(adaptive) {}
+    std::int64_t slots() const { return slots_.load(std::memory_order_relaxed); }
+    void resize(std::int64_t slots) { slots_.store(slots, std::memory_order_relaxed); }
+    bool adaptive() const { return adaptive_; }
+    /// Doubles what was found too few, unless somebody else has by now. Never beyond the most.
+    void grow(std::int64_t found_too_few);
+
+  private:
+    std::atomic<std::int64_t> slots_;
+    std::int64_t most_;
+    bool adaptive_;
+};
+
+class SlotWriter final : public sql::BatchWriter {
+  public:
+    SlotWriter(std::shared_ptr<const SlotTable> table, const SlottedCounterOptions& options,
+               std::shared_ptr<Spread> spread)
+        : table_(std::move(table)),
+          choice_(options.slot_choice),
+          op_keep_(options.op_keep),
+          clock_(options.clock),
+          spread_(std::move(spread)) {}
+
+    Result<void> write(sql::Connection& connection,
+                       std::span<const std::shared_ptr<sql::Ticket>> batch) override;
+
+  private:
+    struct Sum {
+        std::string_view key;
+        std::int64_t slot;
+        std::int64_t n;
+    };
+
+    Result<std::vector<const AddTicket*>> not_yet_counted(
+        sql::Connection& connection, std::span<const std::shared_ptr<sql::Ticket>> batch) const;
+    Result<void> forget_ops(sql::Connection& connection, std::int64_t before,
+                            std::size_t limit) const;
+    std::int64_t slot_for(const sql::Connection& connection) const;
+    Result<std::vector<Sum>> sums(const sql::Connection& connection,
+                                  std::span<const AddTicket* const> adds) const;
+    Result<void> add_where_free(sql::Connection& connection, const Sum& sum) const;
+
+    const std::shared_ptr<const SlotTable> table_;
+    const SlotChoice choice_;
+    const Duration op_keep_;
+    const std::shared_ptr<const Clock> clock_;
+    const std::shared_ptr<Spread> spread_;
+};
+
+/// The error for a count that would leave 64 bits.
+Error count_overflow(std::string_view key);
+
+/// Adds to one row, making it where it is not there.
+Result<void> add_to_slot(sql::Connection& connection, const SlotTable& table, std::string_view key,
+                         std::int64_t slot, std::int64_t n);
+
+}  // namespace hotcount
