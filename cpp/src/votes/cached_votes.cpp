@@ -5,6 +5,7 @@
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/interrupt.hpp>
 #include <map>
+#include <set>
 
 #include "count_keeper.hpp"
 #include "group_writer.hpp"
@@ -80,8 +81,7 @@ class CachedWriter final : public GroupVoteWriter {
 
   private:
     Result<void> begin(sql::Connection& connection) override {
-        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection));
-        // One leader at a time writes, so this needs no lock.
+        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection, true));
         if (space_ == nullptr || *space_ != id) {
             space_ = std::make_shared<const std::string>(std::move(id));
         }
@@ -95,11 +95,23 @@ class CachedWriter final : public GroupVoteWriter {
             return !vote->error && vote->cast.changed;
         };
         if (std::none_of(votes.begin(), votes.end(), changed)) return {};
-        HOTCOUNT_TRY_ASSIGN(const auto state, table.read(connection, item));
-        if (!state) return unknown_item(item);
         const bool widens = std::any_of(votes.begin(), votes.end(), [&](const VoteTicket* vote) {
             return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
         });
+        using Hold = SyncTable::Hold;
+        const bool alone = widens || known_wide_.count(item) != 0;
+        HOTCOUNT_TRY_ASSIGN(auto state,
+                            table.read(connection, item, alone ? Hold::alone : Hold::shared));
+        // Two sums that do not see each other's votes could fit one by one and not together. Two
+        // that both share the row wait for each other here: once for each item and process.
+        if (state && state->wide) {
+            if (known_wide_.size() >= kMaxKnownWide) known_wide_.clear();
+            known_wide_.insert(item);
+            if (!alone) {
+                HOTCOUNT_TRY_ASSIGN(state, table.read(connection, item, Hold::alone));
+            }
+        }
+        if (!state) return unknown_item(item);
         if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
         // The cache would find out after the commit.
         if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
@@ -111,8 +123,12 @@ class CachedWriter final : public GroupVoteWriter {
         return {};
     }
 
+    static constexpr std::size_t kMaxKnownWide = 10'000;
+
     std::shared_ptr<CountKeeper> keeper_;
+    // One leader at a time writes, so these need no lock.
     std::shared_ptr<const std::string> space_;
+    std::set<sql::Id> known_wide_;
 };
 
 class CachedVotes final : public SqlVotes {
@@ -127,8 +143,6 @@ class CachedVotes final : public SqlVotes {
                   shared_database(), std::make_shared<CachedWriter>(layout(), keeper_),
                   options().commit);
           }) {}
-
-    std::string schema() const override { return SqlVotes::schema() + keeper_->table().schema(); }
 
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
         return std::move(cast_many({&ballot, 1}, timeout).front());
@@ -245,6 +259,8 @@ class CachedVotes final : public SqlVotes {
     }
 
   private:
+    std::string more_schema() const override { return keeper_->table().schema(); }
+
     Result<void> take_over(sql::Connection& connection) override {
         return keeper_->table().renew(connection);
     }

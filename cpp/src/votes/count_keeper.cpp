@@ -1,6 +1,7 @@
 #include "count_keeper.hpp"
 
 #include <charconv>
+#include <hotcount/sql/transaction.hpp>
 #include <limits>
 
 namespace hotcount {
@@ -9,7 +10,7 @@ CountKeeper::CountKeeper(std::shared_ptr<sql::Database> database, VotesOptions o
                          std::unique_ptr<CountCache> cache)
     : database_(std::move(database)),
       options_(std::move(options)),
-      table_(options_),
+      table_(options_, database_->dialect()),
       cache_(std::move(cache)),
       doubts_([] { return std::make_unique<Doubts>(); }) {}
 
@@ -76,14 +77,13 @@ Result<void> CountKeeper::hand_over(Deadline deadline) {
         if (doubts.votes.empty()) return {};
         taken.swap(doubts.votes);
     }
-    const auto written = [&]() -> Result<void> {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY(connection->begin(deadline));
-        for (const auto& [item, votes] : taken) {
-            HOTCOUNT_TRY(table_.ask_recount(*connection, item));
-        }
-        return connection->commit();
-    }();
+    const auto written =
+        sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+            for (const auto& [item, votes] : taken) {
+                HOTCOUNT_TRY(table_.ask_recount(connection, item));
+            }
+            return {};
+        });
     if (!written) {
         std::lock_guard lock(doubts.mutex);
         for (const auto& [item, votes] : taken) doubts.votes[item] += votes;
@@ -96,23 +96,24 @@ Result<void> CountKeeper::fill(std::string_view space, std::span<const Unfilled>
     HOTCOUNT_TRY_ASSIGN(const std::string holder, cache_->identity(space, deadline.remaining()));
     std::vector<CountCache::Fill> fills;
     std::vector<CountCache::Outdated> gone;
-    {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY(connection->begin(deadline));
-        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(*connection));
+    const auto fence_all = [&](sql::Connection& connection) -> Result<void> {
+        fills.clear();
+        gone.clear();
+        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
         if (id != space) return {};  // Tables that changed hands: nobody reads these hashes now.
         for (const auto& [text, token] : hashes) {
             const auto item = to_item(text);
             if (!item) continue;
-            HOTCOUNT_TRY_ASSIGN(const auto state, table_.fence(*connection, *item, holder));
+            HOTCOUNT_TRY_ASSIGN(const auto state, table_.fence(connection, *item, holder));
             if (state) {
                 fills.push_back({text, token, state->gen, state->epoch, state->stored});
             } else {
                 gone.push_back({text, std::numeric_limits<std::int64_t>::max()});
             }
         }
-        HOTCOUNT_TRY(connection->commit());
-    }
+        return {};
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, fence_all));
     std::optional<Error> failed;
     for (const CountCache::Fill& each : fills) {
         const auto landed = cache_->land(space, each, deadline.remaining());
@@ -150,18 +151,20 @@ Result<CountKeeper::Recounted> CountKeeper::recount(std::string_view space, std:
     const auto entries = cache_->read(space, texts, deadline.remaining());
     std::vector<CountCache::Outdated> outdated;
     std::vector<SyncTable::Request> done;
-    {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY(connection->begin(deadline));
-        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(*connection));
-        if (id != space) return result;
+    const std::int64_t not_asked = result.left;
+    const auto recount_all = [&](sql::Connection& connection) -> Result<void> {
+        outdated.clear();
+        done.clear();
+        result.left = not_asked;
+        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
+        if (id != space) return {};
         for (std::size_t i = 0; i < requests.size(); ++i) {
             if (!entries[i] && entries[i].error().code != ErrorCode::wrong_type) {
                 return entries[i].error();
             }
             const bool there = entries[i].ok() && entries[i]->has_value();
             auto epoch =
-                table_.recount(*connection, requests[i].item, there ? (*entries[i])->epoch : 0);
+                table_.recount(connection, requests[i].item, there ? (*entries[i])->epoch : 0);
             if (!epoch) {
                 if (epoch.error().code != ErrorCode::overflow) return std::move(epoch).error();
                 ++result.left;
@@ -170,14 +173,17 @@ Result<CountKeeper::Recounted> CountKeeper::recount(std::string_view space, std:
             outdated.push_back({texts[i], *epoch});
             done.push_back(requests[i]);
         }
-        HOTCOUNT_TRY(connection->commit());
-    }
+        return {};
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, recount_all));
+    if (done.empty()) return result;
     HOTCOUNT_TRY(cache_->drop(space, outdated, deadline.remaining()));
     // Last: whoever dies before it leaves the request, and a recount can be done again.
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-    HOTCOUNT_TRY(connection->begin(deadline));
-    for (const auto& request : done) HOTCOUNT_TRY(table_.settle(*connection, request));
-    HOTCOUNT_TRY(connection->commit());
+    const auto settle_all = [&](sql::Connection& connection) -> Result<void> {
+        for (const auto& request : done) HOTCOUNT_TRY(table_.settle(connection, request));
+        return {};
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, settle_all));
     result.done = static_cast<std::int64_t>(done.size());
     return result;
 }

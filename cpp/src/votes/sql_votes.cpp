@@ -77,7 +77,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout) {
     if (apart) {
         HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
         HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
-        HOTCOUNT_TRY(connection->run_script(fitting));
+        HOTCOUNT_TRY(connection->run_script(fitting + more_schema()));
     }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         if (!apart) HOTCOUNT_TRY(connection.run_script(schema()));

@@ -19,7 +19,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options);
 
     Result<void> create_tables(Timeout timeout) override;
-    std::string schema() const override { return layout_->schema(); }
+    std::string schema() const override { return layout_->schema() + more_schema(); }
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
@@ -40,6 +40,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     const std::shared_ptr<sql::Database>& shared_database() const { return database_; }
     const std::shared_ptr<const Layout>& layout() const { return layout_; }
 
+    /// What a strategy needs beside the tables of all.
+    virtual std::string more_schema() const { return {}; }
     /// Called in the transaction of create_tables where another strategy, or none, counted these
     /// tables before; item.vote_count is right by then.
     virtual Result<void> take_over(sql::Connection& connection);

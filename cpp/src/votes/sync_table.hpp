@@ -35,7 +35,7 @@ enum class SaveState : std::uint8_t {
 
 class SyncTable {
   public:
-    explicit SyncTable(const VotesOptions& options);
+    SyncTable(const VotesOptions& options, sql::Dialect dialect);
 
     const std::string& schema() const { return schema_; }
 
@@ -48,8 +48,13 @@ class SyncTable {
         std::string holder;
         bool wide;
     };
+    /// What keeps the state as it was read until the transaction ends: those that vote share the
+    /// item's row, those that change the state have it alone. So a recount waits for the votes
+    /// under way, and a vote that comes after it reads the new epoch.
+    enum class Hold : std::uint8_t { none, shared, alone };
     /// None where the item has no row. An item that was never filled has zeros.
-    Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item) const;
+    Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
+                                      Hold hold = Hold::none) const;
 
     /// The exact sum of the item's votes; an overflow error where it would leave 64 bits.
     Result<std::int64_t> sum(sql::Connection& connection, const sql::Id& item) const;
@@ -77,16 +82,20 @@ class SyncTable {
     /// Forgets a request unless it was asked again since it was read.
     Result<void> settle(sql::Connection& connection, const Request& request) const;
 
-    /// The cache id of these tables; a config error where another strategy counts them.
-    Result<std::string> cache_id(sql::Connection& connection) const;
+    /// The cache id of these tables; a config error where another strategy counts them. `hold`: it
+    /// stays so until the transaction, one that writes, ends.
+    Result<std::string> cache_id(sql::Connection& connection, bool hold = false) const;
     /// A new cache id: what was counted under the old one is of no account any more.
     Result<void> renew(sql::Connection& connection) const;
 
   private:
     struct Names;
-    SyncTable(const VotesOptions& options, const Names& names);
+    SyncTable(const VotesOptions& options, const Names& names, const sql::Grammar& grammar);
 
     std::string vote_table_;
+    sql::Dialect dialect_;
+    sql::Statement share_item_;
+    sql::Statement lock_item_;
     sql::Statement read_state_;
     sql::Statement sum_;
     sql::Statement set_wide_;
@@ -99,6 +108,7 @@ class SyncTable {
     sql::Statement settle_;
     sql::Statement forget_all_;
     sql::Statement read_marks_;
+    sql::Statement hold_marks_;
     sql::Statement write_id_;
     std::string schema_;
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <hotcount/sql/transaction.hpp>
 #include <limits>
 #include <thread>
 #include <unordered_map>
@@ -239,25 +240,25 @@ class Worker final : public SyncWorker {
         };
         if (std::none_of(found.begin(), found.end(), wanted)) return {};
         std::vector<std::string> behind;
-        {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, keeper_->database().writer(deadline));
-            HOTCOUNT_TRY(connection->begin(deadline));
-            HOTCOUNT_TRY_ASSIGN(const std::string id, keeper_->table().cache_id(*connection));
+        const auto save_all = [&](sql::Connection& connection) -> Result<void> {
+            behind.clear();
+            const SyncTable& table = keeper_->table();
+            HOTCOUNT_TRY_ASSIGN(const std::string id, table.cache_id(connection, true));
             if (id != space_) {
                 return make_error(ErrorCode::unavailable,
                                   "the tables were taken over by another strategy meanwhile");
             }
             for (Found& each : found) {
                 if (!wanted(each)) continue;
-                HOTCOUNT_TRY_ASSIGN(each.state,
-                                    keeper_->table().save(*connection, each.item, each.entry));
+                HOTCOUNT_TRY_ASSIGN(each.state, table.save(connection, each.item, each.entry));
                 if (each.state == SaveState::doubtful) {
-                    HOTCOUNT_TRY(keeper_->table().ask_recount(*connection, each.item));
+                    HOTCOUNT_TRY(table.ask_recount(connection, each.item));
                 }
                 if (each.state == SaveState::behind) behind.push_back(each.text);
             }
-            HOTCOUNT_TRY(connection->commit());
-        }
+            return {};
+        };
+        HOTCOUNT_TRY(sql::transact(keeper_->database(), deadline, save_all));
         return check_behind(found, behind, deadline);
     }
 

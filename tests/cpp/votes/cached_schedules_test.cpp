@@ -27,7 +27,7 @@ class CachedSchedules : public ::testing::Test {
         votes_ = *Votes::make(database_, options_, store_);
         EXPECT_TRUE(succeeded(votes_->create_tables()));
         rows_ = make_vote_rows(std::make_shared<Layout>(options_, database_->dialect()), options_);
-        table_ = std::make_unique<SyncTable>(options_);
+        table_ = std::make_unique<SyncTable>(options_, database_->dialect());
         cache_ = make_memory_count_cache(store_, options_.retention);
         in_sql([&](sql::Connection& connection) { space_ = *table_->cache_id(connection); });
         holder_ = *cache_->identity(space_, {});
