@@ -853,7 +853,7 @@ class SlottedCounter:
         self,
         db: Database | str,
         table: str = "hotcount_slot",
-        slots: int = 100,
+        slots: int | typing.Literal["adaptive"] = 100,
         slot_choice: typing.Literal["sticky", "random"] = "sticky",
         key_column: str = "key",
         slot_column: str = "slot",
@@ -864,8 +864,9 @@ class SlottedCounter:
         max_delay: float | datetime.timedelta = 0.0,
     ) -> None:
         """
-        db: an object or its URL. slots: rows a key may spread over, 1 to 10,000. slot_choice:
-        'sticky' keeps each thread on its slot, 'random' takes one per add. op_keep: seconds an
+        db: an object or its URL. slots: rows a key may spread over, 1 to 10,000; 'adaptive' starts
+        with 1 and doubles them, up to 100, whenever a writer finds its row locked. slot_choice:
+        'sticky' keeps each connection on its slot, 'random' takes one per add. op_keep: seconds an
         op_id is remembered. max_batch: most adds in one transaction. max_delay: seconds a
         transaction waits for company. Bad values: ConfigError that names them.
         """
@@ -934,9 +935,16 @@ class SlottedCounter:
         """
     def resize(self, slots: int) -> None:
         """
-        Changes the number of slots for this object's later adds.
+        Changes the number of slots for this object's later adds, 1 to 10,000.
 
         Counts stay as they are: a read sums all slots there are.
+        """
+    def statement(self, key: str | bytes, n: int = 1) -> typing.Any:
+        """
+        A SQLAlchemy statement that adds n, to join a transaction of the caller's own.
+
+        Its slot is drawn. Needs the extra hotcount[sqlalchemy], whose module
+        hotcount.integrations.sqlalchemy has more; an ImportError that says so without it.
         """
     @property
     def closed(self) -> bool:
@@ -944,9 +952,39 @@ class SlottedCounter:
         Whether close() was called.
         """
     @property
+    def count_column(self) -> str:
+        """
+        The column of counts.
+        """
+    @property
+    def dialect(self) -> str:
+        """
+        'sqlite', 'postgresql' or 'mysql', which is MariaDB too.
+        """
+    @property
+    def key_column(self) -> str:
+        """
+        The column of keys.
+        """
+    @property
+    def slot_choice(self) -> str:
+        """
+        'sticky' or 'random'.
+        """
+    @property
+    def slot_column(self) -> str:
+        """
+        The column of slots.
+        """
+    @property
     def slots(self) -> int:
         """
         The number of slots now.
+        """
+    @property
+    def table(self) -> str:
+        """
+        The table's name.
         """
 
 class Rate:
@@ -1799,6 +1837,61 @@ class Votes:
     def closed(self) -> bool:
         """
         Whether close() was called.
+        """
+    @property
+    def item_count(self) -> str:
+        """
+        Its column of counts.
+        """
+    @property
+    def item_id(self) -> str:
+        """
+        Its column of ids.
+        """
+    @property
+    def item_table(self) -> str:
+        """
+        The items' table.
+        """
+    @property
+    def item_type(self) -> type:
+        """
+        int, str or uuid.UUID.
+        """
+    @property
+    def missing_items(self) -> str:
+        """
+        'refuse' or 'create'.
+        """
+    @property
+    def slots(self) -> int:
+        """
+        Cells per item of 'slotted'.
+        """
+    @property
+    def strategy(self) -> str:
+        """
+        The strategy's name.
+        """
+    @property
+    def user_type(self) -> type:
+        """
+        int, str or uuid.UUID.
+        """
+    @property
+    def vote_item(self) -> str:
+        """
+        Its column of items.
+        """
+    @property
+    def vote_table(self) -> str:
+        """
+        The votes' table.
+        """
+    @property
+    def vote_user(self) -> str:
+        """
+        Its column of users.
         """
 
 class AsyncVotes:

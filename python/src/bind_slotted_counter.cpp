@@ -22,6 +22,10 @@ class BoundSlottedCounter {
         return without_gil([&] { return f(*counter_); });
     }
     std::int64_t slots() const { return counter_->slots(); }
+    const SlottedCounterOptions& options() const { return counter_->options(); }
+    std::string_view dialect() const {
+        return sql::to_string(store_.backend<sql::Database>()->dialect());
+    }
 
     void close() { store_.close(); }
     bool closed() const { return store_.closed(); }
@@ -32,18 +36,22 @@ class BoundSlottedCounter {
     StoreReference store_;
 };
 
-std::int64_t to_slots(py::handle value) {
-    if (PyUnicode_Check(value.ptr())) {
-        raise_config("slots is " + std::string(py::repr(value)) +
-                     "; this version takes a number from 1 to 10000");
+bool is_adaptive(py::handle slots) {
+    if (!PyUnicode_Check(slots.ptr())) return false;
+    if (PyUnicode_CompareWithASCIIString(slots.ptr(), "adaptive") != 0) {
+        raise_config("slots is " + std::string(py::repr(slots)) +
+                     "; it takes a number from 1 to 10000, or 'adaptive'");
     }
-    return to_option(value, "slots");
+    return true;
 }
 
 BoundSlottedCounter make_slotted_counter(const Arguments& arguments) {
     SlottedCounterOptions options;
     if (arguments[1]) options.table = to_text(arguments[1], "table");
-    if (arguments[2]) options.slots = to_slots(arguments[2]);
+    if (arguments[2]) {
+        options.adaptive = is_adaptive(arguments[2]);
+        if (!options.adaptive) options.slots = to_option(arguments[2], "slots");
+    }
     if (arguments[3]) {
         options.slot_choice = to_choice(arguments[3], "slot_choice", {"sticky", "random"}) == 0
                                   ? SlotChoice::sticky
@@ -143,7 +151,7 @@ py::object slotted_reset(BoundSlottedCounter& self, const Arguments& arguments) 
 }
 
 py::object slotted_resize(BoundSlottedCounter& self, const Arguments& arguments) {
-    const std::int64_t slots = to_slots(arguments[0]);
+    const std::int64_t slots = to_option(arguments[0], "slots");
     unwrap(self.call([&](SlottedCounter& counter) { return counter.resize(slots); }));
     return py::none();
 }
@@ -153,6 +161,41 @@ py::object slotted_compact(BoundSlottedCounter& self, const Arguments& arguments
     const Timeout timeout = to_timeout(arguments[1]);
     return py::int_(
         unwrap(self.call([&](SlottedCounter& counter) { return counter.compact(key, timeout); })));
+}
+
+py::object slotted_statement(BoundSlottedCounter& self, const Arguments& arguments) {
+    const auto module = py::module_::import("hotcount.integrations.sqlalchemy");
+    const py::object n =
+        arguments[1] ? py::reinterpret_borrow<py::object>(arguments[1]) : py::int_(1);
+    return module.attr("statement")(py::cast(self, py::return_value_policy::reference),
+                                    py::reinterpret_borrow<py::object>(arguments[0]), n);
+}
+
+std::string to_string(SlotChoice choice) {
+    return choice == SlotChoice::sticky ? "sticky" : "random";
+}
+
+// What the integrations write statements from.
+void define_names(py::class_<BoundSlottedCounter>& cls) {
+    cls.def_property_readonly(
+        "dialect", [](const BoundSlottedCounter& self) { return self.dialect(); },
+        "'sqlite', 'postgresql' or 'mysql', which is MariaDB too.");
+    cls.def_property_readonly(
+        "table", [](const BoundSlottedCounter& self) { return self.options().table; },
+        "The table's name.");
+    cls.def_property_readonly(
+        "key_column", [](const BoundSlottedCounter& self) { return self.options().key_column; },
+        "The column of keys.");
+    cls.def_property_readonly(
+        "slot_column", [](const BoundSlottedCounter& self) { return self.options().slot_column; },
+        "The column of slots.");
+    cls.def_property_readonly(
+        "count_column", [](const BoundSlottedCounter& self) { return self.options().count_column; },
+        "The column of counts.");
+    cls.def_property_readonly(
+        "slot_choice",
+        [](const BoundSlottedCounter& self) { return to_string(self.options().slot_choice); },
+        "'sticky' or 'random'.");
 }
 
 }  // namespace
@@ -170,15 +213,18 @@ void bind_slotted_counter(py::module_& module) {
     define_init<&make_slotted_counter>(
         cls,
         "(self, db: hotcount._core.Database | str, table: str = " + literal(defaults.table) +
-            ", slots: int = " + literal(defaults.slots) +
+            ", slots: int | typing.Literal['adaptive'] = " + literal(defaults.slots) +
             ", slot_choice: typing.Literal['sticky', 'random'] = 'sticky', key_column: str = " +
             literal(defaults.key_column) + ", slot_column: str = " + literal(defaults.slot_column) +
             ", count_column: str = " + literal(defaults.count_column) + ", *, op_keep: " + kTime +
             " = " + literal(defaults.op_keep) +
             ", max_batch: int = " + literal(static_cast<std::int64_t>(defaults.commit.max_batch)) +
             ", max_delay: " + kTime + " = " + literal(defaults.commit.max_delay) + ") -> None",
-        "db: an object or its URL. slots: rows a key may spread over, 1 to 10,000. slot_choice:\n"
-        "'sticky' keeps each thread on its slot, 'random' takes one per add. op_keep: seconds an\n"
+        "db: an object or its URL. slots: rows a key may spread over, 1 to 10,000; 'adaptive' "
+        "starts\n"
+        "with 1 and doubles them, up to 100, whenever a writer finds its row locked. slot_choice:\n"
+        "'sticky' keeps each connection on its slot, 'random' takes one per add. op_keep: seconds "
+        "an\n"
         "op_id is remembered. max_batch: most adds in one transaction. max_delay: seconds a\n"
         "transaction waits for company. Bad values: ConfigError that names them.");
     define<&slotted_create_table>(cls, "create_table", "(self, *, " + kTimeout + ") -> None",
@@ -208,11 +254,18 @@ void bind_slotted_counter(py::module_& module) {
                               "The sums of many keys, in order, all from one snapshot.");
     define<&slotted_reset>(cls, "reset", "(self, key: str | bytes, *, " + kTimeout + ") -> int",
                            "Removes the key's rows and returns what they summed up to.");
-    define<&slotted_resize>(cls, "resize", "(self, slots: int) -> None",
-                            "Changes the number of slots for this object's later adds.\n\n"
-                            "Counts stay as they are: a read sums all slots there are.");
+    define<&slotted_resize>(
+        cls, "resize", "(self, slots: int) -> None",
+        "Changes the number of slots for this object's later adds, 1 to 10,000.\n\n"
+        "Counts stay as they are: a read sums all slots there are.");
     define<&slotted_compact>(cls, "compact", "(self, key: str | bytes, *, " + kTimeout + ") -> int",
                              "Gathers the key's rows into slot 0; returns the unchanged sum.");
+    define<&slotted_statement>(
+        cls, "statement", "(self, key: str | bytes, n: int = 1) -> typing.Any",
+        "A SQLAlchemy statement that adds n, to join a transaction of the caller's own.\n\n"
+        "Its slot is drawn. Needs the extra hotcount[sqlalchemy], whose module\n"
+        "hotcount.integrations.sqlalchemy has more; an ImportError that says so without it.");
+    define_names(cls);
     cls.def_property_readonly("slots", &BoundSlottedCounter::slots, "The number of slots now.");
     define_lifetime(cls, "Ends this counter; a database opened from a URL for it ends too.");
 }

@@ -1,6 +1,7 @@
 #include "bind.hpp"
 #include "rows.hpp"
 #include "votes_face.hpp"
+#include "votes_names.hpp"
 
 namespace hotcount::python {
 namespace {
@@ -210,6 +211,7 @@ void bind_votes(py::module_& module) {
         "fork.");
     define_init<&make_bound_votes>(cls, votes_signature(), kVotesInitText);
     define_votes_calls<WaitingFace>(cls);
+    define_vote_names(cls);
     define_lifetime(cls, "Ends this object; a database opened from a URL for it ends too.");
 }
 

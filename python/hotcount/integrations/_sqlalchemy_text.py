@@ -1,0 +1,222 @@
+"""The statements of hotcount.integrations.sqlalchemy, by dialect and by the names of the tables.
+
+They agree with what the core writes (cpp/src/votes, cpp/src/counter/slot_table.cpp): both count in
+the same rows at once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+_PLACES = {"naive": "item", "slotted": "cells", "batched": "cells", "cached": "cache"}
+
+
+@dataclass(frozen=True)
+class CounterText:
+    update: sa.TextClause | None
+    """key, slot, n; None where the upsert alone is as good."""
+    find: sa.TextClause | None
+    """key, slot: where an update that finds no row would lock the gap; -> the row is there."""
+    add: sa.TextClause
+    sum: sa.TextClause
+
+
+@dataclass(frozen=True)
+class VoteText:
+    place: str
+    hold_place: sa.TextClause
+    add_item: sa.TextClause
+    lock_item: sa.TextClause | None
+    write_vote: sa.TextClause
+    """item, user, value, version; -> prev, val where the dialect can."""
+    read_vote: sa.TextClause | None
+    find_cell: sa.TextClause | None
+    bump_cell: sa.TextClause | None
+    insert_cell: sa.TextClause | None
+    bump_item: sa.TextClause | None
+    ask_recount: sa.TextClause | None
+    count: sa.TextClause
+
+
+class _Grammar:
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+
+    def quote(self, name: str) -> str:
+        mark = "`" if self.dialect == "mysql" else '"'
+        # text() takes ":name" for a parameter.
+        return mark + name.replace(mark, 2 * mark).replace(":", r"\:") + mark
+
+    def upsert(self, key: str) -> str:
+        if self.dialect == "mysql":
+            return " ON DUPLICATE KEY UPDATE "
+        return f" ON CONFLICT ({key}) DO UPDATE SET "
+
+    def excluded(self, column: str) -> str:
+        return f"VALUES({column})" if self.dialect == "mysql" else f"excluded.{column}"
+
+    def or_nothing(self, key: str) -> str:
+        if self.dialect == "mysql":
+            return f" ON DUPLICATE KEY UPDATE {key} = {key}"
+        return " ON CONFLICT DO NOTHING"
+
+    def total(self, column: str, more: str) -> str:
+        """The sum, or an error where it leaves 64 bits: SQLite would make it a real in silence."""
+        total = f"COALESCE({column}, 0) + {more}"
+        if self.dialect != "sqlite":
+            return total
+        # Nothing but abs() of the least integer raises an error in an expression.
+        least = "(-9223372036854775807 - 1)"
+        return f"CASE WHEN typeof({total}) = 'integer' THEN {total} ELSE abs({least}) END"
+
+    def share(self) -> str:
+        return {"sqlite": "", "postgresql": " FOR SHARE", "mysql": " LOCK IN SHARE MODE"}[
+            self.dialect
+        ]
+
+    def id_type(self, kind: type) -> sa.types.TypeEngine[Any]:
+        if kind is int:
+            return sa.BigInteger()
+        if kind is uuid.UUID and self.dialect == "postgresql":
+            return postgresql.UUID(as_uuid=False)
+        return sa.String()
+
+
+@lru_cache(maxsize=256)
+def counter_text(
+    dialect: str, table: str, key_column: str, slot_column: str, count_column: str
+) -> CounterText:
+    g = _Grammar(dialect)
+    t, key, slot, count = map(g.quote, (table, key_column, slot_column, count_column))
+    types = (sa.bindparam("slot", type_=sa.BigInteger()), sa.bindparam("n", type_=sa.BigInteger()))
+    add = (
+        f"INSERT INTO {t} ({key}, {slot}, {count}) VALUES (:key, :slot, :n)"
+        f"{g.upsert(f'{key}, {slot}')}{count} = {g.total(f'{t}.{count}', g.excluded(count))}"
+    )
+    # An upsert burns a value of a surrogate id, and may take gap locks in InnoDB.
+    update = (
+        f"UPDATE {t} SET {count} = {g.total(count, ':n')} WHERE {key} = :key AND {slot} = :slot"
+    )
+    return CounterText(
+        update=None if dialect == "sqlite" else sa.text(update).bindparams(*types),
+        find=sa.text(f"SELECT 1 FROM {t} WHERE {key} = :key AND {slot} = :slot").bindparams(
+            types[0]
+        )
+        if dialect == "mysql"
+        else None,
+        add=sa.text(add).bindparams(*types),
+        sum=sa.text(f"SELECT COALESCE(SUM({count}), 0) FROM {t} WHERE {key} = :key"),
+    )
+
+
+@lru_cache(maxsize=256)
+def vote_text(
+    dialect: str,
+    strategy: str,
+    item_table: str,
+    item_id: str,
+    item_count: str,
+    vote_table: str,
+    vote_item: str,
+    vote_user: str,
+    item_type: type,
+    user_type: type,
+) -> VoteText:
+    g = _Grammar(dialect)
+    item, id_, count = map(g.quote, (item_table, item_id, item_count))
+    vote, voted, voter = map(g.quote, (vote_table, vote_item, vote_user))
+    cell, meta, again = (g.quote(vote_table + end) for end in ("_cell", "_meta", "_recount"))
+    known: dict[str, sa.types.TypeEngine[Any]] = {
+        "item": g.id_type(item_type),
+        "user": g.id_type(user_type),
+        "value": sa.BigInteger(),
+        "version": sa.BigInteger(),
+        "difference": sa.BigInteger(),
+        "slot": sa.BigInteger(),
+    }
+
+    def text(sql: str, *names: str) -> sa.TextClause:
+        return sa.text(sql).bindparams(*(sa.bindparam(name, type_=known[name]) for name in names))
+
+    # The row keeps what it was. Assignments go from left to right in MySQL, so that what decides
+    # comes after what it decides about.
+    version = g.excluded("version")
+    applies = f"({version} IS NULL OR {vote}.version IS NULL OR {vote}.version < {version})"
+    write = (
+        f"INSERT INTO {vote} ({voted}, {voter}, val, prev, version) "
+        f"VALUES (:item, :user, :value, 0, :version){g.upsert(f'{voted}, {voter}')}"
+        f"prev = {vote}.val, "
+        f"val = CASE WHEN {applies} THEN {g.excluded('val')} ELSE {vote}.val END, "
+        f"version = CASE WHEN {applies} THEN COALESCE({version}, {vote}.version) "
+        f"ELSE {vote}.version END"
+    )
+    returns = dialect != "mysql"
+    place = _PLACES[strategy]
+    locks = {"sqlite": "", "postgresql": " FOR NO KEY UPDATE", "mysql": " FOR UPDATE"}[dialect]
+    counts = {
+        "item": f"SELECT COALESCE({count}, 0) FROM {item} WHERE {id_} = :item",
+        "cells": f"SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = :item",
+        "cache": f"SELECT COALESCE(SUM(val), 0) FROM {vote} WHERE {voted} = :item",
+    }
+    in_cells = place == "cells"
+    in_item = strategy in ("naive", "batched")
+    return VoteText(
+        place=place,
+        hold_place=text(f"SELECT value FROM {meta} WHERE name = 'counted_in'{g.share()}"),
+        add_item=text(f"INSERT INTO {item} ({id_}) VALUES (:item){g.or_nothing(id_)}", "item"),
+        # As in the core, or two would wait for each other. SQLite's connections refuse a missing
+        # item only where they were told to look at foreign keys.
+        lock_item=text(f"SELECT 1 FROM {item} WHERE {id_} = :item{locks}", "item")
+        if (dialect, strategy)
+        in (("postgresql", "batched"), ("mysql", "batched"), ("mysql", "naive"))
+        or dialect == "sqlite"
+        else None,
+        write_vote=text(
+            write + (" RETURNING prev, val" if returns else ""), "item", "user", "value", "version"
+        ),
+        read_vote=None
+        if returns
+        else text(
+            f"SELECT prev, val FROM {vote} WHERE {voted} = :item AND {voter} = :user",
+            "item",
+            "user",
+        ),
+        find_cell=text(f"SELECT 1 FROM {cell} WHERE item = :item AND slot = :slot", "item", "slot")
+        if in_cells and dialect == "mysql"
+        else None,
+        bump_cell=text(
+            f"UPDATE {cell} SET n = {g.total('n', ':difference')}, ver = ver + 1 "
+            "WHERE item = :item AND slot = :slot",
+            *("difference", "item", "slot"),
+        )
+        if in_cells
+        else None,
+        insert_cell=text(
+            f"INSERT INTO {cell} (item, slot, n, ver) VALUES (:item, :slot, :difference, 1)"
+            f"{g.upsert('item, slot')}n = {g.total(f'{cell}.n', g.excluded('n'))}, "
+            f"ver = {cell}.ver + 1",
+            *("difference", "item", "slot"),
+        )
+        if in_cells
+        else None,
+        bump_item=text(
+            f"UPDATE {item} SET {count} = {g.total(count, ':difference')} WHERE {id_} = :item",
+            *("difference", "item"),
+        )
+        if in_item
+        else None,
+        ask_recount=text(
+            f"INSERT INTO {again} (item, asked) VALUES (:item, 1)"
+            f"{g.upsert('item')}asked = {again}.asked + 1",
+            "item",
+        )
+        if place == "cache"
+        else None,
+        count=text(counts[place], "item"),
+    )

@@ -1,0 +1,407 @@
+"""Counts and votes inside your own SQLAlchemy transaction (extra: ``hotcount[sqlalchemy]``).
+
+    from hotcount.integrations.sqlalchemy import cast_vote, increment
+
+    counter = hotcount.SlottedCounter("postgresql:///app")
+    votes = hotcount.Votes("postgresql:///app")
+    with Session(engine) as session, session.begin():
+        session.add(Comment(post_id=7, text="first"))
+        increment(session, counter, "comments:7")
+        cast_vote(session, votes, 7, user=1)
+
+What they write is committed and rolled back with everything else in that transaction, and counts
+together with what `counter` and `votes` write themselves, from any process. The first argument is a
+Session or a Connection; from an AsyncSession: ``await session.run_sync(cast_vote, votes, 7, 1)``.
+
+The rows that they touch stay locked until your transaction ends: let these calls be its last, and
+several of them go in one order everywhere (`increment_many` does so by itself). A transaction that
+the database gives up, a deadlock, is yours to run again, from its beginning. After another error
+nothing of the call is applied and the transaction may go on: each call is a savepoint. Objects of a
+Session that hold a count are not refreshed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Union
+
+try:
+    import sqlalchemy as sa
+    from sqlalchemy import exc
+    from sqlalchemy.orm import Session, scoped_session
+except ImportError as error:
+    raise ImportError(
+        "hotcount.integrations.sqlalchemy needs SQLAlchemy 2: pip install 'hotcount[sqlalchemy]'"
+    ) from error
+
+from hotcount import (
+    Cast,
+    ConfigError,
+    CounterOverflowError,
+    IntegrityError,
+    SlottedCounter,
+    Votes,
+)
+from hotcount.integrations._sqlalchemy_text import (
+    CounterText,
+    VoteText,
+    counter_text,
+    vote_text,
+)
+
+__all__ = [
+    "Where",
+    "cast_vote",
+    "count",
+    "increment",
+    "increment_many",
+    "retract_vote",
+    "statement",
+    "vote_count",
+]
+
+Where = Union[sa.Connection, Session, "scoped_session[Session]"]
+
+_MOST = 2**63 - 1
+_LEAST = -(2**63)
+# Where this process begins to count connections: two that began at 0 would meet on every slot.
+_places = itertools.count(random.SystemRandom().randrange(1_000_000))
+
+
+def _new_places() -> None:
+    global _places
+    _places = itertools.count(random.SystemRandom().randrange(1_000_000))
+
+
+os.register_at_fork(after_in_child=_new_places)
+
+
+# -- counters ---------------------------------------------------------------
+
+
+def increment(where: Where, counter: SlottedCounter, key: str | bytes, n: int = 1) -> None:
+    """Adds n to the key's count, in the slot of this connection.
+
+    CounterOverflowError: the slot would leave 64 bits; nothing changed.
+    """
+    _increment(where, counter, [(_key(key), _integer(n, "n"))])
+
+
+def increment_many(
+    where: Where, counter: SlottedCounter, amounts: Mapping[str, int] | Mapping[bytes, int]
+) -> None:
+    """Adds {key: n, ...}, all or nothing, in the order in which every writer takes these rows."""
+    _increment(where, counter, [(_key(key), _integer(n, "n")) for key, n in amounts.items()])
+
+
+def _increment(where: Where, counter: SlottedCounter, amounts: list[tuple[str, int]]) -> None:
+    connection = _connection(where)
+    text = _counter_text(connection.dialect.name, counter)
+    slot = _slot(connection, counter)
+    with _all_or_nothing(connection):
+        for key, n in sorted(amounts):
+            _add(connection, text, key, slot, n)
+
+
+def _add(connection: sa.Connection, text: CounterText, key: str, slot: int, n: int) -> None:
+    values = {"key": key, "slot": slot, "n": n}
+    _update_or_insert(connection, text.find, text.update, text.add, values)
+
+
+def _update_or_insert(
+    connection: sa.Connection,
+    find: sa.TextClause | None,
+    update: sa.TextClause | None,
+    insert: sa.TextClause,
+    values: dict[str, Any],
+) -> None:
+    # Under REPEATABLE READ, which MySQL's sessions have unless told otherwise, an update that finds
+    # no row locks the gap, and two that then insert wait for each other.
+    there = find is None or connection.execute(find, values).first() is not None
+    if there and update is not None and connection.execute(update, values).rowcount > 0:
+        return
+    connection.execute(insert, values)
+
+
+def count(where: Where, counter: SlottedCounter, key: str | bytes) -> int:
+    """The key's count as this transaction sees it, what it has added itself included."""
+    connection = _connection(where)
+    text = _counter_text(connection.dialect.name, counter)
+    with _translated():
+        found = connection.execute(text.sum, {"key": _key(key)}).scalar_one()
+    return _whole(found)
+
+
+def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextClause:
+    """One statement that adds n to the key's count, in a slot that is drawn anew for each.
+
+    For `Connection.execute` and `Session.execute` on the database that `counter` was made for.
+    `increment` picks the slot by the connection, and raises hotcount's errors.
+    """
+    text = _counter_text(counter.dialect, counter)
+    slot = 0 if counter.dialect == "sqlite" else random.randrange(counter.slots)
+    return text.add.bindparams(key=_key(key), slot=slot, n=_integer(n, "n"))
+
+
+def _slot(connection: sa.Connection, counter: SlottedCounter) -> int:
+    if counter.slot_choice == "random":
+        return random.randrange(counter.slots)
+    if connection.dialect.name == "sqlite":
+        return 0
+    return _place(connection) % counter.slots
+
+
+def _place(connection: sa.Connection) -> int:
+    """A number of the connection's own, for as long as the pool keeps it."""
+    place = connection.info.get("hotcount.place")
+    if place is None:
+        place = connection.info["hotcount.place"] = next(_places)
+    return int(place)
+
+
+# -- votes ------------------------------------------------------------------
+
+
+def cast_vote(
+    where: Where,
+    votes: Votes,
+    item: int | str | uuid.UUID,
+    user: int | str | uuid.UUID,
+    value: int = 1,
+    *,
+    version: int | None = None,
+) -> Cast:
+    """Sets the user's vote for the item and moves the count, as `Votes.cast` does.
+
+    With strategy 'cached' the item is noted for a recount, which a worker does after your commit:
+    the cache cannot be part of your transaction. IntegrityError (SQLAlchemy's, where a foreign key
+    of the vote table refuses): the item has no row. ConfigError: another strategy counts these
+    tables. CounterOverflowError: the count would leave 64 bits.
+    """
+    value = _integer(value, "value")
+    voted = _id(item, votes.item_type, "item")
+    values: dict[str, Any] = {
+        "item": voted,
+        "user": _id(user, votes.user_type, "user"),
+        "value": value,
+        "version": None if version is None else _integer(version, "version"),
+    }
+    connection = _connection(where)
+    text = _vote_text(connection.dialect.name, votes)
+    with _all_or_nothing(connection):
+        previous, now = _write_vote(connection, votes, text, values)
+        if now != previous:
+            _move_count(connection, votes, text, voted, now - previous)
+    return Cast(now != 0, now != previous, previous, now)
+
+
+def retract_vote(
+    where: Where,
+    votes: Votes,
+    item: int | str | uuid.UUID,
+    user: int | str | uuid.UUID,
+    *,
+    version: int | None = None,
+) -> Cast:
+    """Sets the user's vote to 0; also where there was none."""
+    return cast_vote(where, votes, item, user, 0, version=version)
+
+
+def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
+    """The item's count as this transaction sees it; with 'cached', the sum of its votes."""
+    wanted = _id(item, votes.item_type, "item")
+    connection = _connection(where)
+    text = _vote_text(connection.dialect.name, votes)
+    with _translated():
+        found = connection.execute(text.count, {"item": wanted}).scalar()
+    return _whole(found or 0)
+
+
+# Lock order everywhere: the place, item, vote, cell.
+def _write_vote(
+    connection: sa.Connection, votes: Votes, text: VoteText, values: dict[str, Any]
+) -> tuple[int, int]:
+    place = connection.execute(text.hold_place).scalar()
+    if isinstance(place, bytes):
+        place = place.decode()
+    if place != text.place:
+        raise ConfigError(
+            f"table {votes.vote_table} was last counted in its {place}, strategy "
+            f"{votes.strategy} counts in its {text.place}; create_tables() reconciles and "
+            "switches over"
+        )
+    item = {"item": values["item"]}
+    if votes.missing_items == "create":
+        connection.execute(text.add_item, item)
+    if text.lock_item is not None and connection.execute(text.lock_item, item).first() is None:
+        raise IntegrityError(f"item {values['item']!r} does not exist; nothing was applied")
+    written = connection.execute(text.write_vote, values)
+    # The row keeps what it was: read in a statement of its own where the upsert cannot return it.
+    if text.read_vote is not None:
+        written = connection.execute(text.read_vote, values)
+    previous, now = written.one()
+    return int(previous), int(now)
+
+
+def _move_count(
+    connection: sa.Connection, votes: Votes, text: VoteText, item: int | str, difference: int
+) -> None:
+    if not _LEAST <= difference <= _MOST:
+        raise CounterOverflowError(
+            f"the count of item {item!r} would leave signed 64 bits; nothing was applied"
+        )
+    values = {"item": item, "difference": difference}
+    if text.ask_recount is not None:
+        connection.execute(text.ask_recount, {"item": item})
+        return
+    if text.insert_cell is not None:
+        # batched has one writer of an item at a time, and so one cell.
+        slot = _place(connection) % votes.slots if votes.strategy == "slotted" else 0
+        cell = {**values, "slot": slot}
+        _update_or_insert(connection, text.find_cell, text.bump_cell, text.insert_cell, cell)
+    if text.bump_item is not None and connection.execute(text.bump_item, values).rowcount == 0:
+        raise IntegrityError(f"item {item!r} does not exist; nothing was applied")
+
+
+# -- arguments, transactions, errors ----------------------------------------
+
+
+def _counter_text(dialect: str, counter: SlottedCounter) -> CounterText:
+    return counter_text(
+        _family(dialect),
+        counter.table,
+        counter.key_column,
+        counter.slot_column,
+        counter.count_column,
+    )
+
+
+def _vote_text(dialect: str, votes: Votes) -> VoteText:
+    return vote_text(
+        _family(dialect),
+        votes.strategy,
+        votes.item_table,
+        votes.item_id,
+        votes.item_count,
+        votes.vote_table,
+        votes.vote_item,
+        votes.vote_user,
+        votes.item_type,
+        votes.user_type,
+    )
+
+
+def _family(name: str) -> str:
+    if name in ("sqlite", "postgresql", "mysql"):
+        return name
+    if name == "mariadb":
+        return "mysql"
+    raise ConfigError(
+        f"{name} is not a dialect that hotcount knows: sqlite, postgresql, mysql, mariadb"
+    )
+
+
+def _key(key: object) -> str:
+    if isinstance(key, bytes):
+        try:
+            text = key.decode()
+        except UnicodeDecodeError:
+            raise ConfigError(f"key is not UTF-8: {key!r}") from None
+    elif isinstance(key, str):
+        text = key
+    else:
+        raise TypeError(f"key must be str or bytes, not {type(key).__name__}")
+    size = len(text.encode(errors="surrogatepass"))
+    if not 1 <= size <= 1000 or "\0" in text:
+        raise ConfigError(f"key takes 1 to 1000 bytes without NUL; this one has {size}: {key!r}")
+    return text
+
+
+def _integer(value: object, name: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be int, not {type(value).__name__}")
+    number = int(value.__index__())
+    if not _LEAST <= number <= _MOST:
+        raise CounterOverflowError(f"{name} is {number}, outside of signed 64 bits")
+    return number
+
+
+def _id(value: object, wanted: type, name: str) -> int | str:
+    if wanted is int:
+        return _integer(value, name)
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} must be {wanted.__name__}, not {type(value).__name__}")
+    text = str(value)
+    if "\0" in text:
+        raise ConfigError(f"{name} has a NUL byte: {text!r}")
+    return text
+
+
+def _connection(where: Where) -> sa.Connection:
+    if isinstance(where, (Session, scoped_session)):
+        # What the session has yet to write may be the very item.
+        where.flush()
+        connection = where.connection()
+    elif isinstance(where, sa.Connection):
+        connection = where
+    else:
+        raise TypeError(f"where must be a Session or a Connection, not {type(where).__name__}")
+    level = connection.get_execution_options().get("isolation_level", "")
+    if str(level).upper() == "AUTOCOMMIT":
+        raise ConfigError("the connection is in AUTOCOMMIT; this needs a transaction")
+    return connection
+
+
+@contextmanager
+def _all_or_nothing(connection: sa.Connection) -> Iterator[None]:
+    """A savepoint: whoever catches an error may still commit the rest."""
+    if connection.dialect.name == "sqlite":
+        # Python's sqlite3 begins only with a statement that writes: without this the savepoint
+        # would be the transaction, and its end a commit. IMMEDIATE: one that begins by reading
+        # cannot wait for its turn to write.
+        driver = connection.connection.driver_connection
+        if not getattr(driver, "in_transaction", True):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+    with _translated():
+        savepoint = connection.begin_nested()
+        try:
+            yield
+        except BaseException:
+            # After a deadlock MySQL has rolled everything back, the savepoint with it: the error
+            # to see is the first.
+            with suppress(exc.DBAPIError):
+                savepoint.rollback()
+            raise
+        savepoint.commit()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except exc.DBAPIError as error:
+        if not _is_overflow(error.orig):
+            raise
+        raise CounterOverflowError(
+            f"a count would leave signed 64 bits; nothing was applied: {error.orig}"
+        ) from error
+
+
+def _is_overflow(error: BaseException | None) -> bool:
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if state is not None:
+        return bool(state == "22003")
+    # MySQL's numbers, SQLite's words.
+    return error is not None and next(iter(error.args), None) in (1690, 1264, "integer overflow")
+
+
+def _whole(found: Any) -> int:
+    number = int(found)
+    if number != found or not _LEAST <= number <= _MOST:
+        raise CounterOverflowError(f"the sum over the slots leaves signed 64 bits: {found}")
+    return number
