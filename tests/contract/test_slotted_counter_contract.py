@@ -312,7 +312,7 @@ def test_names_with_quotes_and_reserved_words_are_names(database: hotcount.Datab
         ("slot_column", ""),
         ("count_column", "x" * 64),
         ("slot_choice", "lucky"),
-        ("slots", "adaptive"),
+        ("slots", "many"),
         ("max_batch", 0),
         ("max_delay", -1),
         ("op_keep", 0),
