@@ -1854,7 +1854,7 @@ class Votes:
         The items' table.
         """
     @property
-    def item_type(self) -> type:
+    def item_type(self) -> typing.Any:
         """
         int, str or uuid.UUID.
         """
@@ -1874,7 +1874,7 @@ class Votes:
         The strategy's name.
         """
     @property
-    def user_type(self) -> type:
+    def user_type(self) -> typing.Any:
         """
         int, str or uuid.UUID.
         """

@@ -1,6 +1,7 @@
 #include "bind.hpp"
 #include "rows.hpp"
 #include "votes_face.hpp"
+#include "votes_names.hpp"
 
 namespace hotcount::python {
 namespace {
@@ -10,7 +11,6 @@ class BoundVotes {
     explicit BoundVotes(VotesHolder holder) : holder_(std::move(holder)) {}
 
     VotesHolder& holder() { return holder_; }
-    const VotesOptions& options() const { return holder_.votes().options(); }
     void close() { holder_.close(); }
     bool closed() const { return holder_.closed(); }
     std::string repr() const { return holder_.repr(); }
@@ -109,53 +109,6 @@ void bind_values(py::module_& module) {
     define_column(counts, "as_of", &CountRow::as_of, "float64: seconds since 1970 UTC.");
     define_column(counts, "pending", &CountRow::pending,
                   "int64: votes acknowledged but not yet in value.");
-}
-
-py::type type_of(IdType type) {
-    switch (type) {
-        case IdType::integer:
-            return py::type::of(py::int_());
-        case IdType::text:
-            return py::type::of(py::str());
-        case IdType::uuid:
-            break;
-    }
-    return py::module_::import("uuid").attr("UUID");
-}
-
-// What the integrations write statements from.
-void define_names(py::class_<BoundVotes>& cls) {
-    const auto text = [&](const char* name, std::string VotesOptions::*field, const char* doc) {
-        cls.def_property_readonly(
-            name, [field](const BoundVotes& self) { return self.options().*field; }, doc);
-    };
-    text("item_table", &VotesOptions::item_table, "The items' table.");
-    text("item_id", &VotesOptions::item_id, "Its column of ids.");
-    text("item_count", &VotesOptions::item_count, "Its column of counts.");
-    text("vote_table", &VotesOptions::vote_table, "The votes' table.");
-    text("vote_item", &VotesOptions::vote_item, "Its column of items.");
-    text("vote_user", &VotesOptions::vote_user, "Its column of users.");
-    cls.def_property_readonly(
-        "strategy",
-        [](const BoundVotes& self) {
-            return std::string{to_string(self.options().strategy)};
-        },
-        "The strategy's name.");
-    cls.def_property_readonly(
-        "slots", [](const BoundVotes& self) { return self.options().slots; },
-        "Cells per item of 'slotted'.");
-    cls.def_property_readonly(
-        "missing_items",
-        [](const BoundVotes& self) {
-            return self.options().missing_item == MissingItem::create ? "create" : "refuse";
-        },
-        "'refuse' or 'create'.");
-    cls.def_property_readonly(
-        "item_type", [](const BoundVotes& self) { return type_of(self.options().item_type); },
-        "int, str or uuid.UUID.");
-    cls.def_property_readonly(
-        "user_type", [](const BoundVotes& self) { return type_of(self.options().user_type); },
-        "int, str or uuid.UUID.");
 }
 
 }  // namespace
@@ -258,7 +211,7 @@ void bind_votes(py::module_& module) {
         "fork.");
     define_init<&make_bound_votes>(cls, votes_signature(), kVotesInitText);
     define_votes_calls<WaitingFace>(cls);
-    define_names(cls);
+    define_vote_names(cls);
     define_lifetime(cls, "Ends this object; a database opened from a URL for it ends too.");
 }
 

@@ -56,6 +56,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "SlottedCounter.reset": ("key", "*", TIMEOUT),
     "SlottedCounter.resize": ("slots",),
     "SlottedCounter.compact": ("key", "*", TIMEOUT),
+    "SlottedCounter.statement": ("key", "n"),
     "Votes": (
         *("db", "cache", "strategy", "slots", "item_table", "item_id", "item_count", "vote_table"),
         *("vote_item", "vote_user", "item_type", "user_type"),
