@@ -50,6 +50,8 @@ __all__: list[str] = [
     "connect",
     "connect_async",
     "new_op_id",
+    "slotted_counter_schema",
+    "votes_schema",
 ]
 
 class Column(collections.abc.Sequence[typing.Any]):
@@ -263,12 +265,20 @@ class Database:
     def __enter__(self) -> typing_extensions.Self: ...
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
-        self, url: str, *, timeout: float | datetime.timedelta = 5.0, max_readers: int = 4
+        self,
+        url: str,
+        *,
+        timeout: float | datetime.timedelta = 5.0,
+        max_readers: int = 4,
+        max_writers: int = 16,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for locks included.
-        max_readers bounds the connections that read at once. Bad values: ConfigError; a file
-        that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.
+        max_readers and max_writers bound the connections open at once in this process; SQLite has
+        one that writes. A server has to allow both together for each process: more writers help
+        the strategies with a transaction per vote, group commit uses one or two.
+        Bad values: ConfigError; a file that may not be opened, a user who may not:
+        PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """
     def __reduce__(self) -> typing.NoReturn: ...
     def __repr__(self) -> str: ...
@@ -439,12 +449,20 @@ class AsyncDatabase:
         aclose().
         """
     def __init__(
-        self, url: str, *, timeout: float | datetime.timedelta = 5.0, max_readers: int = 4
+        self,
+        url: str,
+        *,
+        timeout: float | datetime.timedelta = 5.0,
+        max_readers: int = 4,
+        max_writers: int = 16,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for locks included.
-        max_readers bounds the connections that read at once. Bad values: ConfigError; a file
-        that may not be opened: PermissionDeniedError; one that cannot be: DatabaseError.
+        max_readers and max_writers bound the connections open at once in this process; SQLite has
+        one that writes. A server has to allow both together for each process: more writers help
+        the strategies with a transaction per vote, group commit uses one or two.
+        Bad values: ConfigError; a file that may not be opened, a user who may not:
+        PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """
     def __reduce__(self) -> typing.NoReturn: ...
     def __repr__(self) -> str: ...
@@ -2378,7 +2396,8 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
 
     memory://NAME                    Memory; options max_keys, prefix, when_full
     redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix
-    sqlite:///file.db                Database; options timeout, max_readers
+    sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,
+                                     max_readers, max_writers
 
     Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
     """
@@ -2394,6 +2413,16 @@ def new_op_id() -> str:
 
     Make one for each add that may have to be retried, and retry with the same. A store
     refuses one that has become too old to be remembered, instead of counting it again.
+    """
+
+def slotted_counter_schema(dialect: str) -> str:
+    """
+    The same of SlottedCounter.create_table().
+    """
+
+def votes_schema(dialect: str, strategy: str, item_type: type, user_type: type) -> str:
+    """
+    For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database.
     """
 
 __version__: str = "0.1.0"
