@@ -24,7 +24,7 @@ import hotcount.aio
 WARM_UP_S = 0.3
 TIMEOUT_S = 30.0
 ITEM = 1
-TABLES = {"item_table": "python_item", "vote_table": "python_vote"}
+TABLES: dict[str, Any] = {"item_table": "python_item", "vote_table": "python_vote"}
 
 
 class Voter:
@@ -47,7 +47,7 @@ def user() -> int:
     return random.getrandbits(62)
 
 
-def with_threads(url: str, strategy: str, width: int, seconds: float) -> list[Voter]:
+def with_threads(url: str, strategy: Any, width: int, seconds: float) -> list[Voter]:
     voters = [Voter() for _ in range(width)]
     with hotcount.Votes(
         hotcount.Database(url, max_writers=width), strategy=strategy, **TABLES
@@ -70,7 +70,7 @@ def with_threads(url: str, strategy: str, width: int, seconds: float) -> list[Vo
     return voters
 
 
-def with_tasks(url: str, strategy: str, width: int, seconds: float) -> list[Voter]:
+def with_tasks(url: str, strategy: Any, width: int, seconds: float) -> list[Voter]:
     voters = [Voter() for _ in range(width)]
 
     async def main() -> None:
@@ -107,7 +107,7 @@ def work(words: tuple[str, str, str, int, float], results: Any) -> None:
 
 
 def run(
-    url: str, strategy: str, mode: str, width: int, processes: int, seconds: float
+    url: str, strategy: Any, mode: str, width: int, processes: int, seconds: float
 ) -> dict[str, Any]:
     with hotcount.Votes(url, strategy=strategy, **TABLES) as votes:
         votes.create_tables()

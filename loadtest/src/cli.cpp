@@ -155,6 +155,11 @@ Result<void> read_groups(const Given& given, Settings& settings) {
         given, "strategies",
         [&](std::string_view text) { return parse_strategies(text, workload, with_redis); },
         names));
+    // Of all there are, those that can be driven so.
+    const auto named = given.find("strategies");
+    if (given.contains("rate") && (named == given.end() || named->second == "all")) {
+        std::erase_if(names, [](const std::string& name) { return name.ends_with("/async"); });
+    }
     if (run && names.size() != 1) {
         return make_error(ErrorCode::config,
                           "run takes one strategy; `hotcount-load compare` takes several");

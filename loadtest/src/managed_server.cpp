@@ -218,24 +218,26 @@ std::string_view to_string(ServerKind kind) {
 
 Result<fs::path> ManagedServer::find(ServerKind kind) {
     fs::path program;
-    const char* package = "";
+    const char* name = "redis-server";
+    const char* package = name;
     switch (kind) {
         case ServerKind::redis:
             program = find_program({"redis-server", "valkey-server"});
-            package = "redis-server";
             break;
         case ServerKind::postgres:
             program = find_program({"postgres"});
+            name = "PostgreSQL";
             package = "postgresql";
             break;
         case ServerKind::mariadb:
             program = find_program({"mariadbd", "mysqld"});
+            name = "MariaDB";
             package = "mariadb-server-core";
             break;
     }
     if (!program.empty()) return program;
-    return make_error(ErrorCode::config, fmt::format("{} is not installed (Debian's package: {})",
-                                                     to_string(kind), package));
+    return make_error(ErrorCode::config,
+                      fmt::format("{} is not installed (Debian's package: {})", name, package));
 }
 
 ManagedServer::ManagedServer(ServerKind kind, fs::path folder)

@@ -81,8 +81,10 @@ class Target:
 
 @pytest.fixture
 def target(server: Server) -> Target:
-    is_maria = isinstance(server, MariaDbServer)
-    socket = server.socket if is_maria else server.folder / ".s.PGSQL.5432"
+    if isinstance(server, MariaDbServer):
+        socket = server.socket
+    else:
+        socket = server.folder / ".s.PGSQL.5432"
     made = Target(server, socket)
     with open_votes(made.url) as votes:
         votes.create_tables()

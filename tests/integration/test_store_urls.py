@@ -28,7 +28,17 @@ def test_an_unknown_scheme_is_named_with_those_that_are_known() -> None:
     with pytest.raises(hotcount.ConfigError) as caught:
         hotcount.connect("mongodb://localhost")
     assert "'mongodb'" in str(caught.value)
-    for known in ("memory", "redis", "valkey", "redis+unix", "unix", "sqlite", "postgresql", "mariadb", "mysql"):
+    for known in (
+        "memory",
+        "redis",
+        "valkey",
+        "redis+unix",
+        "unix",
+        "sqlite",
+        "postgresql",
+        "mariadb",
+        "mysql",
+    ):
         assert known in str(caught.value)
 
 

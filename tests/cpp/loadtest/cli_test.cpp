@@ -79,7 +79,7 @@ TEST(CommandLine, CompareTakesSeveralStrategiesAndABaseline) {
     EXPECT_EQ(settings.groups[0].baseline, "batched");
     EXPECT_EQ(settings.rounds, 3U);
     EXPECT_THAT(accept({"compare"}).groups[0].strategies,
-                ElementsAre("naive", "slotted", "batched", "memory/cached"));
+                ElementsAre("naive", "slotted", "batched", "batched/async", "memory/cached"));
     EXPECT_EQ(accept({"compare"}).groups[0].baseline, "naive");
     EXPECT_EQ(accept({"compare", "--baseline", "slotted"}).groups[0].baseline, "slotted");
     EXPECT_THAT(refuse({"compare", "-s", "naive,batched", "--baseline", "slotted"}),
@@ -142,6 +142,8 @@ TEST(CommandLine, DatabasesAreStartedOrNamed) {
     EXPECT_EQ(named.trial.database_url, url);
     EXPECT_THAT(named.command_line, testing::Not(testing::Contains(HasSubstr("secret"))));
     EXPECT_EQ(accept({"run", "-s", "batched/async", "--in-flight", "9"}).trial.in_flight, 9U);
+    EXPECT_THAT(accept({"compare", "-s", "all", "-r", "5"}).groups[0].strategies,
+                ElementsAre("naive", "slotted", "batched", "memory/cached"));
 }
 
 TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
