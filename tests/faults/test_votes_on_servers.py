@@ -81,11 +81,8 @@ class Target:
 
 @pytest.fixture
 def target(server: Server) -> Target:
-    if isinstance(server, MariaDbServer):
-        socket = server.socket
-    else:
-        socket = server.folder / ".s.PGSQL.5432"
-    made = Target(server, socket)
+    unix = server.socket if isinstance(server, MariaDbServer) else server.folder / ".s.PGSQL.5432"
+    made = Target(server, unix)
     with open_votes(made.url) as votes:
         votes.create_tables()
         votes.add_items([ITEM])
