@@ -38,12 +38,23 @@ constexpr Duration kLook = milliseconds{5};
 constexpr const char* kLogName = "server.log";
 constexpr const char* kDataName = "data";
 constexpr const char* kBootstrapName = "bootstrap.sql";
-// PostgreSQL puts its socket's name together itself, and this one's is the longest.
-constexpr std::string_view kLongestName = ".s.PGSQL.5432";
 
 std::string read_all(const fs::path& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+fs::path socket_of(ServerKind kind, const fs::path& folder) {
+    switch (kind) {
+        case ServerKind::redis:
+            return folder / "redis.sock";
+        case ServerKind::postgres:
+            // It puts the name together itself.
+            return folder / ".s.PGSQL.5432";
+        case ServerKind::mariadb:
+            break;
+    }
+    return folder / "mariadb.sock";
 }
 
 /// Whether a server that gives up being root can get there.
@@ -61,7 +72,7 @@ Result<fs::path> make_folder(ServerKind kind) {
     const std::string name = fmt::format("hotcount-{}-XXXXXX", to_string(kind));
     for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
         std::string pattern = (parent / name).string();
-        if (pattern.size() + 1 + kLongestName.size() >= sizeof(sockaddr_un::sun_path)) continue;
+        if (socket_of(kind, pattern).string().size() >= sizeof(sockaddr_un::sun_path)) continue;
         if (kind == ServerKind::postgres && geteuid() == 0 && !others_may_enter(parent)) continue;
         if (mkdtemp(pattern.data()) != nullptr) return fs::path{pattern};
     }
@@ -103,18 +114,6 @@ fs::path find_program(std::initializer_list<const char*> names) {
         }
     }
     return {};
-}
-
-fs::path socket_of(ServerKind kind, const fs::path& folder) {
-    switch (kind) {
-        case ServerKind::redis:
-            return folder / "redis.sock";
-        case ServerKind::postgres:
-            return folder / kLongestName;
-        case ServerKind::mariadb:
-            break;
-    }
-    return folder / "mariadb.sock";
 }
 
 std::string url_of(ServerKind kind, const fs::path& folder) {

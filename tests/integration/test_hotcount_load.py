@@ -193,7 +193,7 @@ def test_too_high_a_rate_is_inconclusive_and_says_so() -> None:
         (["run", "-s", "quick"], ["'quick'", "naive, slotted, batched"]),
         (["run", "-d", "soon"], ["--duration", "'soon'", "500ms"]),
         (["run", "--mix", "vote=1,write=2"], ["'write'", "vote, unvote, read"]),
-        (["run", "--db", "postgresql://h/d"], ["sqlite:///"]),
+        (["run", "--db", "oracle://h/d"], ["sqlite:///", "postgresql://", "mariadb://"]),
         (["audit", "."], ["no run folder"]),
         (["audit"], ["audit DIR"]),
     ],
