@@ -21,16 +21,16 @@ struct Scheme {
     StoreKind kind;
 };
 constexpr std::array kSchemes{
-    Scheme{"memory", StoreKind::memory}, Scheme{"redis", StoreKind::redis},
-    Scheme{"rediss", StoreKind::redis},  Scheme{"valkey", StoreKind::redis},
-    Scheme{"valkeys", StoreKind::redis}, Scheme{"redis+unix", StoreKind::redis},
-    Scheme{"unix", StoreKind::redis},    Scheme{"sqlite", StoreKind::database},
+    Scheme{"memory", StoreKind::memory},       Scheme{"redis", StoreKind::redis},
+    Scheme{"rediss", StoreKind::redis},        Scheme{"valkey", StoreKind::redis},
+    Scheme{"valkeys", StoreKind::redis},       Scheme{"redis+unix", StoreKind::redis},
+    Scheme{"unix", StoreKind::redis},          Scheme{"sqlite", StoreKind::database},
     Scheme{"postgresql", StoreKind::database}, Scheme{"postgres", StoreKind::database},
-    Scheme{"mariadb", StoreKind::database}, Scheme{"mysql", StoreKind::database},
+    Scheme{"mariadb", StoreKind::database},    Scheme{"mysql", StoreKind::database},
 };
 // Planned, so worth more than "unknown".
 constexpr std::array<std::string_view, 3> kLaterSchemes{"redis+cluster", "redis+sentinel",
-                                                         "valkey+cluster"};
+                                                        "valkey+cluster"};
 
 // -- opening ----------------------------------------------------------------
 
