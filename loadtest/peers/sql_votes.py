@@ -57,9 +57,10 @@ changed AS MATERIALIZED (SELECT item, SUM(val - prev) AS difference FROM written
 counted AS (INSERT INTO bench_vote_cell (item, slot, n, ver)
      SELECT item, 0, difference, 1 FROM changed ORDER BY item
      ON CONFLICT (item, slot) DO UPDATE SET n = bench_vote_cell.n + excluded.n,
-     ver = bench_vote_cell.ver + 1),
-folded AS (UPDATE bench_item AS i SET vote_count = COALESCE(i.vote_count, 0) + c.difference
-     FROM changed AS c WHERE i.id = c.item)
+     ver = bench_vote_cell.ver + 1 RETURNING item, n),
+folded AS (UPDATE bench_item AS i SET vote_count = c.n + COALESCE((SELECT SUM(o.n)
+     FROM bench_vote_cell AS o WHERE o.item = c.item AND o.slot <> 0), 0)
+     FROM counted AS c WHERE i.id = c.item AND i.id = ANY (CAST('{{1}}' AS bigint[])))
 SELECT item, voter, prev, val FROM written;
 COMMIT;
 """

@@ -1747,10 +1747,11 @@ class Votes:
     def cast(
         self,
         item: int | str | uuid.UUID,
-        user: int | str | uuid.UUID,
+        user: int | str | uuid.UUID | None,
         value: int = 1,
         *,
         version: int | None = None,
+        op_id: str | None = None,
         timeout: float | datetime.timedelta | None = None,
     ) -> Cast:
         """
@@ -1760,13 +1761,16 @@ class Votes:
         or user of another type than item_type, user_type is a TypeError. IntegrityError: the
         item has no row. DeadlineError: the database was locked until then; nothing was applied.
         OutcomeUnknownError: cast it again. timeout in seconds; None: the database's.
+        user=None: a vote without a user, whose op_id, 1 to 255 characters, names it for good:
+        the first one under it stands. It takes no version and cannot be retracted.
         """
     def cast_many(
         self,
         items: collections.abc.Iterable[int | str | uuid.UUID],
-        users: collections.abc.Iterable[int | str | uuid.UUID],
+        users: collections.abc.Iterable[int | str | uuid.UUID] | None,
         values: int | collections.abc.Iterable[int] = 1,
         *,
+        op_ids: collections.abc.Iterable[str] | None = None,
         errors: typing.Literal["raise", "return"] = "raise",
         timeout: float | datetime.timedelta | None = None,
     ) -> Casts:
@@ -1776,7 +1780,8 @@ class Votes:
         'batched' takes as few transactions as max_batch allows, the others one per vote. A
         failed element does not stop the others. errors='raise': BatchError with .result and
         .errors once all are settled. A wrong type is a TypeError naming the index, before
-        anything is cast; columns of unequal length are a ConfigError.
+        anything is cast; columns of unequal length are a ConfigError. users=None with op_ids:
+        votes without a user.
         """
     def close(self) -> None:
         """
@@ -1992,10 +1997,11 @@ class AsyncVotes:
     def cast(
         self,
         item: int | str | uuid.UUID,
-        user: int | str | uuid.UUID,
+        user: int | str | uuid.UUID | None,
         value: int = 1,
         *,
         version: int | None = None,
+        op_id: str | None = None,
         timeout: float | datetime.timedelta | None = None,
     ) -> collections.abc.Coroutine[typing.Any, typing.Any, Cast]:
         """
@@ -2005,13 +2011,16 @@ class AsyncVotes:
         or user of another type than item_type, user_type is a TypeError. IntegrityError: the
         item has no row. DeadlineError: the database was locked until then; nothing was applied.
         OutcomeUnknownError: cast it again. timeout in seconds; None: the database's.
+        user=None: a vote without a user, whose op_id, 1 to 255 characters, names it for good:
+        the first one under it stands. It takes no version and cannot be retracted.
         """
     def cast_many(
         self,
         items: collections.abc.Iterable[int | str | uuid.UUID],
-        users: collections.abc.Iterable[int | str | uuid.UUID],
+        users: collections.abc.Iterable[int | str | uuid.UUID] | None,
         values: int | collections.abc.Iterable[int] = 1,
         *,
+        op_ids: collections.abc.Iterable[str] | None = None,
         errors: typing.Literal["raise", "return"] = "raise",
         timeout: float | datetime.timedelta | None = None,
     ) -> collections.abc.Coroutine[typing.Any, typing.Any, Casts]:
@@ -2021,7 +2030,8 @@ class AsyncVotes:
         'batched' takes as few transactions as max_batch allows, the others one per vote. A
         failed element does not stop the others. errors='raise': BatchError with .result and
         .errors once all are settled. A wrong type is a TypeError naming the index, before
-        anything is cast; columns of unequal length are a ConfigError.
+        anything is cast; columns of unequal length are a ConfigError. users=None with op_ids:
+        votes without a user.
         """
     def contract(self) -> Contract:
         """

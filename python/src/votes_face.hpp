@@ -148,11 +148,28 @@ struct VotesCalls {
     }
 
     static py::object cast(Self& self, const Arguments& arguments) {
+        const Timeout timeout = to_timeout(arguments[5]);
+        if (arguments[1].is_none() || arguments.given(4)) {
+            return cast_ballot(self, to_anonymous(self, arguments), timeout);
+        }
         Ballot ballot{to_id(arguments[0], self.holder().item_type(), "item"),
                       to_id(arguments[1], self.holder().user_type(), "user")};
         if (arguments[2]) ballot.value = to_amount(arguments[2], "value");
         ballot.version = to_version(arguments[3]);
-        return cast_ballot(self, ballot, to_timeout(arguments[4]));
+        return cast_ballot(self, ballot, timeout);
+    }
+
+    static Ballot to_anonymous(Self& self, const Arguments& arguments) {
+        auto item = to_id(arguments[0], self.holder().item_type(), "item");
+        if (!arguments[1].is_none()) {
+            raise_config(
+                "op_id is for votes without a user (user=None); a user's vote may be cast again "
+                "without one");
+        }
+        if (!arguments.given(4)) raise_config("user is None: a vote without a user needs an op_id");
+        if (arguments.given(3)) raise_config("version is for votes of a user, and user is None");
+        const std::int64_t value = arguments[2] ? to_amount(arguments[2], "value") : 1;
+        return unwrap(Ballot::anonymous(std::move(item), to_text(arguments[4], "op_id"), value));
     }
 
     static py::object retract(Self& self, const Arguments& arguments) {
@@ -165,19 +182,33 @@ struct VotesCalls {
     static py::object cast_many(Self& self, const Arguments& arguments) {
         Refusals refusals;
         auto items = to_ids(arguments[0], self.holder().item_type(), "items", refusals);
-        auto users = to_ids(arguments[1], self.holder().user_type(), "users", refusals);
+        const bool anonymous = arguments[1].is_none();
+        if (anonymous != arguments.given(3)) {
+            raise_config(anonymous ? "users is None: votes without a user need op_ids"
+                                   : "op_ids is for votes without a user (users=None)");
+        }
+        const char* const column = anonymous ? "op_ids" : "users";
+        const IdType type = anonymous ? IdType::text : self.holder().user_type();
+        auto users = to_ids(arguments[anonymous ? 3 : 1], type, column, refusals);
         if (users.size() != items.size()) {
-            raise_config("users has " + std::to_string(users.size()) + " elements for " +
-                         std::to_string(items.size()) + " items");
+            raise_config(std::string{column} + " has " + std::to_string(users.size()) +
+                         " elements for " + std::to_string(items.size()) + " items");
         }
         const auto values = to_amounts(arguments[2], "values", items.size(), 1, refusals);
-        const OnErrors on_errors = to_on_errors(arguments[3]);
-        const Timeout timeout = to_timeout(arguments[4]);
+        const OnErrors on_errors = to_on_errors(arguments[4]);
+        const Timeout timeout = to_timeout(arguments[5]);
 
         std::vector<Ballot> ballots;
         ballots.reserve(items.size());
         for (std::size_t i = 0; i < items.size(); ++i) {
-            ballots.push_back({std::move(items[i]), std::move(users[i]), values[i], std::nullopt});
+            Ballot ballot{std::move(items[i]), std::move(users[i]), values[i]};
+            // Not text: refused already.
+            if (const auto* op_id = std::get_if<std::string>(&ballot.user); anonymous && op_id) {
+                auto checked = Ballot::anonymous(ballot.item, *op_id, ballot.value);
+                if (!checked) refusals.add(i, checked.error());
+                if (checked) ballot = std::move(*checked);
+            }
+            ballots.push_back(std::move(ballot));
         }
         ballots = refusals.strip(std::move(ballots));
         using Results = std::vector<Result<Cast>>;
@@ -285,14 +316,16 @@ void define_votes_calls(py::class_<Extra...>& cls) {
     define<&Calls::cast>(
         cls, "cast",
         "(self, item: " + id + ", user: " + id +
-            ", value: int = 1, *, "
-            "version: int | None = None, " +
+            " | None, value: int = 1, *, "
+            "version: int | None = None, op_id: str | None = None, " +
             kTimeout + ") -> " + Face::returns("hotcount._core.Cast"),
         "Sets the user's vote for the item; committed when it returns. Idempotent.\n\n"
         "value: any int64; 0 retracts. version: applied only where higher than the row's. An item\n"
         "or user of another type than item_type, user_type is a TypeError. IntegrityError: the\n"
         "item has no row. DeadlineError: the database was locked until then; nothing was applied.\n"
-        "OutcomeUnknownError: cast it again. timeout in seconds; None: the database's.");
+        "OutcomeUnknownError: cast it again. timeout in seconds; None: the database's.\n"
+        "user=None: a vote without a user, whose op_id, 1 to 255 characters, names it for good:\n"
+        "the first one under it stands. It takes no version and cannot be retracted.");
     define<&Calls::retract>(cls, "retract",
                             "(self, item: " + id + ", user: " + id +
                                 ", *, version: int | None = None, " + kTimeout + ") -> " +
@@ -301,13 +334,15 @@ void define_votes_calls(py::class_<Extra...>& cls) {
     define<&Calls::cast_many>(
         cls, "cast_many",
         "(self, items: " + ids + ", users: " + ids +
-            ", values: int | collections.abc.Iterable[int] = 1, *, " + kOnErrors + ", " + kTimeout +
-            ") -> " + Face::returns("hotcount._core.Casts"),
+            " | None, values: int | collections.abc.Iterable[int] = 1, *, "
+            "op_ids: collections.abc.Iterable[str] | None = None, " +
+            kOnErrors + ", " + kTimeout + ") -> " + Face::returns("hotcount._core.Casts"),
         "Casts many votes, in order: the k-th user votes for the k-th item.\n\n"
         "'batched' takes as few transactions as max_batch allows, the others one per vote. A\n"
         "failed element does not stop the others. errors='raise': BatchError with .result and\n"
         ".errors once all are settled. A wrong type is a TypeError naming the index, before\n"
-        "anything is cast; columns of unequal length are a ConfigError.");
+        "anything is cast; columns of unequal length are a ConfigError. users=None with op_ids:\n"
+        "votes without a user.");
     define<&Calls::count>(
         cls, "count",
         "(self, item: " + id + ", *, " + consistency + ", " + kTimeout + ") -> " +

@@ -18,8 +18,8 @@ sql::ColumnType column_type(IdType type) {
 
 std::string audit(const VoteNames& n, const std::string& which) {
     return "SELECT i." + n.id + ", i." + n.count + ", (SELECT COALESCE(SUM(n), 0) FROM " + n.cell +
-           " WHERE item = i." + n.id + "), (SELECT COALESCE(SUM(val), 0) FROM " + n.vote +
-           " WHERE " + n.vote_item + " = i." + n.id + ") FROM " + n.item + " AS i " + which;
+           " WHERE item = i." + n.id + "), " + sum_of_votes(n, "i." + n.id) + " FROM " + n.item +
+           " AS i " + which;
 }
 
 std::string fold_lagging(const VoteNames& n, const sql::Grammar& g) {
@@ -41,7 +41,7 @@ std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
         case sql::Dialect::postgres:
             // The marks first: who holds them has yet to touch the votes.
             return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\nLOCK TABLE " +
-                   n.vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
+                   n.vote + ", " + n.anonymous_vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
         case sql::Dialect::mysql:
             break;
     }
@@ -50,6 +50,21 @@ std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
 
 }  // namespace
 
+VotesOptions anonymous_options(VotesOptions options) {
+    options.vote_table += "_anonymous";
+    options.vote_user = "op_id";
+    options.user_type = IdType::text;
+    return options;
+}
+
+std::string sum_of_votes(const VoteNames& n, const std::string& item, const std::string& value) {
+    const auto in = [&](const std::string& table) {
+        return "(SELECT COALESCE(SUM(" + value + "), 0) FROM " + table + " WHERE " + n.vote_item +
+               " = " + item + ")";
+    };
+    return "(" + in(n.vote) + " + " + in(n.anonymous_vote) + ")";
+}
+
 std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
     const std::string number = g.type(sql::ColumnType::integer);
     const std::string text = g.type(sql::ColumnType::text);
@@ -57,21 +72,19 @@ std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
     const std::string alone = g.dialect() == sql::Dialect::postgres
                                   ? "SELECT pg_advisory_xact_lock(hashtext('hotcount schema'));\n"
                                   : "";
+    const auto vote_table = [&](const VoteNames& of) {
+        return "CREATE TABLE IF NOT EXISTS " + of.vote + " (" + n.vote_item + " " + n.item_type +
+               " NOT NULL, " + of.vote_user + " " + of.user_type + " NOT NULL, val " + number +
+               " NOT NULL, prev " + number + " NOT NULL DEFAULT 0, version " + number +
+               ", PRIMARY KEY (" + n.vote_item + ", " + of.vote_user + "), FOREIGN KEY (" +
+               n.vote_item + ") REFERENCES " + n.item + " (" + n.id + "))" + g.table_end() + ";\n";
+    };
     return alone + "CREATE TABLE IF NOT EXISTS " + n.item + " (" + n.id + " " + n.item_type +
            " NOT NULL PRIMARY KEY, " + n.count + " " + number + " NOT NULL DEFAULT 0)" +
-           (g.dialect() == sql::Dialect::sqlite ? "" : g.table_end()) +
-           ";\n"
-           "CREATE TABLE IF NOT EXISTS " +
-           n.vote + " (" + n.vote_item + " " + n.item_type + " NOT NULL, " + n.vote_user + " " +
-           n.user_type + " NOT NULL, val " + number + " NOT NULL, prev " + number +
-           " NOT NULL DEFAULT 0, version " + number + ", PRIMARY KEY (" + n.vote_item + ", " +
-           n.vote_user + "), FOREIGN KEY (" + n.vote_item + ") REFERENCES " + n.item + " (" + n.id +
-           "))" + g.table_end() +
-           ";\n"
-           "CREATE TABLE IF NOT EXISTS " +
-           n.cell + " (item " + n.item_type + " NOT NULL, slot " + number + " NOT NULL, n " +
-           number + " NOT NULL, ver " + number + " NOT NULL, PRIMARY KEY (item, slot))" +
-           g.table_end() +
+           (g.dialect() == sql::Dialect::sqlite ? "" : g.table_end()) + ";\n" + vote_table(n) +
+           vote_table(n.anonymous(g)) + "CREATE TABLE IF NOT EXISTS " + n.cell + " (item " +
+           n.item_type + " NOT NULL, slot " + number + " NOT NULL, n " + number +
+           " NOT NULL, ver " + number + " NOT NULL, PRIMARY KEY (item, slot))" + g.table_end() +
            ";\n"
            "CREATE TABLE IF NOT EXISTS " +
            n.meta + " (name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL)" +
@@ -80,7 +93,8 @@ std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
            "INSERT INTO " +
            n.meta + " (name, value) VALUES ('schema', '1')" + g.or_nothing("name") + ";\n" +
            g.create_view(n.live) + " AS SELECT " + n.vote_item + ", " + n.vote_user +
-           ", val FROM " + n.vote + " WHERE val <> 0;\n";
+           ", val FROM " + n.vote + " WHERE val <> 0 UNION ALL SELECT " + n.vote_item +
+           ", NULL, val FROM " + n.anonymous_vote + ";\n";
 }
 
 CountPlace count_place(VoteStrategy strategy) {
@@ -115,11 +129,21 @@ VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar)
       vote(sql::quote_identifier(options.vote_table)),
       vote_item(sql::quote_identifier(options.vote_item)),
       vote_user(sql::quote_identifier(options.vote_user)),
+      anonymous_vote(sql::quote_identifier(anonymous_options(options).vote_table)),
+      anonymous_user(sql::quote_identifier(anonymous_options(options).vote_user)),
       cell(sql::quote_identifier(options.vote_table + "_cell")),
       live(sql::quote_identifier(options.vote_table + "_live")),
       meta(sql::quote_identifier(options.vote_table + "_meta")),
       item_type(grammar.type(column_type(options.item_type))),
       user_type(grammar.type(column_type(options.user_type))) {}
+
+VoteNames VoteNames::anonymous(const sql::Grammar& grammar) const {
+    VoteNames names{*this};
+    names.vote = anonymous_vote;
+    names.vote_user = anonymous_user;
+    names.user_type = grammar.type(sql::ColumnType::text);
+    return names;
+}
 
 Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
     : Layout(VoteNames{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}

@@ -17,12 +17,24 @@ std::string_view to_string(CountPlace place);
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
 struct VoteNames {
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar);
+    /// The same items and counts, with the table of votes without a user as the vote table: who
+    /// voted is the call's op_id there, and the first vote under it stands.
+    VoteNames anonymous(const sql::Grammar& grammar) const;
     std::string item, id, count;             ///< The item table and its columns.
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
+    std::string anonymous_vote, anonymous_user;
     std::string cell, live, meta;
     /// The type of a column that holds such an id.
     std::string item_type, user_type;
 };
+
+/// What VoteNames::anonymous() is to the names.
+VotesOptions anonymous_options(VotesOptions options);
+
+/// The sum of an item's votes, `item` being SQL for its id: an expression over both vote tables.
+/// `value` is what of `val` is summed.
+std::string sum_of_votes(const VoteNames& names, const std::string& item,
+                         const std::string& value = "val");
 
 /// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
 std::string schema_text(const VoteNames& names, const sql::Grammar& grammar);

@@ -20,7 +20,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                      const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          rows_(make_mysql_vote_rows(layout_, options)),
+          rows_(make_vote_rows(layout_, options)),
           keys_(options),
           lock_items_("SELECT " + n.id + ", (SELECT value FROM " + n.meta +
                           " WHERE name = 'counted_in' LOCK IN SHARE MODE) FROM " + n.item +

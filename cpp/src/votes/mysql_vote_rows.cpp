@@ -213,8 +213,8 @@ class MysqlVoteRows final : public VoteRows {
 }  // namespace
 
 std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
+                                               const VoteNames& names,
                                                const VotesOptions& options) {
-    const VoteNames names{options, sql::Grammar{sql::Dialect::mysql}};
     return std::make_unique<MysqlVoteRows>(std::move(layout), names, options);
 }
 

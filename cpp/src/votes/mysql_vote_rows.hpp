@@ -30,7 +30,7 @@ class KeyColumns {
 };
 
 std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
-                                               const VotesOptions& options);
+                                               const VoteNames& names, const VotesOptions& options);
 /// The writer of strategy batched.
 std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
                                                           const VotesOptions& options);

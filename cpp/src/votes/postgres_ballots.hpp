@@ -48,6 +48,7 @@ Error unasked_row();
 
 /// Builds on PostgreSQL what make_vote_rows() and the batched strategy ask for.
 std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
+                                                  const VoteNames& names,
                                                   const VotesOptions& options);
 std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(std::shared_ptr<const Layout> layout,
                                                              const VotesOptions& options);

@@ -9,7 +9,9 @@
 //             plan for a table that was small would read all of it to join
 //
 // What is not among `written` is asked for in a second statement, which
-// batches of fresh votes do without.
+// batches of fresh votes do without. Votes without a user are written by a statement of their own;
+// a batch of both kinds takes its items first, in order, or two of them could each hold what the
+// other's second statement waits for.
 #include <algorithm>
 #include <tuple>
 
@@ -49,21 +51,49 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         : layout_(std::move(layout)),
           options_(options),
           create_(create_items(n, options)),
-          write_(write_text(n, options)),
-          read_("SELECT b.item, b.voter, v.val FROM " + ballot_table(options) + " JOIN " + n.item +
-                " AS i ON i." + n.id + " = b.item LEFT JOIN " + n.vote + " AS v ON v." +
-                n.vote_item + " = b.item AND v." + n.vote_user + " = b.voter ORDER BY number") {}
+          lock_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
+                array_of(options.item_type, "?1") + ") ORDER BY " + n.id + " FOR NO KEY UPDATE"),
+          of_users_(n, options),
+          anonymous_(n.anonymous(sql::Grammar{sql::Dialect::postgres}),
+                     anonymous_options(options)) {}
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::Ticket>> batch) override {
         const std::vector<VoteTicket*> votes = sorted(batch);
+        const auto [of_users, anonymous] = by_table(votes);
+        if (!of_users.empty() && !anonymous.empty()) {
+            const PostgresBallots both{votes};
+            if (options_.missing_item == MissingItem::create) {
+                HOTCOUNT_TRY(connection.execute(create_, {both.distinct_items}));
+            }
+            const sql::RowVisitor ignore = [](const sql::Row&) -> Result<void> { return {}; };
+            auto locked = connection.query(lock_, {both.distinct_items}, ignore);
+            if (!locked) return explain_missing_table(std::move(locked).error());
+        }
+        HOTCOUNT_TRY(write_table(connection, of_users_, of_users));
+        return write_table(connection, anonymous_, anonymous);
+    }
+
+  private:
+    // The statements over one of the two vote tables.
+    struct Table {
+        Table(const VoteNames& n, const VotesOptions& options)
+            : write(write_text(n, options)),
+              read("SELECT b.item, b.voter, v.val FROM " + ballot_table(options) + " JOIN " +
+                   n.item + " AS i ON i." + n.id + " = b.item LEFT JOIN " + n.vote + " AS v ON v." +
+                   n.vote_item + " = b.item AND v." + n.vote_user + " = b.voter ORDER BY number") {}
+        sql::Statement write;
+        sql::Statement read;
+    };
+
+    Result<void> write_table(sql::Connection& connection, const Table& table,
+                             std::span<VoteTicket* const> votes) const {
         for (const PostgresBallots& wave : in_waves(votes)) {
-            HOTCOUNT_TRY(write_wave(connection, wave));
+            HOTCOUNT_TRY(write_wave(connection, table, wave));
         }
         return {};
     }
 
-  private:
     static std::vector<VoteTicket*> sorted(std::span<const std::shared_ptr<sql::Ticket>> batch) {
         std::vector<VoteTicket*> votes;
         votes.reserve(batch.size());
@@ -76,7 +106,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         return votes;
     }
 
-    Result<void> write_wave(sql::Connection& connection, const PostgresBallots& wave) const {
+    Result<void> write_wave(sql::Connection& connection, const Table& table,
+                            const PostgresBallots& wave) const {
         if (options_.missing_item == MissingItem::create) {
             HOTCOUNT_TRY(connection.execute(create_, {wave.distinct_items}));
         }
@@ -88,16 +119,17 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             return {};
         };
         auto done = connection.query(
-            write_, {wave.items, wave.users, wave.values, wave.versions, wave.distinct_items},
+            table.write, {wave.items, wave.users, wave.values, wave.versions, wave.distinct_items},
             written);
         if (!done) return explain(std::move(done).error(), wave);
         const PostgresBallots left{reader.unanswered()};
         if (left.votes.empty()) return {};
-        return read_unwritten(connection, left);
+        return read_unwritten(connection, table, left);
     }
 
     // Why they were not written: as asked already, no such item, or counts that are kept elsewhere.
-    Result<void> read_unwritten(sql::Connection& connection, const PostgresBallots& ballots) const {
+    Result<void> read_unwritten(sql::Connection& connection, const Table& table,
+                                const PostgresBallots& ballots) const {
         HOTCOUNT_TRY(check_place(connection, *layout_, options_));
         BallotReader reader{ballots};
         const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
@@ -107,7 +139,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             return {};
         };
         HOTCOUNT_TRY(connection.query(
-            read_, {ballots.items, ballots.users, ballots.values, ballots.versions}, found));
+            table.read, {ballots.items, ballots.users, ballots.values, ballots.versions}, found));
         for (VoteTicket* const vote : reader.unanswered()) {
             vote->error = explain_refusal(unknown_item(vote->ballot.item), vote->ballot, false);
         }
@@ -127,8 +159,9 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
     const sql::Statement create_;
-    const sql::Statement write_;
-    const sql::Statement read_;
+    const sql::Statement lock_;
+    const Table of_users_;
+    const Table anonymous_;
 };
 
 }  // namespace

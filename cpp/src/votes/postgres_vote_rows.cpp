@@ -115,8 +115,8 @@ class PostgresVoteRows final : public VoteRows {
 }  // namespace
 
 std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
+                                                  const VoteNames& names,
                                                   const VotesOptions& options) {
-    const VoteNames names{options, sql::Grammar{sql::Dialect::postgres}};
     return std::make_unique<PostgresVoteRows>(std::move(layout), names, options);
 }
 

@@ -83,8 +83,8 @@ class SqliteVoteRows final : public VoteRows {
 }  // namespace
 
 std::unique_ptr<VoteRows> make_sqlite_vote_rows(std::shared_ptr<const Layout> layout,
+                                                const VoteNames& names,
                                                 const VotesOptions& options) {
-    const VoteNames names{options, sql::Grammar{sql::Dialect::sqlite}};
     return std::make_unique<SqliteVoteRows>(std::move(layout), names, options);
 }
 

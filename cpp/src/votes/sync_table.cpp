@@ -42,11 +42,9 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
 // SQLite's SUM fails where a part of the sum leaves 64 bits, though the whole would not: so it gets
 // halves. The servers sum in decimals.
 std::string sum_text(const VoteNames& n, const sql::Grammar& g) {
-    const std::string columns =
-        g.dialect() == sql::Dialect::sqlite
-            ? "COALESCE(SUM(val >> 32), 0), COALESCE(SUM(val & 4294967295), 0)"
-            : "COALESCE(SUM(val), 0)";
-    return "SELECT " + columns + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1";
+    if (g.dialect() != sql::Dialect::sqlite) return "SELECT " + sum_of_votes(n, "?1");
+    return "SELECT " + sum_of_votes(n, "?1", "val >> 32") + ", " +
+           sum_of_votes(n, "?1", "val & 4294967295");
 }
 
 }  // namespace

@@ -4,22 +4,65 @@
 #include "postgres_ballots.hpp"
 
 namespace hotcount {
+namespace {
+
+std::unique_ptr<VoteRows> make_rows(std::shared_ptr<const Layout> layout, const VoteNames& names,
+                                    const VotesOptions& options) {
+    if (layout->dialect() == sql::Dialect::mysql) {
+        return make_mysql_vote_rows(std::move(layout), names, options);
+    }
+    if (layout->dialect() == sql::Dialect::postgres) {
+        return make_postgres_vote_rows(std::move(layout), names, options);
+    }
+    return make_sqlite_vote_rows(std::move(layout), names, options);
+}
+
+class BothTables final : public VoteRows {
+  public:
+    BothTables(std::unique_ptr<VoteRows> of_users, std::unique_ptr<VoteRows> anonymous)
+        : of_users_(std::move(of_users)), anonymous_(std::move(anonymous)) {}
+
+    Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
+        return (ballot.by_op_id ? anonymous_ : of_users_)->set(connection, ballot);
+    }
+
+    Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
+        const auto [of_users, anonymous] = by_table(votes);
+        if (!of_users.empty()) HOTCOUNT_TRY(of_users_->set_all(connection, of_users));
+        if (!anonymous.empty()) HOTCOUNT_TRY(anonymous_->set_all(connection, anonymous));
+        return {};
+    }
+
+  private:
+    std::unique_ptr<VoteRows> of_users_;
+    std::unique_ptr<VoteRows> anonymous_;
+};
+
+}  // namespace
 
 std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
                                          const VotesOptions& options) {
-    if (layout->dialect() == sql::Dialect::mysql) {
-        return make_mysql_vote_rows(std::move(layout), options);
+    const sql::Grammar grammar{layout->dialect()};
+    const VoteNames names{options, grammar};
+    return std::make_unique<BothTables>(
+        make_rows(layout, names, options),
+        make_rows(layout, names.anonymous(grammar), anonymous_options(options)));
+}
+
+std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
+    std::span<VoteTicket* const> votes) {
+    std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> tables;
+    tables.first.reserve(votes.size());
+    for (VoteTicket* vote : votes) {
+        (vote->ballot.by_op_id ? tables.second : tables.first).push_back(vote);
     }
-    if (layout->dialect() == sql::Dialect::postgres) {
-        return make_postgres_vote_rows(std::move(layout), options);
-    }
-    return make_sqlite_vote_rows(std::move(layout), options);
+    return tables;
 }
 
 Error explain_refusal(Error error, const Ballot& ballot, bool missing_item) {
     if (error.code != ErrorCode::integrity) return error;
-    error.message += ": a vote of user " + sql::to_string(ballot.user) + " for item " +
-                     sql::to_string(ballot.item);
+    error.message += (ballot.by_op_id ? ": the vote " : ": a vote of user ") +
+                     sql::to_string(ballot.user) + " for item " + sql::to_string(ballot.item);
     if (missing_item) error.message += ", which does not exist";
     return error;
 }

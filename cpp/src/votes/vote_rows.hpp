@@ -8,6 +8,8 @@
 #include <hotcount/sql/group_commit.hpp>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "layout.hpp"
 
@@ -33,10 +35,18 @@ class VoteRows {
                                  std::span<VoteTicket* const> votes) = 0;
 };
 
+/// Of both vote tables.
 std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
                                          const VotesOptions& options);
+
+/// Of one vote table: that of users' votes, or names.anonymous() with anonymous_options().
 std::unique_ptr<VoteRows> make_sqlite_vote_rows(std::shared_ptr<const Layout> layout,
+                                                const VoteNames& names,
                                                 const VotesOptions& options);
+
+/// The users' votes and those without a user, each in the order that they have.
+std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
+    std::span<VoteTicket* const> votes);
 
 /// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed". `missing_item`: it was
 /// that one.

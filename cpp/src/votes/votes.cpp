@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <hotcount/base/check.hpp>
 #include <hotcount/votes/votes.hpp>
 
@@ -8,6 +9,24 @@
 namespace hotcount {
 namespace {
 
+constexpr std::string_view kLongestSuffix = "_anonymous";
+
+Result<void> check_op_id(const std::string& op_id) {
+    constexpr std::ptrdiff_t kMost = 255;  // MySQL's VARCHAR(255)
+    const auto refuse = [](const std::string& why) {
+        return make_error(ErrorCode::config, "op_id " + why);
+    };
+    if (op_id.find('\0') != std::string::npos) return refuse("contains a NUL byte");
+    if (!is_utf8(op_id)) return refuse("is not valid UTF-8");
+    const auto begins_character = [](char c) { return (c & 0xC0) != 0x80; };
+    const auto characters = std::count_if(op_id.begin(), op_id.end(), begins_character);
+    if (characters < 1 || characters > kMost) {
+        return refuse("has " + std::to_string(characters) + " characters; it takes 1 to " +
+                      std::to_string(kMost));
+    }
+    return {};
+}
+
 Result<void> check_options(const VotesOptions& options) {
     const std::pair<const char*, const std::string*> names[] = {
         {"item_table", &options.item_table}, {"item_id", &options.item_id},
@@ -15,6 +34,15 @@ Result<void> check_options(const VotesOptions& options) {
         {"vote_item", &options.vote_item},   {"vote_user", &options.vote_user},
     };
     for (const auto& [option, name] : names) HOTCOUNT_TRY(check_identifier(option, *name));
+    // PostgreSQL cuts a longer name off, and the tables beside it would be one.
+    constexpr std::size_t kMost = kMaxIdentifierBytes - kLongestSuffix.size();
+    if (options.vote_table.size() > kMost) {
+        return make_error(ErrorCode::config, "vote_table is " +
+                                                 std::to_string(options.vote_table.size()) +
+                                                 " bytes long; it takes 1 to " +
+                                                 std::to_string(kMost) + ", as it also names " +
+                                                 options.vote_table + std::string{kLongestSuffix});
+    }
     if (options.slots < 1 || options.slots > 10'000) {
         return make_error(ErrorCode::config,
                           "slots is " + std::to_string(options.slots) + "; it takes 1 to 10000");
@@ -40,6 +68,17 @@ Result<void> check_options(const VotesOptions& options) {
 }
 
 }  // namespace
+
+Result<Ballot> Ballot::anonymous(sql::Id item, std::string op_id, std::int64_t value) {
+    HOTCOUNT_TRY(check_op_id(op_id));
+    if (value == 0) {
+        return make_error(ErrorCode::config,
+                          "value is 0: a vote without a user cannot be retracted");
+    }
+    // The version that the row then has, which a repeat does not exceed.
+    constexpr std::int64_t kFirst = 1;
+    return Ballot{std::move(item), sql::Id{std::move(op_id)}, value, kFirst, true};
+}
 
 Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options) {
     HOTCOUNT_TRY(check_options(options));

@@ -127,14 +127,18 @@ def vote_text(
     vote_user: str,
     item_type: type,
     user_type: type,
+    anonymous: bool = False,
 ) -> VoteText:
+    """The statements over one item and, `anonymous`, the table of votes without a user."""
     g = _Grammar(dialect)
     item, id_, count = map(g.quote, (item_table, item_id, item_count))
-    vote, voted, voter = map(g.quote, (vote_table, vote_item, vote_user))
+    of_users, without_user = map(g.quote, (vote_table, vote_table + "_anonymous"))
+    vote = without_user if anonymous else of_users
+    voted, voter = map(g.quote, (vote_item, "op_id" if anonymous else vote_user))
     cell, meta, again = (g.quote(vote_table + end) for end in ("_cell", "_meta", "_recount"))
     known: dict[str, sa.types.TypeEngine[Any]] = {
         "item": g.id_type(item_type),
-        "user": g.id_type(user_type),
+        "user": g.id_type(str if anonymous else user_type),
         "value": sa.BigInteger(),
         "version": sa.BigInteger(),
         "difference": sa.BigInteger(),
@@ -162,7 +166,11 @@ def vote_text(
     counts = {
         "item": f"SELECT COALESCE({count}, 0) FROM {item} WHERE {id_} = :item",
         "cells": f"SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = :item",
-        "cache": f"SELECT COALESCE(SUM(val), 0) FROM {vote} WHERE {voted} = :item",
+        "cache": "SELECT "
+        + " + ".join(
+            f"(SELECT COALESCE(SUM(val), 0) FROM {table} WHERE {voted} = :item)"
+            for table in (of_users, without_user)
+        ),
     }
     in_cells = place == "cells"
     in_item = strategy in ("naive", "batched")

@@ -171,12 +171,15 @@ def cast_vote(
     where: Where,
     votes: Votes,
     item: int | str | uuid.UUID,
-    user: int | str | uuid.UUID,
+    user: int | str | uuid.UUID | None,
     value: int = 1,
     *,
     version: int | None = None,
+    op_id: str | None = None,
 ) -> Cast:
     """Sets the user's vote for the item and moves the count, as `Votes.cast` does.
+
+    user=None with an op_id: a vote without a user; the first one under that op_id stands.
 
     With strategy 'cached' the item is noted for a recount, which a worker does after your commit:
     the cache cannot be part of your transaction. IntegrityError (SQLAlchemy's, where a foreign key
@@ -185,19 +188,37 @@ def cast_vote(
     """
     value = _integer(value, "value")
     voted = _id(item, votes.item_type, "item")
-    values: dict[str, Any] = {
-        "item": voted,
-        "user": _id(user, votes.user_type, "user"),
-        "value": value,
-        "version": None if version is None else _integer(version, "version"),
-    }
+    anonymous = user is None or op_id is not None
+    values: dict[str, Any] = {"item": voted, "value": value}
+    if anonymous:
+        # The version that the row then has, which a repeat does not exceed.
+        values |= {"user": _op_id(user, value, version, op_id), "version": 1}
+    else:
+        values["user"] = _id(user, votes.user_type, "user")
+        values["version"] = None if version is None else _integer(version, "version")
     connection = _connection(where)
-    text = _vote_text(connection.dialect.name, votes)
+    text = _vote_text(connection.dialect.name, votes, anonymous)
     with _all_or_nothing(connection):
         previous, now = _write_vote(connection, votes, text, values)
         if now != previous:
             _move_count(connection, votes, text, voted, now - previous)
     return Cast(now != 0, now != previous, previous, now)
+
+
+def _op_id(user: object, value: int, version: int | None, op_id: object) -> str:
+    if user is not None:
+        raise ConfigError("op_id is for votes without a user (user=None)")
+    if op_id is None:
+        raise ConfigError("user is None: a vote without a user needs an op_id")
+    if version is not None:
+        raise ConfigError("version is for votes of a user, and user is None")
+    if not isinstance(op_id, str):
+        raise TypeError(f"op_id must be str, not {type(op_id).__name__}")
+    if not 1 <= len(op_id) <= 255 or "\0" in op_id:
+        raise ConfigError(f"op_id takes 1 to 255 characters without NUL: {op_id!r}")
+    if value == 0:
+        raise ConfigError("value is 0: a vote without a user cannot be retracted")
+    return op_id
 
 
 def retract_vote(
@@ -281,7 +302,7 @@ def _counter_text(dialect: str, counter: SlottedCounter) -> CounterText:
     )
 
 
-def _vote_text(dialect: str, votes: Votes) -> VoteText:
+def _vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
     return vote_text(
         _family(dialect),
         votes.strategy,
@@ -293,6 +314,7 @@ def _vote_text(dialect: str, votes: Votes) -> VoteText:
         votes.vote_user,
         votes.item_type,
         votes.user_type,
+        anonymous,
     )
 
 

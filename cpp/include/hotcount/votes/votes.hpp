@@ -4,9 +4,11 @@
 //   item   (id, vote_count)                                  the application's own table
 //   vote   (item_id, user_id, val, prev, version)            one row per user and item; val 0 is
 //                                                            a retracted vote, rows are not deleted
+//   vote_anonymous (item_id, op_id, val, prev, version)      votes without a user
 //   vote_cell (item_id, slot, n, ver)                        the count, in cells; strategies
 //                                                            slotted and batched
-//   vote_live                                                a view: the votes with val <> 0
+//   vote_live                                                a view: the votes with val <> 0;
+//                                                            user_id is NULL without a user
 //   vote_sync, vote_recount                                  strategy cached: see cached_votes.hpp
 //
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
@@ -54,7 +56,7 @@ struct VotesOptions {
     std::string item_table{"item"};
     std::string item_id{"id"};
     std::string item_count{"vote_count"};
-    std::string vote_table{"vote"};  ///< Also names {vote_table}_cell and {vote_table}_live.
+    std::string vote_table{"vote"};  ///< Also names {vote_table}_cell, _anonymous, _live.
     std::string vote_item{"item_id"};
     std::string vote_user{"user_id"};
     IdType item_type{IdType::integer};
@@ -92,6 +94,13 @@ struct Ballot {
     std::int64_t value{1};
     /// Applied only where higher than the version the vote's row has.
     std::optional<std::int64_t> version{};
+    /// The vote has no user: `user` is text that names this very vote (Ballot::anonymous).
+    bool by_op_id{false};
+
+    /// A vote without a user. The first one cast under an op_id for an item stands for good, so the
+    /// call may be retried; one with another value comes to what stands. It cannot be retracted.
+    /// A config error unless op_id is UTF-8 of 1 to 255 characters without NUL, and value is not 0.
+    static Result<Ballot> anonymous(sql::Id item, std::string op_id, std::int64_t value = 1);
 };
 
 /// What a cast or retract came to.
