@@ -125,6 +125,8 @@ def run(
     with hotcount.Votes(url, strategy=strategy, **TABLES) as votes:
         grown = int(votes.count(ITEM)) - before
     latencies = sorted(latency for part in parts for latency in part[2])
+    if not latencies:
+        sys.exit(f"no vote was answered within {seconds} s: the database stood still")
     return {
         "votes": sum(part[1] for part in parts),
         "seconds": seconds,

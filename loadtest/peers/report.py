@@ -149,9 +149,9 @@ def text_table(summaries: list[dict[str, Any]]) -> str:
     return "\n".join(shown).strip("\n")
 
 
-def markdown_table(summaries: list[dict[str, Any]]) -> str:
+def markdown_table(summaries: list[dict[str, Any]], what: str = "adds") -> str:
     """For the README: adds a second (or microseconds), and the ratios with their range."""
-    made = ["| adds | peer | hotcount | peer's | ratio | target |", "|---|---|---|---|---|---|"]
+    made = [f"| {what} | peer | hotcount | peer's | ratio | target |", "|---|---|---|---|---|---|"]
     for one in summaries:
         figures, ratios = one["figures"], one["ratios"]
         for ratio in ratios:

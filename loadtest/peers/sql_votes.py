@@ -38,17 +38,20 @@ GROUPS = ("postgres", "mariadb", "sqlite")
 IN_FLIGHT = 1000
 WARM_UP = "400ms"
 
-# What PostgresBatchWriter sends, its arrays replaced by votes that the server makes up.
+ZIPF_ITEMS = 10_000
+
+# What PostgresBatchWriter sends, its arrays replaced by votes that the server makes up: {item} of
+# each, {items} of all.
 PGBENCH_SCRIPT = """\
 BEGIN;
-WITH locked AS MATERIALIZED (SELECT id FROM bench_item WHERE id = ANY (CAST('{{1}}' AS bigint[]))
+WITH drawn AS MATERIALIZED (SELECT {item} AS item, CAST(random() * 9e15 AS bigint) AS voter
+     FROM generate_series(1, {votes})),
+locked AS MATERIALIZED (SELECT id FROM bench_item WHERE id = ANY ({items})
      ORDER BY id FOR NO KEY UPDATE),
 written AS (INSERT INTO bench_vote (item_id, user_id, val, prev, version)
-     SELECT b.item, b.voter, 1, 0, NULL FROM (SELECT 1 AS item,
-            CAST(random() * 9e15 AS bigint) AS voter FROM generate_series(1, {votes})) AS b
-     JOIN locked AS l ON l.id = b.item
+     SELECT b.item, b.voter, 1, 0, NULL FROM drawn AS b JOIN locked AS l ON l.id = b.item
      WHERE EXISTS (SELECT FROM bench_vote_meta WHERE name = 'counted_in' AND value = 'cells')
-     ORDER BY b.voter
+     ORDER BY b.item, b.voter
      ON CONFLICT (item_id, user_id) DO UPDATE SET prev = bench_vote.val, val = excluded.val
      WHERE bench_vote.val IS DISTINCT FROM excluded.val
      RETURNING item_id AS item, user_id AS voter, prev, val),
@@ -60,10 +63,17 @@ counted AS (INSERT INTO bench_vote_cell (item, slot, n, ver)
      ver = bench_vote_cell.ver + 1 RETURNING item, n),
 folded AS (UPDATE bench_item AS i SET vote_count = c.n + COALESCE((SELECT SUM(o.n)
      FROM bench_vote_cell AS o WHERE o.item = c.item AND o.slot <> 0), 0)
-     FROM counted AS c WHERE i.id = c.item AND i.id = ANY (CAST('{{1}}' AS bigint[])))
+     FROM counted AS c WHERE i.id = c.item AND i.id = ANY ({items}))
 SELECT item, voter, prev, val FROM written;
 COMMIT;
 """
+
+ONE_ITEM = {"item": "1", "items": "CAST('{1}' AS bigint[])"}
+# Uniform in the logarithm, which is Zipf's law with exponent 1.
+ZIPF = {
+    "item": f"CAST(floor(exp(random() * ln({ZIPF_ITEMS + 1}))) AS bigint)",
+    "items": "ARRAY(SELECT DISTINCT item FROM drawn)",
+}
 
 # The seed's transaction, and nothing else.
 PGBENCH_SEED = """\
@@ -121,13 +131,13 @@ class Pgbench:
         script = (
             "import hotcount, sys\n"
             "v = hotcount.Votes(sys.argv[1], item_table='bench_item', vote_table='bench_vote')\n"
-            "v.create_tables(); v.add_items([1])\n"
+            f"v.create_tables(); v.add_items(range(1, {ZIPF_ITEMS + 1}))\n"
         )
         native.run([sys.executable, "-c", script, url])
 
-    def batches(self, votes: int, seconds: float, seed: int) -> Measured:
+    def batches(self, votes: int, items: dict[str, str], seconds: float, seed: int) -> Measured:
         """One connection, so many votes a transaction."""
-        return self._run(PGBENCH_SCRIPT.format(votes=votes), votes, 1, seconds)
+        return self._run(PGBENCH_SCRIPT.format(votes=votes, **items), votes, 1, seconds)
 
     def seed(self, clients: int, seconds: float, seed: int) -> Measured:
         return self._run(PGBENCH_SEED, 1, clients, seconds)
@@ -172,7 +182,9 @@ def cases_on(
         if pgbench is not None:
             case.loads += [
                 Load(f"the seed's by pgbench -c {callers}", partial(pgbench.seed, callers)),
-                Load(f"pgbench -c 1, {callers} a batch", partial(pgbench.batches, callers)),
+                Load(
+                    f"pgbench -c 1, {callers} a batch", partial(pgbench.batches, callers, ONE_ITEM)
+                ),
             ]
         if str(callers) in targets:
             case.targets["naive", RATE] = targets[str(callers)]
@@ -184,15 +196,18 @@ def cases_on(
     )
     if pgbench is not None:
         name = f"pgbench -c 1, {IN_FLIGHT:,} a batch"
-        flight.loads.append(Load(name, partial(pgbench.batches, IN_FLIGHT)))
+        flight.loads.append(Load(name, partial(pgbench.batches, IN_FLIGHT, ONE_ITEM)))
         flight.targets[name, RATE] = 0.6
     if "in flight" in targets:
         flight.targets["naive, 64 callers", RATE] = targets["in flight"]
     zipf = Case(
         "64 callers, 10,000 items, Zipf 0.99",
         group,
-        [load(OURS, "batched", 64, 10_000), load("naive", "naive", 64, 10_000)],
+        [load(OURS, "batched", 64, ZIPF_ITEMS), load("naive", "naive", 64, ZIPF_ITEMS)],
     )
+    if pgbench is not None:
+        batches = partial(pgbench.batches, 64, ZIPF)
+        zipf.loads.append(Load("pgbench -c 1, 64 a batch", batches))
     slotted = Case(
         "slotted, 100 callers",
         group,
@@ -334,7 +349,7 @@ def main(words: list[str] | None = None) -> int:
         }
         chosen.json.write_text(json.dumps(document, indent=2) + "\n")
     if chosen.markdown:
-        chosen.markdown.write_text(markdown_table(summaries) + "\n")
+        chosen.markdown.write_text(markdown_table(summaries, "votes") + "\n")
     return 0
 
 

@@ -258,9 +258,11 @@ class Database:
     """
     A SQL database.
 
-    sqlite:///file.db (four slashes: an absolute path; ?mode=ro|rw|rwc), sqlite:///:memory:.
-    It is opened at once, so that a bad path fails here. Objects of the same URL and options
-    share their connections, except :memory:. Safe from many threads and across fork.
+    sqlite:///file.db (four slashes: an absolute path; ?mode=ro|rw|rwc), sqlite:///:memory:;
+    postgresql://user:password@host/database, mariadb:// and mysql:// likewise. It is opened
+    at once, so that a bad path or a server that is away fails here. Objects of the same URL
+    and options share their connections, except :memory:. Safe from many threads and across
+    fork.
     """
     def __enter__(self) -> typing_extensions.Self: ...
     def __exit__(self, *exception: typing.Any) -> None: ...

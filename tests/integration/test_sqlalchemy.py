@@ -238,6 +238,29 @@ def test_a_vote_is_a_state_and_moves_the_count_with_it(sides: BothSides, strateg
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_vote_without_a_user_counts_once_under_its_op_id(sides: BothSides, strategy: str) -> None:
+    votes = make_votes(sides, strategy)
+    votes.add_items([7])
+    votes.cast(7, None, op_id="theirs")
+    with sides.engine.begin() as connection:
+        assert cast_vote(connection, votes, 7, 1).changed
+        assert cast_vote(connection, votes, 7, None, 3, op_id="a") == hotcount.Cast(
+            True, True, 0, 3
+        )
+        # The first one stands; hotcount's own and these are of one table.
+        assert cast_vote(connection, votes, 7, None, op_id="a") == hotcount.Cast(True, False, 3, 3)
+        assert not cast_vote(connection, votes, 7, None, op_id="theirs").changed
+        assert vote_count(connection, votes, 7) == 5
+        live = sa.text("SELECT user_id, val FROM vote_live WHERE item_id = 7 ORDER BY val, user_id")
+        found = [(user, int(value)) for user, value in connection.execute(live)]
+        assert sorted(found, key=str) == sorted([(1, 1), (None, 1), (None, 3)], key=str)
+    assert not votes.cast(7, None, op_id="a").changed
+    votes.flush()
+    assert int(votes.count(7, consistency="exact")) == 5
+    assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_retracting_a_vote_that_was_never_cast_leaves_a_row(
     sides: BothSides, strategy: str
 ) -> None:
@@ -405,6 +428,20 @@ def test_bad_arguments_are_refused_before_anything_is_sent(
                 increment(connection, counter, "k", wrong)
         with pytest.raises(hotcount.CounterOverflowError):
             increment(connection, counter, "k", 2**63)
+        assert not connection.in_transaction()
+    votes = make_votes(sides, "batched")
+    with sides.engine.connect() as connection:
+        for options, error, names in (
+            ({"user": None}, hotcount.ConfigError, "op_id"),
+            ({"user": 1, "op_id": "a"}, hotcount.ConfigError, "user=None"),
+            ({"user": None, "op_id": ""}, hotcount.ConfigError, "255"),
+            ({"user": None, "op_id": b"a"}, TypeError, "op_id must be str"),
+            ({"user": None, "op_id": "a", "value": 0}, hotcount.ConfigError, "retracted"),
+            ({"user": None, "op_id": "a", "version": 1}, hotcount.ConfigError, "version"),
+        ):
+            given: Any = options
+            with pytest.raises(error, match=names):
+                cast_vote(connection, votes, 7, **given)
         assert not connection.in_transaction()
     nowhere: Any = sides.engine
     with pytest.raises(TypeError, match="Session or a Connection"):

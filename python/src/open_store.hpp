@@ -1,0 +1,25 @@
+// Opening stores and databases. A null handle stands for what the caller did not say. With the GIL.
+#pragma once
+
+#include <string_view>
+
+#include "store.hpp"
+
+namespace hotcount::python {
+
+MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle prefix,
+                         py::handle when_full);
+
+struct RedisArguments {
+    py::handle timeout;
+    py::handle prefix;
+    py::handle client_name;
+    py::handle max_in_flight;
+    py::handle spin;
+};
+RedisHandle open_redis(std::string_view text, const RedisArguments& given);
+
+DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers,
+                             py::handle max_writers);
+
+}  // namespace hotcount::python
