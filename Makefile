@@ -44,8 +44,10 @@ build: setup
 	    --config-settings=cmake.define.HOTCOUNT_WERROR=ON \
 	    .
 
+# DEMO_ARGS="-d 5s --rounds 9"
+DEMO_ARGS ?=
 demo: build
-	.venv/bin/hotcount-load
+	.venv/bin/hotcount-load $(DEMO_ARGS)
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)

@@ -149,7 +149,7 @@ struct VotesCalls {
 
     static py::object cast(Self& self, const Arguments& arguments) {
         const Timeout timeout = to_timeout(arguments[5]);
-        if (arguments[1].is_none() || arguments.given(4)) {
+        if (arguments.given(4)) {
             return cast_ballot(self, to_anonymous(self, arguments), timeout);
         }
         Ballot ballot{to_id(arguments[0], self.holder().item_type(), "item"),
@@ -166,7 +166,6 @@ struct VotesCalls {
                 "op_id is for votes without a user (user=None); a user's vote may be cast again "
                 "without one");
         }
-        if (!arguments.given(4)) raise_config("user is None: a vote without a user needs an op_id");
         if (arguments.given(3)) raise_config("version is for votes of a user, and user is None");
         const std::int64_t value = arguments[2] ? to_amount(arguments[2], "value") : 1;
         return unwrap(Ballot::anonymous(std::move(item), to_text(arguments[4], "op_id"), value));
@@ -182,10 +181,9 @@ struct VotesCalls {
     static py::object cast_many(Self& self, const Arguments& arguments) {
         Refusals refusals;
         auto items = to_ids(arguments[0], self.holder().item_type(), "items", refusals);
-        const bool anonymous = arguments[1].is_none();
-        if (anonymous != arguments.given(3)) {
-            raise_config(anonymous ? "users is None: votes without a user need op_ids"
-                                   : "op_ids is for votes without a user (users=None)");
+        const bool anonymous = arguments.given(3);
+        if (anonymous && !arguments[1].is_none()) {
+            raise_config("op_ids is for votes without a user (users=None)");
         }
         const char* const column = anonymous ? "op_ids" : "users";
         const IdType type = anonymous ? IdType::text : self.holder().user_type();

@@ -141,7 +141,7 @@ def test_longest_and_unusual_op_ids(votes: Votes) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "names"),
     [
-        ({"user": None}, hotcount.ConfigError, "op_id"),
+        ({"user": None}, TypeError, "user must be int"),
         ({"user": 7, "op_id": "a"}, hotcount.ConfigError, "op_id is for"),
         ({"user": None, "op_id": ""}, hotcount.ConfigError, "0 characters"),
         ({"user": None, "op_id": "x" * 256}, hotcount.ConfigError, "256 characters"),
@@ -166,7 +166,7 @@ def test_columns_of_many_that_do_not_fit() -> None:
     with Votes("sqlite:///:memory:") as votes:
         votes.create_tables()
         votes.add_items([1])
-        with pytest.raises(hotcount.ConfigError, match="op_ids"):
+        with pytest.raises(TypeError, match="users"):
             votes.cast_many([1], None)
         with pytest.raises(hotcount.ConfigError, match="op_ids is for"):
             votes.cast_many([1], [7], op_ids=["a"])

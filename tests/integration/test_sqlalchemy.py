@@ -432,7 +432,7 @@ def test_bad_arguments_are_refused_before_anything_is_sent(
     votes = make_votes(sides, "batched")
     with sides.engine.connect() as connection:
         for options, error, names in (
-            ({"user": None}, hotcount.ConfigError, "op_id"),
+            ({"user": None}, TypeError, "user must be int"),
             ({"user": 1, "op_id": "a"}, hotcount.ConfigError, "user=None"),
             ({"user": None, "op_id": ""}, hotcount.ConfigError, "255"),
             ({"user": None, "op_id": b"a"}, TypeError, "op_id must be str"),

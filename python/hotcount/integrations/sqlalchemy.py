@@ -188,7 +188,7 @@ def cast_vote(
     """
     value = _integer(value, "value")
     voted = _id(item, votes.item_type, "item")
-    anonymous = user is None or op_id is not None
+    anonymous = op_id is not None
     values: dict[str, Any] = {"item": voted, "value": value}
     if anonymous:
         # The version that the row then has, which a repeat does not exceed.
@@ -208,8 +208,6 @@ def cast_vote(
 def _op_id(user: object, value: int, version: int | None, op_id: object) -> str:
     if user is not None:
         raise ConfigError("op_id is for votes without a user (user=None)")
-    if op_id is None:
-        raise ConfigError("user is None: a vote without a user needs an op_id")
     if version is not None:
         raise ConfigError("version is for votes of a user, and user is None")
     if not isinstance(op_id, str):
