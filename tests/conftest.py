@@ -112,7 +112,7 @@ def mariadb_database(mariadb_server: MariaDbServer) -> Iterator[str]:
     """The name of an empty database on the shared server."""
     name = mariadb_server.create_database()
     yield name
-    mariadb_server.drop_database(name)
+    mariadb_server.leave_database(name)
 
 
 @pytest.fixture(params=DATABASE_BACKENDS)

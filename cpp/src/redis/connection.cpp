@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "../base/readable.hpp"
 #include "encode.hpp"
 #include "error_word.hpp"
 
@@ -202,10 +203,7 @@ bool Connection::wait_for(short events, Deadline deadline) const {
     }
 }
 
-bool Connection::readable() const {
-    pollfd idle{context_->fd, POLLIN, 0};
-    return poll(&idle, 1, 0) != 0;
-}
+bool Connection::readable() const { return readable_now(context_->fd); }
 
 int Connection::descriptor() const { return context_->fd; }
 

@@ -8,6 +8,8 @@
 #include <hotcount/base/fork.hpp>
 #include <hotcount/base/interrupt.hpp>
 
+#include "../base/readable.hpp"
+
 namespace hotcount::sql {
 
 namespace lib = libmariadb;
@@ -61,8 +63,7 @@ void MysqlConnection::forget_socket() {
 }
 
 bool MysqlConnection::drop_if_gone() {
-    pollfd waited{socket_, POLLIN, 0};
-    broken_ = broken_ || ::poll(&waited, 1, 0) != 0;
+    broken_ = broken_ || readable_now(socket_);
     return broken_;
 }
 
