@@ -1722,13 +1722,15 @@ class Votes:
         commit_workers: int = 2,
     ) -> None:
         """
-        db: an object or its URL. cache: the same, for 'cached', which needs one; a Memory counts
+        db: an object or its URL. cache: the same, for 'cached', which needs one, and 'batched',
+        which then keeps copies of its counts there, moved by every vote, for count(); a Memory is
         for one process. slots: cells per item of 'slotted'. item_... and vote_...: the
         names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables
         have them. For 'cached': retention, the seconds that a count stays in the cache after its
         last vote; page, the counts that a worker saves at once; interval, its pause in seconds;
         workers, its threads; max_age, the seconds that count() trusts what it knows of the
-        tables. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
+        tables. max_age with 'batched': the seconds that a copy lives, and so the oldest that count()
+        gives where a cache or a process failed. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
         seconds a transaction waits for company. missing_items: a vote for an item that has no row is an
         IntegrityError ('refuse') or makes the row ('create').
         commit_workers: threads of this object that write and answer votes of hotcount.aio, 1 to
@@ -1801,9 +1803,9 @@ class Votes:
         timeout: float | datetime.timedelta | None = None,
     ) -> Count:
         """
-        The item's count. consistency, of 'cached': 'cached' reads the cache, and the
-        item table where it has none; 'exact' sums the votes. Other strategies
-        are exact either way.
+        The item's count. consistency, where there is a cache: 'cached' reads it, and the
+        tables where it has nothing (.source says which, .as_of what it has at least); 'exact'
+        reads the tables. Without a cache it is exact either way.
         """
     def count_many(
         self,
@@ -1965,13 +1967,15 @@ class AsyncVotes:
         commit_workers: int = 2,
     ) -> None:
         """
-        db: an object or its URL. cache: the same, for 'cached', which needs one; a Memory counts
+        db: an object or its URL. cache: the same, for 'cached', which needs one, and 'batched',
+        which then keeps copies of its counts there, moved by every vote, for count(); a Memory is
         for one process. slots: cells per item of 'slotted'. item_... and vote_...: the
         names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables
         have them. For 'cached': retention, the seconds that a count stays in the cache after its
         last vote; page, the counts that a worker saves at once; interval, its pause in seconds;
         workers, its threads; max_age, the seconds that count() trusts what it knows of the
-        tables. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
+        tables. max_age with 'batched': the seconds that a copy lives, and so the oldest that count()
+        gives where a cache or a process failed. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
         seconds a transaction waits for company. missing_items: a vote for an item that has no row is an
         IntegrityError ('refuse') or makes the row ('create').
         commit_workers: threads of this object that write and answer votes of hotcount.aio, 1 to
@@ -2047,9 +2051,9 @@ class AsyncVotes:
         timeout: float | datetime.timedelta | None = None,
     ) -> collections.abc.Coroutine[typing.Any, typing.Any, Count]:
         """
-        The item's count. consistency, of 'cached': 'cached' reads the cache, and the
-        item table where it has none; 'exact' sums the votes. Other strategies
-        are exact either way.
+        The item's count. consistency, where there is a cache: 'cached' reads it, and the
+        tables where it has nothing (.source says which, .as_of what it has at least); 'exact'
+        reads the tables. Without a cache it is exact either way.
         """
     def count_many(
         self,

@@ -180,15 +180,18 @@ std::string votes_signature() {
            literal(static_cast<std::int64_t>(defaults.commit.workers)) + ") -> None";
 }
 const char* const kVotesInitText =
-    "db: an object or its URL. cache: the same, for 'cached', which needs one; a Memory "
-    "counts\n"
+    "db: an object or its URL. cache: the same, for 'cached', which needs one, and 'batched',\n"
+    "which then keeps copies of its counts there, moved by every vote, for count(); a Memory is\n"
     "for one process. slots: cells per item of 'slotted'. item_... and vote_...: the\n"
     "names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables\n"
     "have them. For 'cached': retention, the seconds that a count stays in the cache after "
     "its\n"
     "last vote; page, the counts that a worker saves at once; interval, its pause in seconds;\n"
     "workers, its threads; max_age, the seconds that count() trusts what it knows of the\n"
-    "tables. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:\n"
+    "tables. max_age with 'batched': the seconds that a copy lives, and so the oldest that "
+    "count()\n"
+    "gives where a cache or a process failed. max_batch: most votes in one transaction of "
+    "'batched' and 'cached'; max_delay:\n"
     "seconds a transaction waits for company. missing_items: a vote for an item that has no "
     "row is an\n"
     "IntegrityError ('refuse') or makes the row ('create').\n"

@@ -345,9 +345,9 @@ void define_votes_calls(py::class_<Extra...>& cls) {
         cls, "count",
         "(self, item: " + id + ", *, " + consistency + ", " + kTimeout + ") -> " +
             Face::returns("hotcount._core.Count"),
-        "The item's count. consistency, of 'cached': 'cached' reads the cache, and the\n"
-        "item table where it has none; 'exact' sums the votes. Other strategies\n"
-        "are exact either way.");
+        "The item's count. consistency, where there is a cache: 'cached' reads it, and the\n"
+        "tables where it has nothing (.source says which, .as_of what it has at least); 'exact'\n"
+        "reads the tables. Without a cache it is exact either way.");
     define<&Calls::count_many>(
         cls, "count_many",
         "(self, items: " + ids + ", *, " + consistency + ", " + kTimeout + ") -> " +

@@ -97,6 +97,7 @@ Result<void> GroupWrite::attempt(TicketGroup& group, Tickets batch, bool& left) 
         return make_error(ErrorCode::deadline, "members have left");
     }
     HOTCOUNT_TRY(connection.commit());
+    queue_.writer_->committed();
     queue_.batches_.fetch_add(1, std::memory_order_relaxed);
     queue_.writes_.fetch_add(batch.size(), std::memory_order_relaxed);
     return {};

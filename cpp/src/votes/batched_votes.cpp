@@ -1,6 +1,7 @@
 // batched: the votes of concurrent callers share a transaction, and each item in it one update.
 #include <hotcount/base/fork.hpp>
 
+#include "count_mirror.hpp"
 #include "group_writer.hpp"
 #include "mysql_vote_rows.hpp"
 #include "postgres_ballots.hpp"
@@ -37,10 +38,17 @@ std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout
 
 class BatchedVotes final : public SqlVotes {
   public:
-    BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
-        : SqlVotes(std::move(votes_database), std::move(votes_options)), commit_([this] {
-              return std::make_unique<sql::GroupCommit>(
-                  shared_database(), make_writer(layout(), options()), options().commit);
+    BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
+                 std::unique_ptr<MirrorStore> cache)
+        : SqlVotes(std::move(votes_database), std::move(votes_options)),
+          mirror_(cache == nullptr ? nullptr
+                                   : std::make_shared<CountMirror>(shared_database(), options(),
+                                                                   layout(), std::move(cache))),
+          commit_([this] {
+              auto writer = make_writer(layout(), options());
+              if (mirror_ != nullptr) writer = mirrored(std::move(writer), mirror_);
+              return std::make_unique<sql::GroupCommit>(shared_database(), std::move(writer),
+                                                        options().commit);
           }) {}
 
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
@@ -74,7 +82,35 @@ class BatchedVotes final : public SqlVotes {
                                            auto results) { done(to_casts(tickets, results)); });
     }
 
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
+                                          Consistency consistency) override {
+        if (mirror_ == nullptr || consistency == Consistency::exact) {
+            return SqlVotes::count_many(items, timeout, consistency);
+        }
+        return mirror_->counts(items, database().deadline(timeout));
+    }
+
+    Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
+                                         bool dry_run, Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        auto drifts = SqlVotes::reconcile(items, dry_run, timeout);
+        if (mirror_ == nullptr || dry_run || !drifts) return drifts;
+        std::vector<sql::Id> repaired;
+        for (const Drift& drift : *drifts) repaired.push_back(drift.item);
+        mirror_->drop(repaired, deadline);
+        return drifts;
+    }
+
     Contract contract() const override {
+        if (mirror_ != nullptr) {
+            return Contract{
+                "batched",
+                "the vote, its cell and the item's count are committed in SQL, in one transaction "
+                "with the votes of other callers; then the count's copy in the cache is moved",
+                "nothing acknowledged; a copy in the cache may miss votes for max_age where the "
+                "cache did not answer or a process died after its commit",
+                true, false};
+        }
         return Contract{"batched",
                         "the vote, its cell and the item's count are committed in SQL, in one "
                         "transaction with the votes of other callers",
@@ -82,14 +118,22 @@ class BatchedVotes final : public SqlVotes {
     }
 
   private:
+    const std::shared_ptr<CountMirror> mirror_;  // Null without a cache.
     ForkLocal<sql::GroupCommit> commit_;
 };
 
 }  // namespace
 
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
-                                          VotesOptions options) {
-    return std::make_shared<BatchedVotes>(std::move(database), std::move(options));
+                                          VotesOptions options, VoteCache cache) {
+    std::unique_ptr<MirrorStore> copies;
+    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache)) {
+        copies = make_memory_mirror_store(std::move(*memory), options.max_age);
+    } else if (auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
+        copies = make_redis_mirror_store(std::move(*redis), options.max_age);
+    }
+    return std::make_shared<BatchedVotes>(std::move(database), std::move(options),
+                                          std::move(copies));
 }
 
 }  // namespace hotcount

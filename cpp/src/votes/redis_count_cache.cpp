@@ -1,11 +1,11 @@
 #include <array>
-#include <charconv>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/random.hpp>
 
 #include "../redis/error_word.hpp"
 #include "count_cache.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
+#include "reply_number.hpp"
 
 namespace hotcount {
 namespace {
@@ -15,17 +15,6 @@ using redis::ReplyArray;
 
 // Keys of one call: what a server does for them takes about a millisecond.
 constexpr std::size_t kMaxScriptKeys = 256;
-
-std::optional<std::int64_t> to_number(const Reply& reply) {
-    if (const auto* number = std::get_if<std::int64_t>(&reply.value)) return *number;
-    const auto* const text = std::get_if<std::string>(&reply.value);
-    if (text == nullptr) return std::nullopt;
-    std::int64_t number = 0;
-    const char* const end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, number);
-    if (error != std::errc{} || stop != end) return std::nullopt;
-    return number;
-}
 
 class RedisCountCache final : public CountCache {
   public:

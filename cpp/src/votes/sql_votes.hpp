@@ -105,7 +105,7 @@ Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
                                          VotesOptions options);
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
-                                          VotesOptions options);
+                                          VotesOptions options, VoteCache cache);
 std::shared_ptr<Votes> make_cached_votes(std::shared_ptr<sql::Database> database,
                                          VotesOptions options, VoteCache cache);
 

@@ -113,14 +113,14 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
         }
         return make_cached_votes(std::move(database), std::move(options), std::move(cache));
     }
+    if (options.strategy == VoteStrategy::batched) {
+        return make_batched_votes(std::move(database), std::move(options), std::move(cache));
+    }
     if (has_cache) {
         return make_error(ErrorCode::config, "cache must be None for strategy '" +
                                                  std::string{to_string(options.strategy)} +
-                                                 "', which counts in the database; 'cached' "
-                                                 "takes one");
-    }
-    if (options.strategy == VoteStrategy::batched) {
-        return make_batched_votes(std::move(database), std::move(options));
+                                                 "', which counts in the database; 'batched' and "
+                                                 "'cached' take one");
     }
     return make_single_votes(std::move(database), std::move(options));
 }

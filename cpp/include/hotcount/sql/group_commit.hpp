@@ -106,6 +106,9 @@ class BatchWriter {
     /// also for the reasons above. One call at a time.
     virtual Result<void> write(Connection& connection,
                                std::span<const std::shared_ptr<Ticket>> batch) = 0;
+    /// Called once what write() wrote last is committed, before anybody is told. It keeps the next
+    /// batch waiting.
+    virtual void committed() {}
     /// Called by a thread of the pool before completions are, for all that it is going to call;
     /// other threads may be in write(). For what is to be done once for many. May block.
     virtual void before_answers(std::span<const TicketAnswer> answers) { (void)answers; }

@@ -68,9 +68,11 @@ struct VotesOptions {
     /// hold for their calls that do not wait.
     sql::GroupCommitOptions commit{};
 
-    // For cached; ignored by the others.
-    /// How long count() trusts what it knows of the tables before it asks them again. A count in
-    /// the cache has no age: votes move it there.
+    // For cached, and max_age for batched with a cache too; ignored by the others.
+    /// cached: how long count() trusts what it knows of the tables before it asks them again. A
+    /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
+    /// lives there, and so how old a count may be at most whose copy was not moved. Longer: fewer
+    /// reads of SQL.
     Duration max_age{std::chrono::seconds{30}};
     /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
     /// fills from SQL.
@@ -141,12 +143,13 @@ struct Contract {
     bool exact;                ///< count() equals the committed votes at all times.
 };
 
-/// What a count is to be: from the cache where the strategy has one, or summed from the votes. Of
-/// no difference to strategies without a cache, whose count is exact either way.
+/// What a count is to be: from the cache where there is one, or from SQL (cached: summed from the
+/// votes). Of no difference without a cache, where a count is exact either way.
 enum class Consistency : std::uint8_t { cached, exact };
 
-/// Where the strategy `cached` counts. A memory store counts for one process: another that votes
-/// for the same items makes the workers of both recount them again and again.
+/// Where the strategy `cached` counts, and `batched` keeps copies. A memory store is for one process.
+/// cached: another that votes for the same items makes the workers of both recount them again and
+/// again. batched: its votes are missed by copies here, for max_age.
 using VoteCache =
     std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
 
@@ -188,7 +191,8 @@ Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& optio
 
 class Votes {
   public:
-    /// `cache` is for strategy cached, which needs one; with another it is a config error.
+    /// `cache` is for strategy cached, which needs one, and batched, which keeps copies of its
+    /// counts there for count(); with another it is a config error.
     static Result<std::shared_ptr<Votes>> make(std::shared_ptr<sql::Database> database,
                                                VotesOptions options = {}, VoteCache cache = {});
     virtual ~Votes() = default;

@@ -1,0 +1,16 @@
+-- Makes hashes where there are none, for the caller to fill.
+-- KEYS    hashes
+-- ARGV[1] token   ARGV[2] milliseconds that an unfilled hash lives
+-- RETURNS per key 1 where it was made, else 0
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local begun = {}
+for i, key in ipairs(KEYS) do
+    begun[i] = 0
+    if redis.call('EXISTS', key) == 0 then
+        redis.call('HSET', key, 'token', ARGV[1], 'at', now)
+        redis.call('PEXPIRE', key, ARGV[2])
+        begun[i] = 1
+    end
+end
+return begun
