@@ -170,7 +170,7 @@ def test_ids_of_other_types(database: hotcount.Database, cache: Any) -> None:
 def test_other_strategies_take_no_mirror(cache: Any) -> None:
     for strategy in ("naive", "slotted"):
         with pytest.raises(hotcount.ConfigError, match="'batched' and 'cached' take one"):
-            Votes("sqlite:///:memory:", cache, strategy)  # type: ignore[arg-type]
+            Votes("sqlite:///:memory:", cache, strategy)
 
 
 def test_the_contract_says_what_a_copy_may_miss(votes: Votes) -> None:
@@ -269,10 +269,10 @@ def test_processes_share_a_mirror(database_path: Path, redis_server: RedisServer
             worker.start()
         seen = 0
         while any(worker.is_alive() for worker in workers):
-            found = int(votes.count(1))
+            now = int(votes.count(1))
             # A copy's version never falls, and so neither does a count of votes that only come.
-            assert found >= seen
-            seen = found
+            assert now >= seen
+            seen = now
         for worker in workers:
             worker.join()
             assert worker.exitcode == 0
