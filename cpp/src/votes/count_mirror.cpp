@@ -190,7 +190,7 @@ Result<std::vector<Count>> CountMirror::counts(std::span<const sql::Id> items, D
     std::vector<std::optional<Count>> counts(items.size());
     const std::string token = random_name();
     std::vector<std::size_t> missing;
-    std::vector<std::string> to_fill;
+    std::vector<bool> to_fill(items.size(), false);
     // A database that may not be written to has no name for its tables, and no mirror then.
     const auto name = cache_is_away() ? Result<std::string>{std::string{}} : space(deadline);
     const bool mirrors = name.ok() && !name->empty();
@@ -210,12 +210,13 @@ Result<std::vector<Count>> CountMirror::counts(std::span<const sql::Id> items, D
         }
         if (copies && !missing.empty()) {
             std::vector<std::string> absent;
+            absent.reserve(missing.size());
             for (const std::size_t i : missing) absent.push_back(texts[i]);
             // Before SQL is read: a vote that the snapshot does not have finds the hash there.
             const auto begun = store_->begin(*name, absent, token, patience(deadline));
             note_cache(begun.ok());
             for (std::size_t k = 0; begun && k < absent.size(); ++k) {
-                if ((*begun)[k]) to_fill.push_back(absent[k]);
+                to_fill[missing[k]] = (*begun)[k];
             }
         }
     } else {
@@ -230,8 +231,7 @@ Result<std::vector<Count>> CountMirror::counts(std::span<const sql::Id> items, D
         for (const std::size_t i : missing) {
             HOTCOUNT_TRY_ASSIGN(auto cell, read_cells(*connection, items[i], texts[i]));
             counts[i] = Count{cell.n + cell.rest, true, now, "sql", 0};
-            const auto mine = std::find(to_fill.begin(), to_fill.end(), texts[i]);
-            if (mine != to_fill.end()) cells.push_back(std::move(cell));
+            if (to_fill[i]) cells.push_back(std::move(cell));
         }
         HOTCOUNT_TRY(connection->commit());
         if (!cells.empty()) {
