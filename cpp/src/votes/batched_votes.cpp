@@ -51,6 +51,13 @@ class BatchedVotes final : public SqlVotes {
                                                         options().commit);
           }) {}
 
+    Result<void> create_tables(Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        HOTCOUNT_TRY(SqlVotes::create_tables(timeout));
+        if (mirror_ != nullptr) HOTCOUNT_TRY(mirror_->name_tables(deadline));
+        return {};
+    }
+
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
         const auto ticket = std::make_shared<VoteTicket>(ballot);

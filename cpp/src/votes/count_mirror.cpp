@@ -29,7 +29,7 @@ class MirroredWriter final : public sql::BatchWriter {
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::Ticket>> batch) override {
-        moved_.clear();
+        moved_ = {};
         HOTCOUNT_TRY(writer_->write(connection, batch));
         std::vector<sql::Id> items;
         for (const auto& ticket : batch) {
@@ -54,7 +54,7 @@ class MirroredWriter final : public sql::BatchWriter {
   private:
     const std::shared_ptr<sql::BatchWriter> writer_;
     const std::shared_ptr<CountMirror> mirror_;
-    std::vector<MirrorStore::Cell> moved_{};  // One leader at a time writes.
+    CountMirror::Moved moved_{};  // One leader at a time writes.
 };
 
 }  // namespace
@@ -82,12 +82,11 @@ CountMirror::CountMirror(std::shared_ptr<sql::Database> database, const VotesOpt
 
 // -- what votes publish -------------------------------------------------------------------------
 
-Result<std::vector<MirrorStore::Cell>> CountMirror::moved(sql::Connection& connection,
-                                                          std::span<const sql::Id> items) {
+Result<CountMirror::Moved> CountMirror::moved(sql::Connection& connection,
+                                              std::span<const sql::Id> items) {
+    HOTCOUNT_TRY_ASSIGN(std::string space, read_space(connection));
+    if (space.empty() || items.empty() || cache_is_away()) return Moved{};
     std::vector<MirrorStore::Cell> cells;
-    // No reader has ever asked the cache: there is nothing to publish to.
-    HOTCOUNT_TRY_ASSIGN(const std::string space, read_space(connection));
-    if (space.empty() || items.empty() || cache_is_away()) return cells;
     cells.reserve(items.size());
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
         cells.push_back({to_text(row.id(0)), row.integer(1), row.integer(2)});
@@ -104,15 +103,12 @@ Result<std::vector<MirrorStore::Cell>> CountMirror::moved(sql::Connection& conne
         }
         HOTCOUNT_TRY(connection.run(read_moved_.of(size), values, &read));
     }
-    return cells;
+    return Moved{std::move(space), std::move(cells)};
 }
 
-void CountMirror::publish(std::span<const MirrorStore::Cell> cells) {
-    if (cells.empty()) return;
-    // Forgotten since the cells were read: for the next votes to ask for.
-    const std::string space = known_space();
-    if (space.empty()) return;
-    note_cache(store_->publish(space, cells, kPatience).ok());
+void CountMirror::publish(const Moved& moved) {
+    if (moved.cells.empty()) return;
+    note_cache(store_->publish(moved.space, moved.cells, kPatience).ok());
 }
 
 bool CountMirror::cache_is_away() {
@@ -151,6 +147,11 @@ Result<std::string> CountMirror::read_space(sql::Connection& connection) {
     known.space = found;
     known.space_until = options_.clock->steady_now() + options_.max_age;
     return found;
+}
+
+Result<void> CountMirror::name_tables(Deadline deadline) {
+    HOTCOUNT_TRY(space(deadline));
+    return {};
 }
 
 Result<std::string> CountMirror::space(Deadline deadline) {

@@ -83,12 +83,19 @@ class CountMirror {
     CountMirror(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                 std::shared_ptr<const Layout> layout, std::unique_ptr<MirrorStore> store);
 
-    /// Inside a transaction that has moved cells: what publish() is to say of these items, in
-    /// order, each once.
-    Result<std::vector<MirrorStore::Cell>> moved(sql::Connection& connection,
-                                                 std::span<const sql::Id> items);
+    struct Moved {
+        std::string space{};
+        std::vector<MirrorStore::Cell> cells{};
+    };
+
+    /// Names the tables, where they have no name yet: votes for tables without one are not
+    /// published, as nobody has looked for copies.
+    Result<void> name_tables(Deadline deadline);
+    /// Inside a transaction that has moved cells: what publish() is to say of these items, each
+    /// once.
+    Result<Moved> moved(sql::Connection& connection, std::span<const sql::Id> items);
     /// After its commit. Never fails: a cache that does not answer is left alone for a second.
-    void publish(std::span<const MirrorStore::Cell> cells);
+    void publish(const Moved& moved);
 
     /// From the cache, and from SQL what it does not have; a cache that does not answer has
     /// nothing.
