@@ -12,14 +12,8 @@ Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
 Result<void> GroupVoteWriter::write(sql::Connection& connection,
                                     std::span<const std::shared_ptr<sql::Ticket>> batch) {
     HOTCOUNT_TRY(begin(connection));
-    // By item, so that each is counted once; by user, so that pages are visited in order; and
-    // stable, so that two votes of one user stay in the order in which they came.
-    std::vector<VoteTicket*> votes;
-    votes.reserve(batch.size());
-    for (const auto& ticket : batch) votes.push_back(static_cast<VoteTicket*>(ticket.get()));
-    std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
-        return std::tie(a->ballot.item, a->ballot.user) < std::tie(b->ballot.item, b->ballot.user);
-    });
+    // By item, so that each is counted once; by user, so that pages are visited in order.
+    const std::vector<VoteTicket*> votes = sorted_votes(batch);
     const auto for_each_item = [&](const auto& visit) -> Result<void> {
         for (auto first = votes.begin(); first != votes.end();) {
             const sql::Id& item = (*first)->ballot.item;

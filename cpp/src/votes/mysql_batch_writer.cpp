@@ -41,13 +41,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::Ticket>> batch) override {
-        std::vector<VoteTicket*> votes;
-        votes.reserve(batch.size());
-        for (const auto& ticket : batch) votes.push_back(static_cast<VoteTicket*>(ticket.get()));
-        std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
-            return std::tie(a->ballot.item, a->ballot.user) <
-                   std::tie(b->ballot.item, b->ballot.user);
-        });
+        std::vector<VoteTicket*> votes = sorted_votes(batch);
         std::vector<sql::Id> items;
         for (const VoteTicket* vote : votes) {
             if (items.empty() || items.back() != vote->ballot.item) {

@@ -12,9 +12,6 @@
 // batches of fresh votes do without. Votes without a user are written by a statement of their own;
 // a batch of both kinds takes its items first, in order, or two of them could each hold what the
 // other's second statement waits for.
-#include <algorithm>
-#include <tuple>
-
 #include "postgres_ballots.hpp"
 #include "sql_votes.hpp"
 
@@ -59,7 +56,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::Ticket>> batch) override {
-        const std::vector<VoteTicket*> votes = sorted(batch);
+        const std::vector<VoteTicket*> votes = sorted_votes(batch);
         const auto [of_users, anonymous] = by_table(votes);
         if (!of_users.empty() && !anonymous.empty()) {
             const PostgresBallots both{votes};
@@ -92,18 +89,6 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             HOTCOUNT_TRY(write_wave(connection, table, wave));
         }
         return {};
-    }
-
-    static std::vector<VoteTicket*> sorted(std::span<const std::shared_ptr<sql::Ticket>> batch) {
-        std::vector<VoteTicket*> votes;
-        votes.reserve(batch.size());
-        for (const auto& ticket : batch) votes.push_back(static_cast<VoteTicket*>(ticket.get()));
-        // Stable: two votes of one user stay in the order in which they came.
-        std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
-            return std::tie(a->ballot.item, a->ballot.user) <
-                   std::tie(b->ballot.item, b->ballot.user);
-        });
-        return votes;
     }
 
     Result<void> write_wave(sql::Connection& connection, const Table& table,

@@ -1,5 +1,8 @@
 #include "vote_rows.hpp"
 
+#include <algorithm>
+#include <tuple>
+
 #include "mysql_vote_rows.hpp"
 #include "postgres_ballots.hpp"
 
@@ -47,6 +50,16 @@ std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
     return std::make_unique<BothTables>(
         make_rows(layout, names, options),
         make_rows(layout, names.anonymous(grammar), anonymous_options(options)));
+}
+
+std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch) {
+    std::vector<VoteTicket*> votes;
+    votes.reserve(batch.size());
+    for (const auto& ticket : batch) votes.push_back(static_cast<VoteTicket*>(ticket.get()));
+    std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
+        return std::tie(a->ballot.item, a->ballot.user) < std::tie(b->ballot.item, b->ballot.user);
+    });
+    return votes;
 }
 
 std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(

@@ -44,6 +44,10 @@ std::unique_ptr<VoteRows> make_sqlite_vote_rows(std::shared_ptr<const Layout> la
                                                 const VoteNames& names,
                                                 const VotesOptions& options);
 
+/// A batch's votes, which are its tickets, by item and user; stable, so that several of one user for
+/// one item stay in the order in which they came.
+std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch);
+
 /// The users' votes and those without a user, each in the order that they have.
 std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
     std::span<VoteTicket* const> votes);
