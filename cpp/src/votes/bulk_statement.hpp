@@ -9,9 +9,11 @@
 #include <hotcount/sql/database.hpp>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace hotcount {
 
@@ -39,6 +41,23 @@ class BulkStatement {
     /// The same where rows may be repeated, to fill the statement up to padded().
     static std::size_t padded_portion(std::size_t left) { return std::min(kMost, left); }
     static std::size_t padded(std::size_t rows) { return std::bit_ceil(rows); }
+
+    /// Where a row is one id: runs it over all of them, repeating the last one to fill up.
+    Result<void> run_padded(sql::Connection& connection, std::span<const sql::Id> ids,
+                            const sql::RowVisitor* visit) {
+        std::vector<sql::Value> values;
+        while (!ids.empty()) {
+            const auto part = ids.first(padded_portion(ids.size()));
+            ids = ids.subspan(part.size());
+            const std::size_t size = padded(part.size());
+            values.clear();
+            for (std::size_t i = 0; i < size; ++i) {
+                values.push_back(sql::to_value(part[std::min(i, part.size() - 1)]));
+            }
+            HOTCOUNT_TRY(connection.run(of(size), values, visit));
+        }
+        return {};
+    }
 
     const sql::Statement& of(std::size_t rows) {
         std::lock_guard lock(mutex_);

@@ -115,6 +115,12 @@ class CountCache {
     }
 };
 
+/// An item's id as keys of a cache have it.
+inline std::string to_text(const sql::Id& item) {
+    if (const auto* number = std::get_if<std::int64_t>(&item)) return std::to_string(*number);
+    return std::get<std::string>(item);
+}
+
 /// 128 random bits in hex: the name of a hash's life, of a cache, of a set of tables.
 std::string random_name();
 

@@ -14,10 +14,7 @@ CountKeeper::CountKeeper(std::shared_ptr<sql::Database> database, VotesOptions o
       cache_(std::move(cache)),
       doubts_([] { return std::make_unique<Doubts>(); }) {}
 
-std::string CountKeeper::to_text(const sql::Id& item) const {
-    if (const auto* number = std::get_if<std::int64_t>(&item)) return std::to_string(*number);
-    return std::get<std::string>(item);
-}
+std::string CountKeeper::to_text(const sql::Id& item) const { return hotcount::to_text(item); }
 
 std::optional<sql::Id> CountKeeper::to_item(const std::string& text) const {
     if (options_.item_type != IdType::integer) return sql::Id{text};

@@ -17,11 +17,6 @@ constexpr Duration kPause = std::chrono::seconds{1};
 
 std::string placeholder(std::size_t number) { return "?" + std::to_string(number); }
 
-std::string to_text(const sql::Id& item) {
-    if (const auto* number = std::get_if<std::int64_t>(&item)) return std::to_string(*number);
-    return std::get<std::string>(item);
-}
-
 class MirroredWriter final : public sql::BatchWriter {
   public:
     MirroredWriter(std::shared_ptr<sql::BatchWriter> writer, std::shared_ptr<CountMirror> mirror)
@@ -92,17 +87,7 @@ Result<CountMirror::Moved> CountMirror::moved(sql::Connection& connection,
         cells.push_back({to_text(row.id(0)), row.integer(1), row.integer(2)});
         return {};
     };
-    std::vector<sql::Value> values;
-    for (std::span<const sql::Id> left = items; !left.empty();) {
-        const auto part = left.first(BulkStatement::padded_portion(left.size()));
-        left = left.subspan(part.size());
-        const std::size_t size = BulkStatement::padded(part.size());
-        values.clear();
-        for (std::size_t i = 0; i < size; ++i) {
-            values.push_back(sql::to_value(part[std::min(i, part.size() - 1)]));
-        }
-        HOTCOUNT_TRY(connection.run(read_moved_.of(size), values, &read));
-    }
+    HOTCOUNT_TRY(read_moved_.run_padded(connection, items, &read));
     return Moved{std::move(space), std::move(cells)};
 }
 

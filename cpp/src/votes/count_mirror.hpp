@@ -1,4 +1,4 @@
-// Counts of strategy batched in a cache: copies, which SQL makes and nothing waits for.
+// Counts of strategy batched in a cache: copies, for readers only.
 //
 // An item's copy is one hash (a struct in memory), which lives for at most max_age:
 //

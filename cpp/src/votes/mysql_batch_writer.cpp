@@ -83,29 +83,14 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
             return missing;
         }
-        HOTCOUNT_TRY(run_padded(connection, lock_items_, items, &see));
+        if (auto locked = lock_items_.run_padded(connection, items, &see); !locked) {
+            return explain_missing_table(std::move(locked).error());
+        }
         if (found.empty()) HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
         std::sort(found.begin(), found.end());
         std::set_difference(items.begin(), items.end(), found.begin(), found.end(),
                             std::back_inserter(missing));
         return missing;
-    }
-
-    static Result<void> run_padded(sql::Connection& connection, BulkStatement& statement,
-                                   std::span<const sql::Id> items, const sql::RowVisitor* visit) {
-        std::vector<sql::Value> values;
-        while (!items.empty()) {
-            const auto part = items.first(BulkStatement::padded_portion(items.size()));
-            items = items.subspan(part.size());
-            const std::size_t size = BulkStatement::padded(part.size());
-            values.clear();
-            for (std::size_t i = 0; i < size; ++i) {
-                values.push_back(sql::to_value(part[std::min(i, part.size() - 1)]));
-            }
-            auto ran = connection.run(statement.of(size), values, visit);
-            if (!ran) return explain_missing_table(std::move(ran).error());
-        }
-        return {};
     }
 
     Result<void> supply(sql::Connection& connection, const std::vector<sql::Id>& missing) {
@@ -165,7 +150,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             }
         }
         if (moved.empty()) return {};
-        if (auto folded = run_padded(connection, fold_, moved, nullptr); !folded) {
+        if (auto folded = fold_.run_padded(connection, moved, nullptr); !folded) {
             return explain_count(std::move(folded).error(), moved);
         }
         return {};
