@@ -1,14 +1,11 @@
-#include <pthread.h>
-#include <signal.h>
-
 #include <condition_variable>
 #include <deque>
 #include <hotcount/base/worker_pool.hpp>
 #include <map>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <utility>
+
+#include "background_thread.hpp"
 
 namespace hotcount {
 
@@ -47,28 +44,23 @@ WorkerPool::~WorkerPool() {
 bool WorkerPool::is_own_thread() const { return own_state == state_.get(); }
 
 // Under the mutex.
-bool WorkerPool::add_thread(const std::shared_ptr<State>& state) {
-    if (state->threads >= state->max_threads) return true;
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool added = true;
-    try {
-        std::thread([state] { work(*state, state); }).detach();
+Result<void> WorkerPool::add_thread(const std::shared_ptr<State>& state) {
+    if (state->threads >= state->max_threads) return {};
+    auto spawned = spawn_background_thread([state] { work(*state, state); });
+    if (spawned) {
         ++state->threads;
-    } catch (const std::system_error&) {
-        added = state->threads > 0;  // Those that there are do it, later.
+    } else if (state->threads > 0) {
+        return {};  // Those that there are do it, later.
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return added;
+    return spawned;
 }
 
 Result<void> WorkerPool::start() {
     const std::lock_guard lock(state_->mutex);
-    if (state_->threads == 0 && !add_thread(state_)) {
-        return make_error(ErrorCode::capacity,
-                          "the system starts no more threads; nothing was applied");
+    if (state_->threads > 0) return {};
+    auto added = add_thread(state_);
+    if (!added) {
+        return make_error(added.error().code, added.error().message + "; nothing was applied");
     }
     return {};
 }
@@ -76,7 +68,7 @@ Result<void> WorkerPool::start() {
 void WorkerPool::run(Task task) {
     const std::lock_guard lock(state_->mutex);
     state_->tasks.push_back(std::move(task));
-    if (state_->tasks.size() > state_->idle) add_thread(state_);
+    if (state_->tasks.size() > state_->idle) (void)add_thread(state_);
     state_->changed.notify_one();
 }
 
@@ -84,7 +76,7 @@ void WorkerPool::run_at(SteadyTime time, Task task) {
     const std::lock_guard lock(state_->mutex);
     const bool earliest = state_->timed.empty() || time < state_->timed.begin()->first;
     state_->timed.emplace(time, std::move(task));
-    if (state_->idle == 0) add_thread(state_);
+    if (state_->idle == 0) (void)add_thread(state_);
     // All: whoever sleeps until the one that was the earliest would sleep too long.
     if (earliest) state_->changed.notify_all();
 }
@@ -113,7 +105,7 @@ void WorkerPool::work(State& state, const std::shared_ptr<State>& shared) {
             continue;
         }
         // Somebody must be awake in time.
-        if (!state.timed.empty() && state.idle == 0) add_thread(shared);
+        if (!state.timed.empty() && state.idle == 0) (void)add_thread(shared);
         lock.unlock();
         task();
         task = nullptr;  // What it held may be the last of its kind, and want the lock.

@@ -74,8 +74,14 @@ class UnwaitedChannel final : public Channel {
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled* cancelled) override {
         Shared& shared = shared_.get();
-        shared.lane->submit(
-            std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled));
+        auto operation =
+            std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
+        // Without it nobody would end the call at its deadline.
+        if (auto started = shared.housekeeper.start(); !started) {
+            return operation->refuse(make_error(started.error().code,
+                                                started.error().message + "; nothing was applied"));
+        }
+        shared.lane->submit(std::move(operation));
         shared.housekeeper.look_after_calls();
     }
 
@@ -159,7 +165,7 @@ class LaneClient final : public Client {
         Shared& shared = shared_.get();
         return redis::make_loop_lane(
             options_, scripts_, host,
-            [&shared](std::function<void()> job) { shared.housekeeper.run(std::move(job)); },
+            [&shared](std::function<void()> job) { return shared.housekeeper.run(std::move(job)); },
             shared.loops);
     }
 

@@ -1,10 +1,8 @@
 #include "housekeeper.hpp"
 
-#include <pthread.h>
-#include <signal.h>
-
-#include <thread>
 #include <utility>
+
+#include "../base/background_thread.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -26,21 +24,18 @@ Housekeeper::~Housekeeper() {
     state_->changed.notify_all();
 }
 
-void Housekeeper::run(std::function<void()> job) {
+Result<void> Housekeeper::run(std::function<void()> job) {
+    HOTCOUNT_TRY(start());
     const std::lock_guard lock(state_->mutex);
     state_->jobs.push_back(std::move(job));
-    begin();
     state_->changed.notify_all();
+    return {};
 }
 
 void Housekeeper::look_after_calls() {
     const std::lock_guard lock(state_->mutex);
     if (state_->calls) return;
     state_->calls = true;
-    if (!state_->begun) {
-        state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
-    }
-    begin();
     state_->changed.notify_all();
 }
 
@@ -49,16 +44,14 @@ void Housekeeper::driven() {
     state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
 }
 
-void Housekeeper::begin() {
-    if (state_->begun) return;
-    state_->begun = true;
-    // A process's signals are for its own threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([state = state_, lane = lane_] { work(*state, *lane); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+Result<void> Housekeeper::start() {
+    if (begun_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(state_->mutex);
+    if (begun_.load(std::memory_order_relaxed)) return {};
+    HOTCOUNT_TRY(spawn_background_thread([state = state_, lane = lane_] { work(*state, *lane); }));
+    state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
+    begun_.store(true, std::memory_order_release);
+    return {};
 }
 
 void Housekeeper::work(State& state, Lane& lane) {

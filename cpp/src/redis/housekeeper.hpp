@@ -5,11 +5,13 @@
 // Per process: a forked child has none until it needs one. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/result.hpp>
 #include <memory>
 #include <mutex>
 
@@ -26,9 +28,11 @@ class Housekeeper {
     Housekeeper(const Housekeeper&) = delete;
     Housekeeper& operator=(const Housekeeper&) = delete;
 
-    /// Runs it in the thread, after those before it.
-    void run(std::function<void()> job);
-    /// There are calls that nobody waits for.
+    /// Sees to it that there is a thread; a capacity error where the system gives none.
+    Result<void> start();
+    /// Runs it in the thread, after those before it. An error is start()'s: it is not run.
+    Result<void> run(std::function<void()> job);
+    /// There are calls that nobody waits for. After start() has succeeded once.
     void look_after_calls();
     /// Somebody drives the lane: the thread leaves it alone for a while.
     void driven();
@@ -38,16 +42,15 @@ class Housekeeper {
         std::mutex mutex;
         std::condition_variable changed;
         std::deque<std::function<void()>> jobs;
-        bool begun{false};
         bool calls{false};
         bool stop{false};
         SteadyTime driven_until{};
     };
-    void begin();
     static void work(State& state, Lane& lane);
 
     const std::shared_ptr<Lane> lane_;
     const std::shared_ptr<State> state_;
+    std::atomic<bool> begun_{false};
 };
 
 }  // namespace hotcount::redis

@@ -41,8 +41,9 @@ class Dial {
 
     int descriptor() const { return ready_; }
 
-    void dial(Deadline deadline) {
-        auto opened = dialer_.dial(deadline);
+    void dial(Deadline deadline) { put(dialer_.dial(deadline)); }
+
+    void put(Result<std::unique_ptr<Connection>> opened) {
         const std::lock_guard lock(mutex_);
         opened_.emplace(std::move(opened));
         const std::uint64_t one = 1;
@@ -69,7 +70,8 @@ class Dial {
 class SocketLoopLane final : public LoopLane {
   public:
     SocketLoopLane(const Options& options, std::shared_ptr<KnownScripts> scripts, LoopHost& host,
-                   std::function<void(std::function<void()>)> run, std::shared_ptr<LoopLanes> lanes)
+                   std::function<Result<void>(std::function<void()>)> run,
+                   std::shared_ptr<LoopLanes> lanes)
         : options_(options),
           host_(host),
           run_(std::move(run)),
@@ -220,8 +222,10 @@ class SocketLoopLane final : public LoopLane {
         dialing_ = true;
         if (!dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::read);
         dial_watched_ = true;
-        run_(
+        auto begun = run_(
             [dial = dial_, deadline = Deadline::after(options_.timeout)] { dial->dial(deadline); });
+        // Told as a dial's end is, in a later turn: calls are completed from there.
+        if (!begun) dial_->put(begun.error());
     }
 
     void dialed() {
@@ -310,7 +314,7 @@ class SocketLoopLane final : public LoopLane {
 
     const Options options_;
     LoopHost& host_;
-    const std::function<void(std::function<void()>)> run_;
+    const std::function<Result<void>(std::function<void()>)> run_;
     const std::shared_ptr<LoopLanes> lanes_;
     const std::shared_ptr<Dial> dial_;
     const std::uint64_t generation_{fork_generation()};
@@ -351,7 +355,7 @@ void LoopLanes::add_to(Lane::Counts& counts) const {
 
 std::unique_ptr<LoopLane> make_loop_lane(const Options& options,
                                          std::shared_ptr<KnownScripts> scripts, LoopHost& host,
-                                         std::function<void(std::function<void()>)> run,
+                                         std::function<Result<void>(std::function<void()>)> run,
                                          std::shared_ptr<LoopLanes> lanes) {
     return std::make_unique<SocketLoopLane>(options, std::move(scripts), host, std::move(run),
                                             std::move(lanes));

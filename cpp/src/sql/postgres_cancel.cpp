@@ -2,8 +2,8 @@
 
 #include <array>
 #include <atomic>
-#include <system_error>
-#include <thread>
+
+#include "../base/background_thread.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -26,9 +26,7 @@ void cancel_in_background(const Libpq& pq, pg_conn* connection) {
         pq.PQfreeCancel(request);
         running.fetch_sub(1);
     };
-    try {
-        std::thread{send}.detach();
-    } catch (const std::system_error&) {
+    if (!spawn_background_thread(send)) {
         pq.PQfreeCancel(request);
         running.fetch_sub(1);
     }

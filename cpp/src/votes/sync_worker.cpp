@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <hotcount/sql/transaction.hpp>
 #include <limits>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 
@@ -98,7 +99,11 @@ class Worker final : public SyncWorker {
         if (own.ok() && !pages.done) {
             const std::size_t wanted = keeper_->options().workers - 1;
             for (std::size_t i = 0; i < wanted; ++i) {
-                helpers.emplace_back([&] { (void)pages_until_done(pages, deadline, round); });
+                try {
+                    helpers.emplace_back([&] { (void)pages_until_done(pages, deadline, round); });
+                } catch (const std::system_error&) {
+                    break;  // The system starts no more threads: those that there are do it.
+                }
             }
             own = pages_until_done(pages, deadline, round);
         }

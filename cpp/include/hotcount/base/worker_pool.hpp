@@ -36,7 +36,7 @@ class WorkerPool {
 
   private:
     struct State;
-    static bool add_thread(const std::shared_ptr<State>& state);
+    static Result<void> add_thread(const std::shared_ptr<State>& state);
     static void work(State& state, const std::shared_ptr<State>& shared);
 
     std::shared_ptr<State> state_;
