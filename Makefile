@@ -9,6 +9,7 @@
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
 #   make votes      votes on private PostgreSQL and MariaDB and on SQLite, batched beside naive
+#   make compare-builds BEFORE=../other   this build beside that of another work tree, as ratios
 
 # PYTHON chooses the interpreter that .venv is made of.
 PYTHON ?= python3
@@ -20,7 +21,7 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all lint bench peers votes clean
+.PHONY: all setup build demo test test-all lint bench peers votes compare-builds clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -82,6 +83,12 @@ peers: build
 
 votes: build
 	.venv/bin/python -m loadtest.peers.sql_votes $(VOTES_ARGS)
+
+# Where another commit was checked out and built. BUILDS_ARGS="--only sync --rounds 5"
+BEFORE ?=
+BUILDS_ARGS ?=
+compare-builds: build
+	.venv/bin/python -m loadtest.peers.builds $(BEFORE) $(BUILDS_ARGS)
 
 clean:
 	rm -rf build .venv

@@ -85,13 +85,22 @@ COMMIT;
 """
 
 
+HOTCOUNT_LOAD = native.ROOT / ".venv/bin/hotcount-load"
+
+
 def hotcount_load(
-    url: str | None, strategy: str, workers: int, items: int, seconds: float, seed: int
+    url: str | None,
+    strategy: str,
+    workers: int,
+    items: int,
+    program: Path,
+    seconds: float,
+    seed: int,
 ) -> Measured:
     """One run of the load generator, which audits it."""
     in_flight = ["--in-flight", str(IN_FLIGHT)] if strategy.endswith("/async") else []
     command = [
-        *(str(native.ROOT / ".venv/bin/hotcount-load"), "run", "-s", strategy, "--json"),
+        *(str(program), "run", "-s", strategy, "--json"),
         *("-w", str(workers), "-d", f"{seconds}s", "--warmup", WARM_UP, "--seed", str(seed + 1)),
         *("--items", str(items), "--users", "1G", "--mix", "vote=100", "--dup", "0"),
         *("--timeout", "30s", "--progress", "none"),
@@ -166,7 +175,7 @@ def cases_on(
     """The cases on one database; targets by "callers" or "in flight"."""
 
     def load(name: str, strategy: str, workers: int, items: int = 1) -> Load:
-        return Load(name, partial(hotcount_load, url, strategy, workers, items))
+        return Load(name, partial(hotcount_load, url, strategy, workers, items, HOTCOUNT_LOAD))
 
     made = []
     for callers in (16, 64):

@@ -1,0 +1,245 @@
+"""This build beside another one, as a ratio: what a change has cost or gained.
+
+    make compare-builds BEFORE=../hotcount-before
+    make compare-builds BEFORE=../hotcount-before BUILDS_ARGS="--only sync,postgres --rounds 5"
+
+BEFORE is another work tree in which `make build` was run. Both builds run the same loads on the
+same private servers, in turns: counters, limits and sets on Redis, votes on PostgreSQL, MariaDB
+and SQLite. Ratios are taken within rounds. A ratio over 1 means that this build is faster; for p99,
+that it is slower.
+Adds and votes are audited: one lost or counted twice fails the run.
+
+Results are on stdout, progress on stderr. Exit code: 0, or 1 where an add or a vote was lost,
+doubled or failed, 2 on bad usage or where something is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from loadtest.peers import native, one_load
+from loadtest.peers.report import summary, text_table
+from loadtest.peers.rounds import OURS, RATE, Case, Failed, Load, LostAdds, Measured, Run, found
+from loadtest.peers.sql_votes import IN_FLIGHT, ZIPF_ITEMS, hotcount_load
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresServer, RedisServer, free_port
+
+GROUPS = (*one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
+ON_REDIS = (*one_load.LOADS, "cpp")
+BEFORE = "before"
+
+# What a load has acknowledged must be found afterwards: raises LostAdds.
+Check = Callable[[Measured], None]
+
+
+def redis_load(tree: Path, name: str, port: int, seconds: float, seed: int) -> Measured:
+    """Runs one_load.py of this tree with that tree's hotcount."""
+    program = [str(tree / ".venv/bin/python"), "-m", "loadtest.peers.one_load"]
+    done = subprocess.run(
+        [*program, name, str(port), str(seconds), str(seed)],
+        cwd=native.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=native.PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Failed(f"{name} with {tree.name}: {done.stderr.strip()}")
+    line = json.loads(done.stdout)
+    return Measured(line["added"], {RATE: line["rate"]})
+
+
+def cpp_load(tree: Path, mode: str, width: int, port: int, seconds: float, seed: int) -> Measured:
+    program = tree / "build" / "release" / native.CPP_PROGRAM
+    return native.singly(program, mode, width, one_load.KEYS, port, seconds, seed)
+
+
+def both(name: str, group: str, run: Callable[[Path], Run], before: Path) -> Case:
+    return Case(name, group, [Load(OURS, run(native.ROOT)), Load(BEFORE, run(before))])
+
+
+def redis_cases(groups: list[str], port: int, before: Path) -> list[Case]:
+    def python(name: str, tree: Path) -> Run:
+        return partial(redis_load, tree, name, port)
+
+    def cpp(mode: str, width: int, tree: Path) -> Run:
+        return partial(cpp_load, tree, mode, width, port)
+
+    made = [
+        both(name, group, partial(python, name), before)
+        for group, loads in one_load.LOADS.items()
+        if group in groups
+        for name in loads
+    ]
+    if "cpp" in groups:
+        for mode, width in (("blocking", 64), ("completions", 256), ("completions", 1_024)):
+            made.append(both(f"{width:,} {mode}", "cpp", partial(cpp, mode, width), before))
+    return made
+
+
+def vote_cases(group: str, url: str | None, before: Path) -> list[Case]:
+    def votes(strategy: str, callers: int, items: int, tree: Path) -> Run:
+        program = tree / ".venv/bin/hotcount-load"
+        return partial(hotcount_load, url, strategy, callers, items, program)
+
+    shapes = [
+        ("batched, 16 callers", "batched", 16, 1),
+        ("batched, 64 callers", "batched", 64, 1),
+        (f"batched, {IN_FLIGHT:,} in flight", "batched/async", 64, 1),
+        ("batched, 64 callers, 10,000 items, Zipf 0.99", "batched", 64, ZIPF_ITEMS),
+        ("naive, 16 callers", "naive", 16, 1),
+        ("slotted, 64 callers", "slotted", 64, 1),
+    ]
+    return [
+        both(name, group, partial(votes, strategy, callers, items), before)
+        for name, strategy, callers, items in shapes
+    ]
+
+
+@contextmanager
+def database(group: str) -> Iterator[str | None]:
+    """The URL of a private server; SQLite's place is the load generator's own choice."""
+    if group == "sqlite":
+        yield None
+        return
+    if group == "mariadb":
+        maria = MariaDbServer(config=("--innodb-log-file-size=512M",))
+        try:
+            maria.start()
+            yield maria.url(maria.create_database())
+        finally:
+            maria.remove()
+        return
+    postgres = PostgresServer()
+    try:
+        postgres.start("max_wal_size=4GB")
+        yield postgres.url()
+    finally:
+        postgres.remove()
+
+
+def measure(cases: list[Case], rounds: int, seconds: float, check: Check) -> None:
+    """Both builds of each case in turn, each as often first as second."""
+    for number in range(rounds):
+        for case in cases:
+            for load in case.loads if number % 2 == 0 else case.loads[::-1]:
+                measured = load.run(seconds, number)
+                check(measured)
+                case.record(load.contender, measured)
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+
+
+def on_redis(chosen: argparse.Namespace) -> list[Case]:
+    groups = [group for group in chosen.only if group in ON_REDIS]
+    if not groups:
+        return []
+    with tempfile.TemporaryDirectory(prefix="hotcount-builds-") as folder:
+        server = RedisServer(Path(folder), port=free_port())
+
+        def check(measured: Measured) -> None:
+            if measured.added == 0:  # Not a load of adds.
+                with server.redis() as store:
+                    store.execute("FLUSHALL")
+                return
+            there = found(server)
+            if there != measured.added:
+                raise LostAdds(f"{measured.added} added, {there} there")
+
+        try:
+            server.start()
+            cases = redis_cases(groups, server.port, chosen.before)
+            measure(cases, chosen.rounds, chosen.seconds, check)
+        finally:
+            server.stop()
+    return cases
+
+
+def on_databases(chosen: argparse.Namespace) -> list[Case]:
+    made: list[Case] = []
+    for group in chosen.only:
+        if group in ON_REDIS:
+            continue
+        with database(group) as url:
+            cases = vote_cases(group, url, chosen.before)
+            # hotcount-load audits each of its runs itself.
+            measure(cases, chosen.rounds, chosen.seconds, lambda _measured: None)
+        made += cases
+    return made
+
+
+def groups_of(text: str) -> list[str]:
+    chosen = text.split(",")
+    unknown = [word for word in chosen if word not in GROUPS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"takes some of {','.join(GROUPS)}, not {text!r}")
+    return [group for group in GROUPS if group in chosen]
+
+
+def tree_of(text: str) -> Path:
+    tree = Path(text).resolve()
+    for needed in (".venv/bin/python", ".venv/bin/hotcount-load"):
+        if not (tree / needed).exists():
+            raise argparse.ArgumentTypeError(f"{tree / needed} is missing: run `make build` there")
+    return tree
+
+
+def arguments(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.peers.builds", description="This build beside another one."
+    )
+    parser.add_argument("before", type=tree_of, help="the other work tree, built")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of each case [10]")
+    parser.add_argument("--seconds", type=float, default=0.5, help="length of each load [0.5]")
+    parser.add_argument(
+        "--only",
+        type=groups_of,
+        default=list(GROUPS),
+        metavar="GROUPS",
+        help=f"some of {','.join(GROUPS)} [all]",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    chosen = parser.parse_args(words)
+    if chosen.rounds < 1 or chosen.seconds <= 0:
+        parser.error("--rounds takes 1 or more, --seconds more than 0")
+    return chosen
+
+
+def main(words: list[str] | None = None) -> int:
+    chosen = arguments(words)
+    try:
+        cases = on_redis(chosen) + on_databases(chosen)
+    except (LostAdds, Failed) as failure:
+        print(f"FAILED: {failure}", file=sys.stderr)
+        return 1
+    except RuntimeError as missing:
+        print(missing, file=sys.stderr)
+        return 2
+    summaries = [summary(case) for case in cases]
+    print(
+        f"This build over the one before, {chosen.rounds} alternating rounds of "
+        f"{chosen.seconds:g} s on the same servers: median (min .. max); ratios are taken within "
+        "rounds.\n"
+    )
+    print(text_table(summaries))
+    slower = [
+        f"{one['group']}, {one['case']}: {ratio['ratio']['median']:.2f}"
+        for one in summaries
+        for ratio in one["ratios"]
+        if ratio["metric"] == RATE and ratio["ratio"]["median"] < 0.95
+    ]
+    print("\nSlower by more than 5 %: " + ("; ".join(slower) or "nothing") + ".")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(summaries, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""loadtest/peers/builds.py: both builds run every load, and what a load lost fails the run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from loadtest.peers import builds, native
+from loadtest.peers.rounds import OURS, RATE
+
+# The tree under test beside itself: only that it runs matters here, not what it measures.
+SELF = str(native.ROOT)
+
+
+@pytest.mark.server
+def test_every_load_on_redis_runs_with_both_builds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "builds.json"
+    short = ["--rounds", "1", "--seconds", "0.05", "--json", str(file)]
+    assert builds.main([SELF, "--only", "batch,scripts,cpp", *short]) == 0
+    assert "Slower by more than 5 %: " in capsys.readouterr().out
+    cases = json.loads(file.read_text())
+    assert {case["group"] for case in cases} == {"batch", "scripts", "cpp"}
+    for case in cases:
+        assert case["figures"][OURS][RATE]["median"] > 0
+        assert case["figures"][builds.BEFORE][RATE]["median"] > 0
+
+
+@pytest.mark.server
+def test_votes_run_with_both_builds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert builds.main([SELF, "--only", "sqlite", "--rounds", "1", "--seconds", "0.05"]) == 0
+    assert "batched, 1,000 in flight" in capsys.readouterr().out
+
+
+@pytest.mark.server
+def test_a_build_that_loses_adds_fails_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    losing = programs / "python"
+    losing.write_text('#!/bin/sh\necho \'{"added": 3, "rate": 1}\'\n')
+    losing.chmod(0o755)
+    shutil.copy(losing, programs / "hotcount-load")
+    assert builds.main([str(tmp_path), "--only", "sync", "--rounds", "1"]) == 1
+    assert "3 added, 0 there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["/nonexistent"], "run `make build` there"),
+        ([SELF, "--only", "sync,other"], "takes some of"),
+        ([SELF, "--rounds", "0"], "--rounds takes 1 or more"),
+    ],
+)
+def test_bad_usage_is_named(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        builds.main(words)
+    assert refused.value.code == 2
+    assert said in capsys.readouterr().err
