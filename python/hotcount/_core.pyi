@@ -206,6 +206,8 @@ class Redis:
         client_name: str = "hotcount",
         max_in_flight: int = 16384,
         spin: float | datetime.timedelta = 6e-05,
+        silence_limit: float | datetime.timedelta | None = None,
+        max_queue: int = 100000,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, connecting
@@ -217,6 +219,14 @@ class Redis:
         command on its way looks for the reply before it sleeps: more than
         twice the calls a second on loopback, for that much CPU a call; it
         stops by itself where replies take longer. 0: never.
+        silence_limit is how long, in seconds, a server that owes replies
+        may say nothing before its connection is given up for another; None:
+        1.5, or timeout where that is longer. What was sent is unknown then,
+        also to calls with more time. Longer: for commands that take the
+        server longer. Shorter: a dead connection is replaced sooner.
+        max_queue bounds the calls that wait to be sent on a connection, at
+        about 300 bytes each. At the bound a thread waits until its deadline;
+        a call of hotcount.aio fails with CapacityError.
         Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...
@@ -384,6 +394,8 @@ class AsyncRedis:
         client_name: str = "hotcount",
         max_in_flight: int = 16384,
         spin: float | datetime.timedelta = 6e-05,
+        silence_limit: float | datetime.timedelta | None = None,
+        max_queue: int = 100000,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, connecting
@@ -395,6 +407,14 @@ class AsyncRedis:
         command on its way looks for the reply before it sleeps: more than
         twice the calls a second on loopback, for that much CPU a call; it
         stops by itself where replies take longer. 0: never.
+        silence_limit is how long, in seconds, a server that owes replies
+        may say nothing before its connection is given up for another; None:
+        1.5, or timeout where that is longer. What was sent is unknown then,
+        also to calls with more time. Longer: for commands that take the
+        server longer. Shorter: a dead connection is replaced sooner.
+        max_queue bounds the calls that wait to be sent on a connection, at
+        about 300 bytes each. At the bound a thread waits until its deadline;
+        a call of hotcount.aio fails with CapacityError.
         Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...

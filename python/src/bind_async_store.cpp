@@ -35,7 +35,8 @@ AsyncMemoryHandle make_memory(const Arguments& arguments) {
 
 AsyncRedisHandle make_redis(const Arguments& arguments) {
     return AsyncRedisHandle{make_store<RedisHandle>(
-        arguments, std::array{"url", "timeout", "prefix", "client_name", "max_in_flight", "spin"})};
+        arguments, std::array{"url", "timeout", "prefix", "client_name", "max_in_flight", "spin",
+                              "silence_limit", "max_queue"})};
 }
 
 AsyncDatabaseHandle make_database(const Arguments& arguments) {

@@ -45,7 +45,8 @@ py::object memory_stats(MemoryHandle& self, const Arguments&) {
 
 RedisHandle make_redis(const Arguments& arguments) {
     return open_redis(to_text(arguments[0], "url"),
-                      {arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]});
+                      {arguments[1], arguments[2], arguments[3], arguments[4], arguments[5],
+                       arguments[6], arguments[7]});
 }
 
 py::object redis_ping(RedisHandle& self, const Arguments& arguments) {
@@ -195,7 +196,9 @@ std::string redis_signature() {
     return "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
            ", prefix: str | bytes = '', client_name: str = " + literal(defaults.client_name) +
            ", max_in_flight: int = " + literal(static_cast<std::int64_t>(defaults.max_in_flight)) +
-           ", spin: " + kTime + " = " + literal(defaults.spin) + ") -> None";
+           ", spin: " + kTime + " = " + literal(defaults.spin) + ", silence_limit: " + kTime +
+           " | None = None, max_queue: int = " +
+           literal(static_cast<std::int64_t>(defaults.max_queue)) + ") -> None";
 }
 const char* const kRedisInitText =
     "timeout is the default time limit of a call in seconds, connecting\n"
@@ -207,6 +210,14 @@ const char* const kRedisInitText =
     "command on its way looks for the reply before it sleeps: more than\n"
     "twice the calls a second on loopback, for that much CPU a call; it\n"
     "stops by itself where replies take longer. 0: never.\n"
+    "silence_limit is how long, in seconds, a server that owes replies\n"
+    "may say nothing before its connection is given up for another; None:\n"
+    "1.5, or timeout where that is longer. What was sent is unknown then,\n"
+    "also to calls with more time. Longer: for commands that take the\n"
+    "server longer. Shorter: a dead connection is replaced sooner.\n"
+    "max_queue bounds the calls that wait to be sent on a connection, at\n"
+    "about 300 bytes each. At the bound a thread waits until its deadline;\n"
+    "a call of hotcount.aio fails with CapacityError.\n"
     "Bad values: ConfigError that names them.";
 
 std::string database_signature() {

@@ -454,6 +454,7 @@ void LoopSide::flush_soon() {
 
 void LoopSide::tick_in(Duration delay) {
     ask_loop([&](py::handle loop) {
+        if (timer_) timer_.attr("cancel")();
         timer_ = loop.attr("call_later")(to_seconds(delay),
                                          bind_to(Callbacks::kTick, shared_from_this()));
     });

@@ -149,6 +149,10 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
     if (given.client_name) options.client_name = to_text(given.client_name, "client_name");
     if (given.max_in_flight) options.max_in_flight = to_size(given.max_in_flight, "max_in_flight");
     if (given.spin) options.spin = to_delay(given.spin, "spin");
+    if (given.silence_limit && !given.silence_limit.is_none()) {
+        options.silence_limit = to_duration(given.silence_limit, "silence_limit");
+    }
+    if (given.max_queue) options.max_queue = to_size(given.max_queue, "max_queue");
     const Url url = unwrap(parse_url(text));
 
     std::string identity;
@@ -158,7 +162,8 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
           std::to_string(options.timeout.count()), std::to_string(options.tls.enabled),
           options.tls.ca_file, options.tls.cert_file, options.tls.key_file, options.tls.server_name,
           std::to_string(options.spin.count()), options.client_name,
-          std::to_string(options.max_in_flight)}) {
+          std::to_string(options.max_in_flight), std::to_string(options.silence_limit.count()),
+          std::to_string(options.max_queue)}) {
         // With its length, so that no part can pass for two.
         identity += std::to_string(part.size()) + ":" + part;
     }
@@ -215,11 +220,13 @@ py::object open_url(std::string_view text, const py::dict& options) {
                                         find(options, "when_full")));
         case StoreKind::redis:
             check_options(options, url.scheme,
-                          {"timeout", "prefix", "client_name", "max_in_flight", "spin"});
+                          {"timeout", "prefix", "client_name", "max_in_flight", "spin",
+                           "silence_limit", "max_queue"});
             return py::cast(open_redis(
                 text,
                 {find(options, "timeout"), find(options, "prefix"), find(options, "client_name"),
-                 find(options, "max_in_flight"), find(options, "spin")}));
+                 find(options, "max_in_flight"), find(options, "spin"),
+                 find(options, "silence_limit"), find(options, "max_queue")}));
         case StoreKind::database:
             break;
     }

@@ -16,6 +16,8 @@ struct RedisArguments {
     py::handle client_name;
     py::handle max_in_flight;
     py::handle spin;
+    py::handle silence_limit;
+    py::handle max_queue;
 };
 RedisHandle open_redis(std::string_view text, const RedisArguments& given);
 

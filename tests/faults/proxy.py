@@ -69,7 +69,8 @@ class FaultProxy:
             self._reset = True
 
     def black_hole(self, direction: int = SERVER_TO_CLIENT) -> None:
-        """Swallows everything in the direction; the connection stays open."""
+        """Swallows everything in the direction; the connection stays open. One that has lost bytes
+        so is lost for good, as TCP would have it: heal() is for those that are made afterwards."""
         self._hole[direction] = True
 
     def hold(self, direction: int = SERVER_TO_CLIENT) -> None:
@@ -139,6 +140,7 @@ class FaultProxy:
 
     def _pump(self, pair: tuple[socket.socket, socket.socket], direction: int) -> None:
         source, target = pair if direction == CLIENT_TO_SERVER else pair[::-1]
+        swallowed = False
         try:
             while data := source.recv(self._slice or 65536):
                 if not self._open[direction].is_set():
@@ -148,7 +150,8 @@ class FaultProxy:
                     before()
                 if self._delay:
                     time.sleep(self._delay)
-                if self._hole[direction]:
+                if self._hole[direction] or swallowed:
+                    swallowed = True
                     self.fired += 1
                     continue
                 passed, cut = self._allowance(data, direction)

@@ -25,7 +25,10 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Memory": ("url", "*", "max_keys", "prefix", "when_full"),
     "Memory.ping": ("*", TIMEOUT),
     "Memory.stats": (),
-    "Redis": ("url", "*", TIMEOUT, "prefix", "client_name", "max_in_flight", "spin"),
+    "Redis": (
+        *("url", "*", TIMEOUT, "prefix", "client_name", "max_in_flight", "spin"),
+        *("silence_limit", "max_queue"),
+    ),
     "Redis.ping": ("*", TIMEOUT),
     "Redis.stats": (),
     "Redis.execute": ("*command", TIMEOUT),

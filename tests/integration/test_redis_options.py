@@ -19,6 +19,8 @@ pytestmark = pytest.mark.server
     [
         ("max_in_flight", 0),
         ("spin", -0.001),
+        ("silence_limit", -0.001),
+        ("max_queue", 0),
         ("client_name", "two words"),
         ("client_name", "a\r\nline"),
     ],

@@ -1,6 +1,5 @@
 #include <hotcount/base/event.hpp>
 #include <hotcount/base/interrupt.hpp>
-#include <limits>
 
 #ifdef __linux__
 #include <linux/futex.h>
@@ -24,19 +23,20 @@ namespace {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
-           const timespec* timeout) {
+           const timespec* timeout, std::uint32_t places = FUTEX_BITSET_MATCH_ANY) {
     return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), operation, value, timeout,
-                   nullptr, FUTEX_BITSET_MATCH_ANY);
+                   nullptr, places);
 }
 
 // Until a wake, a signal or the time.
-void sleep_while(std::atomic<std::uint32_t>* word, std::uint32_t value, SteadyTime until) {
+void sleep_while(std::atomic<std::uint32_t>* word, std::uint32_t value, SteadyTime until,
+                 std::uint32_t places = FUTEX_BITSET_MATCH_ANY) {
     // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC: steady_clock on Linux.
     const auto since_epoch = until.time_since_epoch();
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
     const timespec time{static_cast<std::time_t>(seconds.count()),
                         static_cast<long>((since_epoch - seconds).count())};
-    futex(word, FUTEX_WAIT_BITSET_PRIVATE, value, &time);
+    futex(word, FUTEX_WAIT_BITSET_PRIVATE, value, &time, places);
 }
 
 }  // namespace
@@ -64,16 +64,16 @@ bool Event::wait(Deadline deadline) {
 
 // In one order for all: whoever is not among the sleepers yet when they are counted finds another
 // epoch when it goes to sleep.
-void Signal::wake(int waiters) {
+void Signal::wake(std::uint32_t places) {
     epoch_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-    futex(&epoch_, FUTEX_WAKE_PRIVATE, static_cast<std::uint32_t>(waiters), nullptr);
+    futex(&epoch_, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, nullptr, places);
 }
 
-bool Signal::wait(std::uint32_t seen, Deadline deadline) {
+bool Signal::wait(std::uint32_t seen, Deadline deadline, std::uint32_t place) {
     while (epoch() == seen) {
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        sleep_while(&epoch_, seen, next_check(deadline));
+        sleep_while(&epoch_, seen, next_check(deadline), place);
         sleepers_.fetch_sub(1, std::memory_order_relaxed);
         if (epoch() != seen) break;
         check_interrupt();
@@ -103,7 +103,7 @@ bool Event::wait(Deadline deadline) {
     return wait_or_interrupt(changed, lock, deadline, [this] { return is_set(); });
 }
 
-void Signal::wake(int) {
+void Signal::wake(std::uint32_t) {
     {
         std::lock_guard lock(mutex);
         epoch_.fetch_add(1, std::memory_order_release);
@@ -111,15 +111,11 @@ void Signal::wake(int) {
     changed.notify_all();
 }
 
-bool Signal::wait(std::uint32_t seen, Deadline deadline) {
+bool Signal::wait(std::uint32_t seen, Deadline deadline, std::uint32_t) {
     std::unique_lock lock(mutex);
     return wait_or_interrupt(changed, lock, deadline, [&] { return epoch() != seen; });
 }
 
 #endif
-
-void Signal::wake_all() { wake(std::numeric_limits<int>::max()); }
-
-void Signal::wake_one() { wake(1); }
 
 }  // namespace hotcount

@@ -272,6 +272,9 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.timeout <= Duration{0}) {
         return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
     }
+    if (options.silence_limit < Duration{0}) {
+        return make_error(ErrorCode::config, "silence_limit is negative; 0 seconds or more");
+    }
     if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
     if (options.max_in_flight == 0) {
         return make_error(ErrorCode::config, "max_in_flight is 0; at least 1");

@@ -8,11 +8,11 @@
 namespace hotcount::redis {
 namespace {
 
-// Under so many commands on the wire a newcomer waits for the reader to send its own along.
-constexpr std::size_t kEagerFlights = 4;
-
 // How often calls that nobody waits for, or that are to be tried again, are looked after.
 constexpr Duration kTick = std::chrono::milliseconds{20};
+
+// Calls that run_once() ends at a time because their deadline has passed.
+constexpr std::size_t kMostLate = 1024;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void Lane::submit(const OperationPtr& operation) {
         } else {
             pipeline_.push(operation);
             pipeline_.count_unwaited();
-            if (drivers_ > 0) driver_woken_.notify_one();
+            hand_on();
         }
     }
     if (refused) operation->refuse(*refused);
@@ -55,11 +55,9 @@ Result<void> Lane::enqueue(Lock& lock, const OperationPtr& operation, Deadline d
                               "was applied");
     }
     if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
-    if (connection_ != nullptr && pipeline_.stuck(std::chrono::steady_clock::now())) {
-        break_connection(make_error(ErrorCode::unavailable,
-                                    options_.address() + ": the server stopped answering"));
-    }
-    operation->join(gathering_);
+    // The reader sees to this while there is one.
+    if (!roles_.reading() && pipeline_.in_flight() > 0) give_up_silent();
+    operation->join(gathering_, places_++);
     pipeline_.push(operation);
     return {};
 }
@@ -73,48 +71,73 @@ Result<Reply> Lane::await(Lock& lock, const OperationPtr& operation, Deadline de
             room_.notify_one();
             return known;
         }
-        if (may_write()) {
-            write(lock, goal, deadline);
-        } else if (may_read_for(goal)) {
-            read(lock, goal, deadline);
-        } else {
-            const bool postponed = operation->state() == Operation::State::postponed;
-            const Deadline until =
-                postponed ? Deadline::at(std::min(operation->retry_at(), deadline.time()))
-                          : deadline;
-            const std::uint32_t seen = operation->wave()->epoch();
-            lock.unlock();
-            operation->wave()->wait(seen, until);
-            // Answered, it needs the lock no more, and 60 others who were woken with it might hold
-            // it. Whoever answered it has a role, and hands that on.
-            if (operation->is_done()) break;
-            lock.lock();
-            if (postponed) pipeline_.requeue_due(std::chrono::steady_clock::now());
+        if (operation->state() == Operation::State::postponed) {
+            pipeline_.requeue_due(std::chrono::steady_clock::now());
+        }
+        switch (roles_.next(work())) {
+            case LaneRoles::Next::write:
+                write(lock, goal, deadline);
+                break;
+            case LaneRoles::Next::read:
+                read(lock, goal, deadline);
+                break;
+            case LaneRoles::Next::sleep:
+                if (pipeline_.has_finished()) {
+                    tell_finished(lock);
+                    break;
+                }
+                sleep(lock, *operation, Deadline::at(wait_until(goal, deadline)));
+                // Answered, it needs the lock no more, and 60 others who were woken with it might
+                // hold it. Whoever answered it has a role, and hands that on.
+                if (operation->is_done()) return operation->take_outcome();
+                check_interrupt();
+                lock.lock();
+                operation->awake();
         }
     }
     return operation->take_outcome();
 }
 
+// Returns without the lock.
+void Lane::sleep(Lock& lock, Sleeper& sleeper, Deadline deadline) {
+    const std::uint32_t seen = sleeper.wave().epoch();
+    roles_.sleep(sleeper);
+    lock.unlock();
+    sleeper.wave().wait(seen, deadline, sleeper.place());
+}
+
+// A call that the server was not ready for is sent again before its deadline.
+SteadyTime Lane::wait_until(const Goal& goal, Deadline deadline) const {
+    const bool postponed = goal.own != nullptr && goal.own->state() == Operation::State::postponed;
+    return postponed ? std::min(goal.own->retry_at(), deadline.time()) : deadline.time();
+}
+
 std::size_t Lane::run_once(Deadline deadline) {
+    Sleeper driver;
+    driver.join(std::make_shared<Signal>(), 0);
     Lock lock(mutex_);
     const Goal goal{nullptr, completed_};
-    ++drivers_;
     while (!closed_) {
         const SteadyTime now = std::chrono::steady_clock::now();
         pipeline_.requeue_due(now);
-        pipeline_.expire(now);
+        pipeline_.expire(now, kMostLate);
+        room_.notify_all();
         tell_finished(lock);
         if (reached(goal) || now >= deadline.time()) break;
         const Deadline until = Deadline::at(std::min(deadline.time(), now + kTick));
-        if (may_write()) {
-            write(lock, goal, until);
-        } else if (may_read_for(goal)) {
-            read(lock, goal, until);
-        } else {
-            driver_woken_.wait_until(lock, until.time());
+        switch (roles_.next(work())) {
+            case LaneRoles::Next::write:
+                write(lock, goal, until);
+                break;
+            case LaneRoles::Next::read:
+                read(lock, goal, until);
+                break;
+            case LaneRoles::Next::sleep:
+                sleep(lock, driver, until);
+                lock.lock();
+                driver.awake();
         }
     }
-    --drivers_;
     const auto ended = static_cast<std::size_t>(completed_ - goal.completed_before);
     leave(lock);
     return ended;
@@ -129,30 +152,9 @@ bool Lane::reached(const Goal& goal) const {
     return goal.own != nullptr ? goal.own->is_done() : completed_ != goal.completed_before;
 }
 
-bool Lane::may_read_for(const Goal& goal) const {
-    if (reading_ || pipeline_.in_flight() == 0) return false;
-    return goal.own == nullptr || goal.own->state() == Operation::State::in_flight;
-}
-
-// While few commands are under way a newcomer sends its own at once. With many, replies stream in,
-// and the reader sends what has gathered with each of them: fewer, larger sends.
-bool Lane::may_write() const {
-    if (writing_ || !pipeline_.has_to_send()) return false;
-    return pipeline_.half_sent() || !reading_ || pipeline_.in_flight() < kEagerFlights;
-}
-
-// Wakes a caller for each role that is free and has work. Called by whoever leaves.
+// Called by whoever leaves, or brings work that others may do.
 void Lane::hand_on() {
-    const bool write_role = !writing_ && pipeline_.has_to_send();
-    const bool read_role = !reading_ && pipeline_.in_flight() > 0;
-    if (!write_role && !read_role) return;
-    if (drivers_ > 0) driver_woken_.notify_one();
-    if (write_role) {
-        if (Operation* const waiting = pipeline_.first_queued()) waiting->wave()->wake_one();
-    }
-    if (read_role || pipeline_.half_sent()) {
-        if (Operation* const waiting = pipeline_.first_in_flight()) waiting->wave()->wake_one();
-    }
+    if (Sleeper* const called = roles_.successor(work())) called->wave().wake(called->place());
 }
 
 void Lane::leave(Lock& lock) {
@@ -167,15 +169,21 @@ void Lane::tell_finished(Lock& lock) {
     const std::vector<OperationPtr> finished = pipeline_.take_finished();
     lock.unlock();
     std::size_t completed = 0;
-    const Signal* told = nullptr;
-    for (const OperationPtr& operation : finished) {
-        if (operation->waited_for()) {
-            if (operation->wave().get() != told) operation->wave()->wake_all();
-            told = operation->wave().get();
-        } else {
+    for (std::size_t i = 0; i < finished.size();) {
+        const OperationPtr& operation = finished[i];
+        if (!operation->waited_for()) {
             operation->complete();
             ++completed;
+            ++i;
+            continue;
         }
+        Signal& wave = operation->wave();
+        std::uint32_t places = 0;
+        for (; i < finished.size() && finished[i]->waited_for() && &finished[i]->wave() == &wave;
+             ++i) {
+            places |= finished[i]->place();
+        }
+        wave.wake(places);
     }
     lock.lock();
     completed_ += completed;
@@ -183,8 +191,11 @@ void Lane::tell_finished(Lock& lock) {
 
 // -- writing ------------------------------------------------------------------------------------
 
+// It never waits for the socket: the server may be waiting for us to read its replies.
 void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
-    writing_ = true;
+    roles_.begin_writing();
+    // Connecting may take a while, and calls that ended with the last connection are to hear it.
+    if (connection_ == nullptr) tell_finished(lock);
     auto connection = connect(lock, deadline);
     if (!connection) {
         // Nothing of anybody's was sent. Where only this caller's time is up, the others try again.
@@ -192,7 +203,7 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
             pipeline_.fail_queued(connection.error());
             room_.notify_all();
         }
-        writing_ = false;
+        roles_.end_writing();
         return;
     }
     while (connection_ == *connection && pipeline_.has_to_send()) {
@@ -213,32 +224,27 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
         }
         counts_.bytes_sent += *taken;
         if (*taken > 0) ++counts_.sends;
-        if (*taken == sending.size()) continue;
-        sending.erase(0, *taken);
-        pipeline_.put_back_unsent(std::move(sending));
-        if (*taken > 0) continue;
-        // The kernel's buffer is full: the server may be waiting for us to read its replies. If
-        // nobody does that, it is done here.
-        const bool reads = !reading_;
-        if (reads) reading_ = true;
-        lock.unlock();
-        const auto events = static_cast<short>(reads ? POLLOUT | POLLIN : POLLOUT);
-        const bool ready = (*connection)->wait_for(events, deadline);
-        lock.lock();
-        if (reads) {
-            if (ready && connection_ == *connection) (void)receive(lock, *connection);
-            reading_ = false;
+        const bool all = *taken == sending.size();
+        if (!all) {
+            sending.erase(0, *taken);
+            pipeline_.put_back_unsent(std::move(sending));
         }
-        if (!ready || reached(goal)) break;
+        // Where the kernel's buffer is full, or a part is left in that of TLS, the reader goes on.
+        if (*taken == 0 || (all && (*connection)->holds_unsent())) {
+            roles_.set_blocked(true);
+            break;
+        }
+        if (reached(goal) || deadline.passed()) break;
     }
-    writing_ = false;
+    roles_.end_writing();
 }
 
 Result<std::shared_ptr<Connection>> Lane::connect(Lock& lock, Deadline deadline) {
     if (connection_ != nullptr && pipeline_.in_flight() == 0 && !pipeline_.half_sent() &&
-        !reading_ && connection_->stale()) {
+        !roles_.reading() && connection_->stale()) {
         counts_.bytes_received += connection_->bytes_received();
         connection_.reset();
+        roles_.set_blocked(false);
     }
     if (connection_ != nullptr) return connection_;
     lock.unlock();
@@ -255,38 +261,52 @@ Result<std::shared_ptr<Connection>> Lane::connect(Lock& lock, Deadline deadline)
 // -- reading ------------------------------------------------------------------------------------
 
 void Lane::read(Lock& lock, const Goal& goal, Deadline deadline) {
-    reading_ = true;
+    roles_.begin_reading();
     const std::shared_ptr<Connection> connection = connection_;
     const auto goes_on = [&] {
-        if (connection_ != connection || pipeline_.in_flight() == 0) return false;
-        return goal.own != nullptr ? goal.own->state() == Operation::State::in_flight
-                                   : !reached(goal);
+        return connection != nullptr && connection_ == connection && roles_.has_to_read(work()) &&
+               !reached(goal);
     };
     while (goes_on()) {
         const auto received = receive(lock, connection);
         // The next commands first, so that the server works while we wake those it answered.
-        if (!writing_ && pipeline_.has_to_send()) write(lock, goal, deadline);
+        if (roles_.may_send(work())) write(lock, goal, deadline);
         if (!received || !goes_on()) break;
         tell_finished(lock);
+        // A server that never pauses must not keep a caller beyond its deadline.
+        if (std::chrono::steady_clock::now() >= wait_until(goal, deadline)) break;
         if (*received) continue;
-        if (!goes_on() || !wait_for_reply(lock, connection, deadline)) break;
+        if (!goes_on() || !roles_.may_wait_for_socket(work())) break;
+        if (!wait_for_socket(lock, connection, goal, deadline)) break;
     }
-    reading_ = false;
+    roles_.end_reading();
 }
 
 // False at the deadline.
-bool Lane::wait_for_reply(Lock& lock, const std::shared_ptr<Connection>& connection,
-                          Deadline deadline) {
+bool Lane::wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
+                           const Goal& goal, Deadline deadline) {
+    const Deadline until =
+        Deadline::at(std::min(wait_until(goal, deadline), pipeline_.silent_at()));
     // Others would want the core for their own calls.
-    const bool alone = pipeline_.in_flight() == 1 && pipeline_.queued() == 0 && !writing_;
+    const bool alone = pipeline_.in_flight() == 1 && pipeline_.queued() == 0;
     const bool looks = alone && look_.pays();
+    const bool blocked = roles_.blocked();
     lock.unlock();
     // The read role's, as replies_ are.
     const bool found = looks && look_.look([&] {
         return connection->readable() ? Look::Seen::reply : Look::Seen::nothing;
     });
-    const bool ready = found || connection->wait_for(POLLIN, deadline);
+    const auto events = static_cast<short>(blocked ? POLLIN | POLLOUT : POLLIN);
+    const bool ready = found || connection->wait_for(events, until);
     lock.lock();
+    if (connection_ != connection) return false;
+    if (!ready) {
+        give_up_silent();
+    } else if (blocked) {
+        // A server that takes more of what filled the buffers is alive.
+        pipeline_.heard(std::chrono::steady_clock::now());
+        roles_.set_blocked(false);
+    }
     return ready;
 }
 
@@ -307,7 +327,9 @@ Result<bool> Lane::receive(Lock& lock, const std::shared_ptr<Connection>& connec
     auto received = read_and_parse();
     lock.lock();
     if (connection_ != connection) return make_error(ErrorCode::unavailable, "broken meanwhile");
+    if (connection->holds_unsent()) roles_.set_blocked(true);
     const SteadyTime now = std::chrono::steady_clock::now();
+    if (received && *received) pipeline_.heard(now);
     for (Reply& reply : replies_) {
         if (pipeline_.in_flight() == 0) {
             received = make_error(ErrorCode::unavailable,
@@ -327,18 +349,25 @@ void Lane::break_connection(const Error& why, bool resend) {
     connection_->shut_down();  // Whoever waits for it, reader or writer, wakes and lets go of it.
     counts_.bytes_received += connection_->bytes_received();
     connection_.reset();
+    roles_.set_blocked(false);
     pipeline_.lost(why, resend);
     hand_on();
+}
+
+// Replies that lie unread because nobody has waited for them are no silence.
+void Lane::give_up_silent() {
+    if (std::chrono::steady_clock::now() < pipeline_.silent_at() || connection_->readable()) return;
+    break_connection(pipeline_.silent_error());
 }
 
 void Lane::close() {
     Lock lock(mutex_);
     closed_ = true;
     const Error closed = make_error(ErrorCode::closed, options_.address() + " is closed");
+    pipeline_.end_late(pipeline_.unwaited());
     pipeline_.fail_queued(closed);
     break_connection(closed, /*resend=*/false);
     room_.notify_all();
-    driver_woken_.notify_all();
     tell_finished(lock);
 }
 

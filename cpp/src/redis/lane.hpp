@@ -5,7 +5,8 @@
 // Two roles, each held by at most one of the callers. The writer encodes and sends everything that
 // is queued. The reader receives, hands every reply to the oldest flight and wakes its callers. A
 // caller alone pays exactly one send and one recv on its own stack. Calls that nobody waits for are
-// done along with the others', or by whoever calls run_once().
+// done along with the others', or by whoever calls run_once(). Who takes a role, and who is woken
+// for it: lane_roles.hpp.
 //
 // What is combined, and what a failure means: pipeline.hpp.
 //
@@ -21,6 +22,7 @@
 
 #include "connection.hpp"
 #include "dialer.hpp"
+#include "lane_roles.hpp"
 #include "look.hpp"
 #include "pipeline.hpp"
 
@@ -73,15 +75,19 @@ class Lane {
     Result<void> enqueue(Lock& lock, const OperationPtr& operation, Deadline deadline);
     Result<Reply> await(Lock& lock, const OperationPtr& operation, Deadline deadline);
     bool reached(const Goal& goal) const;
-    bool may_read_for(const Goal& goal) const;
-    bool may_write() const;
+    LaneRoles::Work work() const {
+        return {pipeline_.has_to_send(), pipeline_.half_sent(), pipeline_.in_flight()};
+    }
+    SteadyTime wait_until(const Goal& goal, Deadline deadline) const;
     void write(Lock& lock, const Goal& goal, Deadline deadline);
     Result<std::shared_ptr<Connection>> connect(Lock& lock, Deadline deadline);
     void read(Lock& lock, const Goal& goal, Deadline deadline);
     Result<bool> receive(Lock& lock, const std::shared_ptr<Connection>& connection);
-    bool wait_for_reply(Lock& lock, const std::shared_ptr<Connection>& connection,
-                        Deadline deadline);
+    bool wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
+                         const Goal& goal, Deadline deadline);
+    void give_up_silent();
     void break_connection(const Error& why, bool resend = true);
+    void sleep(Lock& lock, Sleeper& sleeper, Deadline deadline);
     void hand_on();
     void leave(Lock& lock);
     void tell_finished(Lock& lock);
@@ -96,12 +102,10 @@ class Lane {
     std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
     std::vector<Reply> replies_;                                     // The reader's.
     Look look_{options_.spin};                                       // The reader's.
-    bool writing_{false};
-    bool reading_{false};
+    LaneRoles roles_;
+    unsigned places_{0};  // Given to callers so far.
     bool closed_{false};
     std::uint64_t completed_{0};  // Calls that nobody waited for.
-    std::size_t drivers_{0};      // In run_once().
-    std::condition_variable driver_woken_;
     Counts counts_;
 };
 

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <hotcount/base/fork.hpp>
+#include <limits>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "look.hpp"
 
@@ -27,6 +29,10 @@ constexpr Duration kTick = std::chrono::milliseconds{20};
 
 // Reads of one turn of the loop: others want theirs.
 constexpr int kMostReads = 16;
+
+// Calls that one callback of the loop ends, and that one tick gives up: the rest follows in the
+// next turn, so that 100,000 calls that end at once do not hold the loop's other work up.
+constexpr std::size_t kMostEnded = 1024;
 
 // A connection being made by the housekeeper, and the descriptor that says when it is.
 class Dial {
@@ -90,6 +96,12 @@ class SocketLoopLane final : public LoopLane {
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
         if (!usable()) return operation->refuse(closed_error());
+        if (pipeline_.queued() >= options_.max_queue) {
+            return operation->refuse(make_error(
+                ErrorCode::capacity, options_.address() + ": " +
+                                         std::to_string(options_.max_queue) +
+                                         " calls are waiting (max_queue); nothing was applied"));
+        }
         pipeline_.push(std::move(operation));
         pipeline_.count_unwaited();
         if (!flush_asked_) {
@@ -147,13 +159,14 @@ class SocketLoopLane final : public LoopLane {
 
     void on_tick() override {
         tick_asked_ = false;
+        turn_asked_ = false;
         if (!usable()) return end();
         const SteadyTime now = std::chrono::steady_clock::now();
         pipeline_.requeue_due(now);
-        pipeline_.expire(now);
-        if (connection_ != nullptr && pipeline_.stuck(now)) {
-            lose(make_error(ErrorCode::unavailable,
-                            options_.address() + ": the server stopped answering"));
+        pipeline_.expire(now, kMostEnded);
+        // Replies that lie unread because the loop was busy are no silence.
+        if (connection_ != nullptr && now >= pipeline_.silent_at() && !connection_->readable()) {
+            lose(pipeline_.silent_error());
         }
         send();
         report();
@@ -180,6 +193,14 @@ class SocketLoopLane final : public LoopLane {
         if (tick_asked_) return;
         tick_asked_ = true;
         host_.tick_in(kTick);
+    }
+
+    // The loop's next turn.
+    void ask_turn() {
+        if (turn_asked_) return;
+        turn_asked_ = true;
+        tick_asked_ = true;
+        host_.tick_in(Duration{0});
     }
 
     void send() {
@@ -242,7 +263,7 @@ class SocketLoopLane final : public LoopLane {
             pipeline_.fail_queued(opened->error());
         }
         // Where time ran out, those whose own has not are tried again.
-        pipeline_.expire(std::chrono::steady_clock::now());
+        pipeline_.expire(std::chrono::steady_clock::now(), kMostEnded);
         send();
     }
 
@@ -259,6 +280,7 @@ class SocketLoopLane final : public LoopLane {
         HOTCOUNT_TRY_ASSIGN(const bool some, connection_->read_some());
         if (!some) return false;
         const SteadyTime now = std::chrono::steady_clock::now();
+        pipeline_.heard(now);
         while (true) {
             HOTCOUNT_TRY_ASSIGN(auto reply, connection_->next_reply());
             if (!reply) return true;
@@ -291,18 +313,27 @@ class SocketLoopLane final : public LoopLane {
     // Whatever is under way is over.
     void end() {
         closed_ = true;
+        pipeline_.end_late(pipeline_.unwaited());
         pipeline_.fail_queued(closed_error());
         if (connection_ != nullptr) lose(closed_error(), /*resend=*/false);
         if (dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::none);
         dial_watched_ = false;
-        complete_finished();
+        complete_finished(std::numeric_limits<std::size_t>::max());
     }
 
-    // Completions may hand in more calls, and so come back here.
-    void complete_finished() {
-        while (pipeline_.has_finished()) {
-            for (const OperationPtr& operation : pipeline_.take_finished()) operation->complete();
+    // Completions may hand in more calls, and end the lane.
+    void complete_finished(std::size_t most = kMostEnded) {
+        for (; most > 0; --most) {
+            if (next_to_end_ == ending_.size()) {
+                ending_ = pipeline_.take_finished();
+                next_to_end_ = 0;
+                if (ending_.empty()) break;
+            }
+            const OperationPtr operation = std::move(ending_[next_to_end_++]);
+            operation->complete();
         }
+        const bool more = next_to_end_ < ending_.size() || pipeline_.has_finished();
+        if ((more || pipeline_.has_late()) && !closed_) ask_turn();
     }
 
     void report() {
@@ -325,6 +356,9 @@ class SocketLoopLane final : public LoopLane {
     bool dialing_{false};
     bool flush_asked_{false};
     bool tick_asked_{false};
+    bool turn_asked_{false};            // A tick that comes at once.
+    std::vector<OperationPtr> ending_;  // Completions that are still to be called,
+    std::size_t next_to_end_{0};        // from this one on.
     bool closed_{false};
     std::size_t early_{kMostEarly};  // Queued calls that are sent before the turn ends.
     std::size_t early_sends_{0};     // In this turn.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <hotcount/redis/options.hpp>
 
@@ -77,6 +78,11 @@ Result<Options> parse_options(std::string_view text) {
         return make_error(ErrorCode::config, "URL: cert_file and key_file come together");
     }
     return options;
+}
+
+Duration Options::silence() const {
+    constexpr Duration kLeast = std::chrono::milliseconds{1500};
+    return silence_limit > Duration{0} ? silence_limit : std::max(kLeast, timeout);
 }
 
 }  // namespace hotcount::redis

@@ -235,6 +235,7 @@ void Pipeline::encode() {
         replies += request_replies(*operation);
         combiner.begin(std::move(operation));
     }
+    if (flights_.empty()) heard_at_ = now;
     for (Flight& flight : combiner.flights()) {
         flight.begin = encoded_;
         flight.encoded_at = now;
@@ -291,7 +292,6 @@ void Pipeline::settle(Reply reply, SteadyTime now) {
     Flight flight = std::move(front);
     flights_.pop_front();
     answered_ = flight.end;
-    unanswered_since_.reset();
     counts_.latency.record(now - flight.encoded_at);
     if (refused_whole(flight, reply)) return;
     switch (flight.first->request_.kind_) {
@@ -402,26 +402,6 @@ Error Pipeline::error_of(const ReplyError& error, const std::string& name) const
     return error_from_reply(error.message, options_.address() + ": " + name);
 }
 
-Operation* Pipeline::first_queued() const {
-    const auto found =
-        std::find_if(queue_.begin(), queue_.end(),
-                     [](const OperationPtr& operation) { return operation->waited_for(); });
-    return found == queue_.end() ? nullptr : found->get();
-}
-
-Operation* Pipeline::first_in_flight() const {
-    for (const Flight& flight : flights_) {
-        Operation* found = nullptr;
-        flight.for_each([&](const OperationPtr& member) {
-            const bool waits =
-                member->state_ == Operation::State::in_flight && member->waited_for();
-            if (found == nullptr && waits) found = member.get();
-        });
-        if (found != nullptr) return found;
-    }
-    return nullptr;
-}
-
 // -- endings ------------------------------------------------------------------------------------
 
 void Pipeline::finish(const OperationPtr& operation, Result<Reply> outcome) {
@@ -434,6 +414,7 @@ void Pipeline::finish(const OperationPtr& operation, Result<Reply> outcome) {
     ++counts_.commands;
     if (!operation->waited_for()) --unwaited_;
     finished_.push_back(operation);
+    operation->awake();  // It has to be told, and can take no role from now on.
     operation->done_flag_.store(true, std::memory_order_release);
 }
 

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <hotcount/base/clock.hpp>
-#include <hotcount/base/event.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/redis/channel.hpp>
 #include <hotcount/redis/client.hpp>
@@ -23,6 +22,7 @@
 #include <hotcount/redis/reply.hpp>
 #include <hotcount/redis/request.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -31,12 +31,14 @@
 #include <string>
 #include <vector>
 
+#include "lane_roles.hpp"
 #include "latency.hpp"
 
 namespace hotcount::redis {
 
-/// A request on its way. Its lane's lock, or thread, guards it until it is done.
-class Operation {
+/// A request on its way. Its lane's lock, or thread, guards it until it is done. Where somebody
+/// waits for it, that caller sleeps in its name.
+class Operation : public Sleeper {
   public:
     /// Without `done` somebody waits for it and takes the outcome.
     Operation(Request request, Deadline deadline, Completion<Reply> done = {},
@@ -55,9 +57,6 @@ class Operation {
     Deadline deadline() const { return deadline_; }
     SteadyTime retry_at() const { return retry_at_; }  ///< While postponed.
     const std::string& name() const { return request_.name(); }
-    /// What its caller sleeps on, with those who came when it did.
-    const std::shared_ptr<Signal>& wave() const { return wave_; }
-    void join(const std::shared_ptr<Signal>& wave) { wave_ = wave; }
     /// What became of it, once it is done.
     Result<Reply> take_outcome() { return std::move(*outcome_); }
     /// Ends it before it was handed in.
@@ -93,7 +92,6 @@ class Operation {
     std::size_t answered_before_{0};  // batch: of commands that are no longer in its bytes.
     std::optional<Result<Reply>> outcome_;
     std::atomic<bool> done_flag_{false};
-    std::shared_ptr<Signal> wave_;
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
@@ -103,17 +101,24 @@ class Pipeline {
     explicit Pipeline(const Options& options) : options_(options) {}
 
     // -- calls that wait
-    void push(OperationPtr operation) { queue_.push_back(std::move(operation)); }
+    void push(OperationPtr operation) {
+        if (!operation->waited_for()) {
+            next_expiry_ = std::min(next_expiry_, operation->deadline_.time());
+        }
+        queue_.push_back(std::move(operation));
+    }
     std::size_t queued() const { return queue_.size(); }
-    /// The first of them that somebody waits for, or null.
-    Operation* first_queued() const;
     bool has_postponed() const { return !postponed_.empty(); }
     /// Queues those that were postponed until now.
     void requeue_due(SteadyTime now);
     /// What its caller is told who does not wait longer.
     Result<Reply> give_up(const OperationPtr& operation);
-    /// Gives up those that nobody waits for and whose deadline has passed.
-    void expire(SteadyTime now);
+    /// Gives up those that nobody waits for and whose deadline has passed, and ends `most` of them;
+    /// the others when it is called again. Takes a look at each call only where one is late.
+    void expire(SteadyTime now, std::size_t most);
+    /// Ends as many of those that expire() has given up.
+    void end_late(std::size_t most);
+    bool has_late() const { return !late_.empty(); }
     /// Ends all that wait to be sent, or to be tried again.
     void fail_queued(const Error& error);
 
@@ -126,16 +131,21 @@ class Pipeline {
 
     // -- from the server
     std::size_t in_flight() const { return flights_.size(); }
-    /// The first of them that somebody waits for, or null.
-    Operation* first_in_flight() const;
     void settle(Reply reply, SteadyTime now);
 
     // -- the connection
     void connected();
     /// All that is on its way ends, or goes back to the queue where it may be sent again.
     void lost(const Error& why, bool resend);
-    /// Whether a call that was given up stays unanswered for so long that the server is dead.
-    bool stuck(SteadyTime now) const;
+    /// The server gave a sign of life.
+    void heard(SteadyTime now) { heard_at_ = now; }
+    /// When a server that gives none until then is taken for dead: it owes replies, and has been
+    /// silent for Options::silence(). For how long callers wait does not matter.
+    SteadyTime silent_at() const {
+        return flights_.empty() ? SteadyTime::max() : heard_at_ + options_.silence();
+    }
+    /// What those are told who lose their connection by that.
+    Error silent_error() const;
 
     /// Those that have ended since: to be woken or completed.
     std::vector<OperationPtr> take_finished();
@@ -174,6 +184,16 @@ class Pipeline {
     };
     class Combiner;
 
+    // A call that nobody waits for and that was given up, with what is known of it then.
+    struct Late {
+        OperationPtr operation;
+        bool was_sent;
+        std::size_t commands_sent;  // batch
+    };
+
+    void find_late(SteadyTime now);
+    Result<Reply> known_of(const Operation& operation, bool was_sent,
+                           std::size_t commands_sent) const;
     static std::size_t request_replies(const Operation& operation);
     bool can_encode() const;
     void encode();
@@ -206,7 +226,9 @@ class Pipeline {
     std::uint64_t answered_{0};
     std::size_t replies_due_{0};
     std::size_t unwaited_{0};
-    std::optional<SteadyTime> unanswered_since_;  // A caller gave up on a flight.
+    SteadyTime heard_at_{};                      // Or began to owe replies.
+    SteadyTime next_expiry_{SteadyTime::max()};  // No call that nobody waits for ends earlier.
+    std::deque<Late> late_;
     Counts counts_;
 };
 

@@ -1,6 +1,5 @@
 // The pipeline's other half: calls that end without a reply, and what is then known of them.
 #include <algorithm>
-#include <hotcount/base/interrupt.hpp>
 #include <string>
 #include <string_view>
 
@@ -8,63 +7,85 @@
 #include "pipeline.hpp"
 
 namespace hotcount::redis {
-namespace {
-
-// A connection on which a given-up call stays unanswered for so long is taken for dead.
-constexpr Duration kGrace = std::chrono::milliseconds{250};
-
-}  // namespace
-
 Result<Reply> Pipeline::give_up(const OperationPtr& operation) {
-    const std::string who = options_.address() + ": ";
-    const bool waited = operation->state_ != Operation::State::in_flight;
+    const bool was_sent = operation->state_ == Operation::State::in_flight;
     operation->state_ = Operation::State::abandoned;
-    if (waited) {
+    std::size_t sent = operation->answered_before_;
+    if (!was_sent) {
         std::erase(queue_, operation);
         std::erase(postponed_, operation);
-    } else if (!unanswered_since_ && !interrupted()) {  // Ctrl-C says nothing of the server.
-        unanswered_since_ = std::chrono::steady_clock::now();
-    }
-    const Error not_sent =
-        make_error(ErrorCode::deadline, who + "the deadline passed before " + operation->name() +
-                                            " was sent; nothing was applied");
-    const Error not_answered =
-        operation->repeat() == Repeat::reads
-            ? make_error(ErrorCode::deadline,
-                         who + "the deadline passed before " + operation->name() + " was answered")
-            : make_error(ErrorCode::outcome_unknown,
-                         who + operation->name() +
-                             " was sent and not answered before the deadline; it may or may not "
-                             "be applied");
-    if (operation->is(Request::Kind::batch)) {
-        std::size_t sent = operation->answered_before_;
+    } else if (operation->is(Request::Kind::batch)) {
         for (const Flight& flight : flights_) {
             if (flight.first == operation) sent += commands_sent(flight);
         }
-        if (sent > 0) return Reply{parts_of(*operation, sent, not_answered, not_sent)};
     }
-    return waited && !operation->maybe_ran_ ? not_sent : not_answered;
+    return known_of(*operation, was_sent, sent);
 }
 
-void Pipeline::expire(SteadyTime now) {
-    if (unwaited_ == 0) return;
-    Operations late;
-    const auto look = [&](const OperationPtr& operation) {
+Result<Reply> Pipeline::known_of(const Operation& operation, bool was_sent,
+                                 std::size_t commands_sent) const {
+    const std::string who = options_.address() + ": ";
+    const auto not_sent = [&] {
+        return make_error(ErrorCode::deadline, who + "the deadline passed before " +
+                                                   operation.name() +
+                                                   " was sent; nothing was applied");
+    };
+    const auto not_answered = [&] {
+        return operation.repeat() == Repeat::reads
+                   ? make_error(ErrorCode::deadline, who + "the deadline passed before " +
+                                                         operation.name() + " was answered")
+                   : make_error(ErrorCode::outcome_unknown,
+                                who + operation.name() +
+                                    " was sent and not answered before the deadline; it may or "
+                                    "may not be applied");
+    };
+    if (operation.is(Request::Kind::batch) && commands_sent > 0) {
+        return Reply{parts_of(operation, commands_sent, not_answered(), not_sent())};
+    }
+    return was_sent || operation.maybe_ran_ ? not_answered() : not_sent();
+}
+
+void Pipeline::expire(SteadyTime now, std::size_t most) {
+    if (unwaited_ > 0 && now >= next_expiry_) find_late(now);
+    end_late(most);
+}
+
+// One look at each call, however many of them are late.
+void Pipeline::find_late(SteadyTime now) {
+    next_expiry_ = SteadyTime::max();
+    const auto take_late = [&](const OperationPtr& operation, const Flight* flight) {
         const bool pending = operation->state_ != Operation::State::abandoned &&
                              operation->state_ != Operation::State::done;
-        if (pending && !operation->waited_for() && operation->deadline_.time() <= now) {
-            late.push_back(operation);
+        if (!pending || operation->waited_for()) return false;
+        if (operation->deadline_.time() > now) {
+            next_expiry_ = std::min(next_expiry_, operation->deadline_.time());
+            return false;
         }
+        const bool batch = operation->is(Request::Kind::batch);
+        const std::size_t sent = batch && flight != nullptr ? commands_sent(*flight) : 0;
+        late_.push_back({operation, flight != nullptr, operation->answered_before_ + sent});
+        operation->state_ = Operation::State::abandoned;
+        return true;
     };
-    for (const Flight& flight : flights_) flight.for_each(look);
-    std::for_each(queue_.begin(), queue_.end(), look);
-    std::for_each(postponed_.begin(), postponed_.end(), look);
-    for (const OperationPtr& operation : late) {
-        auto outcome = give_up(operation);
-        operation->outcome_.emplace(std::move(outcome));
+    for (const Flight& flight : flights_) {
+        flight.for_each([&](const OperationPtr& operation) { take_late(operation, &flight); });
+    }
+    const auto is_late = [&](const OperationPtr& operation) {
+        return take_late(operation, nullptr);
+    };
+    std::erase_if(queue_, is_late);
+    std::erase_if(postponed_, is_late);
+}
+
+void Pipeline::end_late(std::size_t most) {
+    for (; most > 0 && !late_.empty(); --most) {
+        const Late late = std::move(late_.front());
+        late_.pop_front();
+        late.operation->outcome_.emplace(
+            known_of(*late.operation, late.was_sent, late.commands_sent));
         ++counts_.commands;
         --unwaited_;
-        finished_.push_back(operation);
+        finished_.push_back(late.operation);
     }
 }
 
@@ -88,25 +109,28 @@ Error Pipeline::unknown(const Operation& operation, const Error& why) {
                           " was sent and not answered: it may or may not be applied");
 }
 
-bool Pipeline::stuck(SteadyTime now) const {
-    return unanswered_since_ && now - *unanswered_since_ >= kGrace;
+Error Pipeline::silent_error() const {
+    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options_.silence());
+    return make_error(ErrorCode::unavailable, options_.address() +
+                                                  ": the server said nothing for " +
+                                                  std::to_string(limit.count()) +
+                                                  " ms (silence_limit) while it owed replies");
 }
 
 void Pipeline::connected() {
     encoded_ = 0;
     sent_ = 0;
     answered_ = 0;
-    unanswered_since_.reset();
 }
 
 void Pipeline::lost(const Error& why, bool resend) {
     out_.clear();
     replies_due_ = 0;
-    unanswered_since_.reset();
     std::deque<Flight> flights;
     flights.swap(flights_);
     Operations again;
     for (const Flight& flight : flights) lose(flight, why, resend, again);
+    connected();  // Nothing of the next one is used up: otherwise a limit would keep us from it.
     put_back(again);
 }
 

@@ -360,9 +360,9 @@ TEST_F(PipelineTest, CallsThatNobodyWaitsForEndAtTheirDeadline) {
                                     [&](Result<Reply> reply) { told.emplace(std::move(reply)); }));
     pipeline_.count_unwaited();
     sent();
-    pipeline_.expire(now);
+    pipeline_.expire(now, 10);
     EXPECT_FALSE(pipeline_.has_finished());
-    pipeline_.expire(now + 1s);
+    pipeline_.expire(now + 1s, 10);
     for (const auto& operation : pipeline_.take_finished()) operation->complete();
     ASSERT_TRUE(told);
     EXPECT_TRUE(failed_with(*told, ErrorCode::outcome_unknown));

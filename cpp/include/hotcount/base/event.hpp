@@ -34,15 +34,16 @@ class Event {
 class Signal {
   public:
     std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+    /// Waiters may have places, so that few are woken in vain: numbers beyond 32 share one.
+    static constexpr std::uint32_t kAll = ~std::uint32_t{0};
+    static constexpr std::uint32_t place(unsigned number) { return 1U << (number % 32); }
     /// True once the epoch is another; false at the deadline, or where the thread is interrupted.
-    bool wait(std::uint32_t seen, Deadline deadline);
-    void wake_all();
-    /// Wakes one of those that sleep; it must see to it that no other is left waiting for this.
-    void wake_one();
+    /// A waiter may wait in one place; it must not mind being woken in vain.
+    bool wait(std::uint32_t seen, Deadline deadline, std::uint32_t place = kAll);
+    /// Wakes everyone who waits in one of these places.
+    void wake(std::uint32_t places = kAll);
 
   private:
-    void wake(int waiters);
-
     std::atomic<std::uint32_t> epoch_{0};
     std::atomic<std::uint32_t> sleepers_{0};
 };

@@ -25,10 +25,12 @@ class LoopHost {
     virtual void watch(int fd, Interest interest) = 0;
     /// Call flush() once, after what runs now.
     virtual void flush_soon() = 0;
-    /// Call on_tick() once, in so long.
+    /// Call on_tick() once, in so long, and not when it was asked for before.
     virtual void tick_in(Duration delay) = 0;
 };
 
+/// With Options::max_queue calls waiting to be sent a call ends with a capacity error before
+/// submit() returns.
 class LoopLane : public Channel {
   public:
     /// Sends what is queued, or starts connecting.
@@ -42,7 +44,8 @@ class LoopLane : public Channel {
     /// a descriptor that says what the loop waits for, has something. The descriptor to call
     /// on_readable() with, or -1.
     virtual int look(int also) = 0;
-    /// Ends the calls whose deadline has passed.
+    /// Ends the calls whose deadline has passed. Like every function here it calls 1,024
+    /// completions at most, and asks for a tick at once where there are more.
     virtual void on_tick() = 0;
     /// Ends what is under way (closed, or unknown) and refuses what comes later.
     virtual void close() = 0;

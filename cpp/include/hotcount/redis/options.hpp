@@ -35,8 +35,17 @@ struct Options {
     TlsOptions tls{};
     /// Default time limit of a call, connecting included.
     Duration timeout{std::chrono::seconds{1}};
-    /// Most calls waiting to be sent, in this process. At the bound a caller waits until its
-    /// deadline. More memory (about 300 bytes a call) against a busy server's backlog.
+    /// How long a server that owes replies may say nothing before its connection is given up and
+    /// another is made. 0: 1.5 seconds, or `timeout` where that is longer. What was sent and not
+    /// answered is unknown then, also to callers whose deadline is later; what only reads goes
+    /// again. One caller's short deadline never ends a connection. Shorter: a dead connection is
+    /// replaced sooner, and a server that pauses (a slow script, a fork of its memory) makes more
+    /// calls unknown. Longer: for commands that take the server longer than this.
+    Duration silence_limit{0};
+    Duration silence() const;  ///< What silence_limit means.
+    /// Most calls waiting to be sent, on one connection. At the bound a caller waits until its
+    /// deadline; a call that nobody waits for, and one of an event loop, fails with a capacity
+    /// error. More: memory (about 300 bytes a call) against a busy server's backlog.
     std::size_t max_queue{100'000};
     /// Most bytes sent and not yet answered, on one connection; one larger batch may pass it alone.
     /// Larger sends amortise system calls; smaller ones let calls that come meanwhile be combined

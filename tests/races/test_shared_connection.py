@@ -1,0 +1,118 @@
+"""Threads that share a connection: at its limits, and with its buffers full, nobody is forgotten.
+
+The rules by which they share it are proved by drawn schedules (lane_roles_test.cpp, in C++);
+here they meet a real server.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import hotcount
+import pytest
+
+from tests.servers import RedisServer
+from tests.together import together
+
+pytestmark = pytest.mark.server
+
+
+def one_after_the_other(work: Callable[[int], float], threads: int) -> list[float]:
+    """As together(), but they begin as they are started: they find the connection in use."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, range(threads)))
+
+
+def test_sixteen_threads_under_a_limit_of_four_commands_are_all_answered(
+    redis_server: RedisServer,
+) -> None:
+    redis = redis_server.redis(timeout=20, max_in_flight=4)
+
+    def work(index: int) -> float:
+        longest = 0.0
+        for number in range(2000):
+            started = time.monotonic()
+            assert redis.execute("ECHO", f"{index}:{number}") == f"{index}:{number}".encode()
+            longest = max(longest, time.monotonic() - started)
+        return longest
+
+    # Forgotten is for the whole deadline: 20 s.
+    assert max(one_after_the_other(work, 16)) < 10
+
+
+def test_eight_threads_that_set_600_kilobytes_are_all_answered(redis_server: RedisServer) -> None:
+    redis = redis_server.redis(timeout=20)
+    value = bytes(600_000)
+
+    def work(index: int) -> float:
+        longest = 0.0
+        for _ in range(12):
+            started = time.monotonic()
+            assert redis.execute("SET", f"large:{index}", value) == b"OK"
+            longest = max(longest, time.monotonic() - started)
+        return longest
+
+    assert max(one_after_the_other(work, 8)) < 10
+    assert redis.stats()["connects"] == 1
+
+
+def test_large_commands_and_large_replies_pass_each_other(redis_server: RedisServer) -> None:
+    """Both buffers are full at once: whoever writes must not keep the replies from being read."""
+    redis = redis_server.redis(timeout=30)
+    value = bytes(3_000_000)
+    redis.execute("SET", "passing", value)
+
+    def work(index: int) -> bool:
+        for _ in range(4):
+            if index % 2 == 0:
+                assert redis.execute("GET", "passing") == value
+            else:
+                assert redis.execute("SET", f"passing:{index}", value) == b"OK"
+        return True
+
+    assert all(together(work, 8))
+
+
+def test_callers_that_leave_early_leave_nobody_asleep(redis_server: RedisServer) -> None:
+    """Deadlines that pass at any time: whoever leaves hands on what it was doing."""
+    redis = redis_server.redis(timeout=20, max_in_flight=4, prefix="leaving:")
+    text = "x" * 200_000
+    stop = threading.Event()
+
+    def patient(index: int) -> float:
+        longest = 0.0
+        for number in range(150):
+            started = time.monotonic()
+            assert (
+                redis.execute("ECHO", f"{text}{index}:{number}")[-1:] == str(number)[-1:].encode()
+            )
+            longest = max(longest, time.monotonic() - started)
+        return longest
+
+    def hasty(index: int) -> int:
+        draw = random.Random(index)
+        left = 0
+        while not stop.is_set():
+            try:
+                redis.execute("ECHO", text, timeout=draw.uniform(0.0001, 0.003))
+            except (hotcount.DeadlineError, hotcount.OutcomeUnknownError):
+                left += 1
+        return left
+
+    def work(index: int) -> float:
+        if index >= 4:
+            return float(hasty(index))
+        try:
+            return patient(index)
+        finally:
+            if index == 0:
+                stop.set()
+
+    results = together(work, 10)
+    assert max(results[:4]) < 10
+    assert sum(results[4:]) > 0, "nobody left early: nothing was tried"
+    assert redis.stats()["connects"] == 1
