@@ -272,7 +272,11 @@ void LoopSide::shut() {
     }
     // Without a lane the client still answers what is under way.
     if (!deaf_ && mailbox_.use_count() > 1) until_answered_ = weak_from_this().lock();
-    if (until_answered_ == nullptr) mailbox_->retire();
+    if (until_answered_ == nullptr) {
+        // Nobody posts any more. What was posted, the loop was woken for and has not come to.
+        if (!deaf_) mailbox_->open();
+        mailbox_->retire();
+    }
     timer_ = py::object();
 }
 
@@ -387,6 +391,7 @@ void LoopSide::flush() {
 void LoopSide::open_mail() {
     turn([this] { mailbox_->open(); });
     if (ended_ && mailbox_.use_count() == 1) {
+        mailbox_->open();  // What was posted while the others were read.
         mailbox_->retire();
         until_answered_.reset();
     }

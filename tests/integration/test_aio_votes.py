@@ -8,6 +8,7 @@ import os
 import random
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.eventually import eventually
 from tests.loops import LOOPS, LoopFactory, run
 from tests.sqlite_files import rows
 
@@ -345,3 +347,30 @@ def test_both_faces_share_a_database_and_name_what_they_do_not_take(tmp_path: Pa
     with pytest.raises(RuntimeError, match="no running event loop"):
         _ = awaitable.cast(1, 3)
     assert int(votes.count(1)) == 1
+
+
+@pytest.mark.parametrize("what", ["cast", "flush"])
+def test_an_answer_that_waits_in_the_loop_is_told_although_its_database_closes(
+    tmp_path: Path, what: str
+) -> None:
+    async def main() -> None:
+        url = f"sqlite:///{tmp_path}/v.db"
+        with hotcount.Votes(url) as tables:
+            tables.create_tables()
+            tables.add_items([1])
+        database = aio.Database(url, timeout=20)
+        mine = aio.Votes(database, commit_workers=1)
+        ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+        call = mine.cast(1, 1) if what == "cast" else mine.flush()
+        before = len(ready)
+        # The loop was woken for the answer, and has not come to it.
+        eventually(lambda: len(ready) > before)
+        await mine.aclose()
+        await database.aclose()
+        until = time.monotonic() + 20
+        while not call.done() and time.monotonic() < until:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        assert call.done()  # type: ignore[attr-defined]
+        await call
+
+    asyncio.run(main())
