@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/url.hpp>
@@ -7,6 +8,9 @@ namespace hotcount {
 namespace {
 
 Error bad_url(const std::string& what) { return make_error(ErrorCode::config, "URL: " + what); }
+
+// Messages show nothing of a text that could not be taken apart: where a password has a '/', a '?',
+// a '#' or an '@' of its own, any part of the URL may be a part of it.
 
 bool is_scheme_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
@@ -50,27 +54,46 @@ Result<void> parse_authority(std::string_view authority, Url& url) {
         std::uint16_t number = 0;
         const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
         if (error != std::errc{} || end != port.data() + port.size() || number == 0) {
-            return bad_url("port '" + printable(port) + "' is not a number from 1 to 65535");
+            return bad_url(
+                "the port is not a number from 1 to 65535 (user:password go before an @)");
         }
         url.port = number;
     }
     return {};
 }
 
+// A password with a delimiter of its own, of which the rest would be taken for a path or an option.
+bool hides_credentials(const Url& url, std::string_view authority, std::string_view rest) {
+    if (rest.find('@') == std::string_view::npos) return false;
+    const bool has_no_host = url.scheme == "sqlite" || url.scheme == "memory" ||
+                             url.scheme == "unix" || url.scheme.ends_with("+unix");
+    return !has_no_host || !authority.empty();
+}
+
+bool is_secret(std::string_view option) {
+    constexpr std::array<std::string_view, 8> kNames{"password",    "passwd", "pass",  "pwd",
+                                                     "sslpassword", "auth",   "token", "secret"};
+    return std::find(kNames.begin(), kNames.end(), option) != kNames.end();
+}
+
 Result<void> parse_query(std::string_view text, Url& url) {
-    while (!text.empty()) {
+    for (std::size_t number = 1; !text.empty(); ++number) {
         const auto amp = text.find('&');
         const std::string_view pair = text.substr(0, amp);
         text.remove_prefix(amp == std::string_view::npos ? text.size() : amp + 1);
         if (pair.empty()) continue;
         const auto equals = pair.find('=');
         if (equals == std::string_view::npos) {
-            return bad_url("option '" + printable(pair) + "' lacks its =value");
+            return bad_url("option " + std::to_string(number) + " after the ? lacks its =value");
         }
         HOTCOUNT_TRY_ASSIGN(std::string name,
                             percent_decode(pair.substr(0, equals), "URL: an option's name"));
-        HOTCOUNT_TRY_ASSIGN(std::string value,
-                            percent_decode(pair.substr(equals + 1), "URL: option " + name));
+        if (is_secret(name)) {
+            return bad_url("a password is no option; it goes before the host: " + url.scheme +
+                           "://user:password@host");
+        }
+        HOTCOUNT_TRY_ASSIGN(std::string value, percent_decode(pair.substr(equals + 1),
+                                                              "URL: option " + printable(name)));
         if (!url.query.emplace(name, value).second) {
             return bad_url("option '" + printable(name) + "' is given twice");
         }
@@ -111,11 +134,17 @@ Result<Url> parse_url(std::string_view text) {
     std::transform(scheme.begin(), scheme.end(), scheme.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     if (!std::all_of(scheme.begin(), scheme.end(), is_scheme_char)) {
-        return bad_url("scheme '" + printable(scheme) + "' has a character that no scheme has");
+        return bad_url("the scheme, before ://, has a character that no scheme has");
     }
     url.scheme = without_driver(scheme);
     text.remove_prefix(scheme_end + 3);
 
+    const std::string_view authority = text.substr(0, text.find_first_of("/?"));
+    if (hides_credentials(url, authority, text.substr(authority.size()))) {
+        return bad_url(
+            "an @ after the host. In a user or a password write / as %2F, ? as %3F and # as %23; "
+            "elsewhere write @ as %40");
+    }
     if (const auto question = text.find('?'); question != std::string_view::npos) {
         HOTCOUNT_TRY(parse_query(text.substr(question + 1), url));
         text = text.substr(0, question);

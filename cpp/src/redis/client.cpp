@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../base/secrets.hpp"
 #include "exclusive.hpp"
 #include "housekeeper.hpp"
 #include "lane.hpp"
@@ -269,6 +270,7 @@ Result<void> check_command(std::span<const std::string_view> command) {
 }
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
+    remember_secret(options.password);
     if (options.timeout <= Duration{0}) {
         return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
     }

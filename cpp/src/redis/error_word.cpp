@@ -3,6 +3,8 @@
 #include <hotcount/redis/reply.hpp>
 #include <string>
 
+#include "../base/secrets.hpp"
+
 namespace hotcount::redis {
 namespace {
 
@@ -30,9 +32,10 @@ ErrorCode classify(std::string_view word, std::string_view reply) {
 }  // namespace
 
 Error error_from_reply(std::string_view reply, std::string_view context) {
+    const std::string shown = hide_secrets(reply);
     const std::string_view word = reply.substr(0, reply.find(' '));
-    return make_error(classify(word, reply), std::string{context} + ": " + std::string{reply},
-                      std::string{word});
+    return make_error(classify(word, reply), std::string{context} + ": " + shown,
+                      shown.substr(0, shown.find(' ')));
 }
 
 Error to_error(const ReplyError& error, std::string_view context) {

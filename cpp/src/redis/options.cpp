@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <hotcount/base/codec.hpp>
 #include <hotcount/redis/options.hpp>
 
 namespace hotcount::redis {
@@ -9,8 +10,8 @@ Result<std::uint32_t> parse_database(std::string_view text) {
     std::uint32_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc{} || end != text.data() + text.size() || number > 1'000'000) {
-        return make_error(ErrorCode::config,
-                          "URL: database '" + std::string{text} + "' is not a number from 0 up");
+        // Not echoed: where an @ was forgotten it is the rest of a password.
+        return make_error(ErrorCode::config, "URL: the database is not a number from 0 to 1000000");
     }
     return number;
 }
@@ -27,6 +28,11 @@ Result<Options> parse_options(std::string_view text) {
     Options options;
     options.user = url.user;
     options.password = url.password;
+    if (!options.user.empty() && options.password.empty()) {
+        return make_error(ErrorCode::config,
+                          "URL: a user without a password: the server would take the client for "
+                          "its default user. For a user that needs none write any password");
+    }
     std::string_view database;
     options.tls.enabled = url.scheme == "rediss" || url.scheme == "valkeys";
     if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
@@ -63,7 +69,8 @@ Result<Options> parse_options(std::string_view text) {
         if (name != "db") {
             return make_error(
                 ErrorCode::config,
-                "URL: unknown option '" + name + "' for " + url.scheme + "; it takes: db" +
+                "URL: unknown option '" + printable(name) + "' for " + url.scheme +
+                    "; it takes: db" +
                     (options.tls.enabled ? ", ca_file, cert_file, key_file, server_name" : ""));
         }
         if (!database.empty()) {

@@ -1,11 +1,13 @@
 #include "mysql.hpp"
 
 #include <atomic>
+#include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
 #include <hotcount/base/shared_objects.hpp>
 #include <map>
 #include <tuple>
 
+#include "../base/secrets.hpp"
 #include "libmariadb.hpp"
 #include "mysql_connection.hpp"
 #include "pool.hpp"
@@ -84,8 +86,7 @@ class MysqlDatabase final : public Database, ForkAware {
 Result<bool> yes_or_no(const std::string& option, const std::string& value) {
     if (value == "true" || value == "1") return true;
     if (value == "false" || value == "0") return false;
-    return make_error(ErrorCode::config,
-                      "URL: " + option + "=" + value + " is neither true nor false");
+    return make_error(ErrorCode::config, "URL: option " + option + " is neither true nor false");
 }
 
 Result<void> take_options(const Url& url, MysqlTarget& target) {
@@ -104,13 +105,12 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
             HOTCOUNT_TRY_ASSIGN(target.tls_verify, yes_or_no(option, value));
             target.tls = true;
         } else if (option != "charset") {
-            return make_error(ErrorCode::config, "URL: unknown option '" + option + "' for " +
-                                                     url.scheme +
+            return make_error(ErrorCode::config, "URL: unknown option '" + printable(option) +
+                                                     "' for " + url.scheme +
                                                      "; it takes: unix_socket, charset, ssl, "
                                                      "ssl_ca, ssl_cert, ssl_key, ssl_verify");
         } else if (value != "utf8mb4") {
-            return make_error(ErrorCode::config,
-                              "URL: charset=" + value + "; only utf8mb4 is spoken");
+            return make_error(ErrorCode::config, "URL: option charset: only utf8mb4 is spoken");
         }
     }
     if (const auto off = url.query.find("ssl"); off != url.query.end() && target.tls) {
@@ -130,6 +130,7 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     target.port = url.port.value_or(3306);
     target.user = url.user;
     target.password = url.password;
+    remember_secret(url.password);
     target.timeout = options.timeout;
     if (!url.path.empty()) target.database = url.path.substr(1);
     HOTCOUNT_TRY(take_options(url, target));

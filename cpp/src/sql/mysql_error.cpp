@@ -1,5 +1,7 @@
 #include "mysql_error.hpp"
 
+#include "../base/secrets.hpp"
+
 namespace hotcount::sql {
 namespace {
 
@@ -93,7 +95,7 @@ bool breaks_connection(unsigned number) {
 Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
                     std::string_view sqlstate, std::string_view text) {
     ErrorCode code = classify(number);
-    std::string message = name + ": " + std::string{text} + " (" + std::to_string(number) + ", " +
+    std::string message = name + ": " + hide_secrets(text) + " (" + std::to_string(number) + ", " +
                           std::string{sqlstate} + ")";
     // A commit that is certainly refused is a deadlock between the nodes of a cluster. Any other
     // error of it may come from after the point of no return.

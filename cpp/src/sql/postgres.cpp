@@ -8,6 +8,7 @@
 #include <hotcount/base/shared_objects.hpp>
 #include <tuple>
 
+#include "../base/secrets.hpp"
 #include "pool.hpp"
 #include "postgres_connection.hpp"
 
@@ -122,9 +123,8 @@ Result<void> check_query(const Url& url) {
         static constexpr std::array<std::string_view, 6> kModes{
             "disable", "allow", "prefer", "require", "verify-ca", "verify-full"};
         if (std::find(kModes.begin(), kModes.end(), mode->second) == kModes.end()) {
-            return bad_option("sslmode=" + printable(mode->second) +
-                              " is none of disable, allow, prefer, require, verify-ca, "
-                              "verify-full");
+            return bad_option(
+                "sslmode is none of disable, allow, prefer, require, verify-ca, verify-full");
         }
     }
     return {};
@@ -138,7 +138,7 @@ Result<std::optional<Duration>> connect_timeout(const Url& url) {
     int seconds = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
     if (error != std::errc{} || end != text.data() + text.size()) {
-        return bad_option("connect_timeout=" + printable(text) + " is no number of seconds");
+        return bad_option("connect_timeout is no number of seconds");
     }
     if (seconds <= 0) return std::optional<Duration>{};
     return std::optional<Duration>{std::chrono::seconds{seconds}};
@@ -183,6 +183,7 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
     for (const std::string* text : {&url.host, &url.path, &url.user, &url.password}) {
         if (text->find('\0') != std::string::npos) return bad_option("a NUL in it");
     }
+    remember_secret(url.password);
     HOTCOUNT_TRY_ASSIGN(const Libpq* const pq, load_libpq());
     const Parameters parameters = parameters_of(url);
     using Key = std::tuple<Parameters, Duration::rep, Duration::rep, std::size_t, std::size_t>;

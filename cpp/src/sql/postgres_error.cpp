@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "../base/secrets.hpp"
+
 namespace hotcount::sql {
 namespace {
 
+// What the server says, fit to be shown.
 std::string one_line(std::string_view text) {
     std::string line;
-    for (const char c : text) {
+    for (const char c : hide_secrets(text)) {
         const bool blank = c == '\n' || c == '\t' || c == ' ';
         if (!blank) {
             line += c;
@@ -83,7 +86,7 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
     if (at != std::string::npos) {
         const std::string state = text.substr(at, 5);
         // What follows is the place in the server's source.
-        const std::string said = text.substr(at + 7, text.find('\n', at) - at - 7);
+        const std::string said = hide_secrets(text.substr(at + 7, text.find('\n', at) - at - 7));
         return make_error(classify_sqlstate(state),
                           name + ": " + said + " (SQLSTATE " + state + ")", state);
     }

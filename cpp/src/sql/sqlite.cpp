@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
 #include <hotcount/base/shared_objects.hpp>
 #include <thread>
@@ -299,7 +300,7 @@ SqliteDatabase::~SqliteDatabase() { stop_watching_forks(); }
 }  // namespace
 
 Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions options) {
-    if (!url.host.empty() || url.port || !url.user.empty()) {
+    if (!url.host.empty() || url.port || !url.user.empty() || !url.password.empty()) {
         return make_error(ErrorCode::config,
                           "URL: sqlite takes no host; three slashes for a relative path "
                           "(sqlite:///file.db), four for an absolute one: " +
@@ -308,8 +309,8 @@ Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions op
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     for (const auto& [option, value] : url.query) {
         if (option != "mode") {
-            return make_error(ErrorCode::config,
-                              "URL: unknown option '" + option + "' for sqlite; it takes: mode");
+            return make_error(ErrorCode::config, "URL: unknown option '" + printable(option) +
+                                                     "' for sqlite; it takes: mode");
         }
         if (value == "ro") {
             flags = SQLITE_OPEN_READONLY;
@@ -317,7 +318,7 @@ Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions op
             flags = SQLITE_OPEN_READWRITE;
         } else if (value != "rwc") {
             return make_error(ErrorCode::config,
-                              "URL: mode=" + value + " is none of ro, rw, rwc (create, default)");
+                              "URL: option mode is none of ro, rw, rwc (create, default)");
         }
     }
     // As in SQLAlchemy: the path is what follows the third slash; none at all is in memory.

@@ -36,7 +36,7 @@ TEST(Url, IgnoresADriverSuffixOfSqlAlchemy) {
 }
 
 TEST(Url, NeverShowsItsPassword) {
-    const auto url = parse_url("redis://user:canary-secret@host/0?password=canary-secret");
+    const auto url = parse_url("redis://user:canary-secret@host/0?note=canary-secret");
     ASSERT_TRUE(succeeded(url));
     EXPECT_EQ(url->str().find("canary"), std::string::npos) << url->str();
     const auto refused = redis::parse_options("redis://user:canary-secret@host/x");
@@ -47,14 +47,34 @@ TEST(Url, NeverShowsItsPassword) {
 TEST(Url, RefusesWhatIsNoUrlAndSaysWhy) {
     EXPECT_TRUE(failed_with(parse_url("localhost"), ErrorCode::config, "scheme://"));
     EXPECT_TRUE(failed_with(parse_url("://x"), ErrorCode::config, "scheme://"));
-    EXPECT_TRUE(failed_with(parse_url("redis://h:port"), ErrorCode::config, "port 'port'"));
-    EXPECT_TRUE(failed_with(parse_url("redis://h:0"), ErrorCode::config, "port '0'"));
-    EXPECT_TRUE(failed_with(parse_url("redis://h:65536"), ErrorCode::config, "port '65536'"));
+    EXPECT_TRUE(failed_with(parse_url("redis://h:port"), ErrorCode::config, "the port is"));
+    EXPECT_TRUE(failed_with(parse_url("redis://h:0"), ErrorCode::config, "the port is"));
+    EXPECT_TRUE(failed_with(parse_url("redis://h:65536"), ErrorCode::config, "the port is"));
     EXPECT_TRUE(failed_with(parse_url("redis://h/%zz"), ErrorCode::config, "%-escape"));
     EXPECT_TRUE(failed_with(parse_url("redis://h/%4"), ErrorCode::config, "%-escape"));
     EXPECT_TRUE(failed_with(parse_url("redis://[::1"), ErrorCode::config, "IPv6"));
-    EXPECT_TRUE(failed_with(parse_url("redis://h?db"), ErrorCode::config, "'db'"));
+    EXPECT_TRUE(failed_with(parse_url("redis://h?db"), ErrorCode::config, "option 1"));
     EXPECT_TRUE(failed_with(parse_url("redis://h?db=1&db=2"), ErrorCode::config, "twice"));
+}
+
+TEST(Url, RefusesDelimitersInAPasswordWithoutShowingIt) {
+    for (const char* text : {"redis://user:1/canary@h/0", "redis://user:1?canary@h/0",
+                             "postgresql://user:p@canary/x@h/0", "redis+unix://u:1/canary@/s",
+                             "redis://h/0?password=canary"}) {
+        const auto refused = parse_url(text);
+        ASSERT_TRUE(failed_with(refused, ErrorCode::config, "URL: ")) << text;
+        EXPECT_EQ(refused.error().message.find("canary"), std::string::npos) << text;
+    }
+    // An @ where no host is.
+    EXPECT_EQ(parse_url("unix:///run/a@b.sock")->path, "/run/a@b.sock");
+    EXPECT_EQ(parse_url("sqlite:///a@b.db")->path, "/a@b.db");
+    EXPECT_EQ(parse_url("redis://u:p%2Fq%3Fr%23s%40t@h/1")->password, "p/q?r#s@t");
+}
+
+TEST(RedisOptions, RefuseAUserWithoutAPassword) {
+    for (const char* text : {"redis://u@h", "rediss://u:@h", "redis+unix://u@/s", "unix://u@/s"}) {
+        EXPECT_TRUE(failed_with(redis::parse_options(text), ErrorCode::config, "default user"));
+    }
 }
 
 TEST(RedisOptions, ComeFromAUrl) {
@@ -72,7 +92,7 @@ TEST(RedisOptions, ComeFromAUrl) {
 TEST(RedisOptions, RefuseWhatDoesNotFit) {
     using redis::parse_options;
     EXPECT_TRUE(failed_with(parse_options("http://h"), ErrorCode::config, "'http'"));
-    EXPECT_TRUE(failed_with(parse_options("redis://h/one"), ErrorCode::config, "'one'"));
+    EXPECT_TRUE(failed_with(parse_options("redis://h/one"), ErrorCode::config, "database"));
     EXPECT_TRUE(failed_with(parse_options("redis://h?pool=9"), ErrorCode::config, "'pool'"));
     EXPECT_TRUE(failed_with(parse_options("redis://h/1?db=2"), ErrorCode::config, "twice"));
     EXPECT_TRUE(failed_with(parse_options("unix://host/s"), ErrorCode::config, "three slashes"));

@@ -2,7 +2,7 @@
 //
 //   scheme://user:password@host:port/path?name=value&name=value
 //
-// A password never leaves this struct except through `password`: str() and messages hide it.
+// A password leaves it through `password` alone; what cannot be taken apart is not echoed.
 #pragma once
 
 #include <cstdint>

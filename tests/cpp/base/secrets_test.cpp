@@ -1,0 +1,29 @@
+#include "../../../cpp/src/base/secrets.hpp"
+
+#include <gtest/gtest.h>
+
+namespace hotcount {
+namespace {
+
+TEST(SecretsTest, EachPasswordIsHiddenWhereverItStands) {
+    remember_secret("canary");
+    remember_secret("canary-long");
+    remember_secret("");
+    EXPECT_EQ(hide_secrets("no canary, xcanaryx, canary-long"), "no ***, x***x, ***");
+    EXPECT_EQ(hide_secrets("nothing"), "nothing");
+    EXPECT_EQ(hide_secrets(""), "");
+}
+
+TEST(SecretsTest, AShortOneIsHiddenWhereItStandsAlone) {
+    remember_secret("er");
+    EXPECT_EQ(hide_secrets("error: 'er' er_ er"), "error: '***' er_ ***");
+}
+
+TEST(SecretsTest, TheLastOnesAreKept) {
+    remember_secret("the-oldest");
+    for (int i = 0; i < 64; ++i) remember_secret("number-" + std::to_string(1000 + i));
+    EXPECT_EQ(hide_secrets("the-oldest number-1063 number-1000"), "the-oldest *** ***");
+}
+
+}  // namespace
+}  // namespace hotcount
