@@ -4,6 +4,7 @@
 // Closed without a goodbye, which would end the parent's session. Thread-safe.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -14,6 +15,9 @@ namespace hotcount::sql {
 class InheritedSockets {
   public:
     void add(int socket) {
+        // A program that is started instead of a child's code must not have it either. libmariadb
+        // leaves that to its caller, so one that is started in this very moment still gets it.
+        ::fcntl(socket, F_SETFD, FD_CLOEXEC);
         std::lock_guard lock(mutex_);
         sockets_.insert(socket);
     }
