@@ -339,8 +339,38 @@ std::string without_secret(const std::string& argument) {
     return url && argument.find('@') != std::string::npos ? redacted(argument) : argument;
 }
 
-ExitMessage usage_error(const std::string& what) {
+bool may_be_secret(const std::string& argument) { return argument.find('@') != std::string::npos; }
+bool may_be_url(const std::string& argument) {
+    return may_be_secret(argument) || argument.find("://") != std::string::npos;
+}
+
+/// What was not understood is quoted, and may be a URL in the wrong place.
+template <class Hidden>
+ExitMessage usage_error(std::string what, const std::vector<std::string>& arguments,
+                        const Hidden& hidden) {
+    for (const std::string& argument : arguments) {
+        if (!hidden(argument)) continue;
+        // Also "--option=URL" without its option.
+        for (const std::string& text : {argument, argument.substr(argument.find('=') + 1)}) {
+            for (auto at = what.find(text); at != std::string::npos; at = what.find(text, at)) {
+                what.replace(at, text.size(), "***");
+                at += 3;
+            }
+        }
+    }
     return {2, fmt::format("hotcount-load: {}\n", what)};
+}
+
+/// Command lines show in `ps`: a URL may stand in the environment or in a file instead.
+Result<void> look_up_urls(Given& given) {
+    for (const char* option : {"redis", "db"}) {
+        const auto found = given.find(option);
+        if (found == given.end()) continue;
+        auto url = look_up_url(found->second);
+        if (!url) return about(("--" + std::string{option}).c_str(), url.error());
+        found->second = std::move(url).value();
+    }
+    return {};
 }
 
 }  // namespace
@@ -376,7 +406,7 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
             if (subcommand->parsed()) command = candidate;
         }
         if (const auto extras = app.remaining(true); !extras.empty()) {
-            return usage_error(explain_extra(command, extras.front()));
+            return usage_error(explain_extra(command, extras.front()), arguments, may_be_url);
         }
     } catch (const CLI::CallForHelp&) {
         const auto asked = std::find_if(commands.begin(), commands.end(),
@@ -385,10 +415,13 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
     } catch (const CLI::CallForVersion& version) {
         return ExitMessage{0, fmt::format("{}\n", version.what())};
     } catch (const CLI::ParseError& error) {
-        return usage_error(error.what());
+        return usage_error(error.what(), arguments, may_be_url);
+    }
+    if (auto looked_up = look_up_urls(given); !looked_up) {
+        return usage_error(looked_up.error().message, arguments, may_be_secret);
     }
     auto settings = interpret(command, given);
-    if (!settings) return usage_error(settings.error().message);
+    if (!settings) return usage_error(settings.error().message, arguments, may_be_secret);
     settings->command_line = {"hotcount-load"};
     for (const std::string& argument : arguments) {
         settings->command_line.push_back(without_secret(argument));

@@ -43,10 +43,12 @@ constexpr std::array kOptions = {
     Option{"workload", "--workload",
            "votes (SQL), counters, limiter or zset [as the strategies named, else votes]", false,
            true, true},
-    Option{"redis", "--redis",
-           "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path; the run's "
-           "keys begin with hotcount-load: and are removed, but those of counters with --out",
-           false, true, true},
+    Option{
+        "redis", "--redis",
+        "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path, or env:NAME or "
+        "file:PATH that hold it, which `ps` does not show; the run's "
+        "keys begin with hotcount-load: and are removed, but those of counters with --out",
+        false, true, true},
     Option{"managed", "--managed",
            "redis, postgres, mariadb: start private servers for the run; Redis without "
            "persistence, the databases with full durability",
@@ -56,7 +58,8 @@ constexpr std::array kOptions = {
     Option{
         "db", "--db",
         "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside it "
-        "per round; or postgresql:// or mariadb://, where the run makes tables of its own and "
+        "per round; or postgresql:// or mariadb://, or env:NAME or file:PATH that hold it, where "
+        "the run makes tables of its own and "
         "takes them away, but with --out",
         false, true, true},
     Option{"items", "--items", "How many items are voted on [10k, zset 1k]", true, true, true},

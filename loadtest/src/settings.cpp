@@ -7,6 +7,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <hotcount/base/url.hpp>
 #include <hotcount/redis/options.hpp>
 #include <utility>
@@ -180,6 +182,26 @@ Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
     }
 }
 
+Result<std::string> look_up_url(const std::string& text) {
+    if (text.starts_with("env:")) {
+        const char* const value = std::getenv(text.c_str() + 4);
+        if (value == nullptr || *value == '\0') {
+            return make_error(ErrorCode::config,
+                              fmt::format("the environment has no {}", text.substr(4)));
+        }
+        return std::string{value};
+    }
+    if (!text.starts_with("file:")) return text;
+    std::ifstream file(text.substr(5));
+    std::string line;
+    if (!std::getline(file, line)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} cannot be read, or is empty", text.substr(5)));
+    }
+    if (line.ends_with('\r')) line.pop_back();
+    return line;
+}
+
 Result<std::string> parse_redis_url(std::string_view text) {
     HOTCOUNT_TRY(redis::parse_options(text));
     return std::string{text};
@@ -207,7 +229,9 @@ Result<std::string> absolute_database_url(std::string_view url) {
                                       "postgresql:// or mariadb://",
                                       parsed.str()));
     }
-    if (!parsed.host.empty() || !parsed.query.empty()) {
+    const bool bare = parsed.host.empty() && !parsed.port && parsed.user.empty() &&
+                      parsed.password.empty() && parsed.query.empty();
+    if (!bare) {
         return make_error(ErrorCode::config,
                           fmt::format("--db {}: it takes a path alone, sqlite:///relative or "
                                       "sqlite:////absolute",

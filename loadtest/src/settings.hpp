@@ -101,6 +101,8 @@ Result<Arrival> parse_arrival(std::string_view text);
 Result<ProgressMode> parse_progress(std::string_view text);
 /// The servers that --managed names: redis, postgres, mariadb; of the last two at most one.
 Result<std::vector<ServerKind>> parse_managed(std::string_view text);
+/// A URL as it is, or what env:NAME or file:PATH (its first line) holds.
+Result<std::string> look_up_url(const std::string& text);
 /// A URL that the library's Redis client takes, unchanged.
 Result<std::string> parse_redis_url(std::string_view text);
 /// The URL with *** for its password, and without the values of its options.

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hotcount
 from hotcount import _core
@@ -317,6 +317,46 @@ def load(arguments: Sequence[str]) -> int:
 # -- the command ------------------------------------------------------------
 
 
+def url(text: str) -> str:
+    """A URL as it is, or what env:NAME or file:PATH (its first line) holds."""
+    kind, _, name = text.partition(":")
+    if kind == "env":
+        found = os.environ.get(name, "")
+        if not found:
+            raise argparse.ArgumentTypeError(f"the environment has no {name}")
+        return found
+    if kind == "file":
+        try:
+            found = Path(name).read_text(encoding="utf-8").split("\n", 1)[0].strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise argparse.ArgumentTypeError(f"{name} cannot be read: {error}") from None
+        if not found:
+            raise argparse.ArgumentTypeError(f"{name} is empty")
+        return found
+    return text
+
+
+URLS = (
+    "A URL may be given as env:NAME or file:PATH, which hold it: a command line, and a password in "
+    "it, shows in `ps`."
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """Quotes no argument that may be a URL, with its password, in the wrong place."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        self.given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        for argument in self.given:
+            if "@" in argument or "://" in argument:
+                for text in (argument, argument.partition("=")[2] or argument):
+                    message = message.replace(repr(text), "***").replace(text, "***")
+        super().error(message)
+
+
 def positive(text: str) -> float:
     number = float(text)
     if not 0 < number < float("inf"):
@@ -332,7 +372,7 @@ def count(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="hotcount",
         description="Counts that many writers touch at once.",
         epilog="Exit codes: 0 done, 1 a check failed, 2 bad usage, 3 inconclusive.",
@@ -365,8 +405,11 @@ def parser() -> argparse.ArgumentParser:
         help="find sorted sets without a TTL, which unguarded upserts left behind",
         description="Finds sorted sets without a TTL whose key matches. With --delete they are "
         "deleted, each looked at again in the step that deletes it; without, only named.",
+        epilog=URLS,
     )
-    each.add_argument("url", metavar="URL", help="redis://host:port/db, redis+unix:///path.sock")
+    each.add_argument(
+        "url", type=url, metavar="URL", help="redis://host:port/db, redis+unix:///path.sock"
+    )
     each.add_argument(
         "--match", required=True, metavar="PATTERN", help="whole keys: * ? [a-z] and \\ as in Redis"
     )
@@ -375,10 +418,16 @@ def parser() -> argparse.ArgumentParser:
     each.set_defaults(run=sweep)
 
     each = commands.add_parser(
-        "sync", help="save the counts of Votes, strategy cached, from the cache to the database"
+        "sync",
+        help="save the counts of Votes, strategy cached, from the cache to the database",
+        epilog=URLS,
     )
-    each.add_argument("--db", required=True, metavar="URL", help="the database of the votes")
-    each.add_argument("--cache", required=True, metavar="URL", help="the cache that counts them")
+    each.add_argument(
+        "--db", type=url, required=True, metavar="URL", help="the database of the votes"
+    )
+    each.add_argument(
+        "--cache", type=url, required=True, metavar="URL", help="the cache that counts them"
+    )
     each.add_argument("--once", action="store_true", help="until all is saved, then end")
     each.add_argument(
         "--timeout", type=positive, default=60.0, help="seconds that --once may take (default: 60)"
