@@ -3,15 +3,35 @@
 //   errors.cpp   Error -> exception      function.cpp  signatures and calls
 //   convert.cpp  arguments               bind_*.cpp    one per concept
 //   pending.cpp  what is awaited         loop_adapter.cpp  joins a client to an event loop
+//   guards.cpp   what pybind11 leaves open
 //
 // Not declared safe without the GIL (py::mod_gil_not_used): handles and batches rely on it.
+#include <pybind11/pybind11.h>
+
 #include <hotcount/build_info.hpp>
 
 #include "bind.hpp"
 #include "errors.hpp"
+#include "guards.hpp"
 #include "interrupt.hpp"
 
-PYBIND11_MODULE(_core, module) {
+namespace py = pybind11;
+
+extern "C" PyObject* PyInit_hotcount_core();
+
+// Asked before pybind11 is: in a second interpreter of a process (mod_wsgi's default) it would wait
+// for ever for the first one's state, and threads of ours that come back would come to the wrong one.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "hotcount works in the main interpreter of a process only, not in a "
+                        "subinterpreter (mod_wsgi: WSGIApplicationGroup %{GLOBAL})");
+        return nullptr;
+    }
+    return PyInit_hotcount_core();
+}
+
+PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported()) {
     module.doc() = "The extension behind hotcount; import names from hotcount itself.";
     module.attr("__version__") = hotcount::kVersion;
     hotcount::python::load_exceptions();
@@ -31,4 +51,6 @@ PYBIND11_MODULE(_core, module) {
     hotcount::python::bind_async_votes(module);
     hotcount::python::bind_live_sets(module);
     hotcount::python::bind_schema(module);
+    hotcount::python::refuse_unfinished(module);
+    hotcount::python::guard_functions(module);
 }

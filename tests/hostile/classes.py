@@ -1,0 +1,61 @@
+"""Every class of hotcount, found by looking, and how its methods are called."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from types import ModuleType
+from typing import Any
+
+import hotcount
+import hotcount.aio
+from hotcount import _core
+
+
+def extension_classes() -> dict[str, Any]:
+    """The classes of the extension, by the name that their module gives them."""
+    found: dict[str, Any] = {}
+    modules: tuple[tuple[str, ModuleType], ...] = (
+        ("hotcount", hotcount),
+        ("hotcount.aio", hotcount.aio),
+        ("hotcount._core", _core),
+    )
+    for prefix, module in modules:
+        for name, value in vars(module).items():
+            if not isinstance(value, type) or issubclass(value, BaseException):
+                continue
+            if value.__module__.startswith("hotcount._core") and value not in found.values():
+                found[f"{prefix}.{name}"] = value
+    return found
+
+
+def class_called(name: str) -> Any:
+    return extension_classes()[name]
+
+
+def members(cls: type) -> dict[str, object]:
+    """What a class and its bases define beyond `object`."""
+    found: dict[str, object] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("hotcount"):
+            found.update(vars(base))
+    return found
+
+
+def required_parameters(method: object) -> int:
+    """How many arguments without a default the first line of its docstring shows, self aside."""
+    doc = inspect.getdoc(method) or ""
+    shown = re.match(r"[\w.]+\((.*)\) ?(->.*)?$", doc.split("\n", 1)[0])
+    if shown is None:
+        return 0
+    # Brackets of annotations hold commas of their own.
+    text, depth = "", 0
+    for character in shown[1]:
+        depth += (character in "[(") - (character in "])")
+        text += "|" if depth and character == "," else character
+    count = 0
+    for part in (part.strip() for part in text.split(",")):
+        if part.startswith(("*", "/")):
+            break
+        count += bool(part) and part.split(":")[0] != "self" and "=" not in part
+    return count
