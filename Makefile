@@ -5,8 +5,10 @@
 #   make demo       the main job on the embedded default: no server needed
 #   make test       C++ and Python tests, with private servers they start
 #   make test-all   adds the long ones
+#   make sanitize   C++ tests under ASan + UBSan and TSan, the client's Python tests under ASan + UBSan
 #   make lint       format, static checks, types, stub drift
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
+#   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
 #   make votes      votes on private PostgreSQL and MariaDB and on SQLite, batched beside naive
 #   make compare-builds BEFORE=../other   this build beside that of another work tree, as ratios
@@ -21,7 +23,8 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all lint bench peers votes compare-builds clean
+.PHONY: all setup build demo test test-all sanitize lint bench bench-hardening peers votes
+.PHONY: compare-builds clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -59,6 +62,10 @@ test-all: build
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	.venv/bin/python -m pytest -m "" $(PYTEST_ARGS)
 
+# SANITIZE="python" for a part: asan, python, tsan.
+sanitize: setup
+	scripts/sanitize $(SANITIZE)
+
 # After a build: clang-tidy reads its compile commands, the stub comes from the
 # installed extension.
 lint: build
@@ -72,6 +79,11 @@ lint: build
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro
 	.venv/bin/python -m loadtest.micro.call_cost
+
+# HARDENING_ARGS="--rounds 20 --only add"
+HARDENING_ARGS ?=
+bench-hardening: build
+	.venv/bin/python -m loadtest.micro.hardening $(HARDENING_ARGS)
 
 # Other libraries come into .venv for this alone, and Go's clients into build/peers where there is a
 # Go. PEERS_ARGS="--only sync,batch --rounds 9 --json peers.json"

@@ -155,6 +155,8 @@ function(hotcount_add_hiredis tree)
                # Hidden, for hiredis exports sds*, which other extensions carry too.
                C_VISIBILITY_PRESET hidden
                POSITION_INDEPENDENT_CODE ON)
+  # It reads what servers send.
+  hotcount_harden(hotcount_hiredis)
   # SYSTEM: its warnings are not ours to fix.
   target_include_directories(hotcount_hiredis SYSTEM INTERFACE "$<BUILD_INTERFACE:${include}>")
   target_link_libraries(hotcount_hiredis PRIVATE OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
