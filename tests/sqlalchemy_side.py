@@ -24,6 +24,7 @@ class BothSides:
     dialect: str
     database: hotcount.Database
     engine: sa.Engine
+    url: str
 
     def close(self) -> None:
         self.engine.dispose()
@@ -45,4 +46,4 @@ def both_sides(request: pytest.FixtureRequest, backend: str, path: Path) -> Both
         engine = sa.create_engine(
             f"mysql+pymysql://root@/{name}?unix_socket={maria.socket}&charset=utf8mb4"
         )
-    return BothSides(backend, hotcount.Database(url, timeout=20), engine)
+    return BothSides(backend, hotcount.Database(url, timeout=20), engine, url)

@@ -22,7 +22,8 @@ class CounterText:
     update: sa.TextClause | None
     """key, slot, n; None where the upsert alone is as good."""
     find: sa.TextClause | None
-    """key, slot: where an update that finds no row would lock the gap; -> the row is there."""
+    """key, slot: where an update that finds no row would lock the gap; -> 1 if the row is there
+    or NULL, and the session's sql_mode."""
     add: sa.TextClause
     sum: sa.TextClause
 
@@ -31,6 +32,7 @@ class CounterText:
 class VoteText:
     place: str
     hold_place: sa.TextClause
+    """-> the place, and in MySQL the session's sql_mode."""
     add_item: sa.TextClause
     lock_item: sa.TextClause | None
     write_vote: sa.TextClause
@@ -105,9 +107,9 @@ def counter_text(
     )
     return CounterText(
         update=None if dialect == "sqlite" else sa.text(update).bindparams(*types),
-        find=sa.text(f"SELECT 1 FROM {t} WHERE {key} = :key AND {slot} = :slot").bindparams(
-            types[0]
-        )
+        find=sa.text(
+            f"SELECT (SELECT 1 FROM {t} WHERE {key} = :key AND {slot} = :slot), @@sql_mode"
+        ).bindparams(types[0])
         if dialect == "mysql"
         else None,
         add=sa.text(add).bindparams(*types),
@@ -166,17 +168,25 @@ def vote_text(
     counts = {
         "item": f"SELECT COALESCE({count}, 0) FROM {item} WHERE {id_} = :item",
         "cells": f"SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = :item",
+        # Slot -2 is the item's opening balance.
         "cache": "SELECT "
         + " + ".join(
-            f"(SELECT COALESCE(SUM(val), 0) FROM {table} WHERE {voted} = :item)"
-            for table in (of_users, without_user)
+            f"(SELECT COALESCE(SUM({column}), 0) FROM {table} WHERE {key} = :item)"
+            for column, table, key in (
+                ("val", of_users, voted),
+                ("val", without_user, voted),
+                ("n", cell, "slot = -2 AND item"),
+            )
         ),
     }
     in_cells = place == "cells"
     in_item = strategy in ("naive", "batched")
     return VoteText(
         place=place,
-        hold_place=text(f"SELECT value FROM {meta} WHERE name = 'counted_in'{g.share()}"),
+        hold_place=text(
+            f"SELECT value{', @@sql_mode' if dialect == 'mysql' else ''} FROM {meta} "
+            f"WHERE name = 'counted_in'{g.share()}"
+        ),
         add_item=text(f"INSERT INTO {item} ({id_}) VALUES (:item){g.or_nothing(id_)}", "item"),
         # As in the core, or two would wait for each other. SQLite's connections refuse a missing
         # item only where they were told to look at foreign keys.
@@ -190,12 +200,18 @@ def vote_text(
         ),
         read_vote=None
         if returns
+        # Locked, which the upsert has done already, and so read as it is: a plain read under
+        # REPEATABLE READ has the row as the transaction's snapshot has it, unless the upsert has
+        # changed it.
         else text(
-            f"SELECT prev, val FROM {vote} WHERE {voted} = :item AND {voter} = :user",
+            f"SELECT prev, val FROM {vote} WHERE {voted} = :item AND {voter} = :user FOR UPDATE",
             "item",
             "user",
         ),
-        find_cell=text(f"SELECT 1 FROM {cell} WHERE item = :item AND slot = :slot", "item", "slot")
+        find_cell=text(
+            f"SELECT (SELECT 1 FROM {cell} WHERE item = :item AND slot = :slot), @@sql_mode",
+            *("item", "slot"),
+        )
         if in_cells and dialect == "mysql"
         else None,
         bump_cell=text(

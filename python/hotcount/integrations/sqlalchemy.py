@@ -15,9 +15,13 @@ Session or a Connection; from an AsyncSession: ``await session.run_sync(cast_vot
 
 The rows that they touch stay locked until your transaction ends: let these calls be its last, and
 several of them go in one order everywhere (`increment_many` does so by itself). A transaction that
-the database gives up, a deadlock, is yours to run again, from its beginning. After another error
-nothing of the call is applied and the transaction may go on: each call is a savepoint. Objects of a
-Session that hold a count are not refreshed.
+the database gives up (a deadlock; under REPEATABLE READ and SERIALIZABLE on PostgreSQL a row that
+somebody else has changed since your snapshot, SQLSTATE 40001) is yours to run again, from its
+beginning. After another error nothing of the call is applied and the transaction may go on: each
+call is a savepoint. Every isolation level will do but AUTOCOMMIT, which is a ConfigError wherever
+it was asked for: of SQLAlchemy or of the driver. On MariaDB and MySQL a call is strict whatever
+the session's sql_mode: a value that its column cannot hold is an error. Objects of a Session that
+hold a count are not refreshed.
 """
 
 from __future__ import annotations
@@ -103,18 +107,21 @@ def _increment(where: Where, counter: SlottedCounter, amounts: list[tuple[str, i
     connection = _connection(where)
     text = _counter_text(connection.dialect.name, counter)
     slot = _slot(connection, counter)
-    with _all_or_nothing(connection):
+    with _all_or_nothing(connection) as mode:
         for key, n in sorted(amounts):
-            _add(connection, text, key, slot, n)
+            _add(connection, mode, text, key, slot, n)
 
 
-def _add(connection: sa.Connection, text: CounterText, key: str, slot: int, n: int) -> None:
+def _add(
+    connection: sa.Connection, mode: _SqlMode, text: CounterText, key: str, slot: int, n: int
+) -> None:
     values = {"key": key, "slot": slot, "n": n}
-    _update_or_insert(connection, text.find, text.update, text.add, values)
+    _update_or_insert(connection, mode, text.find, text.update, text.add, values)
 
 
 def _update_or_insert(
     connection: sa.Connection,
+    mode: _SqlMode,
     find: sa.TextClause | None,
     update: sa.TextClause | None,
     insert: sa.TextClause,
@@ -122,7 +129,11 @@ def _update_or_insert(
 ) -> None:
     # Under REPEATABLE READ, which MySQL's sessions have unless told otherwise, an update that finds
     # no row locks the gap, and two that then insert wait for each other.
-    there = find is None or connection.execute(find, values).first() is not None
+    there = True
+    if find is not None:
+        found, sql_mode = connection.execute(find, values).one()
+        there = found is not None
+        mode.be_strict(sql_mode)
     if there and update is not None and connection.execute(update, values).rowcount > 0:
         return
     connection.execute(insert, values)
@@ -141,7 +152,8 @@ def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextC
     """One statement that adds n to the key's count, in a slot that is drawn anew for each.
 
     For `Connection.execute` and `Session.execute` on the database that `counter` was made for.
-    `increment` picks the slot by the connection, and raises hotcount's errors.
+    `increment` picks the slot by the connection, raises hotcount's errors, and does not depend on
+    the session's sql_mode.
     """
     text = _counter_text(counter.dialect, counter)
     slot = 0 if counter.dialect == "sqlite" else random.randrange(counter.slots)
@@ -198,10 +210,10 @@ def cast_vote(
         values["version"] = None if version is None else _integer(version, "version")
     connection = _connection(where)
     text = _vote_text(connection.dialect.name, votes, anonymous)
-    with _all_or_nothing(connection):
-        previous, now = _write_vote(connection, votes, text, values)
+    with _all_or_nothing(connection, of_votes=True) as mode:
+        previous, now = _write_vote(connection, mode, votes, text, values)
         if now != previous:
-            _move_count(connection, votes, text, voted, now - previous)
+            _move_count(connection, mode, votes, text, voted, now - previous)
     return Cast(now != 0, now != previous, previous, now)
 
 
@@ -243,9 +255,11 @@ def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
 
 # Lock order everywhere: the place, item, vote, cell.
 def _write_vote(
-    connection: sa.Connection, votes: Votes, text: VoteText, values: dict[str, Any]
+    connection: sa.Connection, mode: _SqlMode, votes: Votes, text: VoteText, values: dict[str, Any]
 ) -> tuple[int, int]:
-    place = connection.execute(text.hold_place).scalar()
+    place, *sql_mode = connection.execute(text.hold_place).first() or (None,)
+    for each in sql_mode:
+        mode.be_strict(each)
     if isinstance(place, bytes):
         place = place.decode()
     if place != text.place:
@@ -268,7 +282,12 @@ def _write_vote(
 
 
 def _move_count(
-    connection: sa.Connection, votes: Votes, text: VoteText, item: int | str, difference: int
+    connection: sa.Connection,
+    mode: _SqlMode,
+    votes: Votes,
+    text: VoteText,
+    item: int | str,
+    difference: int,
 ) -> None:
     if not _LEAST <= difference <= _MOST:
         raise CounterOverflowError(
@@ -282,7 +301,7 @@ def _move_count(
         # batched has one writer of an item at a time, and so one cell.
         slot = _place(connection) % votes.slots if votes.strategy == "slotted" else 0
         cell = {**values, "slot": slot}
-        _update_or_insert(connection, text.find_cell, text.bump_cell, text.insert_cell, cell)
+        _update_or_insert(connection, mode, text.find_cell, text.bump_cell, text.insert_cell, cell)
     if text.bump_item is not None and connection.execute(text.bump_item, values).rowcount == 0:
         raise IntegrityError(f"item {item!r} does not exist; nothing was applied")
 
@@ -371,14 +390,68 @@ def _connection(where: Where) -> sa.Connection:
         connection = where
     else:
         raise TypeError(f"where must be a Session or a Connection, not {type(where).__name__}")
-    level = connection.get_execution_options().get("isolation_level", "")
-    if str(level).upper() == "AUTOCOMMIT":
+    if _is_in_autocommit(connection):
         raise ConfigError("the connection is in AUTOCOMMIT; this needs a transaction")
     return connection
 
 
+def _is_in_autocommit(connection: sa.Connection) -> bool:
+    """Whether each statement would be a transaction of its own, whoever has asked for that."""
+    level = connection.get_execution_options().get("isolation_level", "")
+    if str(level).upper() == "AUTOCOMMIT":
+        return True
+    # An engine made with isolation_level="AUTOCOMMIT" shows here only, as does what was told to
+    # the driver.
+    pooled = connection.connection
+    driver: Any = pooled.driver_connection
+    if connection.dialect.name == "sqlite":
+        if getattr(driver, "autocommit", None) is True:
+            return True
+        if getattr(driver, "isolation_level", "") is not None:
+            return False  # The driver begins.
+        # Then a listener of the engine's may: it is called when the transaction begins.
+        if not connection.in_transaction():
+            connection.begin()
+        return not driver.in_transaction
+    for session in (pooled.dbapi_connection, driver):
+        get = getattr(session, "get_autocommit", None)
+        if callable(get):
+            return bool(get())
+        value = getattr(session, "autocommit", None)
+        if isinstance(value, bool):
+            return value
+    return False
+
+
+class _SqlMode:
+    """The sql_mode of a MySQL session, strict until restore().
+
+    Without a strict mode MySQL shortens a text and clamps a number to what the column takes: a
+    vote of somebody else's, or for another item.
+    """
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self._found: str | None = None
+
+    def be_strict(self, found: str | bytes) -> None:
+        """`found` is the mode that the session has now."""
+        mode = found.decode() if isinstance(found, bytes) else found
+        if {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"}.isdisjoint(mode.split(",")):
+            self._set(f"{mode},STRICT_ALL_TABLES".lstrip(","))
+            self._found = mode
+
+    def restore(self) -> None:
+        if self._found is not None:
+            self._set(self._found)
+            self._found = None
+
+    def _set(self, mode: str) -> None:
+        self._connection.execute(sa.text("SET SESSION sql_mode = :mode"), {"mode": mode})
+
+
 @contextmanager
-def _all_or_nothing(connection: sa.Connection) -> Iterator[None]:
+def _all_or_nothing(connection: sa.Connection, *, of_votes: bool = False) -> Iterator[_SqlMode]:
     """A savepoint: whoever catches an error may still commit the rest."""
     if connection.dialect.name == "sqlite":
         # Python's sqlite3 begins only with a statement that writes: without this the savepoint
@@ -387,25 +460,29 @@ def _all_or_nothing(connection: sa.Connection) -> Iterator[None]:
         driver = connection.connection.driver_connection
         if not getattr(driver, "in_transaction", True):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-    with _translated():
+    with _translated(of_votes=of_votes):
         savepoint = connection.begin_nested()
+        mode = _SqlMode(connection)
         try:
-            yield
+            yield mode
         except BaseException:
             # After a deadlock MySQL has rolled everything back, the savepoint with it: the error
             # to see is the first.
             with suppress(exc.DBAPIError):
                 savepoint.rollback()
+            with suppress(exc.DBAPIError):
+                mode.restore()
             raise
         savepoint.commit()
+        mode.restore()
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(*, of_votes: bool = False) -> Iterator[None]:
     try:
         yield
     except exc.DBAPIError as error:
-        if not _is_overflow(error.orig):
+        if not _is_overflow(error.orig) or (of_votes and _is_of_an_id(error.orig)):
             raise
         raise CounterOverflowError(
             f"a count would leave signed 64 bits; nothing was applied: {error.orig}"
@@ -418,6 +495,17 @@ def _is_overflow(error: BaseException | None) -> bool:
         return bool(state == "22003")
     # MySQL's numbers, SQLite's words.
     return error is not None and next(iter(error.args), None) in (1690, 1264, "integer overflow")
+
+
+def _is_of_an_id(error: BaseException | None) -> bool:
+    """The number is none of ours, whose columns have 64 bits: an id that its column cannot hold.
+
+    PostgreSQL names the type in every language, MySQL the column.
+    """
+    said = str(error)
+    if getattr(error, "sqlstate", None) or getattr(error, "pgcode", None):
+        return "bigint" not in said
+    return bool(error is not None and error.args[0] == 1264 and "'n'" not in said)
 
 
 def _whole(found: Any) -> int:
