@@ -1474,7 +1474,7 @@ class Count:
     @property
     def value(self) -> int:
         """
-        The sum over the item's votes; their number where all are 1.
+        The sum over the item's votes, and its opening balance.
         """
 
 class Drift:
@@ -1494,7 +1494,7 @@ class Drift:
     @property
     def actual(self) -> int:
         """
-        What the votes say.
+        What the votes say, and the opening balance.
         """
     @property
     def counted(self) -> int:
@@ -1838,11 +1838,21 @@ class Votes:
         The counts of many items, in order, all from one snapshot; from a cache, each
         as it is found there.
         """
-    def create_tables(self, *, timeout: float | datetime.timedelta | None = None) -> None:
+    def create_tables(
+        self,
+        *,
+        existing_counts: typing.Literal["keep", "recount"] | None = None,
+        timeout: float | datetime.timedelta | None = None,
+    ) -> None:
         """
         Creates the tables and indexes that are missing. Idempotent.
 
-        Tables that another strategy counted are reconciled.
+        Tables that another strategy counted are reconciled. Tables that hotcount has not
+        counted before may have counts that are not the sum of their votes (NULL is 0): a
+        ConfigError says how many items differ, and nothing is created or changed, unless
+        existing_counts says what is right. 'keep': the difference is the item's opening
+        balance, for good; every count has it, and reconcile() expects it. 'recount': the
+        votes; what was counted is lost. It is ignored where hotcount counts already.
         """
     def flush(self, timeout: float | datetime.timedelta | None = 5.0) -> FlushReport:
         """
@@ -2087,12 +2097,20 @@ class AsyncVotes:
         as it is found there.
         """
     def create_tables(
-        self, *, timeout: float | datetime.timedelta | None = None
+        self,
+        *,
+        existing_counts: typing.Literal["keep", "recount"] | None = None,
+        timeout: float | datetime.timedelta | None = None,
     ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
         """
         Creates the tables and indexes that are missing. Idempotent.
 
-        Tables that another strategy counted are reconciled.
+        Tables that another strategy counted are reconciled. Tables that hotcount has not
+        counted before may have counts that are not the sum of their votes (NULL is 0): a
+        ConfigError says how many items differ, and nothing is created or changed, unless
+        existing_counts says what is right. 'keep': the difference is the item's opening
+        balance, for good; every count has it, and reconcile() expects it. 'recount': the
+        votes; what was counted is lost. It is ignored where hotcount counts already.
         """
     def flush(
         self, timeout: float | datetime.timedelta | None = 5.0

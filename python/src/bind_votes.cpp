@@ -62,19 +62,19 @@ void bind_values(py::module_& module) {
                      "This call changed it; a repeat, or an older version, does not."},
                Field{"previous", &Cast::previous, "The vote before this call, 0 for none."},
                Field{"value", &Cast::value, "The vote now."});
-    bind_value(module, "Count", "An item's count; int(count) is its value.",
-               Field{"value", &CountRow::value,
-                     "The sum over the item's votes; their number where all are 1."},
-               Field{"exact", &CountRow::exact, "Whether it agrees with the votes as of as_of."},
-               Field{"as_of", &CountRow::as_of, "When it was read, in seconds since 1970 UTC."},
-               Field{"source", &CountRow::source, "Where it was read: 'sql' or 'cache'."},
-               Field{"pending", &CountRow::pending, "Votes acknowledged but not yet in value."})
+    bind_value(
+        module, "Count", "An item's count; int(count) is its value.",
+        Field{"value", &CountRow::value, "The sum over the item's votes, and its opening balance."},
+        Field{"exact", &CountRow::exact, "Whether it agrees with the votes as of as_of."},
+        Field{"as_of", &CountRow::as_of, "When it was read, in seconds since 1970 UTC."},
+        Field{"source", &CountRow::source, "Where it was read: 'sql' or 'cache'."},
+        Field{"pending", &CountRow::pending, "Votes acknowledged but not yet in value."})
         .def("__int__", [](const CountRow& self) { return self.value; })
         .def("__bool__", [](const CountRow& self) { return self.value != 0; });
     bind_value(module, "Drift", "An item whose stored count differed from its votes.",
                Field{"item", &DriftRow::item, "The item's id."},
                Field{"counted", &DriftRow::counted, "What the count said."},
-               Field{"actual", &DriftRow::actual, "What the votes say."});
+               Field{"actual", &DriftRow::actual, "What the votes say, and the opening balance."});
     bind_value(
         module, "FlushReport", "What flush() came to.",
         Field{"acked", &FlushReport::acked,

@@ -109,6 +109,12 @@ inline std::optional<std::int64_t> to_version(py::handle value) {
     return to_option(value, "version");
 }
 
+inline ExistingCounts to_existing_counts(py::handle value) {
+    if (!value || value.is_none()) return ExistingCounts::refuse;
+    return to_choice(value, "existing_counts", {"keep", "recount"}) == 0 ? ExistingCounts::keep
+                                                                         : ExistingCounts::recount;
+}
+
 template <class Face>
 struct VotesCalls {
     using Self = typename Face::Self;
@@ -116,10 +122,11 @@ struct VotesCalls {
     static py::object to_none(bool) { return py::none(); }
 
     static py::object create_tables(Self& self, const Arguments& arguments) {
+        const ExistingCounts existing = to_existing_counts(arguments[0]);
         return Face::slow(
-            self, to_timeout(arguments[0]),
-            [](Votes& votes, Timeout timeout) -> Result<bool> {
-                HOTCOUNT_TRY(votes.create_tables(timeout));
+            self, to_timeout(arguments[1]),
+            [existing](Votes& votes, Timeout timeout) -> Result<bool> {
+                HOTCOUNT_TRY(votes.create_tables(timeout, existing));
                 return true;
             },
             to_none);
@@ -302,10 +309,17 @@ void define_votes_calls(py::class_<Extra...>& cls) {
     const std::string id = "int | str | uuid.UUID";
     const std::string ids = "collections.abc.Iterable[" + id + "]";
     const std::string consistency = "consistency: typing.Literal['cached', 'exact'] = 'cached'";
-    define<&Calls::create_tables>(cls, "create_tables",
-                                  "(self, *, " + kTimeout + ") -> " + Face::returns("None"),
-                                  "Creates the tables and indexes that are missing. Idempotent.\n\n"
-                                  "Tables that another strategy counted are reconciled.");
+    define<&Calls::create_tables>(
+        cls, "create_tables",
+        "(self, *, existing_counts: typing.Literal['keep', 'recount'] | None = None, " + kTimeout +
+            ") -> " + Face::returns("None"),
+        "Creates the tables and indexes that are missing. Idempotent.\n\n"
+        "Tables that another strategy counted are reconciled. Tables that hotcount has not\n"
+        "counted before may have counts that are not the sum of their votes (NULL is 0): a\n"
+        "ConfigError says how many items differ, and nothing is created or changed, unless\n"
+        "existing_counts says what is right. 'keep': the difference is the item's opening\n"
+        "balance, for good; every count has it, and reconcile() expects it. 'recount': the\n"
+        "votes; what was counted is lost. It is ignored where hotcount counts already.");
     define<&Calls::schema>(cls, "schema", "(self) -> str", "The SQL that create_tables runs.");
     define<&Calls::add_items>(
         cls, "add_items",

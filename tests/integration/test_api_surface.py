@@ -66,7 +66,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         *("max_age", "retention", "page", "interval", "workers"),
         *("max_batch", "max_delay", "missing_items", "commit_workers"),
     ),
-    "Votes.create_tables": ("*", TIMEOUT),
+    "Votes.create_tables": ("*", "existing_counts", TIMEOUT),
     "Votes.schema": (),
     "Votes.add_items": ("items", "*", TIMEOUT),
     "Votes.cast": ("item", "user", "value", "*", "version", "op_id", TIMEOUT),

@@ -4,14 +4,6 @@
 #include <hotcount/base/interrupt.hpp>
 
 namespace hotcount::sql {
-namespace {
-
-// Errors that one write can bring upon its whole batch.
-bool may_be_one_writes_fault(ErrorCode code) {
-    return code == ErrorCode::overflow || code == ErrorCode::integrity;
-}
-
-}  // namespace
 
 Result<void> GroupWrite::begin_once() {
     if (begun_) return {};
@@ -71,7 +63,7 @@ void GroupWrite::write(TicketGroup& group, Tickets batch) {
         if (error.code == ErrorCode::deadline && deadline_.passed()) {
             return leave_to_others(batch, error);
         }
-        if (batch.size() > 1 && may_be_one_writes_fault(error.code)) {
+        if (batch.size() > 1 && may_be_one_writes_fault(error)) {
             const std::size_t half = batch.size() / 2;
             write(group, batch.first(half));
             batch = batch.subspan(half);

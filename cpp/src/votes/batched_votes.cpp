@@ -51,26 +51,27 @@ class BatchedVotes final : public SqlVotes {
                                                         options().commit);
           }) {}
 
-    Result<void> create_tables(Timeout timeout) override {
+    Result<void> create_tables(Timeout timeout, ExistingCounts existing) override {
         const Deadline deadline = database().deadline(timeout);
-        HOTCOUNT_TRY(SqlVotes::create_tables(timeout));
+        HOTCOUNT_TRY(SqlVotes::create_tables(timeout, existing));
         if (mirror_ != nullptr) HOTCOUNT_TRY(mirror_->name_tables(deadline));
         return {};
     }
 
-    Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
+    Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
         const auto ticket = std::make_shared<VoteTicket>(ballot);
         HOTCOUNT_TRY(commit_.get().submit(ticket, deadline));
         return ticket->cast;
     }
 
-    std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) override {
+    std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
+                                         Timeout timeout) override {
         const auto tickets = make_tickets<VoteTicket>(ballots);
         return to_casts(tickets, commit_.get().submit_all(tickets, database().deadline(timeout)));
     }
 
-    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+    void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
         const auto ticket = std::make_shared<VoteTicket>(ballot);
         commit_.get().submit_async(
             ticket, database().deadline(timeout),
@@ -80,9 +81,9 @@ class BatchedVotes final : public SqlVotes {
             });
     }
 
-    void cast_many_async(std::span<const Ballot> ballots,
-                         std::function<void(std::vector<Result<Cast>>)> done,
-                         Timeout timeout) override {
+    void write_many_async(std::span<const Ballot> ballots,
+                          std::function<void(std::vector<Result<Cast>>)> done,
+                          Timeout timeout) override {
         auto tickets = make_tickets<VoteTicket>(ballots);
         commit_.get().submit_all_async(tickets, database().deadline(timeout),
                                        [self = shared_from_this(), tickets, done = std::move(done)](
@@ -94,6 +95,7 @@ class BatchedVotes final : public SqlVotes {
         if (mirror_ == nullptr || consistency == Consistency::exact) {
             return SqlVotes::count_many(items, timeout, consistency);
         }
+        HOTCOUNT_TRY(check_items(items));
         return mirror_->counts(items, database().deadline(timeout));
     }
 

@@ -144,11 +144,12 @@ class CachedVotes final : public SqlVotes {
                   options().commit);
           }) {}
 
-    Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
-        return std::move(cast_many({&ballot, 1}, timeout).front());
+    Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
+        return std::move(write_many({&ballot, 1}, timeout).front());
     }
 
-    std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) override {
+    std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
+                                         Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
         const auto tickets = make_tickets<CachedTicket>(ballots);
         const auto results = commit_.get().submit_all(tickets, deadline);
@@ -165,7 +166,7 @@ class CachedVotes final : public SqlVotes {
         return to_casts(tickets, results);
     }
 
-    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+    void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
         const auto ticket = std::make_shared<CachedTicket>(ballot);
         commit_.get().submit_async(
             ticket, database().deadline(timeout),
@@ -175,9 +176,9 @@ class CachedVotes final : public SqlVotes {
             });
     }
 
-    void cast_many_async(std::span<const Ballot> ballots,
-                         std::function<void(std::vector<Result<Cast>>)> done,
-                         Timeout timeout) override {
+    void write_many_async(std::span<const Ballot> ballots,
+                          std::function<void(std::vector<Result<Cast>>)> done,
+                          Timeout timeout) override {
         auto tickets = make_tickets<CachedTicket>(ballots);
         commit_.get().submit_all_async(tickets, database().deadline(timeout),
                                        [self = shared_from_this(), tickets, done = std::move(done)](
@@ -191,6 +192,7 @@ class CachedVotes final : public SqlVotes {
 
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
                                           Consistency consistency) override {
+        HOTCOUNT_TRY(check_items(items));
         const Deadline deadline = database().deadline(timeout);
         if (consistency == Consistency::exact) return sums(items, deadline);
         return cached_counts(items, deadline);
@@ -200,6 +202,7 @@ class CachedVotes final : public SqlVotes {
                                          bool dry_run, Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
         std::vector<Drift> drifts;
+        if (items) HOTCOUNT_TRY(check_items(*items));
         HOTCOUNT_TRY_ASSIGN(const std::string space, keeper_->space(deadline));
         HOTCOUNT_TRY(keeper_->hand_over(deadline));
         if (items) {

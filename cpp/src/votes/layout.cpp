@@ -16,9 +16,21 @@ sql::ColumnType column_type(IdType type) {
     return sql::ColumnType::uuid;
 }
 
+std::string bits_of(const std::string& column, Bits bits) {
+    switch (bits) {
+        case Bits::all:
+            break;
+        case Bits::upper:
+            return column + " >> 32";
+        case Bits::lower:
+            return column + " & 4294967295";
+    }
+    return column;
+}
+
 std::string audit(const VoteNames& n, const std::string& which) {
     return "SELECT i." + n.id + ", i." + n.count + ", (SELECT COALESCE(SUM(n), 0) FROM " + n.cell +
-           " WHERE item = i." + n.id + "), " + sum_of_votes(n, "i." + n.id) + " FROM " + n.item +
+           " WHERE item = i." + n.id + "), " + counted_sum(n, "i." + n.id) + " FROM " + n.item +
            " AS i " + which;
 }
 
@@ -57,12 +69,22 @@ VotesOptions anonymous_options(VotesOptions options) {
     return options;
 }
 
-std::string sum_of_votes(const VoteNames& n, const std::string& item, const std::string& value) {
-    const auto in = [&](const std::string& table) {
-        return "(SELECT COALESCE(SUM(" + value + "), 0) FROM " + table + " WHERE " + n.vote_item +
-               " = " + item + ")";
-    };
-    return "(" + in(n.vote) + " + " + in(n.anonymous_vote) + ")";
+std::string sum_over(const std::string& table, const std::string& key, const std::string& item,
+                     const std::string& value) {
+    return "(SELECT COALESCE(SUM(" + value + "), 0) FROM " + table + " WHERE " + key + " = " +
+           item + ")";
+}
+
+std::string opening_of(const VoteNames& n, const std::string& item, Bits bits) {
+    return sum_over(n.cell, "slot = " + std::to_string(kOpeningSlot) + " AND item", item,
+                    bits_of("n", bits));
+}
+
+std::string counted_sum(const VoteNames& n, const std::string& item, Bits bits) {
+    const std::string value = bits_of("val", bits);
+    return "(" + sum_over(n.vote, n.vote_item, item, value) + " + " +
+           sum_over(n.anonymous_vote, n.vote_item, item, value) + " + " +
+           opening_of(n, item, bits) + ")";
 }
 
 std::string schema_text(const VoteNames& n, const sql::Grammar& g) {

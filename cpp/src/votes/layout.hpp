@@ -1,6 +1,7 @@
 // The tables of one Votes object, and the statements over them, made once.
 #pragma once
 
+#include <cstdint>
 #include <hotcount/sql/database.hpp>
 #include <hotcount/votes/votes.hpp>
 #include <string>
@@ -31,10 +32,21 @@ struct VoteNames {
 /// What VoteNames::anonymous() is to the names.
 VotesOptions anonymous_options(VotesOptions options);
 
-/// The sum of an item's votes, `item` being SQL for its id: an expression over both vote tables.
-/// `value` is what of `val` is summed.
-std::string sum_of_votes(const VoteNames& names, const std::string& item,
-                         const std::string& value = "val");
+/// The slot of an item's opening balance (opening.hpp). Those that count are 0 and up.
+inline constexpr std::int64_t kOpeningSlot = -2;
+
+/// (SELECT the sum of `value` over the rows of `table` whose `key` is `item`), 0 for none.
+std::string sum_over(const std::string& table, const std::string& key, const std::string& item,
+                     const std::string& value);
+
+/// Which bits of each number are summed: SQLite's SUM fails where a part of it leaves 64 bits.
+enum class Bits : std::uint8_t { all, upper, lower };
+
+/// The item's opening balance, `item` being SQL for its id: an expression.
+std::string opening_of(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
+/// What an item's count is to be: the sum of its votes, over both vote tables, and its opening
+/// balance.
+std::string counted_sum(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
 
 /// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
 std::string schema_text(const VoteNames& names, const sql::Grammar& grammar);
@@ -57,7 +69,7 @@ class Layout {
     sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
     sql::Statement count_in_item;    ///< item -> vote_count
     sql::Statement count_in_cells;   ///< item -> sum of its cells
-    sql::Statement audit_one;        ///< item -> id, vote_count, cells, votes
+    sql::Statement audit_one;        ///< item -> id, vote_count, cells, counted_sum
     sql::Statement audit_first;      ///< limit -> the same, by ascending id
     sql::Statement audit_after;      ///< id, limit -> the same, following that id
     sql::Statement items_first;      ///< limit -> id, ascending

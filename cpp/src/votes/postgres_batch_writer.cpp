@@ -94,7 +94,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     Result<void> write_wave(sql::Connection& connection, const Table& table,
                             const PostgresBallots& wave) const {
         if (options_.missing_item == MissingItem::create) {
-            HOTCOUNT_TRY(connection.execute(create_, {wave.distinct_items}));
+            auto created = connection.execute(create_, {wave.distinct_items});
+            if (!created) return explain(std::move(created).error(), wave);
         }
         BallotReader reader{wave};
         const sql::RowVisitor written = [&](const sql::Row& row) -> Result<void> {
@@ -132,7 +133,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     }
 
     static Error explain(Error error, const PostgresBallots& wave) {
-        error = explain_missing_table(std::move(error));
+        error = narrow_column(explain_missing_table(std::move(error)));
         if (wave.votes.size() != 1) return error;
         const Ballot& ballot = wave.votes.front()->ballot;
         if (error.code == ErrorCode::overflow) {

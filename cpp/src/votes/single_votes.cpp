@@ -18,11 +18,12 @@ class SingleVotes final : public SqlVotes {
           lanes_(
               [threads = options().commit.workers] { return std::make_unique<Lanes>(threads); }) {}
 
-    Result<Cast> cast(const Ballot& ballot, Timeout timeout) override {
+    Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
         return cast_within(ballot, database().deadline(timeout));
     }
 
-    std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) override {
+    std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
+                                         Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
         std::vector<Result<Cast>> casts;
         casts.reserve(ballots.size());
@@ -30,15 +31,15 @@ class SingleVotes final : public SqlVotes {
         return casts;
     }
 
-    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+    void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
         Lanes& lanes = lanes_.get();
         if (auto room = check_room(lanes); !room) return done(std::move(room).error());
         begin(lanes, ballot, database().deadline(timeout), std::move(done));
     }
 
-    void cast_many_async(std::span<const Ballot> ballots,
-                         std::function<void(std::vector<Result<Cast>>)> done,
-                         Timeout timeout) override {
+    void write_many_async(std::span<const Ballot> ballots,
+                          std::function<void(std::vector<Result<Cast>>)> done,
+                          Timeout timeout) override {
         // One more than there are ballots: all are begun before the last may answer.
         struct Call {
             std::vector<Result<Cast>> casts;

@@ -4,6 +4,7 @@
 #include <hotcount/base/check.hpp>
 #include <hotcount/sql/transaction.hpp>
 
+#include "checked_ballots.hpp"
 #include "mysql_vote_rows.hpp"
 #include "postgres_ballots.hpp"
 
@@ -53,6 +54,7 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
     : database_(std::move(database)),
       options_(std::move(options)),
       layout_(std::make_shared<const Layout>(options_, database_->dialect())),
+      openings_(options_, database_->dialect()),
       workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
     if (database_->dialect() == sql::Dialect::postgres) {
         const VoteNames names{options_, sql::Grammar{sql::Dialect::postgres}};
@@ -65,16 +67,31 @@ Error count_overflow(const sql::Id& item) {
                                                " would leave signed 64 bits; nothing was applied");
 }
 
+Error narrow_column(Error error) {
+    if (error.code != ErrorCode::overflow) return error;
+    const auto says = [&](std::string_view word) {
+        return error.message.find(word) != std::string::npos;
+    };
+    // PostgreSQL names the type in every language; MySQL the column, and n is ours.
+    const bool narrow = (error.server_code == "22003" && !says("bigint")) ||
+                        (error.server_code == "1264" && !says("'n'"));
+    if (narrow) error.code = ErrorCode::database;
+    return error;
+}
+
 Error unknown_item(const sql::Id& item) {
     return make_error(ErrorCode::integrity,
                       "item " + sql::to_string(item) + " does not exist; nothing was applied");
 }
 
-Result<void> SqlVotes::create_tables(Timeout timeout) {
+Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     const Deadline deadline = database_->deadline(timeout);
     // MySQL commits with every change of the schema: what follows is a transaction of its own there.
     const bool apart = database_->dialect() == sql::Dialect::mysql;
     if (apart) {
+        HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+            return openings_.look(connection, *layout_, existing);
+        }));
         HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
         HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
         HOTCOUNT_TRY(connection->run_script(fitting + more_schema()));
@@ -90,6 +107,8 @@ Result<void> SqlVotes::create_tables(Timeout timeout) {
             HOTCOUNT_TRY_ASSIGN(mark, read_mark(connection, layout_->read_strategy));
             if (mark == strategy) return {};
         }
+        HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
+        if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
         // Tables that were never counted here, or by a strategy that keeps other counts true.
         HOTCOUNT_TRY(reconcile_all(connection));
         const std::string_view place = to_string(count_place(options_.strategy));
@@ -98,7 +117,50 @@ Result<void> SqlVotes::create_tables(Timeout timeout) {
     });
 }
 
+Result<bool> is_counted(sql::Connection& connection, const Layout& layout) {
+    HOTCOUNT_TRY_ASSIGN(const std::string place, read_mark(connection, layout.read_place));
+    return !place.empty();
+}
+
 Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
+
+Result<void> SqlVotes::check_items(std::span<const sql::Id> items) const {
+    for (const sql::Id& item : items) HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
+    return {};
+}
+
+// -- votes --------------------------------------------------------------------------------------
+
+Result<Cast> SqlVotes::cast(const Ballot& ballot, Timeout timeout) {
+    HOTCOUNT_TRY(check_ballot(ballot, options_));
+    return write(ballot, timeout);
+}
+
+std::vector<Result<Cast>> SqlVotes::cast_many(std::span<const Ballot> ballots, Timeout timeout) {
+    const CheckedBallots checked{ballots, options_};
+    if (checked.all_good()) return write_many(ballots, timeout);
+    return checked.merge(write_many(checked.good(), timeout));
+}
+
+void SqlVotes::cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) {
+    if (auto checked = check_ballot(ballot, options_); !checked)
+        return done(std::move(checked).error());
+    write_async(ballot, std::move(done), timeout);
+}
+
+void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
+                               std::function<void(std::vector<Result<Cast>>)> done,
+                               Timeout timeout) {
+    CheckedBallots checked{ballots, options_};
+    if (checked.all_good()) return write_many_async(ballots, std::move(done), timeout);
+    const auto kept = std::make_shared<const CheckedBallots>(std::move(checked));
+    write_many_async(
+        kept->good(),
+        [kept, done = std::move(done)](std::vector<Result<Cast>> results) {
+            done(kept->merge(std::move(results)));
+        },
+        timeout);
+}
 
 Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy) {
     return make_error(ErrorCode::config, "table " + vote_table + " was last counted in its " +
@@ -118,6 +180,7 @@ Result<void> check_place(sql::Connection& connection, const Layout& layout,
 }
 
 Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout) {
+    HOTCOUNT_TRY(check_items(items));
     // In order, or two that add the same items wait for each other.
     std::vector<sql::Id> sorted{items.begin(), items.end()};
     std::sort(sorted.begin(), sorted.end());
@@ -157,6 +220,7 @@ Result<std::int64_t> SqlVotes::read_count(sql::Connection& connection, const sql
 Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout,
                                                 Consistency consistency) {
     (void)consistency;  // The count lives in the database: exact either way.
+    HOTCOUNT_TRY(check_items(items));
     const Deadline deadline = database_->deadline(timeout);
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
     HOTCOUNT_TRY(connection->begin_read(deadline));
@@ -288,6 +352,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
     const Deadline deadline = database_->deadline(timeout);
     std::vector<Drift> drifts;
     if (items && items->empty()) return drifts;
+    if (items) HOTCOUNT_TRY(check_items(*items));
     std::optional<sql::Id> after;
     // In order, as voters lock.
     std::vector<sql::Id> sorted;
@@ -380,8 +445,8 @@ Result<void> ensure_item(sql::Connection& connection, const Layout& layout, Miss
         HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
         if (there) return {};
     }
-    HOTCOUNT_TRY(connection.execute(layout.add_item, {sql::to_value(item)}));
-    return {};
+    auto added = connection.execute(layout.add_item, {sql::to_value(item)});
+    return added ? Result<void>{} : narrow_column(std::move(added).error());
 }
 
 Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,

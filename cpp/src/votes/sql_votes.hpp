@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "layout.hpp"
+#include "opening.hpp"
 
 namespace hotcount {
 
@@ -18,7 +19,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options);
 
-    Result<void> create_tables(Timeout timeout) override;
+    Result<void> create_tables(Timeout timeout, ExistingCounts existing) override;
     std::string schema() const override { return layout_->schema() + more_schema(); }
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
@@ -29,6 +30,13 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<FlushReport> flush(Timeout timeout) override;
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
+    // Ids are looked at first, so that one that no database takes is not written with others.
+    Result<Cast> cast(const Ballot& ballot, Timeout timeout) final;
+    std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) final;
+    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) final;
+    void cast_many_async(std::span<const Ballot> ballots,
+                         std::function<void(std::vector<Result<Cast>>)> done,
+                         Timeout timeout) final;
     void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout,
                      Consistency consistency) override;
     void count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
@@ -39,6 +47,18 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     sql::Database& database() const { return *database_; }
     const std::shared_ptr<sql::Database>& shared_database() const { return database_; }
     const std::shared_ptr<const Layout>& layout() const { return layout_; }
+
+    // The strategy's own part of the calls above.
+    virtual Result<Cast> write(const Ballot& ballot, Timeout timeout) = 0;
+    virtual std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
+                                                 Timeout timeout) = 0;
+    virtual void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) = 0;
+    virtual void write_many_async(std::span<const Ballot> ballots,
+                                  std::function<void(std::vector<Result<Cast>>)> done,
+                                  Timeout timeout) = 0;
+
+    /// As check_id().
+    Result<void> check_items(std::span<const sql::Id> items) const;
 
     /// What a strategy needs beside the tables of all.
     virtual std::string more_schema() const { return {}; }
@@ -62,7 +82,6 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<void> repair(sql::Connection& connection, const Audited& row);
     Result<FlushReport> flush_pages(Deadline deadline);
     Result<void> reconcile_all(sql::Connection& connection);
-
     // Threads for what no group commit does, and how much waits for them.
     struct Workers {
         explicit Workers(std::size_t threads) : pool(threads) {}
@@ -73,9 +92,13 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     std::shared_ptr<sql::Database> database_;
     VotesOptions options_;
     std::shared_ptr<const Layout> layout_;
+    const Openings openings_;
     std::optional<sql::Statement> create_items_;  // Where the dialect takes an array of ids.
     ForkLocal<Workers> workers_;
 };
+
+/// Whether hotcount counts these tables, with whatever strategy.
+Result<bool> is_counted(sql::Connection& connection, const Layout& layout);
 
 /// Refuses to work on tables whose counts are kept elsewhere. Asked in every transaction: another
 /// process may switch over while this one runs, and a vote counted in the old place is missed by
@@ -91,6 +114,10 @@ Error explain_missing_table(Error error);
 /// Creates the item's row first where the options say so.
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
                          const sql::Id& item);
+
+/// A number that a column narrower than 64 bits does not take is no overflow of a count: it becomes
+/// a database error, with its code.
+Error narrow_column(Error error);
 
 /// The error for a count that would leave 64 bits.
 Error count_overflow(const sql::Id& item);

@@ -30,8 +30,10 @@ class SqliteVoteRows final : public VoteRows {
             auto cast = write(connection, vote->ballot);
             if (cast) {
                 vote->cast = *cast;
-            } else if (connection.in_transaction() && cast.error().code == ErrorCode::integrity) {
-                // SQLite undoes the one statement and keeps the transaction.
+            } else if (connection.in_transaction() && cast.error().code == ErrorCode::integrity &&
+                       cast.error().server_code != "SQLITE_CONSTRAINT_TRIGGER") {
+                // SQLite undoes the one statement and keeps the transaction. Not where a trigger
+                // says RAISE(FAIL): then the row stays, so all is rolled back.
                 vote->error = std::move(cast).error();
             } else {
                 return std::move(cast).error();

@@ -42,9 +42,8 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
 // SQLite's SUM fails where a part of the sum leaves 64 bits, though the whole would not: so it gets
 // halves. The servers sum in decimals.
 std::string sum_text(const VoteNames& n, const sql::Grammar& g) {
-    if (g.dialect() != sql::Dialect::sqlite) return "SELECT " + sum_of_votes(n, "?1");
-    return "SELECT " + sum_of_votes(n, "?1", "val >> 32") + ", " +
-           sum_of_votes(n, "?1", "val & 4294967295");
+    if (g.dialect() != sql::Dialect::sqlite) return "SELECT " + counted_sum(n, "?1");
+    return "SELECT " + counted_sum(n, "?1", Bits::upper) + ", " + counted_sum(n, "?1", Bits::lower);
 }
 
 }  // namespace
@@ -69,6 +68,10 @@ SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Gra
       sum_(sum_text(n, g)),
       set_wide_("INSERT INTO " + n.sync + " (item, wide) VALUES (?1, 1)" + g.or_update("item") +
                 "wide = 1"),
+      set_wide_openings_("INSERT INTO " + n.sync + " (item, wide) SELECT item, 1 FROM " + n.cell +
+                         " WHERE slot = " + std::to_string(kOpeningSlot) +
+                         " AND (n > 2147483648 OR n < -2147483648)" + g.or_update("item") +
+                         "wide = 1"),
       fence_("INSERT INTO " + n.sync + " (item, gen, holder) VALUES (?1, 1, ?2)" +
              g.or_update("item") + "gen = " + g.own(n.sync, "gen") +
              " + 1, holder = " + g.excluded("holder")),
@@ -215,6 +218,7 @@ Result<void> SyncTable::renew(sql::Connection& connection) const {
     const std::string id = random_name().substr(0, 16);
     HOTCOUNT_TRY(connection.execute(write_id_, {std::string_view{id}}));
     HOTCOUNT_TRY(connection.execute(forget_all_));
+    HOTCOUNT_TRY(connection.execute(set_wide_openings_));
     return {};
 }
 

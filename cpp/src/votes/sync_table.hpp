@@ -6,7 +6,8 @@
 //     gen            the fencing number: raised by each fill; only a save with this very gen is taken
 //     saved_gen, saved_version   of the save that item.vote_count comes from
 //     holder         the cache that the last fill was for
-//     wide           a vote of more than 32 bits was cast: the sum is checked with each vote
+//     wide           a vote of more than 32 bits was cast, or the opening balance is one: the sum is
+//                    checked with each vote
 //   vote_recount (item, asked)   items whose count is in doubt, for a worker
 //   vote_meta: cache_id          the name under which these tables count in a cache
 //
@@ -31,6 +32,7 @@ enum class SaveState : std::uint8_t {
     outdated,  ///< A recount has begun another epoch: the hash is void.
     doubtful,  ///< SQL or the cache has lost something: recount.
     gone,      ///< The item's row is not there.
+    refused,   ///< The database refuses it for itself.
 };
 
 class SyncTable {
@@ -56,7 +58,8 @@ class SyncTable {
     Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
                                       Hold hold = Hold::none) const;
 
-    /// The exact sum of the item's votes; an overflow error where it would leave 64 bits.
+    /// The exact sum of the item's votes and its opening balance; an overflow error where it would
+    /// leave 64 bits.
     Result<std::int64_t> sum(sql::Connection& connection, const sql::Id& item) const;
     Result<void> set_wide(sql::Connection& connection, const sql::Id& item) const;
 
@@ -99,6 +102,7 @@ class SyncTable {
     sql::Statement read_state_;
     sql::Statement sum_;
     sql::Statement set_wide_;
+    sql::Statement set_wide_openings_;
     sql::Statement fence_;
     sql::Statement save_count_;
     sql::Statement save_marks_;

@@ -4,6 +4,7 @@
 #include <system_error>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "count_keeper.hpp"
 
@@ -68,7 +69,8 @@ class Worker final : public SyncWorker {
     static bool worth_another_try(ErrorCode code) {
         return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
                code == ErrorCode::outcome_unknown || code == ErrorCode::capacity ||
-               code == ErrorCode::reply || code == ErrorCode::database;
+               code == ErrorCode::reply || code == ErrorCode::database ||
+               code == ErrorCode::integrity;
     }
 
     Result<SyncRound> whole_round(Deadline deadline) {
@@ -87,6 +89,8 @@ class Worker final : public SyncWorker {
         round.unsettled = recounted.left;
         HOTCOUNT_TRY(all_pages(deadline, round));
         HOTCOUNT_TRY(look_for_lost(deadline, round));
+        std::lock_guard lock(mutex_);
+        if (refused_) return *std::exchange(refused_, std::nullopt);
         return round;
     }
 
@@ -263,8 +267,26 @@ class Worker final : public SyncWorker {
             }
             return {};
         };
-        HOTCOUNT_TRY(sql::transact(keeper_->database(), deadline, save_all));
+        auto saved = sql::transact(keeper_->database(), deadline, save_all);
+        if (!saved && sql::may_be_one_writes_fault(saved.error())) {
+            return save_apart(found, saved.error(), deadline);
+        }
+        HOTCOUNT_TRY(saved);
         return check_behind(found, behind, deadline);
+    }
+
+    // The database refuses the count of one item, say by a trigger: the others are saved, and the
+    // round fails in the end.
+    Result<void> save_apart(std::span<Found> found, const Error& error, Deadline deadline) {
+        if (found.size() == 1) {
+            found.front().state = SaveState::refused;
+            std::lock_guard lock(mutex_);
+            if (!refused_) refused_ = error;
+            return {};
+        }
+        const std::size_t half = found.size() / 2;
+        HOTCOUNT_TRY(save(found.first(half), deadline));
+        return save(found.subspan(half), deadline);
     }
 
     // Behind is usual where another worker was faster; a cache that went back to an older state,
@@ -336,6 +358,7 @@ class Worker final : public SyncWorker {
     mutable std::mutex mutex_;  // Of all below.
     std::unordered_map<std::string, Seen> seen_;
     Stats stats_{};
+    std::optional<Error> refused_{};  // Of this round, the first.
 };
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "vote_rows.hpp"
 
 #include <algorithm>
+#include <hotcount/sql/transaction.hpp>
 #include <tuple>
 
 #include "mysql_vote_rows.hpp"
 #include "postgres_ballots.hpp"
+#include "sql_votes.hpp"
 
 namespace hotcount {
 namespace {
@@ -73,7 +75,8 @@ std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
 }
 
 Error explain_refusal(Error error, const Ballot& ballot, bool missing_item) {
-    if (error.code != ErrorCode::integrity) return error;
+    error = narrow_column(std::move(error));
+    if (error.code == ErrorCode::overflow || !sql::may_be_one_writes_fault(error)) return error;
     error.message += (ballot.by_op_id ? ": the vote " : ": a vote of user ") +
                      sql::to_string(ballot.user) + " for item " + sql::to_string(ballot.item);
     if (missing_item) error.message += ", which does not exist";

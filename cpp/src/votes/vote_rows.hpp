@@ -52,8 +52,8 @@ std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticke
 std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
     std::span<VoteTicket* const> votes);
 
-/// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed". `missing_item`: it was
-/// that one.
+/// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed", where it is this vote
+/// that the database refused. `missing_item`: it was that key.
 Error explain_refusal(Error error, const Ballot& ballot, bool missing_item);
 
 }  // namespace hotcount

@@ -502,10 +502,10 @@ def _is_of_an_id(error: BaseException | None) -> bool:
 
     PostgreSQL names the type in every language, MySQL the column.
     """
-    said = str(error)
-    if getattr(error, "sqlstate", None) or getattr(error, "pgcode", None):
-        return "bigint" not in said
-    return bool(error is not None and error.args[0] == 1264 and "'n'" not in said)
+    number = next(iter(error.args), None) if error is not None else None
+    if number in (1264, 1690):
+        return number == 1264 and "'n'" not in str(error)
+    return "bigint" not in str(error)
 
 
 def _whole(found: Any) -> int:

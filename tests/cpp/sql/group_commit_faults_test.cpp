@@ -111,6 +111,30 @@ TEST_F(GroupCommitFaults, ABadWriteStillFailsAloneAfterADeadlock) {
     EXPECT_EQ(database_->rows(), (Rows{1, 3, 4}));
 }
 
+TEST_F(GroupCommitFaults, ARefusalThatOneWriteMayHaveCausedIsLookedIntoByHalves) {
+    const char* const kCodes[]{"P0001", "22001", "22021", "22P02", "23514", "44000",        "54000",
+                               "1366",  "1406",  "1644",  "4025",  "42501", "SQLITE_TOOBIG"};
+    for (const char* code : kCodes) {
+        // Once: each half is written then.
+        database_->fail_next(Step::write, make_error(ErrorCode::database, "refused", code));
+        for (const auto& result : submit_all({1, 2, 3, 4})) EXPECT_TRUE(succeeded(result)) << code;
+    }
+    EXPECT_EQ(database_->rows().size(), 4 * std::size(kCodes));
+}
+
+TEST_F(GroupCommitFaults, ARefusalThatConcernsAllFailsAllAtOnce) {
+    const char* const kCodes[]{"42P01", "42703", "42601", "0A000",           "25006",
+                               "26000", "53200", "58030", "XX000",           "1054",
+                               "1064",  "1114",  "1146",  "SQLITE_READONLY", "SQLITE_FULL"};
+    for (const char* code : kCodes) {
+        database_->fail_next(Step::write, make_error(ErrorCode::database, "refused", code));
+        for (const auto& result : submit_all({1, 2, 3, 4})) {
+            EXPECT_TRUE(failed_with(result, ErrorCode::database)) << code;
+        }
+    }
+    EXPECT_EQ(database_->rows(), Rows{});
+}
+
 TEST_F(GroupCommitFaults, TheLeadersDeadlineIsNotItsFollowers) {
     // A row lock that somebody else holds: met where the group is written.
     Result<void> leads;

@@ -29,7 +29,8 @@ class NumberWriter final : public sql::BatchWriter {
                 continue;
             }
             if (number.value == kSpoilsBatch) return make_error(ErrorCode::overflow, "spoils");
-            if (number.value == kBreaksBatch) return make_error(ErrorCode::database, "breaks");
+            if (number.value == kBreaksBatch)
+                return make_error(ErrorCode::database, "breaks", "SQLITE_FULL");
             HOTCOUNT_TRY(connection.execute(insert_, {number.value}));
         }
         while (hold) std::this_thread::sleep_for(std::chrono::milliseconds{1});

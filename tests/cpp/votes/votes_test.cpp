@@ -225,6 +225,46 @@ TEST_P(VotesTest, VersionsSurviveUnversionedVotesBetweenThem) {
     EXPECT_EQ(count(*votes, 1), 0);
 }
 
+TEST_P(VotesTest, AnIdThatIsNotOfItsTypeIsRefusedBeforeItIsSent) {
+    VotesOptions options;
+    options.user_type = IdType::uuid;
+    const auto votes = make(options);
+    const sql::Id item{std::int64_t{1}};
+    ASSERT_TRUE(succeeded(votes->add_items({&item, 1})));
+    const sql::Id good{std::string{"12345678-9abc-4def-8123-456789abcdef"}};
+    const std::pair<Ballot, const char*> refused[]{
+        {{sql::Id{std::string{"1"}}, good}, "item is text"},
+        {{item, std::int64_t{1}}, "user is an integer"},
+        {{item, std::string{"12345678-9ABC-4DEF-8123-456789ABCDEF"}}, "user is not a UUID"},
+        {{item, std::string{"x"}}, "user is not a UUID"},
+    };
+    for (const auto& [vote, says] : refused) {
+        EXPECT_TRUE(failed_with(votes->cast(vote), ErrorCode::config, says));
+        const Ballot ballots[]{{item, good}, vote, {item, good, 2}};
+        const auto casts = votes->cast_many(ballots);
+        ASSERT_EQ(casts.size(), 3U);
+        EXPECT_TRUE(succeeded(casts[0]));
+        EXPECT_TRUE(failed_with(casts[1], ErrorCode::config, says));
+        EXPECT_EQ(casts[2]->value, 2);
+    }
+    EXPECT_TRUE(failed_with(votes->count(sql::Id{std::string{"1"}}), ErrorCode::config, "text"));
+    EXPECT_EQ(count(*votes, 1), 2);
+}
+
+TEST_P(VotesTest, AnOpeningBalanceIsPartOfTheCount) {
+    ASSERT_TRUE(succeeded((*database_->writer(Deadline::after(5s)))
+                              ->run_script("CREATE TABLE item (id INTEGER PRIMARY KEY, vote_count "
+                                           "INTEGER);\nINSERT INTO item VALUES (1, 500);\n")));
+    VotesOptions options;
+    options.strategy = GetParam();
+    const auto votes = *Votes::make(database_, options);
+    EXPECT_TRUE(failed_with(votes->create_tables(), ErrorCode::config, "1 item differs"));
+    ASSERT_TRUE(succeeded(votes->create_tables({}, ExistingCounts::keep)));
+    ASSERT_TRUE(succeeded(votes->cast(ballot(1, 7))));
+    EXPECT_EQ(count(*votes, 1), 501);
+    EXPECT_TRUE(votes->reconcile(std::nullopt, false)->empty());
+}
+
 TEST(VotesAdoption, ASwitchOfStrategyIsRefusedUntilReconciledAndThenExact) {
     const testing::TemporaryDatabase file;
     const auto database = file.open();

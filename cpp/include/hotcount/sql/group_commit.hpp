@@ -25,7 +25,10 @@
 //     written is written by the next leader.
 //   - A deadlock or the like: the same group again, after a pause. A connection lost before COMMIT
 //     was sent: once more on another. COMMIT sent and not answered: unknown, for all members.
-//   - A write that spoils its group (integrity, overflow) fails alone: the group is halved.
+//   - A write that the database refuses (a constraint, a trigger, a value that its column does not
+//     take) fails alone: the group is halved until it is found, which takes about
+//     2 x log2(members) transactions for one such write. may_be_one_writes_fault() says which
+//     errors are looked into so; the others fail the group.
 //
 // Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal. A forked
 // child has none of the pool's threads and none of the calls under way.
@@ -101,7 +104,7 @@ class BatchWriter {
   public:
     virtual ~BatchWriter() = default;
     /// `Ticket::error` refuses one write only. A returned error rolls everything back; where it is
-    /// one that a single write can cause (overflow, integrity), the batch is halved and written
+    /// one that a single write can cause (may_be_one_writes_fault), the batch is halved and written
     /// again until the guilty write alone fails. So write() may be called again with a ticket,
     /// also for the reasons above. One call at a time.
     virtual Result<void> write(Connection& connection,

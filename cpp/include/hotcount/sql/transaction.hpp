@@ -12,6 +12,11 @@ namespace hotcount::sql {
 /// failure, lock wait timeout): nothing was applied, and the same again may succeed.
 bool is_transient(const Error& error);
 
+/// Whether one write alone may have brought this error upon its transaction: true for every refusal
+/// of the database that is not known to concern all writes alike (the connection, the server's
+/// resources, a lock, a table or column that is missing, rights on a table).
+bool may_be_one_writes_fault(const Error& error);
+
 /// Counts the failed attempts of one transaction and pauses between them.
 class Retry {
   public:

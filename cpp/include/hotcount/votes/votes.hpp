@@ -6,7 +6,9 @@
 //                                                            a retracted vote, rows are not deleted
 //   vote_anonymous (item_id, op_id, val, prev, version)      votes without a user
 //   vote_cell (item_id, slot, n, ver)                        the count, in cells; strategies
-//                                                            slotted and batched
+//                                                            slotted and batched. Slot -2, with
+//                                                            every strategy: an opening balance,
+//                                                            which is counted with the votes
 //   vote_live                                                a view: the votes with val <> 0;
 //                                                            user_id is NULL without a user
 //   vote_sync, vote_recount                                  strategy cached: see cached_votes.hpp
@@ -51,6 +53,15 @@ enum class MissingItem : std::uint8_t {
     create,  ///< Insert the item's row with the vote.
 };
 
+/// What create_tables() does with counts that are in the item table and not in the votes, the first
+/// time that it meets the tables.
+enum class ExistingCounts : std::uint8_t {
+    refuse,  ///< A config error that says how many items differ; nothing is changed.
+    keep,    ///< The difference is recorded as the item's opening balance, once and for good: it is
+             ///< part of every count, and reconcile() expects it.
+    recount,  ///< The votes are trusted: each count becomes their sum. What was there is lost.
+};
+
 struct VotesOptions {
     VoteStrategy strategy{VoteStrategy::batched};
     std::string item_table{"item"};
@@ -89,7 +100,9 @@ struct VotesOptions {
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
-/// A vote to cast; value 0 retracts.
+/// A vote to cast; value 0 retracts. Ids are of the types that the options say. Text is UTF-8 of at
+/// most 1,000 bytes without NUL, a UUID its canonical lower-case text; another id is a config error,
+/// and nothing is sent.
 struct Ballot {
     sql::Id item;
     sql::Id user;
@@ -114,7 +127,7 @@ struct Cast {
 };
 
 struct Count {
-    std::int64_t value;    ///< SUM(val) over the item's votes; their number where all are 1.
+    std::int64_t value;    ///< SUM(val) over the item's votes, and its opening balance.
     bool exact;            ///< Agrees with the votes committed at as_of.
     WallTime as_of;        ///< When it was read.
     std::string source;    ///< "sql" or "cache".
@@ -125,7 +138,7 @@ struct Count {
 struct Drift {
     sql::Id item;
     std::int64_t counted;  ///< What the count said.
-    std::int64_t actual;   ///< What the votes say.
+    std::int64_t actual;   ///< What the votes say, and the opening balance.
 };
 
 struct FlushReport {
@@ -197,16 +210,24 @@ class Votes {
                                                VotesOptions options = {}, VoteCache cache = {});
     virtual ~Votes() = default;
 
-    /// Creates what is missing; idempotent. Where the tables were counted by a strategy that keeps
-    /// its counts elsewhere, reconciles them.
-    virtual Result<void> create_tables(Timeout timeout = {}) = 0;
+    /// Creates what is missing; idempotent, also where several processes do it at once. Where the
+    /// tables were counted by a strategy that keeps its counts elsewhere, reconciles them.
+    /// `existing` is for tables that hotcount has not counted before, and ignored for others: an
+    /// item whose count (NULL is 0) is not the sum of its votes has a history of its own. Nothing
+    /// is created or changed where it refuses (MariaDB, MySQL: unless a count changes while it
+    /// looks; empty tables may stay then). The first time holds a lock on items and votes for as
+    /// long as a scan of both takes.
+    virtual Result<void> create_tables(Timeout timeout = {},
+                                       ExistingCounts existing = ExistingCounts::refuse) = 0;
     /// The SQL that create_tables runs.
     virtual std::string schema() const = 0;
     /// Adds rows to the item table, in one transaction; those that exist stay as they are.
     virtual Result<void> add_items(std::span<const sql::Id> items, Timeout timeout = {}) = 0;
 
     virtual Result<Cast> cast(const Ballot& ballot, Timeout timeout = {}) = 0;
-    /// Results by index. batched: as few transactions as max_batch allows; else one per ballot.
+    /// Results by index: a ballot that is refused fails alone. batched: as few transactions as
+    /// max_batch allows, and about 2 x log2(max_batch) more for one that the database refuses; else
+    /// one per ballot.
     virtual std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots,
                                                 Timeout timeout = {}) = 0;
     virtual Result<Count> count(const sql::Id& item, Timeout timeout = {},
