@@ -75,6 +75,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options, red
         return connection->load(scripts, deadline);
     }();
     if (!connected) return connected.error();
+    HOTCOUNT_TRY(connection->nothing_left());
     return connection;
 }
 
@@ -181,11 +182,14 @@ Result<void> Connection::send_all(std::string_view bytes, std::string_view name,
 }
 
 Result<Reply> Connection::receive_one(std::string_view name, Deadline deadline) {
+    Pace pace{deadline};
     while (true) {
         HOTCOUNT_TRY_ASSIGN(auto reply, next_reply());
         if (reply) return std::move(*reply);
         HOTCOUNT_TRY_ASSIGN(const bool more, read_some());
         if (!more && !wait_for(POLLIN, deadline)) return too_late(name);
+        // Also while bytes keep coming that are no reply: pushes, or a line without an end.
+        if (pace.due() && (check_interrupt() || deadline.passed())) return too_late(name);
     }
 }
 
@@ -201,6 +205,17 @@ bool Connection::wait_for(short events, Deadline deadline) const {
         check_interrupt();
         if (deadline.passed()) return false;
     }
+}
+
+// What came beside the handshake's replies would be taken for those of calls.
+Result<void> Connection::nothing_left() {
+    HOTCOUNT_TRY_ASSIGN(auto reply, next_reply());
+    if (!reply && readable()) {
+        HOTCOUNT_TRY(read_some());
+        HOTCOUNT_TRY_ASSIGN(reply, next_reply());
+    }
+    if (reply || !replies_.idle()) return unavailable("more replies than commands");
+    return {};
 }
 
 bool Connection::readable() const { return readable_now(context_->fd); }
@@ -260,7 +275,7 @@ Result<bool> Connection::read_some() {
     }
     const auto bytes = static_cast<std::size_t>(received);
     bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
-    if (!replies_.add(bytes)) return unavailable("a reply is larger than max_reply_bytes");
+    replies_.add(bytes);
     return true;
 }
 

@@ -55,7 +55,7 @@ class Connection {
     bool wait_for(short events, Deadline deadline) const;
     /// With nothing under way: whether the server closed it, or sent what nobody asked for. Asked
     /// before sending, because a command sent into a closed connection has an unknown outcome.
-    bool stale() const { return readable(); }
+    bool stale() const { return !replies_.idle() || readable(); }
     /// Whether something can be read now, if only the end.
     bool readable() const;
     /// Wakes whoever waits for the socket; nothing can be read or written afterwards.
@@ -72,6 +72,7 @@ class Connection {
     Result<void> send_all(std::string_view bytes, std::string_view name, Deadline deadline);
     Result<Reply> receive_one(std::string_view name, Deadline deadline);
     Result<void> load(std::span<const Script* const> scripts, Deadline deadline);
+    Result<void> nothing_left();
     Error too_late(std::string_view name) const;
     Error unavailable(std::string_view why) const;
 

@@ -1,18 +1,26 @@
 // Bytes from a server in, replies out. No I/O.
 //
-// Integers, which most replies to counters are, are read here; all else by hiredis, slice by slice.
+// RESP2 and RESP3. Pushes and attributes are read over wherever they may stand: they answer no
+// command of ours. What the server says about sizes is checked before memory is taken for it: a
+// reply takes at most Options::max_reply_bytes, elements and their overhead counted, and the bounds
+// of options.hpp on its elements, depth and lines.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <hotcount/base/result.hpp>
 #include <hotcount/redis/reply.hpp>
 #include <memory>
 #include <optional>
 #include <span>
-
-struct redisReader;
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace hotcount::redis {
+
+/// The bytes of memory that a reply takes.
+std::size_t memory_of(const Reply& reply);
 
 class ReplyReader {
   public:
@@ -20,25 +28,57 @@ class ReplyReader {
 
     /// Where the next bytes go; never empty once next() has given all it has.
     std::span<char> room();
-    /// So many have come: false where a reply is larger than it may be.
-    bool add(std::size_t bytes);
+    /// So many have come.
+    void add(std::size_t bytes) { end_ += bytes; }
     /// The next whole reply, or none until more has come. An error reply is a value here; bytes
-    /// that are no reply are an error, and so is everything after them.
+    /// that are no reply, or one beyond its bounds, are an error, and so is everything after them.
     Result<std::optional<Reply>> next();
+    /// Whether nothing of a reply, a push or an attribute has come that next() has not given.
+    bool idle() const {
+        return begin_ == end_ && frames_.empty() && !in_text_ && line_.empty() && why_.empty();
+    }
 
   private:
-    struct Free {
-        void operator()(redisReader* reader) const;
+    // An array whose elements are coming.
+    struct Frame {
+        enum class Kind : std::uint8_t { value, out_of_band };
+        ReplyArray elements;
+        std::size_t left;
+        Kind kind;
     };
+
     std::optional<Reply> next_integer();
-    bool parser_idle() const;
+    std::optional<Reply> parse();
+    std::optional<std::string_view> take_line();
+    std::optional<Reply> parse_line(std::string_view line);
+    std::optional<Reply> begin_text(char type, std::string_view digits);
+    std::optional<Reply> begin_array(char type, std::string_view digits);
+    bool take_text();
+    Reply finish_text();
+    std::optional<Reply> place(Reply value);
+    std::optional<std::int64_t> number_in(std::string_view digits);
+    std::optional<Reply> text_reply(char type, std::string_view text);
+    bool charge(std::size_t bytes);
+    void begin_next();
+    std::nullopt_t fail(std::string_view why);
 
     const std::size_t max_reply_bytes_;
-    std::unique_ptr<redisReader, Free> parser_;
     std::unique_ptr<char[]> buffer_;
     std::size_t begin_{0};  // Of what has come and was not looked at.
     std::size_t end_{0};
-    std::size_t reply_bytes_{0};  // That came since the last whole reply.
+    std::size_t searched_{0};  // Of that, where no line's end was found.
+
+    std::vector<Frame> frames_;   // The outermost first.
+    std::size_t out_of_band_{0};  // Frames of pushes and attributes among them.
+    std::string line_;            // What came of a line that is longer than the buffer.
+    std::string taken_line_;      // A line that is being looked at and was.
+    bool in_text_{false};         // In a string with a length.
+    char text_type_{0};
+    std::string text_;
+    std::size_t text_left_{0};  // Its end, "\r\n", included.
+    std::size_t memory_{0};     // Of the reply that is coming.
+    std::size_t elements_{0};
+    std::string why_;  // Set: the bytes are no replies.
 };
 
 }  // namespace hotcount::redis

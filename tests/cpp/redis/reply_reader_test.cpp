@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <hotcount/redis/options.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -23,7 +26,7 @@ Result<std::vector<Reply>> read(std::string_view bytes, std::size_t slice,
         const std::string_view some = bytes.substr(0, std::min(slice, room.size()));
         std::memcpy(room.data(), some.data(), some.size());
         bytes.remove_prefix(some.size());
-        if (!reader.add(some.size())) return make_error(ErrorCode::unavailable, "too large");
+        reader.add(some.size());
         while (true) {
             HOTCOUNT_TRY_ASSIGN(auto reply, reader.next());
             if (!reply) break;
@@ -88,12 +91,235 @@ TEST(ReplyReader, WhatIsNoReplyIsAnError) {
     }
 }
 
-TEST(ReplyReader, AReplyHasABound) {
+TEST(ReplyReader, AttributesAndPushesAreReadOverWhereverTheyStand) {
+    const std::string bytes =
+        "|1\r\n+ttl\r\n:3600\r\n:1\r\n"
+        ">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n"
+        "|1\r\n+a\r\n|1\r\n+inner\r\n*2\r\n:8\r\n:9\r\n+b\r\n"
+        "*3\r\n:1\r\n|2\r\n$1\r\nx\r\n*1\r\n$3\r\nabc\r\n+y\r\n~0\r\n:2\r\n*1\r\n|0\r\n:3\r\n"
+        ">0\r\n|0\r\n$3\r\nend\r\n";
+    for (std::size_t slice = 1; slice <= bytes.size(); ++slice) {
+        const auto replies = read(bytes, slice);
+        ASSERT_TRUE(replies.ok()) << slice << ": " << replies.error().message;
+        EXPECT_EQ(shown(*replies), "1;[1 2 [3 ] ];'end';") << "in slices of " << slice;
+    }
+}
+
+TEST(ReplyReader, APushInsideOfAReplyIsAnError) {
+    EXPECT_TRUE(failed_with(read("*2\r\n:1\r\n>1\r\n+push\r\n:2\r\n", 100), ErrorCode::unavailable,
+                            "a push inside of a reply"));
+}
+
+TEST(ReplyReader, EveryTypeOfRESP3HasTheValueThatRESP2Gives) {
+    const auto replies = read(
+        "%2\r\n+a\r\n:1\r\n+b\r\n,1.5\r\n~2\r\n#t\r\n#f\r\n=6\r\ntxt:hi\r\n("
+        "12345678901234567890\r\n"
+        "!5\r\nERR x\r\n,inf\r\n,-1e400\r\n_\r\n*-1\r\n$-1\r\n$0\r\n\r\n*0\r\n",
+        7);
+    ASSERT_TRUE(replies.ok()) << replies.error().message;
+    EXPECT_EQ(shown(*replies),
+              "['a' 1 'b' '1.5' ];[1 0 ];'hi';'12345678901234567890';!ERR x;'inf';'-1e400';nil;nil;"
+              "nil;'';[];");
+}
+
+TEST(ReplyReader, ALineMayBeLongerThanTheBuffer) {
+    const std::string text(300'000, 'x');
+    for (const std::size_t slice : {std::size_t{1000}, std::size_t{70'000}}) {
+        const auto replies = read("+" + text + "\r\n-ERR " + text + "\r\n:1\r\n", slice);
+        ASSERT_TRUE(replies.ok()) << replies.error().message;
+        EXPECT_EQ(shown(*replies), "'" + text + "';!ERR " + text + ";1;");
+    }
+    EXPECT_TRUE(failed_with(read("+" + std::string(kMaxReplyLine + 1, 'x'), 65536, 1U << 30),
+                            ErrorCode::unavailable, "a line that is too long"));
+}
+
+TEST(ReplyReader, AReplyHasABoundThatCountsItsElements) {
     EXPECT_TRUE(read("$100\r\n" + std::string(100, 'x') + "\r\n", 10, 200).ok());
     EXPECT_FALSE(read("$300\r\n" + std::string(300, 'x') + "\r\n", 10, 200).ok());
     std::string many;
     for (int i = 0; i < 100; ++i) many += ":1\r\n";
     EXPECT_TRUE(read(many, 10, 200).ok()) << "each is small";
+    EXPECT_TRUE(failed_with(read("*100\r\n" + many, 10, 100 * sizeof(Reply) - 1),
+                            ErrorCode::unavailable, "larger than max_reply_bytes"));
+    EXPECT_TRUE(read("*100\r\n" + many, 10, 100 * sizeof(Reply)).ok());
+}
+
+TEST(ReplyReader, WhatIsTooMuchIsRefusedOnTheServersWord) {
+    constexpr std::size_t kMost = std::size_t{512} << 20;
+    for (const char* bytes :
+         {"*2147483647\r\n", "*9223372036854775807\r\n", "%16777216\r\n", "|16777217\r\n",
+          ">16777217\r\n", "*10000000\r\n*10000000\r\n", "$536870913\r\n",
+          "$9223372036854775807\r\n", "*2\r\n$300000000\r\n"}) {
+        std::string all{bytes};
+        if (all.starts_with("*2\r\n$3")) {
+            ReplyReader reader{200'000'000};
+            std::memcpy(reader.room().data(), all.data(), all.size());
+            reader.add(all.size());
+            EXPECT_FALSE(reader.next().ok()) << bytes;
+            continue;
+        }
+        EXPECT_TRUE(failed_with(read(all, 100, kMost), ErrorCode::unavailable)) << bytes;
+    }
+    std::string deep;
+    for (std::size_t i = 0; i < kMaxReplyDepth; ++i) deep += "*1\r\n";
+    EXPECT_TRUE(read(deep + ":1\r\n", 100).ok());
+    EXPECT_TRUE(failed_with(read("*1\r\n" + deep + ":1\r\n", 100), ErrorCode::unavailable, "deep"));
+}
+
+TEST(ReplyReader, WhatIsLeftOfAReplyIsNotIdle) {
+    for (const char* bytes : {":", "+OK\r", "$5\r\nab", "*1\r\n", ">1\r\n", "|1\r\n+a\r\n"}) {
+        ReplyReader reader{1000};
+        EXPECT_TRUE(reader.idle());
+        const std::string_view some{bytes};
+        std::memcpy(reader.room().data(), some.data(), some.size());
+        reader.add(some.size());
+        ASSERT_TRUE(reader.next().ok());
+        EXPECT_FALSE(reader.idle()) << bytes;
+    }
+}
+
+// Drawn replies as their bytes, with pushes and attributes among them, and as they should be shown.
+class Draw {
+  public:
+    explicit Draw(unsigned seed) : random_(seed) {}
+
+    std::string bytes;
+    std::string expected;
+
+    void reply() {
+        while (one_in(4)) push();
+        value(0, &expected);
+        expected += ";";
+    }
+    std::size_t number(std::size_t below) { return random_() % below; }
+
+  private:
+    bool one_in(std::size_t n) { return number(n) == 0; }
+
+    void push() {
+        const std::size_t size = number(3);
+        bytes += ">" + std::to_string(size) + "\r\n";
+        for (std::size_t i = 0; i < size; ++i) value(1, nullptr);
+    }
+
+    std::string text() {
+        std::string drawn(one_in(20) ? number(100'000) : number(40), ' ');
+        for (char& c : drawn) c = static_cast<char>(number(256));
+        return drawn;
+    }
+
+    std::string line() {
+        std::string drawn = text();
+        std::replace(drawn.begin(), drawn.end(), '\r', 'r');
+        return drawn;
+    }
+
+    void value(std::size_t depth, std::string* seen) {
+        if (one_in(8)) {
+            const std::size_t pairs = number(3);
+            bytes += "|" + std::to_string(pairs) + "\r\n";
+            // Deep enough already, and what is dropped needs its depth too.
+            for (std::size_t i = 0; i < 2 * pairs; ++i) leaf(nullptr);
+        }
+        if (depth < 6 && one_in(3)) return array(depth, seen);
+        leaf(seen);
+    }
+
+    void array(std::size_t depth, std::string* seen) {
+        const std::size_t size = number(5);
+        const char type = "*~%"[number(3)];
+        bytes += type + std::to_string(size) + "\r\n";
+        if (seen != nullptr) *seen += "[";
+        for (std::size_t i = 0; i < (type == '%' ? 2 * size : size); ++i) {
+            value(depth + 1, seen);
+            if (seen != nullptr) *seen += " ";
+        }
+        if (seen != nullptr) *seen += "]";
+    }
+
+    void leaf(std::string* seen) {
+        std::string shown;
+        switch (number(7)) {
+            case 0:
+                shown = std::to_string(static_cast<std::int64_t>(random_()));
+                bytes += ":" + shown + "\r\n";
+                break;
+            case 1:
+                shown = text();
+                bytes += "$" + std::to_string(shown.size()) + "\r\n" + shown + "\r\n";
+                shown = "'" + shown + "'";
+                break;
+            case 2:
+                shown = line();
+                bytes += "+" + shown + "\r\n";
+                shown = "'" + shown + "'";
+                break;
+            case 3:
+                shown = line();
+                bytes += "-" + shown + "\r\n";
+                shown = "!" + shown;
+                break;
+            case 4:
+                shown = one_in(2) ? "1" : "0";
+                bytes += shown == "1" ? "#t\r\n" : "#f\r\n";
+                break;
+            case 5:
+                shown = "nil";
+                bytes += one_in(2) ? "_\r\n" : (one_in(2) ? "$-1\r\n" : "*-1\r\n");
+                break;
+            default:
+                shown = "'" + std::to_string(number(1000)) + ".25'";
+                bytes += "," + shown.substr(1, shown.size() - 2) + "\r\n";
+        }
+        if (seen != nullptr) *seen += shown;
+    }
+
+    std::mt19937_64 random_;
+};
+
+TEST(ReplyReader, DrawnRepliesAreReadAsTheyWereWritten) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        Draw draw{seed};
+        for (int i = 0; i < 30; ++i) draw.reply();
+        const std::size_t slice = 1 + draw.number(seed % 3 == 0 ? 10 : 70'000);
+        const auto replies = read(draw.bytes, slice, std::size_t{1} << 24);
+        ASSERT_TRUE(replies.ok()) << "seed " << seed << ": " << replies.error().message;
+        ASSERT_TRUE(shown(*replies) == draw.expected) << "seed " << seed;
+    }
+}
+
+TEST(ReplyReader, DrawnBytesEndInABoundedReplyOrAnError) {
+    constexpr std::size_t kMost = 100'000;
+    std::size_t errors = 0;
+    for (unsigned seed = 0; seed < 2000; ++seed) {
+        Draw draw{seed};
+        for (int i = 0; i < 10; ++i) draw.reply();
+        std::string bytes = draw.bytes;
+        // Some of it becomes other bytes, and mostly such that mean something.
+        constexpr std::string_view kTelling = "*$%>|~:+-#,(!=_0123456789\r\n";
+        for (std::size_t i = 1 + draw.number(5); i > 0; --i) {
+            const std::size_t at = draw.number(bytes.size());
+            switch (draw.number(3)) {
+                case 0:
+                    bytes[at] = kTelling[draw.number(kTelling.size())];
+                    break;
+                case 1:
+                    bytes.erase(at, 1 + draw.number(10));
+                    break;
+                default:
+                    bytes.insert(at, 1, kTelling[draw.number(kTelling.size())]);
+            }
+        }
+        const auto replies = read(bytes, 1 + draw.number(5000), kMost);
+        if (!replies) {
+            ++errors;
+            continue;
+        }
+        for (const Reply& reply : *replies) {
+            ASSERT_LE(memory_of(reply), kMost + sizeof(Reply)) << "seed " << seed;
+        }
+    }
+    EXPECT_GT(errors, 500U) << "it takes anything";
 }
 
 }  // namespace

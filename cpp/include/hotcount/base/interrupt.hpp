@@ -36,6 +36,22 @@ bool check_interrupt();
 /// When a wait must end to check_interrupt(): the deadline itself in threads that do not ask.
 SteadyTime next_check(Deadline deadline);
 
+/// For a loop that goes on without a wait, such as one over bytes that keep coming: tells when it is
+/// time to check_interrupt() and to look at the deadline. Costs a look at the clock.
+class Pace {
+  public:
+    explicit Pace(Deadline deadline) : deadline_(deadline), next_(next_check(deadline)) {}
+    bool due() {
+        if (std::chrono::steady_clock::now() < next_) return false;
+        next_ = next_check(deadline_);
+        return true;
+    }
+
+  private:
+    Deadline deadline_;
+    SteadyTime next_;
+};
+
 /// Sleeps, or returns early where the thread is interrupted.
 void sleep_or_interrupt(Duration duration);
 

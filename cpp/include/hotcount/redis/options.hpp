@@ -23,6 +23,13 @@ struct TlsOptions {
     std::string server_name{};  ///< The name to expect; empty: the host of the URL.
 };
 
+/// Most elements of one reply, those of arrays in it included; a map's entry counts as one.
+inline constexpr std::size_t kMaxReplyElements = std::size_t{1} << 24;
+/// How deep arrays of one reply nest.
+inline constexpr std::size_t kMaxReplyDepth = 16;
+/// Longest line of a reply, in bytes: simple strings and errors. Strings with a length have none.
+inline constexpr std::size_t kMaxReplyLine = std::size_t{1} << 20;
+
 struct Options {
     std::string host{"127.0.0.1"};
     std::uint16_t port{6379};
@@ -60,11 +67,14 @@ struct Options {
     Duration spin{std::chrono::microseconds{60}};
     /// What CLIENT LIST shows.
     std::string client_name{"hotcount"};
-    /// Most connections beside the shared one, made as transactions with WATCH need them. At the
+    /// Most connections beside the shared one, made as transactions with WATCH and commands that are
+    /// not known to answer exactly once need them. At the
     /// bound a caller waits until its deadline. More: fewer waits; too many retry for each other.
     std::size_t exclusive_connections{8};
-    /// Largest reply accepted, in bytes: what a hostile server can make us hold. Beside it an array
-    /// has at most 2^24 elements, and arrays nest at most 9 deep.
+    /// Most memory that the reply of one call takes, in bytes, an array's 48 bytes an element and
+    /// all replies of a batch counted: what a hostile server can make us hold. It is checked before
+    /// memory is taken. A reply beyond it, or beyond the bounds above, ends the connection. More:
+    /// larger values can be read; less: a server gone wrong costs less.
     std::size_t max_reply_bytes{std::size_t{512} << 20};
 
     /// For messages: host:port or the socket's path; no credentials.
