@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "../redis/calls.hpp"
+#include "../redis/script_fits.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 
@@ -34,16 +35,17 @@ std::string milliseconds(Duration duration) {
 
 const redis::Script& add_with_ttl_script() {
     static const redis::Script kScript{redis::scripts::kAddWithTtlLua,
-                                       redis::Script::Kind::combinable};
+                                       redis::Script::Kind::combinable, redis::is_number};
     return kScript;
 }
 const redis::Script& add_once_script() {
-    static const redis::Script kScript{redis::scripts::kAddOnceLua,
-                                       redis::Script::Kind::combinable};
+    static const redis::Script kScript{redis::scripts::kAddOnceLua, redis::Script::Kind::combinable,
+                                       redis::is_number};
     return kScript;
 }
 const redis::Script& try_add_script() {
-    static const redis::Script kScript{redis::scripts::kTryAddLua, redis::Script::Kind::combinable};
+    static const redis::Script kScript{redis::scripts::kTryAddLua, redis::Script::Kind::combinable,
+                                       redis::is_tuple<2, redis::is_number>};
     return kScript;
 }
 
@@ -209,7 +211,9 @@ class RedisBackend final : public CounterBackend {
     Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
                                const Term& term, Timeout timeout) override {
         using Kind = TermAnswer::Kind;
-        static const redis::Script kScript{redis::scripts::kAddInPeriodLua};
+        static const redis::Script kScript{redis::scripts::kAddInPeriodLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_tuple<3, redis::is_number>};
         const auto unix_time = [](Instant at) {
             return std::to_string(at.time_since_epoch().count());
         };

@@ -4,6 +4,7 @@
 #include <hotcount/base/codec.hpp>
 
 #include "../redis/calls.hpp"
+#include "../redis/script_fits.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 #include "seed_ways.hpp"
@@ -16,6 +17,8 @@ Error about(const std::string& key, const Error& error) {
     return make_error(error.code, error.message + " (key " + printable(key) + ")",
                       error.server_code);
 }
+
+constexpr redis::Script::Fits is_verdict = redis::is_tuple<4, redis::is_integer>;
 
 class RedisBackend : public LimiterBackend {
   public:
@@ -127,7 +130,8 @@ class ListBackend final : public RedisBackend {
 
     Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take,
                            std::string_view who, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kLimiterListLua};
+        static const redis::Script kScript{redis::scripts::kLimiterListLua,
+                                           redis::Script::Kind::single, is_verdict};
         const std::string limit = std::to_string(plan_.limit);
         const std::string period = std::to_string((plan_.period + 999) / 1000);
         const std::string price = std::to_string(std::min(cost, plan_.limit + 1));
@@ -228,8 +232,9 @@ class RedisSteps final : public SeedSteps {
 std::unique_ptr<LimiterBackend> make_redis_backend(std::shared_ptr<redis::Client> client,
                                                    Algorithm algorithm, const Plan& plan) {
     constexpr auto kCombinable = redis::Script::Kind::combinable;
-    static const redis::Script kGcra{redis::scripts::kLimiterGcraLua, kCombinable};
-    static const redis::Script kFixedWindow{redis::scripts::kLimiterFixedWindowLua, kCombinable};
+    static const redis::Script kGcra{redis::scripts::kLimiterGcraLua, kCombinable, is_verdict};
+    static const redis::Script kFixedWindow{redis::scripts::kLimiterFixedWindowLua, kCombinable,
+                                            is_verdict};
     switch (algorithm) {
         case Algorithm::fixed_window:
             return std::make_unique<ScriptBackend>(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "encode.hpp"
+#include "error_word.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -49,7 +50,8 @@ class Adds : public std::enable_shared_from_this<Adds> {
             for (const Group& group : groups_) encode_add(bytes, group.key, group.total);
             other_side_done_.store(false, std::memory_order_relaxed);
             channel_.submit(
-                Request::encoded("INCRBY", std::move(bytes), groups_.size(), Repeat::never),
+                Request::encoded("INCRBY", std::move(bytes), groups_.size(), Shape::integer,
+                                 Repeat::never),
                 deadline_,
                 [self = shared_from_this()](Result<Reply> reply) {
                     self->settle(std::move(reply));
@@ -135,7 +137,7 @@ class Adds : public std::enable_shared_from_this<Adds> {
             const auto* error = std::get_if<ReplyError>(&value);
             if (error == nullptr) {
                 fail(group, strange());
-            } else if (group.size > 1 && !error->known) {
+            } else if (group.size > 1 && !error->known && too_much(*error, group)) {
                 // Nothing was applied: its elements by themselves, for their own answers.
                 const std::size_t first = again.size();
                 for (std::size_t i = group.last; i != kNone; i = before_[i]) again.push_back(i);
@@ -150,6 +152,18 @@ class Adds : public std::enable_shared_from_this<Adds> {
             groups_.push_back({keys_[begin_ + i], amounts_[begin_ + i], i, 1});
         }
         if (again.empty()) begin_ = end_;
+    }
+
+    // Whether the refusal is of the sum, and need not be of each of its elements: a 1 by itself goes
+    // as INCR.
+    bool too_much(const ReplyError& error, const Group& group) const {
+        const Error refused = to_error(error, server_);
+        if (refused.code == ErrorCode::overflow) return true;
+        if (!denies_the_command(refused)) return false;
+        for (std::size_t i = group.last; i != kNone; i = before_[i]) {
+            if (amounts_[begin_ + i] == 1) return true;
+        }
+        return false;
     }
 
     void fail(const Group& group, const Error& error) {

@@ -22,8 +22,8 @@ struct Calls {
 
 /// `settle` gets each call's reply, an error where it failed, in any order; `done` comes after the
 /// last. They go in portions of 256 keys, one after the other: between them single calls pass. A
-/// portion that the server refuses because of one key it denies is sent again in halves, so that
-/// only that key's calls fail.
+/// portion that the server refuses for one of its keys, such as one that an ACL denies, is sent again
+/// in 16 parts, and such a part call by call, so that only that key's calls fail.
 void submit_calls(Channel& channel, std::string server, Calls calls, Deadline deadline,
                   std::function<void(std::size_t call, Result<Reply>)> settle,
                   std::function<void()> done, const Cancelled* cancelled = nullptr);

@@ -5,10 +5,13 @@
 #include <hotcount/base/fork.hpp>
 #include <hotcount/base/interrupt.hpp>
 #include <hotcount/redis/client.hpp>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "../base/secrets.hpp"
+#include "commands.hpp"
 #include "exclusive.hpp"
 #include "housekeeper.hpp"
 #include "lane.hpp"
@@ -20,22 +23,6 @@ namespace {
 
 // Commands of a large call that are sent at a time: between portions single calls pass.
 constexpr std::size_t kPortion = 1000;
-
-// Commands that change what the shared connection is, or hold it for as long as they like.
-constexpr std::array kRefused{
-    "MULTI",      "EXEC",        "DISCARD", "WATCH",   "UNWATCH",    "SUBSCRIBE", "PSUBSCRIBE",
-    "SSUBSCRIBE", "UNSUBSCRIBE", "MONITOR", "SELECT",  "AUTH",       "HELLO",     "QUIT",
-    "RESET",      "BLPOP",       "BRPOP",   "BLMOVE",  "BRPOPLPUSH", "BLMPOP",    "BZPOPMIN",
-    "BZPOPMAX",   "BZMPOP",      "WAIT",    "WAITAOF", "SYNC",       "PSYNC",     "SHUTDOWN"};
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-        const auto upper = [](char c) {
-            return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
-        };
-        return upper(x) == upper(y);
-    });
-}
 
 constexpr Duration kFirstPause = std::chrono::milliseconds{5};
 constexpr Duration kLongestPause = std::chrono::milliseconds{100};
@@ -55,12 +42,21 @@ struct Shared {
     const std::shared_ptr<LoopLanes> loops{std::make_shared<LoopLanes>()};
 };
 
+// None where the request may go over the connection that callers share.
+std::optional<Error> not_shared(const Request& request) {
+    if (!request.goes_alone()) return {};
+    return make_error(ErrorCode::config, "command " + request.name() +
+                                             " is not known to answer exactly once: only execute() "
+                                             "takes it, over a connection of its own");
+}
+
 class WaitingChannel final : public Channel {
   public:
     explicit WaitingChannel(ForkLocal<Shared>& shared) : shared_(shared) {}
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled*) override {
+        if (const auto refused = not_shared(request)) return done(*refused);
         done(shared_.get().lane->execute(std::move(request), deadline));
     }
 
@@ -74,6 +70,7 @@ class UnwaitedChannel final : public Channel {
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled* cancelled) override {
+        if (const auto refused = not_shared(request)) return done(*refused);
         Shared& shared = shared_.get();
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
@@ -104,8 +101,11 @@ class LaneClient final : public Client {
     ~LaneClient() override { LaneClient::close(); }
 
     Result<Reply> execute(std::span<const std::string_view> command, Timeout timeout) override {
+        if (command.empty()) return check_command(command).error();
+        Request request = Request::command(command);
+        if (!request.goes_alone()) return lane().execute(std::move(request), deadline(timeout));
         HOTCOUNT_TRY(check_command(command));
-        return lane().execute(Request::command(command), deadline(timeout));
+        return execute_alone(command, deadline(timeout));
     }
 
     Result<std::int64_t> add(std::string_view key, std::int64_t n, Timeout timeout) override {
@@ -124,9 +124,20 @@ class LaneClient final : public Client {
         const Deadline until = deadline(timeout);
         std::vector<Result<Reply>> results;
         results.reserve(commands.size());
+        const auto goes_alone = [](const auto& command) {
+            return known_command(command).place != Place::shared;
+        };
         while (!commands.empty()) {
-            const auto portion = commands.first(std::min(commands.size(), kPortion));
-            commands = commands.subspan(portion.size());
+            const auto most = commands.first(std::min(commands.size(), kPortion));
+            const auto shared = static_cast<std::size_t>(
+                std::find_if(most.begin(), most.end(), goes_alone) - most.begin());
+            if (shared == 0) {  // In its place among the others.
+                results.push_back(execute_alone(commands.front(), until));
+                commands = commands.subspan(1);
+                continue;
+            }
+            const auto portion = commands.first(shared);
+            commands = commands.subspan(shared);
             auto outcome = lane().execute(Request::commands(portion), until);
             if (!outcome) {
                 results.insert(results.end(), portion.size(), outcome.error());
@@ -175,31 +186,17 @@ class LaneClient final : public Client {
     Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
                                                     Timeout timeout) override {
         const Deadline until = deadline(timeout);
-        Duration pause = kFirstPause;
-        bool resent = false;
-        while (true) {
-            auto done = exclusive_.get().attempt(steps, until);
-            if (done.ok()) {
-                if (!*done) return std::optional<ReplyArray>{};
-                if (auto* const replies = std::get_if<ReplyArray>(&(*done)->value)) {
+        return patiently(until, [&]() -> Result<std::optional<ReplyArray>> {
+            while (true) {
+                HOTCOUNT_TRY_ASSIGN(auto done, exclusive_.get().attempt(steps, until));
+                if (!done) return std::optional<ReplyArray>{};
+                if (auto* const replies = std::get_if<ReplyArray>(&done->value)) {
                     return std::optional{std::move(*replies)};
                 }
                 // A nil: a watched key has changed. Somebody else got on, so this ends.
                 if (until.passed()) return changed_too_often(steps);
-                continue;
             }
-            const Error& error = done.error();
-            if (passes_soon(error) && until.remaining() > pause) {
-                sleep_or_interrupt(pause);
-                pause = std::min(2 * pause, kLongestPause);
-                continue;
-            }
-            // As on the shared connection: what never left goes once more, over a new one.
-            if (error.code != ErrorCode::unavailable || !error.server_code.empty() || resent) {
-                return error;
-            }
-            resent = true;
-        }
+        });
     }
 
     Result<void> ping(Timeout timeout) override {
@@ -235,6 +232,32 @@ class LaneClient final : public Client {
   private:
     Lane& lane() { return *shared_.get().lane; }
 
+    Result<Reply> execute_alone(std::span<const std::string_view> command, Deadline until) {
+        return patiently(until, [&] { return exclusive_.get().execute(command, until); });
+    }
+
+    // Attempts on a connection of one's own: again, after a pause, where the server will serve soon.
+    template <class Attempt>
+    std::invoke_result_t<Attempt> patiently(Deadline until, const Attempt& attempt) {
+        Duration pause = kFirstPause;
+        bool resent = false;
+        while (true) {
+            auto done = attempt();
+            if (done.ok()) return done;
+            const Error& error = done.error();
+            if (passes_soon(error) && until.remaining() > pause) {
+                sleep_or_interrupt(pause);
+                pause = std::min(2 * pause, kLongestPause);
+                continue;
+            }
+            // As on the shared connection: what never left goes once more, over a new one.
+            if (error.code != ErrorCode::unavailable || !error.server_code.empty() || resent) {
+                return done;
+            }
+            resent = true;
+        }
+    }
+
     Error changed_too_often(const CheckAndSet& steps) const {
         const std::string_view key = steps.keys.empty() ? "" : steps.keys.front();
         return make_error(ErrorCode::deadline, options_.address() + ": the key " + printable(key) +
@@ -251,23 +274,6 @@ class LaneClient final : public Client {
 };
 
 }  // namespace
-
-Result<void> check_command(std::span<const std::string_view> command) {
-    if (command.empty()) return make_error(ErrorCode::config, "execute needs a command");
-    const auto is = [&](std::string_view name) {
-        return equals_ignoring_case(command.front(), name);
-    };
-    const bool refused =
-        std::any_of(kRefused.begin(), kRefused.end(), is) ||
-        (is("CLIENT") && command.size() > 1 && equals_ignoring_case(command[1], "REPLY")) ||
-        ((is("XREAD") || is("XREADGROUP")) &&
-         std::any_of(command.begin(), command.end(),
-                     [](std::string_view word) { return equals_ignoring_case(word, "BLOCK"); }));
-    if (!refused) return {};
-    return make_error(ErrorCode::config, "command " + std::string{command.front()} +
-                                             " is refused: it would change or hold a connection "
-                                             "that others share");
-}
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
     remember_secret(options.password);

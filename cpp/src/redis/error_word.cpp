@@ -43,4 +43,17 @@ Error to_error(const ReplyError& error, std::string_view context) {
     return error_from_reply(error.message, context);
 }
 
+bool denies_the_command(const Error& refusal) {
+    // "User x has no permissions to run the 'evalsha' command", and before Redis 7 "this user ...".
+    return refusal.server_code == "NOPERM" &&
+           refusal.message.find("permissions to run the '") != std::string::npos;
+}
+
+bool concerns_a_key(const Error& refusal) {
+    for (const char* one_key : {"MOVED", "ASK", "CROSSSLOT", "TRYAGAIN"}) {
+        if (refusal.server_code == one_key) return true;
+    }
+    return refusal.server_code == "NOPERM" && !denies_the_command(refusal);
+}
+
 }  // namespace hotcount::redis

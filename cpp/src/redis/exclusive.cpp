@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <hotcount/base/interrupt.hpp>
+#include <hotcount/base/random.hpp>
 #include <string>
 
+#include "commands.hpp"
 #include "encode.hpp"
 #include "error_word.hpp"
 
@@ -13,6 +15,16 @@ namespace hotcount::redis {
 namespace {
 
 const ReplyError* error_in(const Reply& reply) { return std::get_if<ReplyError>(&reply.value); }
+
+// What a transaction's end is answered by: QUEUED for each write, and then by EXEC an array with the
+// writes' replies, or nil; by DISCARD, where there are no writes, OK.
+bool ends_so(const Reply& reply, bool last, std::size_t writes) {
+    if (error_in(reply) != nullptr) return true;
+    if (!last || writes == 0) return std::holds_alternative<std::string>(reply.value);
+    const auto* const replies = std::get_if<ReplyArray>(&reply.value);
+    return std::holds_alternative<std::monostate>(reply.value) ||
+           (replies != nullptr && replies->size() == writes);
+}
 
 }  // namespace
 
@@ -81,11 +93,16 @@ class Exclusive::Taken {
 
     /// The next reply: none at the deadline.
     Result<std::optional<Reply>> receive(Deadline deadline) {
+        Pace pace{deadline};
         while (true) {
             HOTCOUNT_TRY_ASSIGN(auto reply, connection_->next_reply());
             if (reply) return reply;
             HOTCOUNT_TRY_ASSIGN(const bool more, connection_->read_some());
             if (!more && !connection_->wait_for(POLLIN, deadline)) return std::optional<Reply>{};
+            // Also while bytes keep coming that are no reply.
+            if (pace.due() && (check_interrupt() || deadline.passed())) {
+                return std::optional<Reply>{};
+            }
         }
     }
 
@@ -111,14 +128,59 @@ Result<std::shared_ptr<Connection>> Exclusive::open(Deadline deadline) {
     return std::shared_ptr<Connection>{std::move(opened)};
 }
 
+Error Exclusive::not_applied(const Error& error) const {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return closed_error();
+    return make_error(error.code, error.message + "; nothing was applied");
+}
+
+Result<Reply> Exclusive::execute(std::span<const std::string_view> command, Deadline deadline) {
+    Taken taken(*this);
+    HOTCOUNT_TRY(taken.take(deadline));
+    const std::string name{command.front()};
+    const std::string context = options_.address() + ": " + name;
+    const std::string nonce = "hotcount:" + std::to_string(thread_random().next());
+    const std::string_view echo[] = {"ECHO", nonce};
+    std::string bytes;
+    encode_command(bytes, command);
+    const std::size_t end = bytes.size();
+    encode_command(bytes, echo);
+    std::string_view left = bytes;
+    const auto sent = taken.send(left, deadline);
+    const bool whole = bytes.size() - left.size() >= end || (!sent.ok() && options_.tls.enabled);
+    if (!whole) {
+        if (!sent) return not_applied(sent.error());
+        return make_error(
+            ErrorCode::deadline,
+            context + ": the deadline passed before it was sent; nothing was applied");
+    }
+    const auto unknown = [&](const std::string& why) {
+        return make_error(ErrorCode::outcome_unknown,
+                          context + ": " + why + "; it may or may not be applied");
+    };
+    if (!sent) return unknown(sent.error().message);
+    const auto is_echo = [&](const Reply& reply) {
+        const auto* const text = std::get_if<std::string>(&reply.value);
+        return text != nullptr && *text == nonce;
+    };
+    auto reply = taken.receive(deadline);
+    if (!reply) return unknown(reply.error().message);
+    if (!*reply) return unknown("it was sent and not answered before the deadline");
+    if (is_echo(**reply)) return unknown("it was sent and got no reply");
+    // What is not heard of the ECHO leaves the connection unchecked, and no more.
+    const auto checked = taken.receive(deadline);
+    if (checked && *checked && is_echo(**checked)) {
+        taken.set_clean();
+    } else if (checked && *checked && error_in(**checked) == nullptr) {
+        return unknown("it got more than one reply");
+    }
+    if (const auto* error = error_in(**reply)) return error_from_reply(error->message, context);
+    return std::move(**reply);
+}
+
 Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadline deadline) {
     Taken taken(*this);
     HOTCOUNT_TRY(taken.take(deadline));
-    const auto not_applied = [&](const Error& error) {
-        const std::lock_guard lock(mutex_);
-        if (closed_) return closed_error();
-        return make_error(error.code, error.message + "; nothing was applied");
-    };
     const auto too_late = [&] {
         return make_error(
             ErrorCode::deadline,
@@ -143,9 +205,15 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
         auto reply = taken.receive(deadline);
         if (!reply) return not_applied(reply.error());
         if (!*reply) return too_late();
+        const bool looks = i > 0 && i <= steps.looks.size();
+        const Shape shape = looks ? known_command(steps.looks[i - 1]).shape : Shape::text_or_nil;
+        if (!fits(shape, **reply)) {
+            return not_applied(
+                make_error(ErrorCode::unavailable, context + " got a reply of another shape"));
+        }
         if (const auto* error = error_in(**reply)) {
             if (!refused) refused = error_from_reply(error->message, context);
-        } else if (i > 0 && i <= steps.looks.size()) {
+        } else if (looks) {
             seen.push_back(std::move(**reply));
         }
     }
@@ -175,6 +243,10 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
         auto reply = taken.receive(deadline);
         if (!reply) why = reply.error().message;
         if (!reply || !*reply) break;
+        if (!ends_so(**reply, left_to_read == 1, go ? steps.writes.size() : 0)) {
+            why = context + " got a reply of another shape";
+            break;
+        }
         if (left_to_read == 1) {
             answer = std::move(**reply);
         } else if (const auto* error = error_in(**reply); error != nullptr && !refused) {

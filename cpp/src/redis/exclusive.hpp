@@ -1,4 +1,5 @@
-// Connections that one caller has to itself, for what is a state of the connection: WATCH.
+// Connections that one caller has to itself: for what is a state of the connection, WATCH, and for
+// commands of which nobody knows how often they answer.
 //
 //   caller --> Exclusive --take()--> a connection, idle or new --> back, or closed where in doubt
 //
@@ -16,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +33,9 @@ class Exclusive {
     /// One attempt of Client::check_and_set: WATCH to EXEC on one connection. none in the optional
     /// where `go` said no; a null reply where a watched key had changed.
     Result<std::optional<Reply>> attempt(const CheckAndSet& steps, Deadline deadline);
+    /// One attempt at a command, checked by an ECHO behind it. Where it did not answer exactly once
+    /// its outcome is unknown, and the connection is closed.
+    Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);
     /// Ends idle connections at once; who is under way is told closed, or unknown after EXEC.
     void close();
     std::uint64_t connects() const;
@@ -40,6 +45,7 @@ class Exclusive {
     class Taken;
 
     Error closed_error() const;
+    Error not_applied(const Error& error) const;
     Result<std::shared_ptr<Connection>> open(Deadline deadline);
 
     const Options options_;

@@ -267,6 +267,7 @@ void Lane::read(Lock& lock, const Goal& goal, Deadline deadline) {
         return connection != nullptr && connection_ == connection && roles_.has_to_read(work()) &&
                !reached(goal);
     };
+    std::optional<Pace> pace;
     while (goes_on()) {
         const auto received = receive(lock, connection);
         // The next commands first, so that the server works while we wake those it answered.
@@ -275,7 +276,15 @@ void Lane::read(Lock& lock, const Goal& goal, Deadline deadline) {
         tell_finished(lock);
         // A server that never pauses must not keep a caller beyond its deadline.
         if (std::chrono::steady_clock::now() >= wait_until(goal, deadline)) break;
-        if (*received) continue;
+        if (*received) {
+            if (!pace) pace.emplace(deadline);
+            if (!pace->due()) continue;
+            lock.unlock();
+            check_interrupt();
+            lock.lock();
+            if (deadline.passed()) break;
+            continue;
+        }
         if (!goes_on() || !roles_.may_wait_for_socket(work())) break;
         if (!wait_for_socket(lock, connection, goal, deadline)) break;
     }
@@ -331,12 +340,9 @@ Result<bool> Lane::receive(Lock& lock, const std::shared_ptr<Connection>& connec
     const SteadyTime now = std::chrono::steady_clock::now();
     if (received && *received) pipeline_.heard(now);
     for (Reply& reply : replies_) {
-        if (pipeline_.in_flight() == 0) {
-            received = make_error(ErrorCode::unavailable,
-                                  options_.address() + ": a reply that no command asked for");
-            break;
-        }
-        pipeline_.settle(std::move(reply), now);
+        if (pipeline_.settle(std::move(reply), now)) continue;
+        received = pipeline_.misfit();
+        break;
     }
     if (!received) break_connection(received.error());
     return received;

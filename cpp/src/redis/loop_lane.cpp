@@ -93,6 +93,9 @@ class SocketLoopLane final : public LoopLane {
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled* cancelled) override {
+        if (request.goes_alone() && usable()) {
+            return submit_alone(std::move(request), deadline, std::move(done), cancelled);
+        }
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
         if (!usable()) return operation->refuse(closed_error());
@@ -119,6 +122,7 @@ class SocketLoopLane final : public LoopLane {
     void flush() override {
         flush_asked_ = false;
         if (!usable()) return end();
+        if (beside_ != nullptr) beside_->flush();
         send();
         const std::size_t under_way = pipeline_.unwaited();
         early_ = under_way < kFewestThirds
@@ -134,6 +138,9 @@ class SocketLoopLane final : public LoopLane {
             dialed();
         } else if (connection_ != nullptr && fd == connection_->descriptor()) {
             receive();
+        } else if (beside_ != nullptr) {
+            beside_->on_readable(fd);
+            beside_->flush();
         }
         complete_finished();
     }
@@ -153,6 +160,7 @@ class SocketLoopLane final : public LoopLane {
 
     void on_writable() override {
         if (!usable()) return end();
+        if (beside_ != nullptr) beside_->on_writable();
         send();
         complete_finished();
     }
@@ -161,6 +169,7 @@ class SocketLoopLane final : public LoopLane {
         tick_asked_ = false;
         turn_asked_ = false;
         if (!usable()) return end();
+        if (beside_ != nullptr) beside_->on_tick();
         const SteadyTime now = std::chrono::steady_clock::now();
         pipeline_.requeue_due(now);
         pipeline_.expire(now, kMostEnded);
@@ -187,6 +196,33 @@ class SocketLoopLane final : public LoopLane {
   private:
     Error closed_error() const {
         return make_error(ErrorCode::closed, options_.address() + " is closed");
+    }
+
+    // Over a second connection of the loop, one command at a time, each checked by an ECHO: what
+    // answers never, or twice, breaks that connection and no other call.
+    void submit_alone(Request request, Deadline deadline, Completion<Reply> done,
+                      const Cancelled* cancelled) {
+        if (beside_ == nullptr) {
+            Options options = options_;
+            options.max_in_flight = 1;
+            beside_ = std::make_unique<SocketLoopLane>(options, std::make_shared<KnownScripts>(),
+                                                       host_, run_, lanes_);
+        }
+        const std::string context = options_.address() + ": " + request.name();
+        beside_->submit(
+            std::move(request).with_echo(), deadline,
+            [context, done = std::move(done)](Result<Reply> replies) {
+                if (!replies) return done(std::move(replies));
+                auto& both = std::get<ReplyArray>(replies->value);
+                // Where no ECHO answered, nobody knows whose the first one is.
+                const auto* error = std::get_if<ReplyError>(&both.back().value);
+                if (error == nullptr || !error->known) {
+                    error = std::get_if<ReplyError>(&both.front().value);
+                }
+                if (error != nullptr) return done(to_error(*error, context));
+                done(std::move(both.front()));
+            },
+            cancelled);
     }
 
     void ask_tick() {
@@ -284,11 +320,7 @@ class SocketLoopLane final : public LoopLane {
         while (true) {
             HOTCOUNT_TRY_ASSIGN(auto reply, connection_->next_reply());
             if (!reply) return true;
-            if (pipeline_.in_flight() == 0) {
-                return make_error(ErrorCode::unavailable,
-                                  options_.address() + ": a reply that no command asked for");
-            }
-            pipeline_.settle(std::move(*reply), now);
+            if (!pipeline_.settle(std::move(*reply), now)) return pipeline_.misfit();
         }
     }
 
@@ -314,6 +346,7 @@ class SocketLoopLane final : public LoopLane {
     void end() {
         closed_ = true;
         pipeline_.end_late(pipeline_.unwaited());
+        if (beside_ != nullptr) beside_->close();
         pipeline_.fail_queued(closed_error());
         if (connection_ != nullptr) lose(closed_error(), /*resend=*/false);
         if (dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::none);
@@ -364,6 +397,7 @@ class SocketLoopLane final : public LoopLane {
     std::size_t early_sends_{0};     // In this turn.
     Look look_{options_.spin};
     Lane::Counts counts_;
+    std::unique_ptr<SocketLoopLane> beside_;  // For commands that must not share a connection.
 };
 
 }  // namespace

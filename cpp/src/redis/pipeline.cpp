@@ -5,8 +5,10 @@
 #include <functional>
 #include <hotcount/base/check.hpp>
 
+#include "commands.hpp"
 #include "encode.hpp"
 #include "error_word.hpp"
+#include "reply_reader.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -280,42 +282,138 @@ void Pipeline::encode_script(const Flight& flight) {
 
 // -- replies ------------------------------------------------------------------------------------
 
-void Pipeline::settle(Reply reply, SteadyTime now) {
-    if (replies_due_ > 0) --replies_due_;
+bool Pipeline::settle(Reply reply, SteadyTime now) {
+    if (flights_.empty()) return does_not_fit("a reply that no command asked for");
     Flight& front = flights_.front();
+    if (!belongs(front, reply)) return false;
+    if (replies_due_ > 0) --replies_due_;
     Operation& first = *front.first;
     if (first.is(Request::Kind::batch) && first.replies_.size() + 1 < first.request_.replies_) {
         if (first.replies_.empty()) first.replies_.reserve(first.request_.replies_);
         first.replies_.push_back(std::move(reply));
-        return;
+        return true;
     }
     Flight flight = std::move(front);
     flights_.pop_front();
     answered_ = flight.end;
     counts_.latency.record(now - flight.encoded_at);
-    if (refused_whole(flight, reply)) return;
+    if (refused_whole(flight, reply)) return true;
     switch (flight.first->request_.kind_) {
         case Request::Kind::add:
-            return settle_add(flight, reply);
+            settle_add(flight, reply);
+            return true;
         case Request::Kind::script:
-            return settle_script(flight, std::move(reply));
-        case Request::Kind::batch:
-            return settle_batch(flight, std::move(reply));
+            settle_script(flight, std::move(reply));
+            return true;
+        case Request::Kind::batch: {
+            // Nobody can say whether the command before answered once.
+            const bool not_checked = !flight.first->request_.echo_.empty() &&
+                                     std::holds_alternative<ReplyError>(reply.value);
+            settle_batch(flight, std::move(reply));
+            return !not_checked || does_not_fit("ECHO was refused");
+        }
         default:
-            return answer(flight.first, std::move(reply));
+            answer(flight.first, std::move(reply));
+            return true;
     }
 }
 
+// -- replies that cannot be a call's ---------------------------------------------------------------
+
+bool Pipeline::does_not_fit(const std::string& why) {
+    misfit_ = why;
+    return false;
+}
+
+Error Pipeline::misfit() const {
+    return make_error(ErrorCode::unavailable, options_.address() + ": " + misfit_);
+}
+
+bool Pipeline::belongs(Flight& flight, const Reply& reply) {
+    const Operation& first = *flight.first;
+    const bool batch = first.is(Request::Kind::batch);
+    if (batch ? flight.begin >= sent_ : flight.end > sent_) {
+        const auto* error = std::get_if<ReplyError>(&reply.value);
+        return does_not_fit("a reply came before its command, " + first.name() + ", was sent" +
+                            (error == nullptr ? "" : ": " + error->message));
+    }
+    const auto whole = [&](bool fitting) {
+        return fitting || does_not_fit(first.name() + " got a reply of another shape");
+    };
+    switch (first.request_.kind_) {
+        case Request::Kind::add:
+            return whole(fits(Shape::integer, reply));
+        case Request::Kind::script:
+            return whole(belongs_to_script(flight, reply));
+        case Request::Kind::batch:
+            return belongs_to_batch(flight, reply);
+        default:
+            return whole(fits(first.request_.shape_, reply));
+    }
+}
+
+bool Pipeline::belongs_to_batch(Flight& flight, const Reply& reply) {
+    const Operation& batch = *flight.first;
+    const Request& request = batch.request_;
+    const std::size_t index = batch.replies_.size();
+    const Shape shape =
+        request.shapes_.empty() ? request.shape_ : static_cast<Shape>(request.shapes_[index]);
+    if (!fits(shape, reply)) return does_not_fit(batch.name() + " got a reply of another shape");
+    flight.memory += memory_of(reply);
+    if (flight.memory > options_.max_reply_bytes) {
+        return does_not_fit("the replies of " + batch.name() + " are larger than max_reply_bytes");
+    }
+    if (request.echo_.empty()) return true;
+    const auto* const text = std::get_if<std::string>(&reply.value);
+    const bool is_echo = text != nullptr && *text == request.echo_;
+    const bool is_error = std::holds_alternative<ReplyError>(reply.value);
+    const bool last = index + 1 == request.replies_;
+    if (last ? is_echo || is_error : !is_echo) return true;
+    return does_not_fit(batch.name() + (last ? " got more than one reply" : " got no reply"));
+}
+
+bool Pipeline::belongs_to_script(const Flight& flight, const Reply& reply) {
+    if (std::holds_alternative<ReplyError>(reply.value)) return true;
+    const Request& request = flight.first->request_;
+    const Script& script = *request.script_;
+    if (!script.combinable()) return script.fits(reply, request.keys_.size());
+    const auto* const answers = std::get_if<ReplyArray>(&reply.value);
+    if (answers == nullptr) return false;
+    auto next = answers->begin();
+    bool fitting = true;
+    flight.for_each([&](const OperationPtr& member) {
+        const std::size_t calls = std::max<std::size_t>(member->request_.calls_, 1);
+        const std::size_t keys_each = member->request_.keys_.size() / calls;
+        for (std::size_t i = 0; i < calls && fitting; ++i) {
+            fitting = next != answers->end() && script.fits(*next, keys_each);
+            if (fitting) ++next;
+        }
+    });
+    return fitting && next == answers->end();
+}
+
+// -- refusals -----------------------------------------------------------------------------------
+
+// Whether what refuses a combined command need not refuse each of its members: an INCRBY's are of
+// one key, and together they may be too much; a single 1 goes as INCR.
+bool Pipeline::splits(const Flight& flight, const ReplyError& error) const {
+    if (flight.calls() < 2) return false;
+    const Error refused = error_of(error, flight.first->name());
+    if (flight.first->is(Request::Kind::script)) return concerns_a_key(refused);
+    if (refused.code == ErrorCode::overflow) return true;
+    bool some_as_incr = false;
+    flight.for_each([&](const OperationPtr& member) { some_as_incr |= member->request_.n_ == 1; });
+    return some_as_incr && denies_the_command(refused);
+}
+
 // Nothing of it was applied, and it is worth another try: with the script's text, or, where it was
-// combined, each by itself, in order, for its own answer.
+// combined and the refusal may be for some only, each by itself, in order, for its own answer.
 bool Pipeline::refused_whole(Flight& flight, const Reply& reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
     if (error == nullptr || flight.first->is(Request::Kind::batch)) return false;
-    const bool is_script = flight.first->is(Request::Kind::script);
-    const bool needs_text =
-        is_script && !flight.with_text && first_word(error->message) == "NOSCRIPT";
-    const bool splits = flight.calls() > 1 && (!is_script || refused_before_it_ran(error->message));
-    if (!needs_text && !splits) return false;
+    const bool needs_text = flight.first->is(Request::Kind::script) && !flight.with_text &&
+                            first_word(error->message) == "NOSCRIPT";
+    if (!needs_text && !splits(flight, *error)) return false;
     Operations again;
     flight.for_each([&](const OperationPtr& member) {
         if (member->state_ != Operation::State::in_flight) return;
@@ -334,10 +432,7 @@ bool Pipeline::refused_whole(Flight& flight, const Reply& reply) {
 void Pipeline::settle_add(Flight& flight, const Reply& reply) {
     const auto* value = std::get_if<std::int64_t>(&reply.value);
     if (value == nullptr) {
-        const bool refused = std::holds_alternative<ReplyError>(reply.value);
-        flight.for_each([&](const OperationPtr& member) {
-            answer(member, refused ? reply : Reply{ReplyError{"ERR not an integer"}});
-        });
+        flight.for_each([&](const OperationPtr& member) { answer(member, reply); });
         return;
     }
     std::int64_t running = *value - flight.total;
@@ -351,16 +446,9 @@ void Pipeline::settle_script(Flight& flight, Reply reply) {
     if (!flight.first->request_.script_->combinable()) {
         return answer(flight.first, std::move(reply));
     }
-    std::size_t calls = 0;
-    flight.for_each([&](const OperationPtr& member) {
-        calls += std::max<std::size_t>(member->request_.calls_, 1);
-    });
     auto* const answers = std::get_if<ReplyArray>(&reply.value);
-    if (answers == nullptr || answers->size() != calls) {
-        const bool refused = std::holds_alternative<ReplyError>(reply.value);
-        flight.for_each([&](const OperationPtr& member) {
-            answer(member, refused ? reply : Reply{ReplyError{"ERR a reply of another shape"}});
-        });
+    if (answers == nullptr) {
+        flight.for_each([&](const OperationPtr& member) { answer(member, reply); });
         return;
     }
     auto next = std::make_move_iterator(answers->begin());

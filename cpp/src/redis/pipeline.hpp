@@ -5,8 +5,8 @@
 //
 // Within what is encoded at once, adds to one key become one INCRBY and calls of one combinable
 // script one EVALSHA, each caller with its own answer. Nothing is moved past another call that
-// touches one of its keys. Where a combined command is refused nothing was applied: its members go
-// singly, in order.
+// touches one of its keys. Where a combined command is refused nothing was applied. Its members go
+// singly, in order, where the refusal may be for one of them only; else it answers them all.
 //
 // What a failure means: a call whose bytes had not all been handed to the kernel when the
 // connection broke was never run. It, and whatever Repeat allows, goes once more over a new
@@ -131,7 +131,10 @@ class Pipeline {
 
     // -- from the server
     std::size_t in_flight() const { return flights_.size(); }
-    void settle(Reply reply, SteadyTime now);
+    /// Hands a reply to the call that it answers. False where it cannot be that call's: then what
+    /// comes by this connection is others', and it must end with misfit().
+    bool settle(Reply reply, SteadyTime now);
+    Error misfit() const;
 
     // -- the connection
     void connected();
@@ -170,6 +173,7 @@ class Pipeline {
         Operations rest{};      // Combined with the first.
         std::int64_t total{0};  // What a combined INCRBY adds.
         std::size_t keys{0};    // Of a combined script.
+        std::size_t memory{0};  // Of a batch's replies so far.
         bool with_text{false};
         std::uint64_t begin{0};  // Its place in all that this connection sends.
         std::uint64_t end{0};
@@ -199,10 +203,15 @@ class Pipeline {
     void encode();
     void encode(Flight& flight);
     void encode_script(const Flight& flight);
+    bool belongs(Flight& flight, const Reply& reply);
+    bool belongs_to_batch(Flight& flight, const Reply& reply);
+    bool belongs_to_script(const Flight& flight, const Reply& reply);
+    bool does_not_fit(const std::string& why);
     void settle_add(Flight& flight, const Reply& reply);
     void settle_script(Flight& flight, Reply reply);
     void settle_batch(Flight& flight, Reply reply);
     void answer(const OperationPtr& operation, Reply reply);
+    bool splits(const Flight& flight, const ReplyError& error) const;
     bool refused_whole(Flight& flight, const Reply& reply);
     void put_back(const Operations& operations);
     void finish(const OperationPtr& operation, Result<Reply> outcome);
@@ -229,6 +238,7 @@ class Pipeline {
     SteadyTime heard_at_{};                      // Or began to owe replies.
     SteadyTime next_expiry_{SteadyTime::max()};  // No call that nobody waits for ends earlier.
     std::deque<Late> late_;
+    std::string misfit_;
     Counts counts_;
 };
 

@@ -1,22 +1,14 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <array>
+#include <hotcount/base/random.hpp>
 #include <hotcount/redis/request.hpp>
 
+#include "commands.hpp"
 #include "encode.hpp"
 
 namespace hotcount::redis {
 namespace {
-
-// Where nothing can have been applied, a lost reply is no unknown outcome.
-bool only_reads(std::string_view upper_name) {
-    static constexpr std::array kReaders{
-        "GET",    "MGET",   "PING",  "EXISTS", "TTL",   "PTTL",   "STRLEN",    "TYPE",
-        "ZSCORE", "ZRANGE", "ZCARD", "TIME",   "INFO",  "HGET",   "HMGET",     "HGETALL",
-        "SCAN",   "DBSIZE", "LLEN",  "LRANGE", "ZRANK", "OBJECT", "ZREVRANGE", "ZREVRANK"};
-    return std::find(kReaders.begin(), kReaders.end(), upper_name) != kReaders.end();
-}
 
 std::string upper(std::string_view text) {
     std::string result{text};
@@ -27,7 +19,8 @@ std::string upper(std::string_view text) {
 
 }  // namespace
 
-Script::Script(std::string_view text, Kind kind) : text_(text), kind_(kind) {
+Script::Script(std::string_view text, Kind kind, Fits fitting)
+    : text_(text), kind_(kind), fits_(fitting) {
     unsigned char digest[SHA_DIGEST_LENGTH];
     SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
     constexpr char kHexDigits[] = "0123456789abcdef";
@@ -40,7 +33,10 @@ Script::Script(std::string_view text, Kind kind) : text_(text), kind_(kind) {
 Request Request::command(std::span<const std::string_view> words) {
     Request request{Kind::command};
     request.name_ = upper(words.front());
-    if (only_reads(request.name_)) request.repeat_ = Repeat::reads;
+    const KnownCommand known = known_command(words);
+    request.shape_ = known.shape;
+    request.goes_alone_ = known.place != Place::shared;
+    if (known.only_reads) request.repeat_ = Repeat::reads;
     encode_command(request.bytes_, words);
     return request;
 }
@@ -50,18 +46,34 @@ Request Request::commands(std::span<const std::vector<std::string_view>> command
     request.name_ = "a batch";
     request.replies_ = commands.size();
     request.repeat_ = Repeat::reads;
+    request.shapes_.reserve(commands.size());
     for (const auto& words : commands) {
-        if (!only_reads(upper(words.front()))) request.repeat_ = Repeat::never;
+        const KnownCommand known = known_command(words);
+        if (!known.only_reads) request.repeat_ = Repeat::never;
+        request.shapes_ += static_cast<char>(known.shape);
         encode_command(request.bytes_, words);
     }
     return request;
 }
 
-Request Request::encoded(std::string name, std::string bytes, std::size_t replies, Repeat repeat) {
+Request Request::with_echo() && {
+    Request request = std::move(*this);
+    request.kind_ = Kind::batch;
+    request.goes_alone_ = false;
+    request.replies_ = 2;
+    request.echo_ = "hotcount:" + std::to_string(thread_random().next());
+    const std::string_view echo[] = {"ECHO", request.echo_};
+    encode_command(request.bytes_, echo);
+    return request;
+}
+
+Request Request::encoded(std::string name, std::string bytes, std::size_t replies, Shape shape,
+                         Repeat repeat) {
     Request request{Kind::batch};
     request.name_ = std::move(name);
     request.bytes_ = std::move(bytes);
     request.replies_ = replies;
+    request.shape_ = shape;
     request.repeat_ = repeat;
     return request;
 }

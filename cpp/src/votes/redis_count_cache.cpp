@@ -3,6 +3,7 @@
 #include <hotcount/base/random.hpp>
 
 #include "../redis/error_word.hpp"
+#include "../redis/script_fits.hpp"
 #include "count_cache.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 #include "reply_number.hpp"
@@ -26,7 +27,9 @@ class RedisCountCache final : public CountCache {
     std::vector<Result<Counted>> increment(std::string_view space,
                                            std::span<const Increment> increments,
                                            std::string_view token, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesIncrementLua};
+        static const redis::Script kScript{redis::scripts::kVotesIncrementLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         const Deadline deadline = deadline_of(timeout);
         std::vector<Result<Counted>> results;
         results.reserve(increments.size());
@@ -51,7 +54,9 @@ class RedisCountCache final : public CountCache {
     }
 
     Result<bool> land(std::string_view space, const Fill& fill, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesLandLua};
+        static const redis::Script kScript{redis::scripts::kVotesLandLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         Call call({fill.token});
         call.key(key_of(space, fill.item));
         call.number(fill.gen);
@@ -64,7 +69,9 @@ class RedisCountCache final : public CountCache {
 
     Entries read(std::string_view space, std::span<const std::string> items,
                  Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesReadLua};
+        static const redis::Script kScript{
+            redis::scripts::kVotesReadLua, redis::Script::Kind::single,
+            redis::is_one_per_key<redis::is_nil_or<redis::is_array>>};
         const Deadline deadline = deadline_of(timeout);
         Entries entries;
         entries.reserve(items.size());
@@ -110,20 +117,26 @@ class RedisCountCache final : public CountCache {
 
     Result<void> mark(std::string_view space, std::span<const Mark> marks,
                       Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesMarkLua};
+        static const redis::Script kScript{redis::scripts::kVotesMarkLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         HOTCOUNT_TRY(compared(kScript, space, marks, timeout));
         return {};
     }
 
     Result<std::int64_t> remove(std::string_view space, std::span<const Mark> marks,
                                 Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesRemoveLua};
+        static const redis::Script kScript{redis::scripts::kVotesRemoveLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         return compared(kScript, space, marks, timeout);
     }
 
     Result<void> drop(std::string_view space, std::span<const Outdated> items,
                       Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesDropLua};
+        static const redis::Script kScript{redis::scripts::kVotesDropLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         const Deadline deadline = deadline_of(timeout);
         for (std::size_t first = 0; first < items.size(); first += kMaxScriptKeys) {
             Call call({});

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <hotcount/base/check.hpp>
 
+#include "../redis/script_fits.hpp"
 #include "count_mirror.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 #include "reply_number.hpp"
@@ -26,7 +27,9 @@ class RedisMirrorStore final : public MirrorStore {
     Result<std::vector<std::optional<Copy>>> read(std::string_view space,
                                                   std::span<const std::string> items,
                                                   Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesMirrorReadLua};
+        static const redis::Script kScript{
+            redis::scripts::kVotesMirrorReadLua, redis::Script::Kind::single,
+            redis::is_one_per_key<redis::is_nil_or<redis::is_array>>};
         std::vector<std::optional<Copy>> copies;
         copies.reserve(items.size());
         HOTCOUNT_TRY(in_parts(items, timeout, [&](auto part, Deadline deadline) -> Result<void> {
@@ -39,7 +42,9 @@ class RedisMirrorStore final : public MirrorStore {
 
     Result<std::vector<bool>> begin(std::string_view space, std::span<const std::string> items,
                                     std::string_view token, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesMirrorBeginLua};
+        static const redis::Script kScript{redis::scripts::kVotesMirrorBeginLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         std::vector<bool> begun;
         begun.reserve(items.size());
         HOTCOUNT_TRY(in_parts(items, timeout, [&](auto part, Deadline deadline) -> Result<void> {
@@ -54,7 +59,9 @@ class RedisMirrorStore final : public MirrorStore {
 
     Result<void> land(std::string_view space, std::span<const Cell> cells, std::string_view token,
                       Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesMirrorLandLua};
+        static const redis::Script kScript{redis::scripts::kVotesMirrorLandLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         return in_parts(cells, timeout, [&](auto part, Deadline deadline) -> Result<void> {
             std::vector<std::string> arguments{std::string{token}, max_age_};
             for (const Cell& cell : part) {
@@ -69,7 +76,9 @@ class RedisMirrorStore final : public MirrorStore {
 
     Result<void> publish(std::string_view space, std::span<const Cell> cells,
                          Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kVotesMirrorPublishLua};
+        static const redis::Script kScript{redis::scripts::kVotesMirrorPublishLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
         return in_parts(cells, timeout, [&](auto part, Deadline deadline) -> Result<void> {
             std::vector<std::string> arguments;
             for (const Cell& cell : part) {

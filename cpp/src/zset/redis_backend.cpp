@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -5,6 +6,7 @@
 #include <unordered_map>
 
 #include "../redis/error_word.hpp"
+#include "../redis/script_fits.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 #include "keys.hpp"
@@ -25,6 +27,10 @@ std::string to_text(double score) {
     const int size = std::snprintf(text.data(), text.size(), "%.17g", score);
     return {text.data(), static_cast<std::size_t>(size)};
 }
+
+// What a sweep that is given no timeout may take, in the store's timeouts: at 1 s, 50,000 pages of
+// 500 keys at 2 ms each.
+constexpr int kSweepTimeouts = 100;
 
 Error about(const std::string& key, const Error& error) {
     return make_error(error.code, error.message + " (key " + printable(key) + ")",
@@ -58,7 +64,8 @@ class RedisSets final : public LiveSetsBackend {
     Result<Upsert> remove(const std::string& key, std::string_view member,
                           const std::string& companion, std::optional<std::int64_t> version,
                           Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kZsetRemoveLua};
+        static const redis::Script kScript{redis::scripts::kZsetRemoveLua,
+                                           redis::Script::Kind::single, redis::is_integer};
         // The other methods are for servers without scripts, and know of no companion.
         if (!companion.empty() && options().method == UpsertMethod::script) {
             const std::string marker = zset::marker_key(companion);
@@ -112,7 +119,8 @@ class RedisSets final : public LiveSetsBackend {
 
     Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
                         std::span<const ScoredMember> members, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kZsetCreateLua};
+        static const redis::Script kScript{redis::scripts::kZsetCreateLua,
+                                           redis::Script::Kind::single, redis::is_integer};
         std::vector<std::string> scores;
         scores.reserve(members.size());
         const std::string life = milliseconds(ttl);
@@ -129,13 +137,21 @@ class RedisSets final : public LiveSetsBackend {
     }
 
     Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kZsetSweepLua};
+        static const redis::Script kScript{redis::scripts::kZsetSweepLua,
+                                           redis::Script::Kind::single, redis::is_integer};
         SweepReport report;
+        // A server whose cursor never ends is left too.
+        const Deadline deadline =
+            Deadline::after(timeout.value_or(kSweepTimeouts * default_timeout()));
+        const auto left = [&] {
+            const Duration rest = deadline.remaining();
+            return timeout ? rest : std::min(default_timeout(), rest);
+        };
         std::string cursor = "0";
         do {
             HOTCOUNT_TRY_ASSIGN(const Reply reply, send({"SCAN", cursor, "MATCH", pattern, "COUNT",
                                                          "500", "TYPE", "zset"},
-                                                        pattern, timeout));
+                                                        pattern, left()));
             const auto* const parts = std::get_if<ReplyArray>(&reply.value);
             if (parts == nullptr || parts->size() != 2) return unexpected("SCAN");
             const auto* const next = std::get_if<std::string>(&(*parts)[0].value);
@@ -143,7 +159,7 @@ class RedisSets final : public LiveSetsBackend {
             if (next == nullptr || page == nullptr) return unexpected("SCAN");
             cursor = *next;
             report.scanned += static_cast<std::int64_t>(page->size());
-            HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(*page, timeout));
+            HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(*page, left()));
             if (found.empty()) continue;
             report.found += static_cast<std::int64_t>(found.size());
             for (const std::string_view key : found) {
@@ -151,7 +167,7 @@ class RedisSets final : public LiveSetsBackend {
             }
             if (dry_run) continue;
             HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
-                                integer(run(kScript, found, {}, pattern, timeout)));
+                                integer(run(kScript, found, {}, pattern, left())));
             report.deleted += deleted;
         } while (cursor != "0");
         return report;
@@ -164,8 +180,9 @@ class RedisSets final : public LiveSetsBackend {
         const Deadline deadline = Deadline::after(timeout.value_or(default_timeout()));
         const auto reply = run_upsert(elements, true, deadline.remaining());
         if (!reply) {
-            if (reply.error().code != ErrorCode::permission_denied) {
-                return each(elements, reply.error());
+            const Error& error = reply.error();
+            if (error.code != ErrorCode::permission_denied || !redis::concerns_a_key(error)) {
+                return each(elements, error);
             }
             return by_one_script_each(elements, reply.error(), deadline);
         }
@@ -209,7 +226,9 @@ class RedisSets final : public LiveSetsBackend {
 
     Result<Reply> run_upsert(std::span<const Element> elements, bool with_companions,
                              Timeout timeout) {
-        static const redis::Script kScript{redis::scripts::kZsetUpsertLua};
+        static const redis::Script kScript{redis::scripts::kZsetUpsertLua,
+                                           redis::Script::Kind::single,
+                                           redis::is_some<redis::is_integer>};
         std::vector<std::string_view> keys;
         std::vector<std::string> markers;  // Reserved: views of its elements are taken.
         markers.reserve(elements.size());

@@ -456,7 +456,9 @@ class Schedule {
         if (connection != connection_) co_return;
         some = received > 0;
         for (; received > 0; --received) {
-            pipeline_.settle(Reply{std::int64_t{1}}, std::chrono::steady_clock::now());
+            const bool fits =
+                pipeline_.settle(Reply{std::string{"OK"}}, std::chrono::steady_clock::now());
+            EXPECT_TRUE(fits) << pipeline_.misfit().message;
         }
     }
 

@@ -63,7 +63,14 @@ class PipelineTest : public ::testing::Test {
     }
     std::vector<Words> sent() { return decode(pipeline_.take()); }
     void reply(Reply reply) {
-        pipeline_.settle(std::move(reply), std::chrono::steady_clock::now());
+        EXPECT_TRUE(pipeline_.settle(std::move(reply), std::chrono::steady_clock::now()))
+            << pipeline_.misfit().message;
+    }
+    // A reply that cannot be the call's, and what a lane does then.
+    void misfit(Reply reply) {
+        EXPECT_FALSE(pipeline_.settle(std::move(reply), std::chrono::steady_clock::now()));
+        pipeline_.lost(pipeline_.misfit(), true);
+        pipeline_.connected();
     }
     void refuse(const std::string& message) { reply(Reply{ReplyError{message}}); }
     static Reply of(std::int64_t value) { return Reply{value}; }
@@ -198,6 +205,216 @@ TEST_F(PipelineTest, ACombinedScriptIsTakenApartOnlyWhereItHadNotBegun) {
     EXPECT_TRUE(failed_with(outcome(c), ErrorCode::reply));
     EXPECT_TRUE(failed_with(outcome(d), ErrorCode::reply));
     EXPECT_FALSE(pipeline_.has_to_send()) << "a part of it may have been applied";
+}
+
+// What a server says to everybody: taking 256 calls apart would make it say so 256 times more.
+constexpr const char* kToEverybody[] = {
+    "NOREPLICAS Not enough good replicas to write.",
+    "READONLY You can't write against a read only replica.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist",
+    "CLUSTERDOWN The cluster is down",
+    "NOAUTH Authentication required.",
+    "NOPERM this user has no permissions to run the 'evalsha' command or its subcommand",
+    "NOPERM User default has no permissions to run the 'evalsha' command",
+    "ERR unknown command 'EVALSHA'",
+};
+
+TEST_F(PipelineTest, ARefusalThatConcernsEverybodyAnswersAllMembersAtOnce) {
+    for (const std::string refusal : kToEverybody) {
+        std::vector<OperationPtr> calls;
+        for (int i = 0; i < 100; ++i) calls.push_back(add("k", 2));
+        for (int i = 0; i < 100; ++i) calls.push_back(run(kCombinable, std::to_string(i), "1"));
+        EXPECT_EQ(sent().size(), 2U);
+        refuse(refusal);
+        refuse(refusal);
+        EXPECT_FALSE(pipeline_.has_to_send()) << refusal;
+        for (const OperationPtr& call : calls) {
+            ASSERT_TRUE(call->is_done()) << refusal;
+            EXPECT_FALSE(outcome(call).ok());
+        }
+    }
+}
+
+TEST_F(PipelineTest, ARefusalThatPassesSoonIsTriedAgainCombined) {
+    for (const std::string refusal : {"LOADING Redis is loading", "BUSY a script runs",
+                                      "MASTERDOWN Link with MASTER is down"}) {
+        const auto first = add("k", 2);
+        add("k", 2);
+        run(kCombinable, "a", "1");
+        run(kCombinable, "b", "1");
+        EXPECT_EQ(sent().size(), 2U);
+        refuse(refusal);
+        refuse(refusal);
+        EXPECT_FALSE(pipeline_.has_to_send());
+        pipeline_.requeue_due(std::chrono::steady_clock::now() + 10s);
+        EXPECT_EQ(sent().size(), 2U) << refusal;
+        reply(of(4));
+        reply(Reply{ReplyArray{of(1), of(2)}});
+        EXPECT_EQ(value(first), 2);
+    }
+}
+
+TEST_F(PipelineTest, ARefusalOfOneKeyAnswersAllAddsToIt) {
+    const auto a = add("k", 2);
+    const auto b = add("k", 3);
+    sent();
+    refuse("WRONGTYPE Operation against a key holding the wrong kind of value");
+    EXPECT_FALSE(pipeline_.has_to_send());
+    EXPECT_TRUE(failed_with(outcome(a), ErrorCode::wrong_type));
+    EXPECT_TRUE(failed_with(outcome(b), ErrorCode::wrong_type));
+}
+
+TEST_F(PipelineTest, WhereOnlyIncrIsAllowedSinglesGoAsThat) {
+    const auto one = add("k", 1);
+    const auto two = add("k", 2);
+    sent();
+    refuse("NOPERM User x has no permissions to run the 'incrby' command");
+    EXPECT_THAT(sent(), ElementsAre(Words{"INCR", "k"}, Words{"INCRBY", "k", "2"}));
+    reply(of(1));
+    refuse("NOPERM User x has no permissions to run the 'incrby' command");
+    EXPECT_EQ(value(one), 1);
+    EXPECT_TRUE(failed_with(outcome(two), ErrorCode::permission_denied));
+}
+
+TEST_F(PipelineTest, AScriptIsTakenApartForWhatOneKeyCanCause) {
+    for (const std::string refusal : {"NOPERM No permissions to access a key",
+                                      "NOPERM this user has no permissions to access one of the "
+                                      "keys used as arguments",
+                                      "CROSSSLOT Keys in request don't hash to the same slot",
+                                      "MOVED 1 127.0.0.1:6379", "ASK 1 127.0.0.1:6379"}) {
+        run(kCombinable, "a", "1");
+        run(kCombinable, "b", "1");
+        EXPECT_EQ(sent().size(), 1U);
+        refuse(refusal);
+        EXPECT_EQ(sent().size(), 2U) << refusal;
+        refuse(refusal);
+        reply(Reply{ReplyArray{of(1)}});
+    }
+}
+
+// -- replies that cannot be a call's
+
+const Script kPairs{"return pairs", Script::Kind::combinable, [](const Reply& reply, std::size_t) {
+                        const auto* const pair = std::get_if<ReplyArray>(&reply.value);
+                        return pair != nullptr && pair->size() == 2;
+                    }};
+const Script kPerKey{"return per key", Script::Kind::single,
+                     [](const Reply& reply, std::size_t keys) {
+                         const auto* const each = std::get_if<ReplyArray>(&reply.value);
+                         return each != nullptr && each->size() == keys;
+                     }};
+
+TEST_F(PipelineTest, AReplyThatCannotBeItsCallsLeavesAllUnderWayUnknown) {
+    const Reply text{std::string{"OK"}};
+    const Reply pair{ReplyArray{of(1), of(2)}};
+    const auto with = [&](Request request, const Reply& wrong) {
+        const auto call = push(std::move(request));
+        const auto next = add("next");
+        const auto read = command({"GET", "k"});
+        sent();
+        misfit(wrong);
+        auto told = outcome(call);
+        if (told.ok()) {  // A batch, which tells it of each command.
+            const Reply& first = std::get<ReplyArray>(told->value).front();
+            EXPECT_EQ(std::get<ReplyError>(first.value).known, ErrorCode::outcome_unknown);
+        } else {
+            EXPECT_TRUE(failed_with(told, ErrorCode::outcome_unknown)) << call->name();
+        }
+        EXPECT_TRUE(failed_with(outcome(next), ErrorCode::outcome_unknown));
+        EXPECT_THAT(sent(), ElementsAre(Words{"GET", "k"})) << "a read goes again";
+        reply(text);
+        EXPECT_TRUE(outcome(read).ok());
+    };
+    const std::string_view keys[] = {"a", "b"};
+    const std::string_view none[] = {""};
+    const std::vector<std::vector<std::string_view>> commands{{"DEL", "a"}};
+    const std::string_view incr[] = {"INCR", "x"};
+    const std::string_view set[] = {"SET", "x", "1"};
+    with(Request::add("k", 1), text);
+    with(Request::add("k", 1), pair);
+    with(Request::add("k", 1), Reply{});
+    with(Request::command(incr), text);
+    with(Request::command(set), of(1));
+    with(Request::command(set), pair);
+    with(Request::commands(commands), text);
+    std::string bytes = "*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n";
+    with(Request::encoded("INCRBY", bytes, 1, Shape::integer, Repeat::never), text);
+    with(Request::run(kPairs, std::span{keys}.first(1), {}, none), of(1));
+    with(Request::run(kPairs, std::span{keys}.first(1), {}, none), pair);
+    with(Request::run(kPairs, std::span{keys}.first(1), {}, none), Reply{ReplyArray{pair, pair}});
+    with(Request::run_many(kPairs, 2, keys, {}, std::array{none[0], none[0]}),
+         Reply{ReplyArray{pair}});
+    with(Request::run(kPerKey, keys, {}, none), Reply{ReplyArray{of(1)}});
+    with(Request::run(kPerKey, keys, {}, none), text);
+}
+
+TEST_F(PipelineTest, AnErrorFitsEveryCall) {
+    const std::string_view keys[] = {"a"};
+    const auto a = push(Request::run(kPerKey, keys, {}, {}));
+    const auto b = push(Request::run(kPairs, keys, {}, {}));
+    sent();
+    refuse("ERR no");
+    reply(Reply{ReplyArray{Reply{ReplyError{"WRONGTYPE no"}}}});
+    EXPECT_TRUE(failed_with(outcome(a), ErrorCode::reply));
+    EXPECT_TRUE(failed_with(outcome(b), ErrorCode::wrong_type));
+}
+
+TEST_F(PipelineTest, MoreRepliesThanCommandsDoNotFit) {
+    const auto answered = add("k");
+    sent();
+    reply(of(1));
+    misfit(of(2));
+    EXPECT_EQ(value(answered), 1);
+    EXPECT_THAT(pipeline_.misfit().message, ::testing::HasSubstr("no command asked for"));
+}
+
+TEST_F(PipelineTest, AReplyBeforeItsCommandHasLeftDoesNotFit) {
+    const auto half = add("k");
+    std::string bytes = pipeline_.take();
+    pipeline_.put_back_unsent(bytes.substr(bytes.size() - 1));
+    misfit(of(1));
+    EXPECT_FALSE(half->is_done()) << "it never left as a whole, and goes once more";
+    EXPECT_THAT(sent(), ElementsAre(Words{"INCR", "k"}));
+}
+
+TEST_F(PipelineTest, TheRepliesOfABatchHaveOneBoundTogether) {
+    options_.max_reply_bytes = 1000;
+    const std::vector<std::vector<std::string_view>> commands(3, {"SET", "k", "v", "GET"});
+    const auto batch = push(Request::commands(commands));
+    sent();
+    reply(Reply{std::string(400, 'x')});
+    reply(Reply{std::string(400, 'x')});
+    misfit(Reply{std::string(400, 'x')});
+    const auto done = outcome(batch);
+    const auto& replies = std::get<ReplyArray>(done->value);
+    EXPECT_TRUE(std::holds_alternative<std::string>(replies[1].value));
+    EXPECT_EQ(std::get<ReplyError>(replies[2].value).known, ErrorCode::outcome_unknown);
+}
+
+TEST_F(PipelineTest, ACommandWithAnEchoMustAnswerExactlyOnce) {
+    const std::string_view words[] = {"MODULE.DO", "k"};
+    const auto push_checked = [&] { return push(Request::command(words).with_echo()); };
+    ASSERT_TRUE(Request::command(words).goes_alone());
+    const auto good = push_checked();
+    const Words echo = sent()[1];
+    reply(of(5));
+    reply(Reply{echo[1]});
+    EXPECT_EQ(std::get<std::int64_t>(std::get<ReplyArray>(outcome(good)->value)[0].value), 5);
+
+    for (const bool none : {true, false}) {
+        const auto bad = push_checked();
+        const Words sent_echo = sent()[1];
+        if (!none) reply(of(5));
+        misfit(none ? Reply{sent_echo[1]} : of(6));
+        EXPECT_TRUE(bad->is_done());
+    }
+
+    const auto unchecked = push_checked();
+    sent();
+    reply(of(5));
+    misfit(Reply{ReplyError{"NOPERM no ECHO"}});
+    EXPECT_EQ(std::get<std::int64_t>(std::get<ReplyArray>(outcome(unchecked)->value)[0].value), 5);
 }
 
 TEST_F(PipelineTest, OnlyNoscriptBringsTheText) {
@@ -444,7 +661,8 @@ void check_drawn_schedule(unsigned seed) {
             case 6:
                 serve();
                 for (std::size_t some = below(replies.size() + 1); some > 0; --some) {
-                    pipeline.settle(std::move(replies.front()), std::chrono::steady_clock::now());
+                    ASSERT_TRUE(pipeline.settle(std::move(replies.front()),
+                                                std::chrono::steady_clock::now()));
                     replies.erase(replies.begin());
                 }
                 break;
@@ -461,7 +679,8 @@ void check_drawn_schedule(unsigned seed) {
         wire += pipeline.take();
         serve();
         while (!replies.empty()) {
-            pipeline.settle(std::move(replies.front()), std::chrono::steady_clock::now());
+            ASSERT_TRUE(
+                pipeline.settle(std::move(replies.front()), std::chrono::steady_clock::now()));
             replies.erase(replies.begin());
         }
     }

@@ -4,7 +4,7 @@
 // their commands travel together, concurrent adds to one key as one INCRBY, concurrent calls of one
 // combinable script as one EVALSHA. A command that was never fully sent is unavailable (nothing
 // applied); one that was sent and got no answer is outcome_unknown and is never sent again, unless
-// Repeat says that it may be. Event loops have a connection each (make_loop_lane), check_and_set() uses
+// Repeat says that it may be. A reply that cannot be that of its call ends the connection. Event loops have a connection each (make_loop_lane), check_and_set() uses
 // connections of its own, at most Options::exclusive_connections.
 // Thread-safe; a forked child connects anew.
 #pragma once
@@ -43,8 +43,11 @@ class Client {
     static Result<std::shared_ptr<Client>> make(Options options);
     virtual ~Client() = default;
 
-    /// Sends one command and waits for its reply. Commands that change the connection's state
-    /// (MULTI, SELECT, SUBSCRIBE, AUTH, blocking ones ...) are refused with a config error.
+    /// Sends one command and waits for its reply. Commands that change the connection's state or
+    /// hold it (MULTI, SELECT, SUBSCRIBE, CLIENT TRACKING, blocking ones ...) are refused with a
+    /// config error. One that is not known to answer exactly once, such as a module's, goes over
+    /// one of the exclusive_connections, with an ECHO behind it: two replies instead of one, and
+    /// where it did not answer exactly once the outcome is unknown and that connection is closed.
     virtual Result<Reply> execute(std::span<const std::string_view> command,
                                   Timeout timeout = {}) = 0;
     /// INCRBY, the value after this very add. Concurrent adds to one key may travel as one

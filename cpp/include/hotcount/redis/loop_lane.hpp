@@ -6,7 +6,8 @@
 // are under way, at most 48, so that the server works while the loop does. No locks and no thread
 // of its own: everything here is for the loop's thread alone and never blocks; connecting is done
 // by the client's housekeeper thread. Combining and what a failure means are those of the shared
-// connection.
+// connection. Commands that are not known to answer exactly once go over a second connection, one at a
+// time.
 #pragma once
 
 #include <hotcount/base/result.hpp>

@@ -5,12 +5,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <hotcount/base/result.hpp>
+#include <hotcount/redis/reply.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace hotcount::redis {
+
+/// What a reply may be: a bit for each alternative of Reply::value. An error may always be.
+enum class Shape : std::uint8_t {
+    integer = 0b010'0010,
+    text_or_nil = 0b011'0001,
+    array = 0b110'0000,
+    any = 0b111'1111,
+};
 
 /// A Lua script of ours, and the name that servers know it by.
 class Script {
@@ -23,16 +32,24 @@ class Script {
     /// table in its element: it never fails as a whole once it has written, because a whole that
     /// was refused is sent again, call by call.
     enum class Kind : std::uint8_t { single, combinable };
+    /// Whether the reply can be that of one call with so many keys: an error is not asked about. A
+    /// reply that cannot be is another's, and ends the connection.
+    using Fits = bool (*)(const Reply& reply, std::size_t keys);
 
-    explicit Script(std::string_view text, Kind kind = Kind::single);
+    explicit Script(std::string_view text, Kind kind = Kind::single, Fits fitting = nullptr);
     std::string_view text() const { return text_; }
     const std::string& sha1() const { return sha1_; }
     bool combinable() const { return kind_ == Kind::combinable; }
+    bool fits(const Reply& reply, std::size_t keys) const {
+        return fits_ == nullptr || std::holds_alternative<ReplyError>(reply.value) ||
+               fits_(reply, keys);
+    }
 
   private:
     std::string_view text_;  ///< Embedded in the program: lives as long as it.
     std::string sha1_;       ///< 40 hex digits.
     Kind kind_;
+    Fits fits_;
 };
 
 /// Whether a call whose reply was lost is sent once more, over a new connection.
@@ -42,18 +59,21 @@ enum class Repeat : std::uint8_t {
     counted_once,  ///< An op_id makes the script count it once. Lost twice is outcome_unknown.
 };
 
-/// A config error for a command that changes or holds the connection that others share, such as
-/// MULTI, SELECT or BLPOP; what execute() refuses. For whoever submits commands of users.
+/// A config error for a command that changes or holds a connection that others use, such as MULTI,
+/// SELECT, CLIENT TRACKING or BLPOP; what execute() refuses. For whoever submits commands of users.
 Result<void> check_command(std::span<const std::string_view> command);
 
 class Request {
   public:
-    /// Any command. It is never combined, and nothing is moved past it.
+    /// Any command. It is never combined, and nothing is moved past it. One that is not known to
+    /// answer exactly once is refused by the client's channels, where Client::execute() takes it,
+    /// and goes over a second connection of a loop's channel, one at a time.
     static Request command(std::span<const std::string_view> words);
     /// Several commands, answered by an array with a reply each, errors among them. Travels whole.
     static Request commands(std::span<const std::vector<std::string_view>> commands);
-    /// Encoded already, with so many commands in it.
-    static Request encoded(std::string name, std::string bytes, std::size_t replies, Repeat repeat);
+    /// Encoded already, with so many commands in it that answer so.
+    static Request encoded(std::string name, std::string bytes, std::size_t replies, Shape shape,
+                           Repeat repeat);
     /// INCRBY key n. Concurrent ones of a key travel as one; each gets its own value.
     static Request add(std::string key, std::int64_t n);
     /// A call of a script. Calls of one combinable script whose shared arguments are the same
@@ -71,6 +91,11 @@ class Request {
                             Repeat repeat = Repeat::never);
 
     const std::string& name() const { return name_; }
+    /// Whether it is a command that must not share a connection.
+    bool goes_alone() const { return goes_alone_; }
+    /// The same command with an ECHO behind it, by whose reply is known that it answered once. An
+    /// array of both replies; any other two end the connection.
+    Request with_echo() &&;
 
   private:
     friend class Pipeline;
@@ -84,6 +109,10 @@ class Request {
     std::string name_;                // For messages.
     std::string bytes_;               // command, batch: encoded. script: encoded arguments.
     std::size_t replies_{1};          // How many the server gives.
+    Shape shape_{Shape::any};         // command, batch: of each reply.
+    std::string shapes_;              // batch: of each command by itself, where they differ.
+    std::string echo_;                // The last reply is this and no other is.
+    bool goes_alone_{false};          // command
     std::string key_;                 // add
     std::int64_t n_{0};               // add
     const Script* script_{nullptr};   // It lives as long as the program.
