@@ -427,8 +427,9 @@ void bind_live_sets(py::module_& module) {
         "Deletes sorted sets without a TTL: what unguarded upserts left behind.\n\n"
         "match: a pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis. Only\n"
         "sorted sets; each is looked at again in the step that deletes it. dry_run: only counts.\n"
-        "Keys that move while it runs may be counted twice. timeout in seconds for each page of\n"
-        "about 500 keys; None: the store's.");
+        "Keys that move while it runs may be counted twice. timeout in seconds for the whole\n"
+        "sweep; None: the store's for each page of about 500 keys, and 100 times that for all.\n"
+        "What was deleted before it passed stays deleted.");
     define_lifetime(cls, "Ends this object; a store made from a URL for it ends too.");
 }
 

@@ -242,11 +242,13 @@ const char* const kDatabaseInitText =
     "PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.";
 const char* const kExecuteText =
     "Sends one command and returns its reply.\n\n"
-    "Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;\n"
+    "Replies: int; bytes for strings and RESP3's doubles; None; list, flat for a map;\n"
     "an error inside a list is a ReplyError there, a reply that is an error is raised.\n"
     "Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,\n"
-    "CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not\n"
-    "answered in `timeout` seconds is OutcomeUnknownError and is never sent again.";
+    "CLIENT REPLY, CLIENT TRACKING) or block are refused with ConfigError. A command that is\n"
+    "not known to answer exactly once, such as a module's, goes over a connection of its own\n"
+    "with an ECHO behind it; where it did not answer once: OutcomeUnknownError. So is a command\n"
+    "that was sent and not answered in `timeout` seconds; it is never sent again.";
 
 void bind_store(py::module_& module) {
     bind_memory(module);

@@ -148,8 +148,9 @@ class LiveSets {
     Result<void> create(std::string_view key, Duration ttl, std::span<const ScoredMember> members,
                         Timeout timeout = {});
     /// Deletes sorted sets without a TTL whose key matches (*, ?, [a-z], \ as in Redis); each is
-    /// looked at again in the step that deletes it. dry_run: only counts. The timeout is for each
-    /// step, a page of about 500 keys.
+    /// looked at again in the step that deletes it. dry_run: only counts. The timeout is for the
+    /// whole sweep; without one each page of about 500 keys has the store's, and the whole 100
+    /// times that. What was deleted before it passed stays deleted.
     Result<SweepReport> sweep(std::string_view match, bool dry_run = false, Timeout timeout = {});
 
   private:
