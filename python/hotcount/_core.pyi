@@ -241,11 +241,13 @@ class Redis:
         """
         Sends one command and returns its reply.
 
-        Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;
+        Replies: int; bytes for strings and RESP3's doubles; None; list, flat for a map;
         an error inside a list is a ReplyError there, a reply that is an error is raised.
         Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,
-        CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not
-        answered in `timeout` seconds is OutcomeUnknownError and is never sent again.
+        CLIENT REPLY, CLIENT TRACKING) or block are refused with ConfigError. A command that is
+        not known to answer exactly once, such as a module's, goes over a connection of its own
+        with an ECHO behind it; where it did not answer once: OutcomeUnknownError. So is a command
+        that was sent and not answered in `timeout` seconds; it is never sent again.
         """
     def ping(self, *, timeout: float | datetime.timedelta | None = None) -> bool:
         """
@@ -432,11 +434,13 @@ class AsyncRedis:
         """
         Sends one command and returns its reply.
 
-        Replies: int; bytes for simple and bulk strings; None; list; float and bool from RESP3;
+        Replies: int; bytes for strings and RESP3's doubles; None; list, flat for a map;
         an error inside a list is a ReplyError there, a reply that is an error is raised.
         Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,
-        CLIENT REPLY) or block are refused with ConfigError. A command that was sent and not
-        answered in `timeout` seconds is OutcomeUnknownError and is never sent again.
+        CLIENT REPLY, CLIENT TRACKING) or block are refused with ConfigError. A command that is
+        not known to answer exactly once, such as a module's, goes over a connection of its own
+        with an ECHO behind it; where it did not answer once: OutcomeUnknownError. So is a command
+        that was sent and not answered in `timeout` seconds; it is never sent again.
         """
     def ping(
         self, *, timeout: float | datetime.timedelta | None = None
@@ -2379,8 +2383,9 @@ class LiveSets:
 
         match: a pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis. Only
         sorted sets; each is looked at again in the step that deletes it. dry_run: only counts.
-        Keys that move while it runs may be counted twice. timeout in seconds for each page of
-        about 500 keys; None: the store's.
+        Keys that move while it runs may be counted twice. timeout in seconds for the whole
+        sweep; None: the store's for each page of about 500 keys, and 100 times that for all.
+        What was deleted before it passed stays deleted.
         """
     def top(
         self, key: str | bytes, n: int, *, timeout: float | datetime.timedelta | None = None
