@@ -500,11 +500,11 @@ def _is_overflow(error: BaseException | None) -> bool:
 def _is_of_an_id(error: BaseException | None) -> bool:
     """The number is none of ours, whose columns have 64 bits: an id that its column cannot hold.
 
-    PostgreSQL names the type in every language, MySQL the column.
+    PostgreSQL names the type in every language, MySQL the column; SQLite's columns are all wide.
     """
-    number = next(iter(error.args), None) if error is not None else None
-    if number in (1264, 1690):
-        return number == 1264 and "'n'" not in str(error)
+    word = next(iter(error.args), None) if error is not None else None
+    if word in (1264, 1690, "integer overflow"):
+        return word == 1264 and "'n'" not in str(error)
     return "bigint" not in str(error)
 
 
