@@ -79,7 +79,7 @@ class UnwaitedChannel final : public Channel {
             return operation->refuse(make_error(started.error().code,
                                                 started.error().message + "; nothing was applied"));
         }
-        shared.lane->submit(std::move(operation));
+        shared.lane->submit(operation);
         shared.housekeeper.look_after_calls();
     }
 

@@ -223,6 +223,7 @@ constexpr const char* kToEverybody[] = {
 TEST_F(PipelineTest, ARefusalThatConcernsEverybodyAnswersAllMembersAtOnce) {
     for (const std::string refusal : kToEverybody) {
         std::vector<OperationPtr> calls;
+        calls.reserve(200);
         for (int i = 0; i < 100; ++i) calls.push_back(add("k", 2));
         for (int i = 0; i < 100; ++i) calls.push_back(run(kCombinable, std::to_string(i), "1"));
         EXPECT_EQ(sent().size(), 2U);
