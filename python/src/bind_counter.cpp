@@ -113,7 +113,8 @@ std::string counter_signature() {
 
 const char* const kCounterInitText =
     "store: an object or its URL. ttl: a key's life in seconds from its first add, which later\n"
-    "adds do not extend; None: for ever. op_keep: seconds an op_id is remembered, 1 or more.\n"
+    "adds do not extend; None: for ever. op_keep: seconds an op_id is remembered, 1 or more;\n"
+    "until then each costs 40 to 200 bytes of the server, or 130 in memory.\n"
     "method: 'script' adds and sets the expiry in one step. The others are there to compare\n"
     "with, RACY with a ttl, and for add and add_many alone: 'incr' (INCRBY, then PEXPIRE after\n"
     "the first) and 'set_nx_incr' (SET NX PX, then INCRBY), each of whose callers may be cut\n"

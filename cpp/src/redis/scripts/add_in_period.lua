@@ -26,5 +26,17 @@ if left < (gone - now) * 1000 - math.floor(time[2] / 1000) then
     redis.call('INCRBY', KEYS[1], 0)
     redis.call('PEXPIREAT', KEYS[1], at)
 end
-redis.call('INCRBY', KEYS[1], ARGV[1])
-return {0, redis.call('GET', KEYS[1]), now}
+local sum = redis.call('INCRBY', KEYS[1], ARGV[1])
+if sum < 2 ^ 53 and sum > -2 ^ 53 then return {0, string.format('%d', sum), now} end
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'table' then
+    -- Refused, so what was added is taken back; the least number has no positive.
+    local amount = ARGV[1]
+    if amount == '-9223372036854775808' then
+        redis.call('INCRBY', KEYS[1], '9223372036854775807')
+        amount = '-1'
+    end
+    redis.call('INCRBY', KEYS[1], amount:find('-', 1, true) and amount:sub(2) or '-' .. amount)
+    return value
+end
+return {0, value, now}

@@ -4,16 +4,21 @@
 -- RETURNS {allowed, remaining, retry_after or -1, reset_after}; times in microseconds
 -- WHY a script: LLEN and RPUSH as two commands let two callers both take the last place, and
 -- EXISTS and RPUSHX let callers pass uncounted when the key expires in between.
+-- PEXPIRE is asked for before the first RPUSH: a user who may not is refused before a caller is noted.
 local key, limit, cost = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[3])
 local take = ARGV[4] == '1'
 local length = redis.call('LLEN', key)
 local admissible = cost <= limit
 local allowed = admissible and length + cost <= limit
+local left = redis.call('PTTL', key)
 if take and allowed then
+    local ask = left < 0 and redis.acl_check_cmd
+    if ask and not ask('PEXPIRE', key, ARGV[2]) then
+        return {err = "NOPERM this user may not run 'PEXPIRE'; nothing was done"}
+    end
     for _ = 1, cost do redis.call('RPUSH', key, ARGV[5]) end
     length = length + cost
 end
-local left = redis.call('PTTL', key)
 if left < 0 and length > 0 then
     left = tonumber(ARGV[2])
     -- Also heals a key that lost its expiry.

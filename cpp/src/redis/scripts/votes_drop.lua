@@ -1,7 +1,7 @@
 -- Deletes hashes from before a recount, whose votes it has counted all.
 -- KEYS    hashes
 -- ARGV    per key the epoch that the recount began
--- RETURNS per key 1 deleted, 0 not
+-- RETURNS per key 1 deleted, 0 not, or its error
 -- WHY a script: votes from after the recount may have made the hash anew.
 local function less(a, b)
     if #a ~= #b then return #a < #b end
@@ -10,8 +10,12 @@ end
 
 local states = {}
 for i, key in ipairs(KEYS) do
-    local seen = redis.call('HGET', key, 'epoch')
+    local seen = redis.pcall('HGET', key, 'epoch')
     states[i] = 0
-    if seen and less(seen, ARGV[i]) then states[i] = redis.call('UNLINK', key) end
+    if type(seen) == 'table' then
+        states[i] = seen
+    elseif seen and less(seen, ARGV[i]) then
+        states[i] = redis.pcall('UNLINK', key)
+    end
 end
 return states

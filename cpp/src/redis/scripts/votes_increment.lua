@@ -7,6 +7,7 @@
 -- is absent is born without the count that SQL has (gen 0): a fill in flight never carries votes,
 -- so one that comes too late can be thrown away. Every vote raises version, and so is unsaved.
 local COUNTED, BORN, OUTDATED = 0, 1, 2
+local format = string.format
 
 -- True where a is less, both digits without a sign. Lua's numbers end at 2^53.
 local function less(a, b)
@@ -17,24 +18,46 @@ end
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
 local time = redis.call('TIME')
-local expires_at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) +
+local expires_at = format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) +
                                          tonumber(ARGV[1]))
 
+-- One command writes all of it, so that whatever refuses it leaves the hash as it was.
 local function count(key, difference, votes, epoch)
-    local seen = redis.pcall('HGET', key, 'epoch')
+    local seen = redis.pcall('HMGET', key, 'epoch', 'value', 'version', 'expires_at')
     if failed(seen) then return seen end
-    if seen and less(epoch, seen) then return OUTDATED end
-    local born = not seen or less(seen, epoch)
-    if born then
-        local made = redis.pcall('HSET', key, 'value', '0', 'gen', '0', 'version', '0',
-                                 'saved_version', '0', 'epoch', epoch, 'token', ARGV[2])
-        if failed(made) then return made end
+    if seen[1] and less(epoch, seen[1]) then return OUTDATED end
+    if not seen[1] or less(seen[1], epoch) then
+        local made = redis.pcall('HSET', key, 'value', difference, 'gen', '0', 'version', votes,
+                                 'saved_version', '0', 'epoch', epoch, 'token', ARGV[2],
+                                 'expires_at', expires_at)
+        return failed(made) and made or BORN
     end
+    local value, version = tonumber(seen[2] or ''), tonumber(seen[3] or '')
+    if value and version then
+        value, version = value + difference, version + votes
+        if #difference < 16 and value < 2 ^ 52 and value > -2 ^ 52 and version < 2 ^ 52 then
+            local added = redis.pcall('HSET', key, 'value', format('%d', value),
+                                      'version', format('%d', version), 'expires_at', expires_at)
+            return failed(added) and added or COUNTED
+        end
+    end
+    -- Lua's numbers do not hold it, so the server adds. HINCRBY by 0 changes nothing, and is refused
+    -- where the fields hold no numbers or the user may not; the first HSET comes next, so that what
+    -- follows is not refused.
+    for _, field in ipairs({'value', 'version'}) do
+        local tried = redis.pcall('HINCRBY', key, field, '0')
+        if failed(tried) then return tried end
+    end
+    local set = redis.pcall('HSET', key, 'expires_at', expires_at)
+    if failed(set) then return set end
     local added = redis.pcall('HINCRBY', key, 'value', difference)
-    if failed(added) then return added end
-    redis.call('HINCRBY', key, 'version', votes)
-    redis.call('HSET', key, 'expires_at', expires_at)
-    return born and BORN or COUNTED
+    if failed(added) then
+        -- Would leave 64 bits.
+        redis.pcall('HSET', key, 'expires_at', seen[4] or '0')
+        return added
+    end
+    redis.pcall('HINCRBY', key, 'version', votes)
+    return COUNTED
 end
 
 local states = {}

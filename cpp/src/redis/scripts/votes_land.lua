@@ -18,8 +18,16 @@ if gen ~= '0' then
     if not less(gen, ARGV[2]) or epoch ~= ARGV[3] then return {0} end
 elseif less(epoch, ARGV[3]) then
     -- The recount that began this epoch has all that was counted here.
-    redis.call('HSET', KEYS[1], 'value', ARGV[4], 'epoch', ARGV[3])
+    redis.call('HSET', KEYS[1], 'value', ARGV[4], 'epoch', ARGV[3], 'gen', ARGV[2],
+               'saved_version', '0')
+    return {1}
 else
+    -- What is refused is refused before the first change: a count without its gen would be landed
+    -- again.
+    local ask = redis.acl_check_cmd
+    if ask and not ask('HSET', KEYS[1], 'gen', ARGV[2]) then
+        return {err = "NOPERM this user may not run 'HSET'; nothing was done"}
+    end
     redis.call('HINCRBY', KEYS[1], 'value', ARGV[4])
 end
 redis.call('HSET', KEYS[1], 'gen', ARGV[2], 'saved_version', '0')

@@ -1,7 +1,7 @@
 -- Notes what SQL has of hashes.
 -- KEYS    hashes
 -- ARGV    per key two: the gen and version that were saved
--- RETURNS per key 1 noted, 0 not
+-- RETURNS per key 1 noted, 0 not, or its error
 -- WHY it compares the gen: only then is it the hash that was read. A version that has moved on
 -- since stays unsaved, because saved_version is lower.
 local function less(a, b)
@@ -11,11 +11,13 @@ end
 
 local states = {}
 for i, key in ipairs(KEYS) do
-    local seen = redis.call('HMGET', key, 'gen', 'saved_version')
+    local seen = redis.pcall('HMGET', key, 'gen', 'saved_version')
     states[i] = 0
-    if seen[1] == ARGV[2 * i - 1] and less(seen[2], ARGV[2 * i]) then
-        redis.call('HSET', key, 'saved_version', ARGV[2 * i])
-        states[i] = 1
+    if seen.err then
+        states[i] = seen
+    elseif seen[1] == ARGV[2 * i - 1] and seen[2] and less(seen[2], ARGV[2 * i]) then
+        local noted = redis.pcall('HSET', key, 'saved_version', ARGV[2 * i])
+        states[i] = type(noted) == 'table' and noted or 1
     end
 end
 return states

@@ -5,6 +5,7 @@
 -- WHY a script: an upsert between the check of the version and ZREM would be removed too, and one
 -- between ZREM and the note that the set lives on without members would be answered absent.
 -- The tombstone is kept where the member was not there: its upsert may be the one that is late.
+-- All that is read is read, and all that a user may not run is asked, before the first change.
 local APPLIED, ABSENT, STALE, NO_TTL = 1, 2, 3, 5
 local set, companion, member, version, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
@@ -25,6 +26,7 @@ end
 local members = redis.call('ZCARD', set)
 local beside = redis.call('TYPE', companion).ok
 local left = redis.call('PTTL', set)
+local now
 if version == '' then
     if members == 0 then return ABSENT end
 else
@@ -38,19 +40,33 @@ else
     if members == 0 and left <= 0 then return ABSENT end
     if left < 0 then return NO_TTL end
     if last and not less(last, version) then return STALE end
-    if redis.call('PTTL', KEYS[3]) < left + keep then
-        redis.call('SET', KEYS[3], '', 'PX', string.format('%.0f', left + keep))
-    end
-    redis.call('HSET', companion, member, version)
     beside = 'hash'
 end
+local may_empty = members == 1 and left > 0 and beside == 'hash'
+local renew, mark, life
+if version ~= '' or may_empty then
+    renew = redis.call('PTTL', companion) < left + keep
+    mark = version ~= '' and redis.call('PTTL', KEYS[3]) < left + keep
+    if renew or mark then life = string.format('%.0f', left + keep) end
+    if may_empty then now = now_ms() end
+    local ask = redis.acl_check_cmd
+    local denied = ask and ((not ask('ZREM', set, member) and 'ZREM') or
+                            (not ask('HSET', companion, '', '0') and 'HSET') or
+                            (renew and not ask('PEXPIRE', companion, life) and 'PEXPIRE') or
+                            (mark and not ask('SET', KEYS[3], '', 'PX', life) and 'SET'))
+    if denied then
+        return {err = "NOPERM this user may not run '" .. denied .. "'; nothing was done"}
+    end
+end
+
+if mark then redis.call('SET', KEYS[3], '', 'PX', life) end
+if version ~= '' then redis.call('HSET', companion, member, version) end
 local removed = redis.call('ZREM', set, member)
 -- Redis drops a set without members. Where a companion stands for it, it lives on, empty.
-if removed == 1 and members == 1 and left > 0 and beside == 'hash' then
-    redis.call('HSET', companion, '', string.format('%.0f', now_ms() + left))
-    beside = 'changed'
+if removed == 1 and may_empty then
+    redis.call('HSET', companion, '', string.format('%.0f', now + left))
 end
-if (version ~= '' or beside == 'changed') and redis.call('PTTL', companion) < left + keep then
-    redis.call('PEXPIRE', companion, string.format('%.0f', left + keep))
+if renew and (version ~= '' or (removed == 1 and may_empty)) then
+    redis.call('PEXPIRE', companion, life)
 end
 return (version ~= '' or removed == 1) and APPLIED or ABSENT

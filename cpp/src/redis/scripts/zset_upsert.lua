@@ -7,6 +7,8 @@
 -- RETURNS per element 1 applied, 2 absent, 3 stale, 4 expiring, 5 no TTL, or its error
 -- WHY a script: between EXISTS or PTTL and ZADD as two commands the set can expire, and ZADD then
 -- makes one of a single member that never expires. pcall: one bad key must not end the batch.
+-- What writes more than one key asks before its first change whether all of it is allowed: a refusal
+-- leaves set, companion and marker as they were.
 -- A companion's field "" is '0', or the server's time in ms until which the set lives although
 -- remove() took its last member.
 local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL = 1, 2, 3, 4, 5
@@ -28,7 +30,8 @@ local function life_without_members(companion)
     if companion == 0 then return 0 end
     local till = redis.pcall('HGET', KEYS[companion], '')
     if not till or failed(till) or till == '0' then return 0 end
-    local time = redis.call('TIME')
+    local time = redis.pcall('TIME')
+    if failed(time) then return 0, time end
     return till - (time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
@@ -38,7 +41,8 @@ local function look_at(key, companion)
     local kind = redis.pcall('TYPE', key)
     if failed(kind) then return kind end
     if kind.ok == 'none' then
-        local left = life_without_members(companion)
+        local left, unknown = life_without_members(companion)
+        if unknown then return unknown end
         if left <= 0 then return ABSENT end
         return left <= gate and EXPIRING or APPLIED, left, true
     end
@@ -52,17 +56,11 @@ local function look_at(key, companion)
     return APPLIED, left, false
 end
 
--- Gives a set without members its first one. Never without a TTL, whatever is refused.
-local function revive(set, score, member, left, companion)
-    local added = redis.pcall('ZADD', KEYS[set], score, member)
-    if failed(added) then return added end
-    local lives = redis.pcall('PEXPIRE', KEYS[set], left)
-    if failed(lives) then
-        redis.pcall('ZREM', KEYS[set], member)
-        return lives
+local ask = redis.acl_check_cmd
+local function refused(command, ...)
+    if ask and not ask(command, ...) then
+        return {err = "NOPERM this user may not run '" .. command .. "'; nothing was done"}
     end
-    redis.pcall('HSET', KEYS[companion], '', '0')
-    return APPLIED
 end
 
 local states, lives, empty = {}, {}, {}
@@ -71,36 +69,46 @@ local function upsert(set, member, score, companion, version, marker)
         states[set], lives[set], empty[set] = look_at(KEYS[set], companion)
     end
     if states[set] ~= APPLIED then return states[set] end
+    local life, mark, renew
     if version ~= '' then
         local last = redis.pcall('HGET', KEYS[companion], member)
         if failed(last) then return last end
         if last and not less(last, version) then return STALE end
         -- Lost, with what it knew: a version that is too old could not be told from a new one. A
         -- set without a marker never had versions: it is others', and has them from now on.
-        if not last and redis.call('EXISTS', KEYS[companion]) == 0
-                and redis.call('EXISTS', KEYS[marker]) == 1 then
-            return ABSENT
-        end
-        local life = lives[set] + keep
-        -- The marker before the companion, and that before the member: what fails on the way must
-        -- leave the member as it was.
-        if redis.call('PTTL', KEYS[marker]) < life then
-            local marked = redis.pcall('SET', KEYS[marker], '', 'PX', life)
-            if failed(marked) then return marked end
-        end
-        local set_version = redis.pcall('HSET', KEYS[companion], member, version)
-        if failed(set_version) then return set_version end
-        if redis.call('PTTL', KEYS[companion]) < life then
-            redis.call('PEXPIRE', KEYS[companion], life)
-        end
+        local companion_left = redis.pcall('PTTL', KEYS[companion])
+        if failed(companion_left) then return companion_left end
+        local marker_left = redis.pcall('PTTL', KEYS[marker])
+        if failed(marker_left) then return marker_left end
+        if companion_left == -2 and marker_left ~= -2 then return ABSENT end
+        life = lives[set] + keep
+        mark, renew = marker_left < life, companion_left < life
+        local refusal = refused('ZADD', KEYS[set], score, member) or
+                        refused('HSET', KEYS[companion], member, version) or
+                        (mark and refused('SET', KEYS[marker], '', 'PX', life)) or
+                        (renew and refused('PEXPIRE', KEYS[companion], life))
+        if refusal then return refusal end
     end
     if empty[set] then
-        local revived = revive(set, score, member, lives[set], companion)
-        empty[set] = revived ~= APPLIED
-        return revived
+        local refusal = refused('PEXPIRE', KEYS[set], lives[set]) or
+                        refused('HSET', KEYS[companion], '', '0')
+        if refusal then return refusal end
     end
+    -- The member first: what a server refuses to all, for want of memory, it refuses before the
+    -- first change only.
     local added = redis.pcall('ZADD', KEYS[set], score, member)
     if failed(added) then return added end
+    if version ~= '' then
+        if mark then redis.pcall('SET', KEYS[marker], '', 'PX', life) end
+        redis.pcall('HSET', KEYS[companion], member, version)
+        if renew then redis.pcall('PEXPIRE', KEYS[companion], life) end
+    end
+    if empty[set] then
+        -- Given members it would otherwise never expire.
+        redis.pcall('PEXPIRE', KEYS[set], lives[set])
+        redis.pcall('HSET', KEYS[companion], '', '0')
+        empty[set] = false
+    end
     return APPLIED
 end
 

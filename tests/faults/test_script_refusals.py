@@ -1,0 +1,535 @@
+"""A script that a server refuses in its middle leaves the data as it was.
+
+Made from the scripts themselves: every one is run in the situations below, once for each command
+that it calls with that command denied, and with the other refusals that can meet it half way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hotcount
+import pytest
+
+from tests.servers import RedisServer, free_port
+
+pytestmark = pytest.mark.server
+
+SCRIPTS = Path(__file__).parents[2] / "cpp/src/redis/scripts"
+# Kept word for word, to compare with: its hole is what tests/races/test_limiter_holes.py forces.
+QUOTED = {"limiter_incr_expire"}
+LARGE = str(2**60)
+SOON = "600000"
+
+
+@dataclass
+class Situation:
+    name: str
+    keys: list[str]
+    arguments: list[str]
+    before: list[list[str]] = field(default_factory=list)
+
+    @property
+    def script(self) -> str:
+        return self.name.split("/")[0]
+
+
+def set_of(key: str, *members: str, ttl: str = SOON) -> list[list[str]]:
+    pairs = [word for i, member in enumerate(members) for word in (str(i), member)]
+    return [["ZADD", key, *pairs], ["PEXPIRE", key, ttl]]
+
+
+def hash_of(key: str, *pairs: str, ttl: str | None = SOON) -> list[list[str]]:
+    return [["HSET", key, *pairs], *([["PEXPIRE", key, ttl]] if ttl else [])]
+
+
+def cached(key: str, **other: str) -> list[str]:
+    fields = {
+        "value": "5",
+        "gen": "1",
+        "version": "3",
+        "saved_version": "1",
+        "epoch": "2",
+        "token": "t",
+        "expires_at": "1000",
+        **other,
+    }
+    return ["HSET", key, *(word for pair in fields.items() for word in pair)]
+
+
+OPS = ["k", "o0", "o1"]
+FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
+FAR = str(4102444800)  # 2100
+GCRA = ["", "1", "0", "5", "10", "1"]
+WINDOW = ["", "1", "0", "5", "60000000", "0"]
+
+SITUATIONS = [
+    # -- counters
+    Situation("add_with_ttl/fresh", ["k"], [SOON, "2"]),
+    Situation("add_with_ttl/there", ["k"], [SOON, "2"], [["SET", "k", "3", "PX", SOON]]),
+    Situation("add_with_ttl/large", ["k"], [SOON, "2"], [["SET", "k", LARGE, "PX", SOON]]),
+    Situation("add_with_ttl/immortal", ["k"], [SOON, "2"], [["SET", "k", "3"]]),
+    Situation("add_in_period/fresh", ["k"], ["2", "0", "0", FAR, FAR, "60"]),
+    Situation("add_in_period/present", ["k"], ["2", "1", "0", FAR, FAR, "60"]),
+    Situation(
+        "add_in_period/there",
+        ["k"],
+        ["2", "0", "0", FAR, FAR, "60"],
+        [["SET", "k", "3", "PXAT", FAR + "000"]],
+    ),
+    Situation(
+        "add_in_period/large",
+        ["k"],
+        ["2", "0", "0", FAR, FAR, "60"],
+        [["SET", "k", LARGE, "PXAT", FAR + "000"]],
+    ),
+    Situation(
+        "add_in_period/immortal", ["k"], ["2", "0", "0", FAR, FAR, "60"], [["SET", "k", "3"]]
+    ),
+    *(
+        Situation(f"add_once/{name} {made and 'timed'} {life and 'ttl'}", OPS, arguments, before)
+        for made in ("", "now")
+        for life in ("", SOON)
+        for arguments in [["60000", life, "2", "id", made]]
+        for name, before in {
+            "fresh": [],
+            "there": [["SET", "k", "3", "PX", SOON]],
+            "large": [["SET", "k", LARGE, "PX", SOON]],
+            "immortal": [["SET", "k", "3"]],
+            "younger": hash_of("o0", "x", "1", ttl="50000"),
+            "second": hash_of("o0", "x", "1", ttl="50000") + hash_of("o1", "x", "1"),
+            "full": hash_of("o0", *FULL),
+            "full and others": hash_of("o0", *FULL) + hash_of("o0.87ea", "x", "1"),
+        }.items()
+    ),
+    Situation("add_once/large amount", OPS, ["60000", "", LARGE, "id", ""]),
+    *(
+        Situation(f"try_add/{name} {life and 'ttl'}", ["k"], [life, *amounts], before)
+        for life in ("", SOON)
+        for name, amounts, before in [
+            ("fresh", ["2", "0", "9"], []),
+            ("there", ["2", "0", "9"], [["SET", "k", "3", "PX", SOON]]),
+            ("immortal", ["2", "0", "9"], [["SET", "k", "3"]]),
+            ("large", ["2", "", str(2**62)], [["SET", "k", LARGE, "PX", SOON]]),
+            ("large and too much", ["2", "", LARGE], [["SET", "k", LARGE, "PX", SOON]]),
+        ]
+    ),
+    # -- limiters
+    Situation("limiter_gcra/fresh", ["k"], [*GCRA, "1"]),
+    Situation("limiter_gcra/there", ["k"], [*GCRA, "1"], [["SET", "k", "1 1", "PX", SOON]]),
+    Situation("limiter_gcra/denied", ["k"], [*GCRA, "6"], [["SET", "k", f"{2**50} 9"]]),
+    Situation("limiter_fixed_window/fresh", ["k"], [*WINDOW, "1"]),
+    Situation(
+        "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]
+    ),
+    Situation("limiter_fixed_window/denied", ["k"], [*WINDOW, "6"], [["SET", "k", f"{2**50} 5"]]),
+    Situation("limiter_list/fresh", ["k"], ["5", SOON, "2", "1", "me"]),
+    Situation(
+        "limiter_list/there",
+        ["k"],
+        ["5", SOON, "2", "1", "me"],
+        [["RPUSH", "k", "x"], ["PEXPIRE", "k", SOON]],
+    ),
+    Situation("limiter_list/immortal", ["k"], ["5", SOON, "2", "1", "me"], [["RPUSH", "k", "x"]]),
+    Situation("limiter_per_second_key/fresh", ["k"], []),
+    Situation("limiter_per_second_key/there", ["k"], [], [["SET", "k", "1", "PX", SOON]]),
+    # -- sorted sets: one, its companion and the marker
+    *(
+        Situation(f"zset_create/{name}", keys, [SOON, "1000", "1", "a", "2", "b"], before)
+        for name, keys, before in [
+            ("fresh", ["z", "c"], []),
+            ("there", ["z", "c"], set_of("z", "old") + hash_of("c", "", "0")),
+            ("there, with versions", ["z", "c"], set_of("z", "old") + hash_of("c", "old", "9")),
+            ("alone", ["z"], set_of("z", "old")),
+        ]
+    ),
+    *(
+        Situation(f"zset_upsert/{name}", ["z", "c", "m"], [gate, "1000", *element], before)
+        for name, gate, element, before in [
+            ("plain", "0", ["1", "b", "7", "2", "", "0"], set_of("z", "a")),
+            ("first version", "0", ["1", "b", "7", "2", "4", "3"], set_of("z", "a")),
+            (
+                "version",
+                "0",
+                ["1", "a", "7", "2", "4", "3"],
+                [
+                    *set_of("z", "a"),
+                    *hash_of("c", "a", "3", ttl="700000"),
+                    ["SET", "m", "", "PX", "700000"],
+                ],
+            ),
+            (
+                "version, longer",
+                "0",
+                ["1", "a", "7", "2", "4", "3"],
+                [
+                    *set_of("z", "a"),
+                    *hash_of("c", "a", "3"),
+                    ["SET", "m", "", "PX", SOON],
+                ],
+            ),
+            (
+                "without members",
+                "0",
+                ["1", "a", "7", "2", "", "0"],
+                hash_of("c", "", FAR + "000"),
+            ),
+            (
+                "without members, version",
+                "0",
+                ["1", "a", "7", "2", "4", "3"],
+                hash_of("c", "", FAR + "000"),
+            ),
+        ]
+    ),
+    *(
+        Situation(f"zset_remove/{name}", ["z", "c", "m"], ["a", version, "1000"], before)
+        for name, version, before in [
+            ("plain", "", set_of("z", "a", "b") + hash_of("c", "", "0")),
+            ("last", "", set_of("z", "a") + hash_of("c", "", "0")),
+            ("last, long companion", "", set_of("z", "a") + hash_of("c", "", "0", ttl="700000")),
+            ("version", "4", set_of("z", "a", "b") + hash_of("c", "a", "3")),
+            ("first version", "4", set_of("z", "a", "b")),
+            ("last, version", "4", set_of("z", "a") + hash_of("c", "a", "3")),
+            ("without members", "4", hash_of("c", "", FAR + "000")),
+        ]
+    ),
+    Situation("zset_sweep/immortal", ["z"], [], [["ZADD", "z", "1", "a"]]),
+    # -- votes
+    *(
+        Situation(f"votes_increment/{name}", ["h"], [SOON, "u", difference, "1", epoch], before)
+        for name, difference, epoch, before in [
+            ("fresh", "2", "2", []),
+            ("there", "2", "2", [cached("h")]),
+            ("of an older epoch", "2", "3", [cached("h")]),
+            ("large", "2", "2", [cached("h", value=LARGE)]),
+            ("overflow", "2", "2", [cached("h", value=str(2**63 - 2))]),
+            ("no number", "2", "2", [cached("h", value="seven")]),
+            ("no number of votes", "2", "2", [cached("h", version="x")]),
+        ]
+    ),
+    *(
+        Situation(f"votes_land/{name}", ["h"], ["t", "4", epoch, "9"], [cached("h", **fields)])
+        for name, epoch, fields in [
+            ("unfilled", "2", {"gen": "0"}),
+            ("unfilled, overflow", "2", {"gen": "0", "value": str(2**63 - 2)}),
+            ("unfilled, of an older epoch", "3", {"gen": "0"}),
+            ("filled", "2", {"gen": "1"}),
+        ]
+    ),
+    Situation("votes_mark/there", ["h"], ["1", "3"], [cached("h")]),
+    Situation("votes_remove/there", ["h"], ["1", "3"], [cached("h", saved_version="3")]),
+    Situation("votes_drop/there", ["h"], ["3"], [cached("h")]),
+    Situation("votes_read/there", ["h"], [], [cached("h")]),
+    Situation("votes_mirror_begin/fresh", ["h"], ["t", SOON]),
+    Situation(
+        "votes_mirror_land/begun", ["h"], ["t", SOON, "1", "2", "3"], hash_of("h", "token", "t")
+    ),
+    Situation(
+        "votes_mirror_land/published",
+        ["h"],
+        ["t", SOON, "1", "2", "3"],
+        hash_of("h", "token", "t", "n", "1", "ver", "9"),
+    ),
+    Situation("votes_mirror_publish/there", ["h"], ["1", "2"], hash_of("h", "at", "1")),
+    Situation("votes_mirror_read/there", ["h"], [], hash_of("h", "n", "1", "rest", "1", "at", "1")),
+]
+# Refused also where every command is allowed.
+BAD_DATA = {
+    "votes_increment/overflow",
+    "votes_increment/no number",
+    "votes_increment/no number of votes",
+    "votes_land/unfilled, overflow",
+}
+BY_NAME = {situation.name: situation for situation in SITUATIONS}
+
+
+def text_of(script: str) -> str:
+    return (SCRIPTS / f"{script}.lua").read_text()
+
+
+def commands_of(script: str) -> list[str]:
+    return sorted(set(re.findall(r"\b(?:call|pcall)\(\s*'([A-Z]+)'", text_of(script))))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+class Bench:
+    """The server's administrator, and a user whose rights change."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.admin = server.redis(timeout=20)
+        self.admin.execute("ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "+@all")
+        self.user = hotcount.Redis(server.login("u", "p"), timeout=20)
+
+    def prepare(self, situation: Situation) -> None:
+        self.admin.execute("FLUSHALL")
+        for command in situation.before:
+            self.admin.execute(*command)
+
+    def snapshot(self) -> dict[bytes, tuple[object, ...]]:
+        """Every key's value, and whether it ends. (When is a matter of time.)"""
+        return {
+            key: (self.value(key), self.admin.execute("PTTL", key) == -1)
+            for key in self.admin.execute("KEYS", "*")
+        }
+
+    def value(self, key: bytes) -> object:
+        # A hash may be dumped in another order every time.
+        if self.admin.execute("TYPE", key) == b"hash":
+            words = self.admin.execute("HGETALL", key)
+            return frozenset(zip(words[::2], words[1::2], strict=True))
+        return self.admin.execute("DUMP", key)
+
+    def run(self, situation: Situation) -> list[Exception]:
+        """The errors, of the call or of its elements."""
+        seconds, micro = self.admin.execute("TIME")
+        now = str(int(seconds) * 1000 + int(micro) // 1000)
+        arguments = [now if word == "now" else word for word in situation.arguments]
+        keys = situation.keys
+        try:
+            reply = self.user.execute(
+                "EVAL", text_of(situation.script), len(keys), *keys, *arguments
+            )
+        except hotcount.HotcountError as error:
+            return [error]
+        elements = reply if isinstance(reply, list) else []
+        return [each for each in elements if isinstance(each, Exception)]
+
+
+@pytest.fixture
+def bench(server: RedisServer) -> Iterator[Bench]:
+    bench = Bench(server)
+    yield bench
+    bench.admin.execute("ACL", "DELUSER", "u")
+    bench.user.close()
+    bench.admin.close()
+
+
+def assert_nothing_happened(
+    before: dict[bytes, tuple[object, ...]], after: dict[bytes, tuple[object, ...]], what: str
+) -> None:
+    for key in before.keys() | after.keys():
+        was, stands = before.get(key), after.get(key)
+        # What has lost its end may be given one: a refusal leaves no harm there.
+        healed = was is not None and stands == (was[0], False) and was[1]
+        assert stands == was or healed, f"{what}: {key!r} was {was} and is {stands}"
+
+
+def test_every_script_has_its_situations_and_writes_in_one_of_them(bench: Bench) -> None:
+    names = {path.stem for path in SCRIPTS.glob("*.lua")}
+    assert {situation.script for situation in SITUATIONS} | QUOTED == names
+    wrote = set()
+    for situation in SITUATIONS:
+        bench.prepare(situation)
+        before = bench.snapshot()
+        bench.run(situation)
+        if bench.snapshot() != before:
+            wrote.add(situation.script)
+    assert wrote == names - QUOTED - {"votes_read", "votes_mirror_read"}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_user_who_may_not_run_one_of_its_commands_changes_nothing(
+    bench: Bench, name: str
+) -> None:
+    situation = BY_NAME[name]
+    bench.prepare(situation)
+    bench.run(situation)
+    done = bench.snapshot()
+    for command in commands_of(situation.script):
+        bench.prepare(situation)
+        before = bench.snapshot()
+        bench.admin.execute("ACL", "SETUSER", "u", "+@all", f"-{command}")
+        errors = bench.run(situation)
+        after = bench.snapshot()
+        bench.admin.execute("ACL", "SETUSER", "u", "+@all")
+        if errors:
+            assert name in BAD_DATA or all(is_denial(error) for error in errors), errors
+            assert_nothing_happened(before, after, f"without {command}")
+        else:
+            # It went without the command, or said that there was nothing to do.
+            assert keys_and_ends(after) == keys_and_ends(done) or after == before, command
+
+
+def is_denial(error: Exception) -> bool:
+    """As a server says it of a script's command, which is not as it says it of a caller's."""
+    return "NOPERM" in str(error) or "can't run this command" in str(error)
+
+
+def keys_and_ends(snapshot: dict[bytes, tuple[object, ...]]) -> dict[bytes, object]:
+    return {key: stands[1] for key, stands in snapshot.items()}
+
+
+def test_each_command_of_a_script_is_denied_somewhere(bench: Bench) -> None:
+    """Else the situations do not reach it, and the test above says nothing of it."""
+    met: set[tuple[str, str]] = set()
+    for situation in SITUATIONS:
+        for command in commands_of(situation.script):
+            bench.prepare(situation)
+            bench.admin.execute("ACL", "SETUSER", "u", "+@all", f"-{command}")
+            if bench.run(situation):
+                met.add((situation.script, command))
+            bench.admin.execute("ACL", "SETUSER", "u", "+@all")
+    scripts = {situation.script for situation in SITUATIONS}
+    calls = {(script, command) for script in scripts for command in commands_of(script)}
+    # A copy of a count that cannot be read is none: the caller reads the tables.
+    assert calls - met == {
+        ("votes_mirror_land", "HMGET"),
+        ("votes_mirror_publish", "HMGET"),
+        ("votes_mirror_read", "HMGET"),
+    }
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_key_that_is_denied_or_of_another_type_changes_nothing(bench: Bench, name: str) -> None:
+    situation = BY_NAME[name]
+    for key in situation.keys:
+        bench.prepare(situation)
+        before = bench.snapshot()
+        others = [f"~{other}" for other in situation.keys if other != key]
+        bench.admin.execute("ACL", "SETUSER", "u", "resetkeys", *others)
+        errors = bench.run(situation)
+        bench.admin.execute("ACL", "SETUSER", "u", "~*")
+        assert errors, f"{key} is denied"
+        assert_nothing_happened(before, bench.snapshot(), f"without {key}")
+
+        for wrong in (["SET", key, "word"], ["RPUSH", key, "word"]):
+            bench.prepare(situation)
+            bench.admin.execute("DEL", key)
+            bench.admin.execute(*wrong)
+            bench.admin.execute("PEXPIRE", key, SOON)
+            before = bench.snapshot()
+            if bench.run(situation):
+                assert_nothing_happened(before, bench.snapshot(), f"{key} of another type")
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_server_without_memory_changes_nothing_or_all(bench: Bench, name: str) -> None:
+    situation = BY_NAME[name]
+    bench.prepare(situation)
+    before = bench.snapshot()
+    bench.admin.execute("CONFIG", "SET", "maxmemory", 1)
+    try:
+        errors = bench.run(situation)
+    finally:
+        bench.admin.execute("CONFIG", "SET", "maxmemory", 0)
+    after = bench.snapshot()
+    if errors:
+        assert_nothing_happened(before, after, "without memory")
+    else:
+        assert set(after) <= set(before), "a key was made"
+
+
+@pytest.mark.parametrize("setting", ["replica-read-only", "min-replicas-to-write"])
+def test_a_server_that_takes_no_writes_changes_nothing(bench: Bench, setting: str) -> None:
+    for situation in SITUATIONS:
+        bench.prepare(situation)
+        before = bench.snapshot()
+        if setting == "min-replicas-to-write":
+            bench.admin.execute("CONFIG", "SET", setting, 1)
+        else:
+            bench.admin.execute("REPLICAOF", "127.0.0.1", free_port())
+        try:
+            bench.run(situation)
+        finally:
+            bench.admin.execute("CONFIG", "SET", "min-replicas-to-write", 0)
+            bench.admin.execute("REPLICAOF", "NO", "ONE")
+        assert_nothing_happened(before, bench.snapshot(), situation.name)
+
+
+def test_a_batch_says_of_each_element_what_became_of_it(bench: Bench) -> None:
+    keys, arguments = ["h0", "h1", "h2"], ["1", "3"] * 3
+    for script in ("votes_mark", "votes_remove"):
+        bench.admin.execute("FLUSHALL")
+        for key in keys:
+            saved = "3" if script == "votes_remove" else "1"
+            bench.admin.execute(*cached(key, saved_version=saved))
+        bench.admin.execute("DEL", "h1")
+        bench.admin.execute("SET", "h1", "word")
+        reply = bench.user.execute("EVAL", text_of(script), 3, *keys, *arguments)
+        assert [isinstance(each, Exception) for each in reply] == [False, True, False]
+        assert [reply[0], reply[2]] == [1, 1]
+
+
+# -- what the callers of the library are told -------------------------------
+
+CALLS: dict[str, Callable[[hotcount.Redis], object]] = {
+    "add with a ttl": lambda redis: hotcount.Counter(redis, ttl=60).add("k", 2),
+    "add_many with a ttl": lambda redis: hotcount.Counter(redis, ttl=60).add_many(["k", "new"], 2),
+    "add with an op_id": lambda redis: hotcount.Counter(redis).add("k", 2, op_id="id"),
+    "try_add": lambda redis: hotcount.Counter(redis, ttl=60).try_add("k", 2, max=9),
+    "period": lambda redis: hotcount.PeriodCounter(redis, period="day").add("k", 2),
+    "gcra": lambda redis: hotcount.Limiter(redis, "5/hour").hit_many(["a", "b"]),
+    "fixed_window": lambda redis: hotcount.Limiter(
+        redis, "5/hour", algorithm="fixed_window"
+    ).hit_many(["a", "b"]),
+    "list": lambda redis: hotcount.Limiter(redis, "5/hour", algorithm="list").hit("a"),
+    "create": lambda redis: hotcount.LiveSets(redis).create("z", 60, {"x": 1}),
+    "upsert": lambda redis: hotcount.LiveSets(redis).upsert_many([("z", "a", 5), ("z2", "a", 5)]),
+    "upsert with a version": lambda redis: hotcount.LiveSets(redis).upsert_many(
+        [("z", "a", 5, 4), ("z2", "a", 5, 4)]
+    ),
+    "upsert into an emptied set": lambda redis: hotcount.LiveSets(redis).upsert("empty", "a", 5),
+    "remove": lambda redis: hotcount.LiveSets(redis).remove("z", "a", version=9),
+}
+# What ends a batch's keys, element by element.
+NAMES = {
+    "add_many with a ttl": [b"count:k", b"count:new"],
+    "gcra": [b":a", b":b"],
+    "fixed_window": [b":a", b":b"],
+    "upsert": [b"z", b"z2"],
+    "upsert with a version": [b"z", b"z2"],
+}
+WRITES = ["SET", "INCRBY", "PEXPIRE", "PEXPIREAT", "HSET", "RPUSH", "ZADD", "ZREM", "DEL"]
+READS = ["GET", "HGET", "HLEN", "PTTL", "TYPE", "ZCARD", "EXISTS", "LLEN"]
+
+
+@pytest.mark.parametrize("denied", WRITES + READS)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_caller_is_told_of_each_element_that_it_was_refused_and_nothing_changed(
+    bench: Bench, name: str, denied: str
+) -> None:
+    bench.admin.execute("FLUSHALL")
+    hotcount.Counter(bench.admin, ttl=60).add("k", 3)
+    sets = hotcount.LiveSets(bench.admin)
+    for key in ("z", "z2"):
+        sets.create(key, 60, {"a": 1, "b": 2})
+    sets.upsert("z", "a", 1, version=3)
+    sets.create("empty", 60, {"a": 1})
+    sets.remove("empty", "a")
+    before = bench.snapshot()
+    bench.admin.execute("ACL", "SETUSER", "u", "+@all", f"-{denied}")
+    errors: list[Exception] = []
+    names = NAMES.get(name, [b""])
+    try:
+        CALLS[name](bench.user)
+    except hotcount.BatchError as error:
+        errors = list(error.errors.values())
+        # One element may do without the command that another needs.
+        names = [names[index] for index in error.errors]
+    except hotcount.HotcountError as error:
+        errors = [error]
+    bench.admin.execute("ACL", "SETUSER", "u", "+@all")
+    if errors:
+        assert {type(error) for error in errors} == {hotcount.PermissionDeniedError}
+        after = bench.snapshot()
+
+        def concerned(key: bytes) -> bool:
+            return any(key.endswith(name) or key.startswith(b"{%b}" % name) for name in names)
+
+        assert_nothing_happened(
+            {key: before[key] for key in before if concerned(key)},
+            {key: after[key] for key in after if concerned(key)},
+            denied,
+        )
