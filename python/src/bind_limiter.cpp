@@ -10,6 +10,7 @@
 #include "convert.hpp"
 #include "function.hpp"
 #include "gil.hpp"
+#include "paired_columns.hpp"
 #include "rows.hpp"
 #include "signature_text.hpp"
 #include "store.hpp"
@@ -224,8 +225,9 @@ py::object limiter_peek(BoundLimiter& self, const Arguments& arguments) {
 
 py::object limiter_hit_many(BoundLimiter& self, const Arguments& arguments) {
     Refusals refusals;
+    const auto columns = to_keys_and_numbers(arguments[0], "keys", arguments[1], "cost");
     const py::tuple elements =
-        to_elements(arguments[0], "keys", "a sequence of str, bytes or tuples of them");
+        to_elements(columns.keys, "keys", "a sequence of str, bytes or tuples of them");
     std::vector<std::unique_ptr<KeyArgument>> held;  // Keys point into them: they must not move.
     std::vector<std::string_view> keys(elements.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -236,7 +238,7 @@ py::object limiter_hit_many(BoundLimiter& self, const Arguments& arguments) {
             refusals.add(i, held.back()->bytes().error());
         }
     }
-    auto costs = to_amounts(arguments[1], "cost", keys.size(), 1, refusals);
+    auto costs = to_amounts(columns.numbers, "cost", keys.size(), 1, refusals);
     const OnErrors on_errors = to_on_errors(arguments[2]);
     const Timeout timeout = to_timeout(arguments[3]);
     keys = refusals.strip(std::move(keys));
@@ -385,10 +387,12 @@ void bind_limiter(py::module_& module) {
     define<&limiter_hit_many>(
         cls, "hit_many",
         "(self, keys: collections.abc.Iterable[" + key_type +
-            "], cost: int | collections.abc.Iterable[int] = 1, *, " + kOnErrors + ", " + kTimeout +
-            ") -> hotcount._core.Decisions",
+            "] | collections.abc.Mapping[typing.Any, int], cost: int | "
+            "collections.abc.Iterable[int] = 1, *, " +
+            kOnErrors + ", " + kTimeout + ") -> hotcount._core.Decisions",
         "Hits many keys, in order, each by itself.\n\n"
-        "Equal keys are decided one after another. cost: one int for all, or one for each. A\n"
+        "Equal keys are decided one after another. cost: one int for all, or one for each; a\n"
+        "mapping is key -> cost, and takes none. A\n"
         "failed element does not stop the others. errors='raise': BatchError with .result and\n"
         ".errors once all are settled; 'return': they are in the batch's .errors. Over Redis a\n"
         "round trip takes 256 keys with gcra and fixed_window, one with the rest. A wrong type is\n"

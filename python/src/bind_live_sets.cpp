@@ -5,6 +5,7 @@
 #include "convert.hpp"
 #include "function.hpp"
 #include "gil.hpp"
+#include "paired_columns.hpp"
 #include "signature_text.hpp"
 #include "store.hpp"
 #include "upserts.hpp"
@@ -148,6 +149,7 @@ Items columns_to_items(py::handle keys, py::handle members, py::handle scores,
                        py::handle versions) {
     Items result;
     const auto take = [&](py::handle value, const char* name, const char* expected) {
+        require_order(value, name);
         py::tuple column = column_of(value, name, expected);
         if (!result.held.empty() && column.size() != result.held.front().size()) {
             raise_config(std::string{name} + " has " + std::to_string(column.size()) +
@@ -288,7 +290,7 @@ py::object sets_create(BoundLiveSets& self, const Arguments& arguments) {
     const std::string_view key = to_bytes(arguments[0], "key");
     const Duration ttl = to_duration(arguments[1], "ttl");
     const Timeout timeout = to_timeout(arguments[3]);
-    const py::object pairs = py::hasattr(arguments[2], "items")
+    const py::object pairs = is_mapping(arguments[2])
                                  ? py::list(arguments[2].attr("items")())
                                  : py::reinterpret_borrow<py::object>(arguments[2]);
     std::vector<ScoredMember> members;

@@ -5,6 +5,7 @@
 #include "convert.hpp"
 #include "function.hpp"
 #include "gil.hpp"
+#include "paired_columns.hpp"
 #include "signature_text.hpp"
 #include "store.hpp"
 
@@ -84,25 +85,17 @@ py::object slotted_add(BoundSlottedCounter& self, const Arguments& arguments) {
 }
 
 py::object slotted_add_many(BoundSlottedCounter& self, const Arguments& arguments) {
-    if (!py::hasattr(arguments[0], "items")) {
+    if (!is_mapping(arguments[0])) {
         raise_wrong_type("mapping", "a mapping of keys to int", arguments[0]);
     }
-    const auto items = py::reinterpret_steal<py::list>(PyMapping_Items(arguments[0].ptr()));
-    if (!items) throw py::error_already_set();
-    py::tuple keys(items.size());
-    py::tuple numbers(items.size());
-    for (std::size_t i = 0; i < items.size(); ++i) {
-        const py::sequence item = items[i];
-        keys[i] = item[0];
-        numbers[i] = item[1];
-    }
+    const auto columns = to_keys_and_numbers(arguments[0], "mapping", {}, "");
     const OnErrors on_errors = to_on_errors(arguments[1]);
     const Timeout timeout = to_timeout(arguments[2]);
 
     Refusals refusals;
     KeyHolder held;
-    const auto views = to_keys(keys, "mapping.keys()", held, refusals);
-    const auto amounts = to_amounts(numbers, "mapping.values()", views.size(), 1, refusals);
+    const auto views = to_keys(columns.keys, "mapping.keys()", held, refusals);
+    const auto amounts = to_amounts(columns.numbers, "mapping.values()", views.size(), 1, refusals);
     std::vector<std::pair<std::string_view, std::int64_t>> pairs;
     for (std::size_t i = 0; i < views.size(); ++i) pairs.emplace_back(views[i], amounts[i]);
     pairs = refusals.strip(std::move(pairs));

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "convert.hpp"
+#include "paired_columns.hpp"
 
 namespace hotcount::python {
 namespace {
@@ -19,7 +20,12 @@ class Buffer {
             return;
         }
         if (PyObject_GetBuffer(value.ptr(), &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
-            PyErr_Clear();  // Of another kind, such as NumPy's StringDType: read as a sequence.
+            // Of another kind, such as NumPy's StringDType: read as a sequence.
+            if (PyErr_ExceptionMatches(PyExc_BufferError) == 0 &&
+                PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
+                throw py::error_already_set();
+            }
+            PyErr_Clear();
             return;
         }
         held_ = true;
@@ -208,7 +214,53 @@ std::vector<std::string_view> keys_of_array(const Buffer& buffer, const char* ar
     return keys;
 }
 
+py::object borrowed(py::handle value) { return py::reinterpret_borrow<py::object>(value); }
+
 }  // namespace
+
+bool is_mapping(py::handle value) {
+    PyObject* const object = value.ptr();
+    if (PyDict_Check(object)) return true;
+    // What nearly all batches are, without asking an abstract class.
+    if (PyList_Check(object) || PyTuple_Check(object) || PyUnicode_Check(object) ||
+        PyBytes_Check(object)) {
+        return false;
+    }
+    // Never released: it may be asked for while the interpreter shuts down.
+    static auto* const type =
+        new py::object(py::module_::import("collections.abc").attr("Mapping"));
+    return py::isinstance(value, *type);
+}
+
+void require_order(py::handle value, const Where& where) {
+    if (value && PyAnySet_Check(value.ptr()))
+        raise_wrong_type(where, "a sequence, in an order", value);
+}
+
+KeysAndNumbers to_keys_and_numbers(py::handle keys, const char* keys_name, py::handle numbers,
+                                   const char* numbers_name) {
+    if (!is_mapping(keys)) {
+        if (numbers && !PyLong_Check(numbers.ptr())) require_order(keys, keys_name);
+        return {borrowed(keys), borrowed(numbers)};
+    }
+    if (numbers) {
+        raise_type(std::string{numbers_name} + " must not be given where " + keys_name +
+                   " is a mapping, which has its own");
+    }
+    const auto items = py::reinterpret_steal<py::list>(PyMapping_Items(keys.ptr()));
+    if (!items) throw py::error_already_set();
+    py::tuple names(items.size());
+    py::tuple values(items.size());
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        const py::object item = items[i];
+        if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 2) {
+            raise_wrong_type(Where{keys_name, i}, "a pair of key and number", item);
+        }
+        names[i] = borrowed(PyTuple_GET_ITEM(item.ptr(), 0));
+        values[i] = borrowed(PyTuple_GET_ITEM(item.ptr(), 1));
+    }
+    return {std::move(names), std::move(values)};
+}
 
 py::tuple to_elements(py::handle value, const Where& where, const char* expected) {
     const bool is_text = PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) ||
@@ -216,6 +268,7 @@ py::tuple to_elements(py::handle value, const Where& where, const char* expected
     if (is_text || Py_TYPE(value.ptr())->tp_iter == nullptr) {
         if (is_text || PySequence_Check(value.ptr()) == 0) raise_wrong_type(where, expected, value);
     }
+    if (is_mapping(value)) raise_wrong_type(where, expected, value);
     auto elements = py::reinterpret_steal<py::tuple>(PySequence_Tuple(value.ptr()));
     if (!elements) throw py::error_already_set();
     return elements;
@@ -262,6 +315,7 @@ std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std
         (PyIndex_Check(value.ptr()) && PySequence_Check(value.ptr()) == 0)) {
         return std::vector<std::int64_t>(size, to_amount(value, argument));
     }
+    require_order(value, argument);
     std::vector<std::int64_t> amounts;
     const Buffer buffer{value};
     buffer.check_shape(argument);

@@ -19,6 +19,7 @@
 #include "batch.hpp"
 #include "convert.hpp"
 #include "function.hpp"
+#include "paired_columns.hpp"
 #include "signature_text.hpp"
 #include "store.hpp"
 
@@ -89,8 +90,9 @@ struct CounterCalls {
     static py::object add_many(Self& self, const Arguments& arguments) {
         Refusals refusals;
         KeyHolder held;
-        auto keys = to_keys(arguments[0], "keys", held, refusals);
-        auto amounts = to_amounts(arguments[1], "n", keys.size(), 1, refusals);
+        const auto columns = to_keys_and_numbers(arguments[0], "keys", arguments[1], "n");
+        auto keys = to_keys(columns.keys, "keys", held, refusals);
+        auto amounts = to_amounts(columns.numbers, "n", keys.size(), 1, refusals);
         const OnErrors on_errors = to_on_errors(arguments[2]);
         const Timeout timeout = to_timeout(arguments[3]);
         keys = refusals.strip(std::move(keys));
@@ -195,12 +197,14 @@ void define_counter_calls(py::class_<Extra...>& cls) {
         "signed 64 bits. Other errors as in add.");
     define<&Calls::add_many>(
         cls, "add_many",
-        "(self, keys: collections.abc.Iterable[str | bytes], n: int | "
+        "(self, keys: collections.abc.Iterable[str | bytes] | "
+        "collections.abc.Mapping[str, int] | collections.abc.Mapping[bytes, int], n: int | "
         "collections.abc.Iterable[int] = 1, *, " +
             kOnErrors + ", " + kTimeout + ") -> " + Face::returns("hotcount._core.Int64Batch"),
         "Adds to many keys, in order, and returns the value after each add.\n\n"
         "keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all,\n"
         "or one for each as a sequence, or as an array of any integers. Arrays are read in place.\n"
+        "A mapping is key -> amount, and takes no n.\n"
         "A failed element does not stop the others. errors='raise': BatchError with .result "
         "and\n"
         ".errors once all are settled; 'return': they are in the batch's .errors. An element "

@@ -30,7 +30,9 @@ std::string to_command_part(py::handle value, std::size_t index) {
         if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
             raise_wrong_type(Where{"command", index}, "str, bytes, int or float", value);
         }
-        return std::string(py::str(py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()))));
+        const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+        if (!number) throw py::error_already_set();
+        return std::string(py::str(number));
     }
     return std::string{to_bytes(value, Where{"command", index})};
 }

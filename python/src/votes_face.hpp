@@ -23,6 +23,7 @@
 #include "convert.hpp"
 #include "function.hpp"
 #include "gil.hpp"
+#include "paired_columns.hpp"
 #include "signature_text.hpp"
 #include "store.hpp"
 #include "sync_worker.hpp"
@@ -189,6 +190,8 @@ struct VotesCalls {
         Refusals refusals;
         auto items = to_ids(arguments[0], self.holder().item_type(), "items", refusals);
         const bool anonymous = arguments.given(3);
+        require_order(arguments[0], "items");
+        require_order(arguments[anonymous ? 3 : 1], anonymous ? "op_ids" : "users");
         if (anonymous && !arguments[1].is_none()) {
             raise_config("op_ids is for votes without a user (users=None)");
         }

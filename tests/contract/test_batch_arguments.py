@@ -49,7 +49,7 @@ KEY_COLUMNS: dict[str, Callable[[list[str]], Any]] = {
     "deque": deque,
     "iterator": iter,
     "generator": lambda keys: (key for key in keys),
-    "dict": lambda keys: dict.fromkeys(keys, 1),
+    "dict-keys": lambda keys: dict.fromkeys(keys).keys(),
     "bytes": lambda keys: [key.encode() for key in keys],
     "mixed": lambda keys: [key.encode() if i % 2 else key for i, key in enumerate(keys)],
     "str-subclass": lambda keys: [np.str_(key) for key in keys],
