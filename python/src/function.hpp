@@ -87,11 +87,10 @@ template <class Self>
 Self& self_of(PyObject* self) {
     auto* const instance = reinterpret_cast<py::detail::instance*>(self);
     // The usual layout: one C++ base. A Python class with several takes the long way.
-    auto* const value = instance->simple_layout
-                            ? static_cast<Self*>(instance->simple_value_holder[0])
-                            : py::cast<Self*>(py::handle(self));
-    if (value == nullptr) raise_type("__init__ of this object was never called");
-    return *value;
+    if (instance->simple_layout && instance->simple_value_holder[0] != nullptr) {
+        return *static_cast<Self*>(instance->simple_value_holder[0]);
+    }
+    return *py::cast<Self*>(py::handle(self));  // Raises where __init__ never ran: guards.hpp.
 }
 
 /// Runs f and turns what it throws into a Python exception that is set.
