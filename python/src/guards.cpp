@@ -137,6 +137,9 @@ void guard(PyObject* value, Kind kind) {
 void guard_class(PyObject* cls) {
     for (const auto& [name, value] :
          py::reinterpret_borrow<py::dict>(reinterpret_cast<PyTypeObject*>(cls)->tp_dict)) {
+        if (PyObject_TypeCheck(value.ptr(), &PyStaticMethod_Type) != 0) {
+            guard(py::object(value.attr("__func__")).ptr(), Kind::function);
+        }
         guard(value.ptr(), Kind::method);
         if (PyObject_TypeCheck(value.ptr(), &PyProperty_Type) == 0) continue;
         for (const char* accessor : {"fget", "fset"})
