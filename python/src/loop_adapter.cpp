@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <hotcount/base/fork.hpp>
 
 #include "asyncio_names.hpp"
@@ -120,7 +121,7 @@ void Mailbox::post(Letter letter) {
     bool first = false;
     {
         const std::lock_guard lock(mutex_);
-        first = letters_.empty();
+        first = letters_.empty();  // Not while some wait for the next turn, which is asked for.
         letters_.push_back(std::move(letter));
     }
     if (!first) return;  // Whoever put the first in wakes the loop for all.
@@ -140,13 +141,25 @@ void Mailbox::wake() {
     }
 }
 
-void Mailbox::open() {
+bool Mailbox::open(std::size_t most) {
     std::vector<Letter> letters;
+    bool more = false;
     {
         const std::lock_guard lock(mutex_);
-        letters.swap(letters_);
+        if (opened_ == 0 && letters_.size() <= most) {
+            letters.swap(letters_);
+        } else {
+            const std::size_t end = opened_ + std::min(most, letters_.size() - opened_);
+            for (; opened_ < end; ++opened_) letters.push_back(std::move(letters_[opened_]));
+        }
+        more = opened_ < letters_.size();
+        if (!more) {
+            letters_.clear();
+            opened_ = 0;
+        }
     }
     for (const Letter& letter : letters) letter(side_);
+    return more;
 }
 
 // -- LoopSide: beginning and end --------------------------------------------
@@ -389,7 +402,10 @@ void LoopSide::flush() {
 }
 
 void LoopSide::open_mail() {
-    turn([this] { mailbox_->open(); });
+    // The rest has the next turn, so that the loop's other work is not held up.
+    turn([this] {
+        if (mailbox_->open(kMaxSteps)) wake_from_elsewhere();
+    });
     if (ended_ && mailbox_.use_count() == 1) {
         mailbox_->open();  // What was posted while the others were read.
         mailbox_->retire();

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <hotcount/redis/client.hpp>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,8 +48,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     explicit Mailbox(LoopSide* side) : side_(side) {}
     /// In any thread, with or without the GIL.
     void post(Letter letter);
-    /// Runs what is there, with the GIL.
-    void open();
+    /// Runs what is there, with the GIL, as far as `most`: whether some is left.
+    bool open(std::size_t most = std::numeric_limits<std::size_t>::max());
     /// With the GIL: nobody reads any more.
     void retire() { side_ = nullptr; }
 
@@ -57,7 +58,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 
     std::mutex mutex_;
     std::vector<Letter> letters_;
-    LoopSide* side_;  // Guarded by the GIL.
+    std::size_t opened_{0};  // The first of them, moved away already.
+    LoopSide* side_;         // Guarded by the GIL.
 };
 
 class LoopSide final : public redis::LoopHost, public std::enable_shared_from_this<LoopSide> {

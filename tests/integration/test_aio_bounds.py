@@ -10,7 +10,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.loops import LOOPS, LOOPS_WITH_READERS, LoopFactory, run
+from tests.loops import LOOPS, LoopFactory, run
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -30,7 +30,7 @@ async def longest_gap(stop: asyncio.Event) -> float:
     return longest
 
 
-@pytest.mark.parametrize("factory", LOOPS_WITH_READERS)
+@pytest.mark.parametrize("factory", LOOPS)
 @pytest.mark.parametrize("key", ["one", "each"])
 def test_100_000_calls_that_expire_at_once_hold_no_other_task_up(
     own_redis: RedisServer, factory: LoopFactory, key: str
@@ -61,7 +61,7 @@ def test_100_000_calls_that_expire_at_once_hold_no_other_task_up(
     assert run(factory, main()) < 1
 
 
-@pytest.mark.parametrize("factory", LOOPS_WITH_READERS)
+@pytest.mark.parametrize("factory", LOOPS)
 def test_100_000_calls_that_fail_at_once_hold_no_other_task_up(
     own_redis: RedisServer, factory: LoopFactory
 ) -> None:
