@@ -63,7 +63,7 @@ def cached(key: str, **other: str) -> list[str]:
 OPS = ["k", "o0", "o1"]
 FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 FAR = str(4102444800)  # 2100
-GCRA = ["", "1", "0", "5", "10", "1"]
+GCRA = ["", "1", "0", "5", "600000000", "1"]
 WINDOW = ["", "1", "0", "5", "60000000", "0"]
 
 SITUATIONS = [
