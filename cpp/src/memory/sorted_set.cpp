@@ -15,7 +15,7 @@ void SortedSet::put(std::string_view member, double score) {
 
 bool SortedSet::erase(std::string_view member) {
     if (index_ == nullptr) return false;
-    const auto item = index_->scores.find(std::string{member});
+    const auto item = index_->scores.find(member);
     if (item == index_->scores.end()) return false;
     index_->order.erase({item->second, item->first});
     index_->scores.erase(item);
@@ -34,7 +34,7 @@ std::vector<SortedSet::Item> SortedSet::highest(std::size_t first, std::size_t l
 
 std::optional<std::size_t> SortedSet::rank(std::string_view member) const {
     if (index_ == nullptr) return std::nullopt;
-    const auto item = index_->scores.find(std::string{member});
+    const auto item = index_->scores.find(member);
     if (item == index_->scores.end()) return std::nullopt;
     const auto place = index_->order.find({item->second, item->first});
     return static_cast<std::size_t>(std::distance(place, index_->order.end())) - 1;
@@ -42,14 +42,14 @@ std::optional<std::size_t> SortedSet::rank(std::string_view member) const {
 
 std::optional<std::int64_t> Versions::find(std::string_view member) const {
     if (versions_ == nullptr) return std::nullopt;
-    const auto found = versions_->find(std::string{member});
+    const auto found = versions_->find(member);
     if (found == versions_->end()) return std::nullopt;
     return found->second;
 }
 
 void Versions::put(std::string_view member, std::int64_t version) {
     if (versions_ == nullptr) {
-        versions_ = std::make_unique<std::unordered_map<std::string, std::int64_t>>();
+        versions_ = std::make_unique<Map>();
     }
     versions_->insert_or_assign(std::string{member}, version);
 }

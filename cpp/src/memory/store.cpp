@@ -7,20 +7,26 @@
 namespace hotcount::memory {
 
 std::optional<std::int64_t> OpLedger::find(std::string_view op_id, SteadyTime now) const {
-    const auto found = ops_.find(std::string{op_id});
+    const auto found = ops_.find(op_id);
     if (found == ops_.end() || found->second.forget_at <= now) return std::nullopt;
     return found->second.result;
 }
 
 void OpLedger::remember(std::string_view op_id, std::int64_t result, SteadyTime now,
                         SteadyTime forget_at) {
-    if (ops_.size() >= purge_at_) {
-        std::erase_if(ops_, [now](const auto& op) { return op.second.forget_at <= now; });
-        purge_at_ = std::max<std::size_t>(64, 2 * ops_.size());
-    }
+    patrol_.walk(ops_, 2, [now](const auto& op) { return op.second.forget_at <= now; });
     ops_.insert_or_assign(std::string{op_id}, Op{result, forget_at});
     empty_from_ = std::max(empty_from_, forget_at);
 }
+
+namespace {
+
+// What stands in the header: how far a new key looks for expired entries.
+constexpr std::size_t kInsertsPerSweep = 16;
+constexpr std::size_t kSweptAtInsert = 32;
+constexpr std::size_t kSweptAtBound = 1024;
+
+}  // namespace
 
 std::string_view to_string(WhenFull when_full) {
     return when_full == WhenFull::admit ? "admit" : "refuse";
@@ -60,20 +66,12 @@ void Store::after_fork(bool) {
     for (Shard& shard : shards_) shard.mutex.unlock();
 }
 
-Store::Shard& Store::shard_of(std::string_view key) {
-    const std::uint64_t hash = StringHash{}(key);
-    // The map inside uses the low bits; the shard is chosen by high ones, so that the keys of a
-    // shard still spread over its buckets.
-    return shards_[(hash >> 40) & shard_mask_];
-}
-
-Entry* Store::find_live(Shard& shard, std::string_view key) {
+Entry* Store::find_live(Shard& shard, const Hashed& key) {
     const auto found = shard.entries.find(key);
     if (found == shard.entries.end()) return nullptr;
     // The clock is read only for keys that can expire: it costs more than the look-up.
     if (found->second.expires_at && found->second.expired(now())) {
-        shard.entries.erase(found);
-        size_.fetch_sub(1, std::memory_order_relaxed);
+        erase(shard, found);
         swept_.fetch_add(1, std::memory_order_relaxed);
         return nullptr;
     }
@@ -81,17 +79,13 @@ Entry* Store::find_live(Shard& shard, std::string_view key) {
 }
 
 Result<Store::Place> Store::find_or_insert(Shard& shard, std::unique_lock<std::mutex>& lock,
-                                           std::string_view key) {
+                                           const Hashed& key) {
     if (Entry* entry = find_live(shard, key)) return Place{entry, false};
-    if (shard.entries.size() >= shard.sweep_at) {
-        sweep(shard, now());
-        // Doubling makes the sweeps cost a constant per insert, however many keys never expire.
-        shard.sweep_at = std::max<std::size_t>(64, 2 * shard.entries.size());
-    }
+    if (++shard.inserts % kInsertsPerSweep == 0) sweep(shard, now(), kSweptAtInsert);
     // Counted before it is made, so that racing inserts cannot pass the bound together.
     if (size_.fetch_add(1, std::memory_order_relaxed) >= options_.max_keys) {
-        lock.unlock();  // sweep_all takes every shard's lock in turn.
-        sweep_all();
+        lock.unlock();  // make_room takes the locks of shards in turn.
+        make_room();
         lock.lock();
         Entry* made_meanwhile = find_live(shard, key);
         const bool full = size_.load(std::memory_order_relaxed) > options_.max_keys;
@@ -102,43 +96,56 @@ Result<Store::Place> Store::find_or_insert(Shard& shard, std::unique_lock<std::m
             return make_error(
                 ErrorCode::capacity,
                 "memory store is full: max_keys=" + std::to_string(options_.max_keys) +
-                    " live keys are held; refused " + printable(key));
+                    " live keys are held; refused " + printable(key.text));
         }
     }
-    return Place{&shard.entries.emplace(std::string{key}, Entry{}).first->second, true};
+    return Place{&shard.entries.emplace(std::string{key.text}, Entry{}).first->second, true};
 }
 
-void Store::erase(Shard& shard, std::string_view key) {
+void Store::erase(Shard& shard, const Hashed& key) {
     if (const auto found = shard.entries.find(key); found != shard.entries.end()) {
-        shard.entries.erase(found);
-        size_.fetch_sub(1, std::memory_order_relaxed);
+        erase(shard, found);
     }
 }
 
-void Store::sweep(Shard& shard, SteadyTime now) {
-    if (shard.next_expiry > now) return;
-    std::size_t dropped = 0;
-    shard.next_expiry = SteadyTime::max();
-    for (auto item = shard.entries.begin(); item != shard.entries.end();) {
-        if (item->second.expired(now)) {
-            item = shard.entries.erase(item);
-            ++dropped;
-            continue;
-        }
-        if (item->second.expires_at) {
-            shard.next_expiry = std::min(shard.next_expiry, *item->second.expires_at);
-        }
-        ++item;
-    }
-    size_.fetch_sub(dropped, std::memory_order_relaxed);
-    swept_.fetch_add(dropped, std::memory_order_relaxed);
+void Store::erase(Shard& shard, Entries::iterator entry) {
+    shard.patrol.leave(entry);
+    shard.entries.erase(entry);
+    size_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Store::sweep_all() {
+Store::Sweep Store::sweep(Shard& shard, SteadyTime now, std::size_t most) {
+    Sweep result;
+    if (shard.next_expiry > now) return result;
+    if (shard.patrol.at_start(shard.entries)) shard.round_expiry = SteadyTime::max();
+    result.met = shard.patrol.walk(shard.entries, most, [&](const auto& item) {
+        if (item.second.expired(now)) {
+            ++result.dropped;
+            return true;
+        }
+        note_expiry(shard, item.second);
+        return false;
+    });
+    // All that stayed was met, and what has changed meanwhile was noted.
+    if (shard.patrol.at_start(shard.entries)) shard.next_expiry = shard.round_expiry;
+    size_.fetch_sub(result.dropped, std::memory_order_relaxed);
+    swept_.fetch_add(result.dropped, std::memory_order_relaxed);
+    return result;
+}
+
+void Store::make_room() {
     const SteadyTime at = now();
-    for (Shard& shard : shards_) {
+    std::size_t left = kSweptAtBound;
+    const std::size_t first = next_shard_.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < shards_.size() && left > 0; ++i) {
+        Shard& shard = shards_[(first + i) & shard_mask_];
         std::lock_guard lock(shard.mutex);
-        sweep(shard, at);
+        const bool whole = shard.patrol.at_start(shard.entries);
+        left -= sweep(shard, at, left).met;
+        // A round that had begun before has met but its end in this call.
+        if (!whole && left > 0) left -= sweep(shard, at, left).met;
+        // The next search goes on where this one ended.
+        if (left == 0) next_shard_.store(first + i, std::memory_order_relaxed);
     }
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <hotcount/base/check.hpp>
+#include <hotcount/base/hash.hpp>
 #include <hotcount/redis/adds.hpp>
 #include <memory>
 #include <vector>
@@ -98,7 +99,7 @@ class Adds : public std::enable_shared_from_this<Adds> {
     // The key's place in a table of open addressing, at most half full: a node for each key of a
     // std::unordered_map took longer than all else here.
     std::uint16_t& find(std::string_view key) {
-        std::size_t at = std::hash<std::string_view>{}(key);
+        std::size_t at = keyed_hash(key);
         while (true) {
             std::uint16_t& place = places_[at % places_.size()];
             if (place == 0 || groups_[place - 1U].key == key) return place;

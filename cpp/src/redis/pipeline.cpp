@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <hotcount/base/check.hpp>
+#include <hotcount/base/hash.hpp>
 
 #include "commands.hpp"
 #include "encode.hpp"
@@ -128,7 +129,7 @@ class Pipeline::Combiner {
         };
 
         std::size_t place_of(std::string_view key) const {
-            std::size_t at = std::hash<std::string_view>{}(key);
+            std::size_t at = keyed_hash(key);
             while (true) {
                 const Place& place = places_[at & (places_.size() - 1)];
                 if (place.flight == kFree || place.key == key) break;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <hotcount/base/hash.hpp>
 #include <hotcount/sql/transaction.hpp>
 #include <limits>
 #include <system_error>
@@ -356,7 +357,7 @@ class Worker final : public SyncWorker {
     std::string space_;
     std::uint64_t round_number_{0};
     mutable std::mutex mutex_;  // Of all below.
-    std::unordered_map<std::string, Seen> seen_;
+    std::unordered_map<std::string, Seen, KeyedHash> seen_;
     Stats stats_{};
     std::optional<Error> refused_{};  // Of this round, the first.
 };

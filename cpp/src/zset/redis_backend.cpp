@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 #include <hotcount/base/codec.hpp>
+#include <hotcount/base/hash.hpp>
 #include <unordered_map>
 
 #include "../redis/error_word.hpp"
@@ -231,7 +232,8 @@ class RedisSets final : public LiveSetsBackend {
         std::vector<std::string_view> keys;
         std::vector<std::string> markers;  // Reserved: views of its elements are taken.
         markers.reserve(elements.size());
-        std::unordered_map<std::string_view, std::string> places;  // Key -> index, from 1.
+        std::unordered_map<std::string_view, std::string, KeyedHash>
+            places;  // Key -> index, from 1.
         const auto place_of = [&](std::string_view key) -> std::string_view {
             const auto [item, fresh] = places.try_emplace(key);
             if (fresh) {

@@ -107,6 +107,58 @@ TEST_F(MemoryStore, AFailedInsertAtTheBoundDoesNotSearchItAll) {
     EXPECT_EQ(store->stats().refused, 20'000U);
 }
 
+TEST_F(MemoryStore, AFullStoreOfExpiredKeysMakesRoomAFewAtATime) {
+    constexpr int kKeys = 20'000;
+    const auto store = make(kKeys);
+    for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(succeeded(put(*store, std::to_string(i), 1s)));
+    clock_->advance(2s);
+    std::uint64_t swept = store->stats().swept;
+    EXPECT_EQ(swept, 0U);
+    for (int i = 0; i < kKeys; ++i) {
+        ASSERT_TRUE(succeeded(put(*store, "new" + std::to_string(i), 1000s))) << i;
+        const std::uint64_t now_swept = store->stats().swept;
+        ASSERT_LE(now_swept - swept, 1024U + 32U) << "in one call";
+        swept = now_swept;
+    }
+    EXPECT_EQ(swept, kKeys);
+    EXPECT_FALSE(put(*store, "one more").ok());
+}
+
+TEST_F(MemoryStore, AtItsBoundASmallStoreFindsEveryExpiredKeyWhereverItStands) {
+    // Less than a new key looks at, even where it meets each twice. One expires at a time.
+    constexpr int kKeys = 400;
+    const auto store = make(kKeys);
+    for (int i = 0; i < kKeys; ++i) {
+        ASSERT_TRUE(succeeded(put(*store, std::to_string(i), (i * 37 % kKeys + 1) * 1s)));
+    }
+    for (int i = 0; i < kKeys; ++i) {
+        ASSERT_FALSE(put(*store, "too early").ok()) << i;
+        clock_->advance(1s);
+        ASSERT_TRUE(succeeded(put(*store, "new" + std::to_string(i), 1000s))) << i;
+    }
+    EXPECT_EQ(store->stats().swept, static_cast<std::uint64_t>(kKeys));
+}
+
+TEST(OpLedger, ForgetsAFewOfTheOldWithEachThatComes) {
+    constexpr int kOld = 10'000;
+    OpLedger ledger;
+    const SteadyTime start{};
+    for (int i = 0; i < kOld; ++i) ledger.remember(std::to_string(i), i, start, start + 1s);
+    std::size_t held = ledger.size();
+    EXPECT_EQ(held, static_cast<std::size_t>(kOld));
+    for (int i = 0; i < kOld; ++i) {
+        ledger.remember("new" + std::to_string(i), i, start + 2s, start + 1000s);
+        ASSERT_GE(ledger.size() + 1, held) << "more than two went in one call";
+        held = ledger.size();
+    }
+    for (int i = 0; i < kOld; ++i) {
+        ledger.remember("newer" + std::to_string(i), i, start + 2s, start + 1000s);
+    }
+    EXPECT_EQ(ledger.size(), 2U * kOld) << "the old are gone";
+    EXPECT_EQ(ledger.find("new7", start + 3s), 7);
+    EXPECT_EQ(ledger.find("7", start + 3s), std::nullopt);
+}
+
 TEST(NamedStore, IsOneWhileHeldAndFreshAfterwards) {
     auto first = *named_store("shared");
     EXPECT_EQ(first, *named_store("shared"));

@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <hotcount/base/hash.hpp>
 #include <memory>
 #include <optional>
 #include <set>
@@ -41,7 +43,7 @@ class SortedSet {
 
   private:
     struct Index {
-        std::unordered_map<std::string, double> scores;
+        std::unordered_map<std::string, double, KeyedHash, std::equal_to<>> scores;
         // Views of the keys above, which stay where they are while the map grows.
         std::set<std::pair<double, std::string_view>> order;
     };
@@ -54,7 +56,8 @@ class Versions {
     void put(std::string_view member, std::int64_t version);
 
   private:
-    std::unique_ptr<std::unordered_map<std::string, std::int64_t>> versions_;
+    using Map = std::unordered_map<std::string, std::int64_t, KeyedHash, std::equal_to<>>;
+    std::unique_ptr<Map> versions_;
 };
 
 }  // namespace hotcount::memory

@@ -7,8 +7,12 @@
 // stored lives as long as the process; a forked child gets a copy that is its own from then on.
 //
 // Expiry is exact for readers (an expired entry is absent at once) and lazy for memory: an expired
-// entry is dropped when it is touched, when its shard has doubled since it was last swept, or when
-// the store is at its bound.
+// entry is dropped when it is touched, or when a new key comes by. Of every 16 new keys of a shard one
+// looks at the next 32 entries there, so that a shard which grows has been looked through before it
+// has doubled; at the bound each new key looks at 1,024 entries of the store at most. No call looks at
+// more for expired ones.
+//
+// Keys are hashed by SipHash under a key of this process: nobody can choose keys that collide.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +21,9 @@
 #include <cstdint>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/fork.hpp>
+#include <hotcount/base/hash.hpp>
 #include <hotcount/base/result.hpp>
+#include <hotcount/memory/patrol.hpp>
 #include <hotcount/memory/sorted_set.hpp>
 #include <memory>
 #include <mutex>
@@ -42,8 +48,8 @@ Result<WhenFull> parse_when_full(std::string_view name);
 
 struct StoreOptions {
     /// Most keys held at once. At the bound expired keys are dropped first, a limiter's among them
-    /// as soon as they are worth nothing any more; if none are left a new key is refused with a
-    /// capacity error, a limiter's as `when_full` says. More costs about 120 bytes a key plus its
+    /// as soon as they are worth nothing any more; where the next 1,024 entries have none, a new key
+    /// is refused with a capacity error, a limiter's as `when_full` says. More costs about 120 bytes a key plus its
     /// length.
     std::size_t max_keys{1'000'000};
     /// Either is an attack on somebody: admit lets who floods the store with keys pass unlimited,
@@ -69,14 +75,18 @@ class OpLedger {
                   SteadyTime forget_at);
     /// From when on nothing is remembered; the beginning of time where nothing ever was.
     SteadyTime empty_from() const { return empty_from_; }
+    /// How many are held, some of those that are forgotten included.
+    std::size_t size() const { return ops_.size(); }
 
   private:
     struct Op {
         std::int64_t result;
         SteadyTime forget_at;
     };
-    std::unordered_map<std::string, Op> ops_;
-    std::size_t purge_at_{64};
+    using Ops = std::unordered_map<std::string, Op, KeyedHash, std::equal_to<>>;
+
+    Ops ops_;
+    Patrol<Ops> patrol_;  // Two looked at for each that comes: what is too old does not pile up.
     SteadyTime empty_from_{SteadyTime::min()};
 };
 
@@ -145,9 +155,10 @@ class Store final : ForkAware {
     /// The pointer must not outlive the call; visit must not call into the store.
     template <class Visit>
     auto read(std::string_view key, Visit&& visit) {
-        Shard& shard = shard_of(key);
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
         std::lock_guard lock(shard.mutex);
-        return visit(find_live(shard, key));
+        return visit(find_live(shard, name));
     }
 
     /// Calls visit(Entry&, bool fresh) under the key's lock; an absent key is made first (fresh),
@@ -155,13 +166,14 @@ class Store final : ForkAware {
     template <class Visit>
     auto upsert(std::string_view key, Visit&& visit)
         -> decltype(visit(std::declval<Entry&>(), true)) {
-        Shard& shard = shard_of(key);
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
         std::unique_lock lock(shard.mutex);
-        auto place = find_or_insert(shard, lock, key);
+        auto place = find_or_insert(shard, lock, name);
         if (!place) return std::move(place).error();
         auto result = visit(*place->entry, place->fresh);
         if (place->fresh && !result.ok()) {
-            erase(shard, key);
+            erase(shard, name);
         } else {
             note_expiry(shard, *place->entry);
         }
@@ -171,10 +183,11 @@ class Store final : ForkAware {
     /// Calls visit(Entry*) as read() does, and removes the key where it returns a good result.
     template <class Visit>
     auto remove(std::string_view key, Visit&& visit) {
-        Shard& shard = shard_of(key);
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
         std::lock_guard lock(shard.mutex);
-        auto result = visit(find_live(shard, key));
-        if (result.ok()) erase(shard, key);
+        auto result = visit(find_live(shard, name));
+        if (result.ok()) erase(shard, name);
         return result;
     }
 
@@ -182,9 +195,10 @@ class Store final : ForkAware {
     /// given an expiry of now() is gone with the visit.
     template <class Visit>
     auto modify(std::string_view key, Visit&& visit) {
-        Shard& shard = shard_of(key);
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
         std::lock_guard lock(shard.mutex);
-        Entry* const entry = find_live(shard, key);
+        Entry* const entry = find_live(shard, name);
         auto result = visit(entry);
         if (entry != nullptr) note_expiry(shard, *entry);
         return result;
@@ -194,10 +208,11 @@ class Store final : ForkAware {
     /// that modify_with() made, where it is there.
     template <class Visit>
     auto modify_both(std::string_view key, std::string_view companion, Visit&& visit) {
-        Shard& shard = shard_of(key);
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
         std::lock_guard lock(shard.mutex);
-        Entry* const entry = find_live(shard, key);
-        Entry* const beside = find_live(shard, companion);
+        Entry* const entry = find_live(shard, name);
+        Entry* const beside = find_live(shard, hashed(companion));
         auto result = visit(entry, beside);
         if (entry != nullptr) note_expiry(shard, *entry);
         if (beside != nullptr) note_expiry(shard, *beside);
@@ -211,16 +226,17 @@ class Store final : ForkAware {
     template <class Visit>
     auto modify_with(std::string_view key, std::string_view companion, Visit&& visit)
         -> decltype(visit(static_cast<Entry*>(nullptr), std::declval<Entry&>(), true)) {
-        Shard& shard = shard_of(key);
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
         std::unique_lock lock(shard.mutex);
         // First, because it may let go of the lock to make room.
-        auto place = find_or_insert(shard, lock, companion);
+        auto place = find_or_insert(shard, lock, hashed(companion));
         if (!place) return std::move(place).error();
-        Entry* const entry = find_live(shard, key);
+        Entry* const entry = find_live(shard, name);
         auto result = visit(entry, *place->entry, place->fresh);
         if (entry != nullptr) note_expiry(shard, *entry);
         if (place->fresh && !place->entry->expires_at) {
-            erase(shard, companion);
+            erase(shard, hashed(companion));
         } else {
             note_expiry(shard, *place->entry);
         }
@@ -233,31 +249,32 @@ class Store final : ForkAware {
     template <class T, class Visit>
     auto upsert_with(std::string_view key, std::string_view companion, Visit&& visit)
         -> decltype(visit(std::declval<Entry&>(), true, std::declval<Entry&>())) {
-        Shard& shard = shard_of(key);
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
         std::unique_lock lock(shard.mutex);
         while (true) {
-            auto beside = find_or_insert(shard, lock, companion);
+            auto beside = find_or_insert(shard, lock, hashed(companion));
             if (!beside) return std::move(beside).error();
             if (beside->fresh) beside->entry->value.template emplace<T>();
-            auto place = find_or_insert(shard, lock, key);
+            auto place = find_or_insert(shard, lock, name);
             // Making room for the key may have let go of the lock and the companion have expired.
-            Entry* const kept = find_live(shard, companion);
+            Entry* const kept = find_live(shard, hashed(companion));
             if (!place || kept == nullptr) {
-                if (place && place->fresh) erase(shard, key);
-                if (kept != nullptr && !kept->expires_at) erase(shard, companion);
+                if (place && place->fresh) erase(shard, name);
+                if (kept != nullptr && !kept->expires_at) erase(shard, hashed(companion));
                 if (!place) return std::move(place).error();
                 continue;
             }
             auto result = visit(*place->entry, place->fresh, *kept);
             if (place->fresh && !result.ok()) {
-                erase(shard, key);
+                erase(shard, name);
             } else {
                 note_expiry(shard, *place->entry);
             }
             if (kept->expires_at) {
                 note_expiry(shard, *kept);
             } else {
-                erase(shard, companion);
+                erase(shard, hashed(companion));
             }
             return result;
         }
@@ -271,6 +288,7 @@ class Store final : ForkAware {
         for (Shard& shard : shards_) {
             std::lock_guard lock(shard.mutex);
             const SteadyTime at = now();
+            shard.patrol.restart();
             erased += std::erase_if(shard.entries, [&](const auto& item) {
                 return !item.second.expired(at) && predicate(item.first, item.second);
             });
@@ -308,41 +326,68 @@ class Store final : ForkAware {
     explicit Store(StoreOptions options);  // Use make(), which checks the options.
 
   private:
-    struct StringHash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view text) const {
-            return std::hash<std::string_view>{}(text);
-        }
+    // A key with its hash, which both the shard and the place in it are found by.
+    struct Hashed {
+        std::string_view text;
+        std::size_t hash;
     };
+    struct Hasher {
+        using is_transparent = void;
+        std::size_t operator()(const Hashed& key) const { return key.hash; }
+        std::size_t operator()(std::string_view key) const { return keyed_hash(key); }
+    };
+    struct Same {
+        using is_transparent = void;
+        bool operator()(const Hashed& a, std::string_view b) const { return a.text == b; }
+        bool operator()(std::string_view a, const Hashed& b) const { return a == b.text; }
+        bool operator()(std::string_view a, std::string_view b) const { return a == b; }
+    };
+    using Entries = std::unordered_map<std::string, Entry, Hasher, Same>;
     // One cache line and more apart, so that busy shards do not slow each other down.
     struct alignas(64) Shard {
         std::mutex mutex;
-        std::unordered_map<std::string, Entry, StringHash, std::equal_to<>> entries;
-        std::size_t sweep_at{64};
+        Entries entries;
+        Patrol<Entries> patrol;
+        std::size_t inserts{0};
         // No entry expires before this, so that a full store does not search itself in vain.
         SteadyTime next_expiry{SteadyTime::max()};
+        // The same of what this round of the patrol has met, and of what changed meanwhile.
+        SteadyTime round_expiry{SteadyTime::max()};
     };
 
-    Shard& shard_of(std::string_view key);
-    Entry* find_live(Shard& shard, std::string_view key);
+    Shard& shard_of(const Hashed& key) {
+        // The map inside uses the low bits; the shard is chosen by high ones, so that the keys of a
+        // shard still spread over its buckets.
+        return shards_[(key.hash >> 40) & shard_mask_];
+    }
+    static Hashed hashed(std::string_view key) { return {key, keyed_hash(key)}; }
+    Entry* find_live(Shard& shard, const Hashed& key);
     struct Place {
         Entry* entry;
         bool fresh;
     };
     Result<Place> find_or_insert(Shard& shard, std::unique_lock<std::mutex>& lock,
-                                 std::string_view key);
-    void erase(Shard& shard, std::string_view key);
+                                 const Hashed& key);
+    void erase(Shard& shard, const Hashed& key);
+    void erase(Shard& shard, Entries::iterator entry);
     static void note_expiry(Shard& shard, const Entry& entry) {
-        if (entry.expires_at) shard.next_expiry = std::min(shard.next_expiry, *entry.expires_at);
+        if (!entry.expires_at) return;
+        shard.next_expiry = std::min(shard.next_expiry, *entry.expires_at);
+        shard.round_expiry = std::min(shard.round_expiry, *entry.expires_at);
     }
-    void sweep(Shard& shard, SteadyTime now);
-    void sweep_all();
+    struct Sweep {
+        std::size_t met{0};
+        std::size_t dropped{0};
+    };
+    Sweep sweep(Shard& shard, SteadyTime now, std::size_t most);
+    void make_room();
     void before_fork() override;
     void after_fork(bool in_child) override;
 
     StoreOptions options_;
     std::size_t shard_mask_;
     std::vector<Shard> shards_;
+    std::atomic<std::size_t> next_shard_{0};  // Where the next search for room begins.
     std::atomic<std::size_t> size_{0};
     std::atomic<std::uint64_t> swept_{0};
     std::atomic<std::uint64_t> refused_{0};
