@@ -274,6 +274,7 @@ class Fuzz:
         self.calls += 1
         os.pwrite(self.state, f"call {self.calls}: {what}".ljust(300).encode(), 0)
         self.world.again = use if self.rng.random() < 0.3 else (lambda: None)
+        self.world.budget = 20
         try:
             value = use()
         except SystemError as wrong:

@@ -33,6 +33,7 @@ class World:
         self.closers: list[Callable[[], object]] = []
         self.again: Callable[[], object] = lambda: None
         self.depth = 0
+        self.budget = 0  # Nested calls that one call may still make: each makes others.
 
     def act(self) -> Any:
         """What a hostile method answers, or does before it does."""
@@ -43,8 +44,9 @@ class World:
             raise self.rng.choice([MemoryError, RecursionError, KeyError, ValueError, OSError])
         if kind == 2 and self.closers:
             self.rng.choice(self.closers)()
-        if kind == 3 and self.depth < 3:
+        if kind == 3 and self.depth < 3 and self.budget > 0:
             self.depth += 1
+            self.budget -= 1
             try:
                 self.again()
             finally:
