@@ -55,8 +55,15 @@ std::uint64_t siphash13(HashKey key, std::string_view bytes) {
         state.take(word);
     }
     std::uint64_t last = static_cast<std::uint64_t>(bytes.size()) << 56;
-    for (std::size_t i = 0; i < left; ++i) {
-        last |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
+    if (left > 0 && bytes.size() >= 8) {
+        // The last eight bytes at once, without those that are taken already.
+        std::uint64_t word = 0;
+        std::memcpy(&word, at + left - 8, 8);
+        last |= word >> (8 * (8 - left));
+    } else {
+        for (std::size_t i = 0; i < left; ++i) {
+            last |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
+        }
     }
     state.take(last);
     state.c ^= 0xff;
