@@ -16,15 +16,24 @@ constexpr std::int64_t kReconcilePage = 1000;
 
 const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
 
-// What a reader's snapshot says.
+// What a reader's snapshot says; another one's, from the beginning, where the first was cut short for
+// a reason that passes.
 template <class Body>
 auto read_only(sql::Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<sql::Connection&>())) {
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.reader(deadline));
-    HOTCOUNT_TRY(connection->begin_read(deadline));
-    auto answer = body(*connection);
-    if (answer) HOTCOUNT_TRY(connection->commit());
-    return answer;
+    using Answer = decltype(body(std::declval<sql::Connection&>()));
+    sql::Retry retry{database, deadline};
+    while (true) {
+        auto attempt = [&]() -> Answer {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.reader(deadline));
+            HOTCOUNT_TRY(connection->begin_read(deadline));
+            Answer answer = body(*connection);
+            if (answer) HOTCOUNT_TRY(connection->commit());
+            return answer;
+        }();
+        if (attempt || !sql::is_transient(attempt.error())) return attempt;
+        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
+    }
 }
 
 // The one value of a row that may be missing: empty then.
@@ -221,19 +230,18 @@ Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, 
                                                 Consistency consistency) {
     (void)consistency;  // The count lives in the database: exact either way.
     HOTCOUNT_TRY(check_items(items));
-    const Deadline deadline = database_->deadline(timeout);
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
-    HOTCOUNT_TRY(connection->begin_read(deadline));
-    HOTCOUNT_TRY(check_place(*connection, *layout_, options_));
-    std::vector<Count> counts;
-    counts.reserve(items.size());
-    const WallTime now = options_.clock->wall_now();
-    for (const sql::Id& item : items) {
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, read_count(*connection, item));
-        counts.push_back(Count{value, true, now, "sql", 0});
-    }
-    HOTCOUNT_TRY(connection->commit());
-    return counts;
+    const auto read = [&](sql::Connection& connection) -> Result<std::vector<Count>> {
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        std::vector<Count> counts;
+        counts.reserve(items.size());
+        const WallTime now = options_.clock->wall_now();
+        for (const sql::Id& item : items) {
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, read_count(connection, item));
+            counts.push_back(Count{value, true, now, "sql", 0});
+        }
+        return counts;
+    };
+    return read_only(*database_, database_->deadline(timeout), read);
 }
 
 Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency consistency) {
