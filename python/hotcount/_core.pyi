@@ -275,6 +275,12 @@ class Database:
     at once, so that a bad path or a server that is away fails here. Objects of the same URL
     and options share their connections, except :memory:. Safe from many threads and across
     fork.
+
+    TLS is as each driver has it, and weak by default: postgresql:// encrypts where the server
+    offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt.
+    Over a network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE. A server that asks
+    for the password in clear text gets it over verified TLS or a Unix socket only; elsewhere
+    that is an AuthError.
     """
     def __enter__(self) -> typing_extensions.Self: ...
     def __exit__(self, *exception: typing.Any) -> None: ...
@@ -285,12 +291,16 @@ class Database:
         timeout: float | datetime.timedelta = 5.0,
         max_readers: int = 4,
         max_writers: int = 16,
+        prepare: bool = True,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for locks included.
         max_readers and max_writers bound the connections open at once in this process; SQLite has
         one that writes. A server has to allow both together for each process: more writers help
         the strategies with a transaction per vote, group commit uses one or two.
+        prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's
+        sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement
+        the server's parsing and planning, on MariaDB and MySQL a round trip as well.
         Bad values: ConfigError; a file that may not be opened, a user who may not:
         PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """
@@ -481,12 +491,16 @@ class AsyncDatabase:
         timeout: float | datetime.timedelta = 5.0,
         max_readers: int = 4,
         max_writers: int = 16,
+        prepare: bool = True,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for locks included.
         max_readers and max_writers bound the connections open at once in this process; SQLite has
         one that writes. A server has to allow both together for each process: more writers help
         the strategies with a transaction per vote, group commit uses one or two.
+        prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's
+        sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement
+        the server's parsing and planning, on MariaDB and MySQL a round trip as well.
         Bad values: ConfigError; a file that may not be opened, a user who may not:
         PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """
@@ -2466,7 +2480,7 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
     memory://NAME                    Memory; options max_keys, prefix, when_full
     redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix
     sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,
-                                     max_readers, max_writers
+                                     max_readers, max_writers, prepare
 
     Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
     """

@@ -41,7 +41,7 @@ AsyncRedisHandle make_redis(const Arguments& arguments) {
 
 AsyncDatabaseHandle make_database(const Arguments& arguments) {
     return AsyncDatabaseHandle{make_store<DatabaseHandle>(
-        arguments, std::array{"url", "timeout", "max_readers", "max_writers"})};
+        arguments, std::array{"url", "timeout", "max_readers", "max_writers", "prepare"})};
 }
 
 // Threads for calls of a database that belong to no object of their own.

@@ -83,7 +83,8 @@ py::object redis_execute(RedisHandle& self, const Arguments& arguments) {
 // -- Database ---------------------------------------------------------------
 
 DatabaseHandle make_database(const Arguments& arguments) {
-    return open_database(to_text(arguments[0], "url"), arguments[1], arguments[2], arguments[3]);
+    return open_database(to_text(arguments[0], "url"), arguments[1], arguments[2], arguments[3],
+                         arguments[4]);
 }
 
 py::object database_ping(DatabaseHandle& self, const Arguments& arguments) {
@@ -164,7 +165,15 @@ void bind_database(py::module_& module) {
         "postgresql://user:password@host/database, mariadb:// and mysql:// likewise. It is opened\n"
         "at once, so that a bad path or a server that is away fails here. Objects of the same URL\n"
         "and options share their connections, except :memory:. Safe from many threads and across\n"
-        "fork.");
+        "fork.\n\n"
+        "TLS is as each driver has it, and weak by default: postgresql:// encrypts where the "
+        "server\n"
+        "offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt.\n"
+        "Over a network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE. A server that "
+        "asks\n"
+        "for the password in clear text gets it over verified TLS or a Unix socket only; "
+        "elsewhere\n"
+        "that is an AuthError.");
     define_init<&make_database>(cls, database_signature(), kDatabaseInitText);
     define<&database_ping>(cls, "ping", "(self, *, " + kTimeout + ") -> bool",
                            "True where the database answers; else the error that says why not.");
@@ -225,7 +234,7 @@ std::string database_signature() {
     return "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
            ", max_readers: int = " + literal(static_cast<std::int64_t>(defaults.max_readers)) +
            ", max_writers: int = " + literal(static_cast<std::int64_t>(defaults.max_writers)) +
-           ") -> None";
+           ", prepare: bool = True) -> None";
 }
 Result<void> ping_database(sql::Database& database, Deadline deadline) {
     static const sql::Statement kSelect{"SELECT 1"};
@@ -238,6 +247,9 @@ const char* const kDatabaseInitText =
     "max_readers and max_writers bound the connections open at once in this process; SQLite has\n"
     "one that writes. A server has to allow both together for each process: more writers help\n"
     "the strategies with a transaction per vote, group commit uses one or two.\n"
+    "prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's\n"
+    "sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement\n"
+    "the server's parsing and planning, on MariaDB and MySQL a round trip as well.\n"
     "Bad values: ConfigError; a file that may not be opened, a user who may not:\n"
     "PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.";
 const char* const kExecuteText =
@@ -262,7 +274,7 @@ void bind_store(py::module_& module) {
         "memory://NAME                    Memory; options max_keys, prefix, when_full\n"
         "redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix\n"
         "sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,\n"
-        "                                 max_readers, max_writers\n\n"
+        "                                 max_readers, max_writers, prepare\n\n"
         "Another scheme, and an option that the scheme does not know, is a ConfigError naming it.");
     define<&get_build_info>(module, "build_info", "() -> dict[str, str]",
                             "What this build was made of, for bug reports: version, compiler,\n"

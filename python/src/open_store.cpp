@@ -185,11 +185,12 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
 }
 
 DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers,
-                             py::handle max_writers) {
+                             py::handle max_writers, py::handle prepare) {
     sql::DatabaseOptions options;
     if (timeout && !timeout.is_none()) options.timeout = to_duration(timeout, "timeout");
     if (max_readers) options.max_readers = to_size(max_readers, "max_readers");
     if (max_writers) options.max_writers = to_size(max_writers, "max_writers");
+    if (prepare) options.prepare = to_bool(prepare, "prepare");
     const std::string shown = "hotcount.Database(" + literal(unwrap(parse_url(text)).str()) +
                               ", timeout=" + literal(options.timeout) + ")";
 
@@ -230,9 +231,9 @@ py::object open_url(std::string_view text, const py::dict& options) {
         case StoreKind::database:
             break;
     }
-    check_options(options, url.scheme, {"timeout", "max_readers", "max_writers"});
+    check_options(options, url.scheme, {"timeout", "max_readers", "max_writers", "prepare"});
     return py::cast(open_database(text, find(options, "timeout"), find(options, "max_readers"),
-                                  find(options, "max_writers")));
+                                  find(options, "max_writers"), find(options, "prepare")));
 }
 
 // -- StoreReference ---------------------------------------------------------

@@ -22,6 +22,6 @@ struct RedisArguments {
 RedisHandle open_redis(std::string_view text, const RedisArguments& given);
 
 DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers,
-                             py::handle max_writers);
+                             py::handle max_writers, py::handle prepare);
 
 }  // namespace hotcount::python

@@ -28,6 +28,7 @@ class FaultProxy:
     def __init__(self, server: Path) -> None:
         self.server = server
         self.connections = 0
+        self.refused = 0
         self.fired = 0
         self._lock = threading.Lock()
         self._left: list[int | None] = [None, None]
@@ -131,6 +132,8 @@ class FaultProxy:
                 upstream.connect(str(self.server))
             except OSError:
                 client.close()
+                upstream.close()
+                self.refused += 1
                 continue
             self.connections += 1
             pair = (client, upstream)

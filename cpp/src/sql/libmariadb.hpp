@@ -35,8 +35,10 @@ enum Option : int {
     kTlsKey = 25,
     kTlsCert = 26,
     kTlsCa = 27,
+    kServerPublicKey = 35,
     kTlsEnforce = 38,
     kNonblocking = 6000,
+    kRestrictedAuth = 7026,
 };
 inline constexpr unsigned kProtocolTcp = 1;
 

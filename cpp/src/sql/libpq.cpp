@@ -26,6 +26,10 @@ Result<const Libpq*> load() {
     if (functions.name == nullptr) missing = #name;
     HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_FIND)
 #undef HOTCOUNT_FIND
+    // Found among what the library depends on, so it is its own copy's.
+    functions.SSL_peek = reinterpret_cast<decltype(functions.SSL_peek)>(dlsym(library, "SSL_peek"));
+    functions.ERR_clear_error =
+        reinterpret_cast<decltype(functions.ERR_clear_error)>(dlsym(library, "ERR_clear_error"));
     if (missing != nullptr) {
         return make_error(ErrorCode::config,
                           "postgresql needs libpq 14 or newer (Debian: libpq5): " +

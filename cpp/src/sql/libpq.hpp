@@ -18,6 +18,8 @@ using NoticeProcessor = void (*)(void* argument, const char* message);
 // ConnStatusType, PostgresPollingStatusType, ExecStatusType, PGTransactionStatusType, PGVerbosity.
 inline constexpr int kConnectionOk = 0;
 inline constexpr int kConnectionBad = 1;
+inline constexpr int kConnectionAwaitingResponse = 4;
+inline constexpr int kConnectionAuthOk = 5;
 inline constexpr int kPollingFailed = 0;
 inline constexpr int kPollingReading = 1;
 inline constexpr int kPollingWriting = 2;
@@ -43,6 +45,11 @@ inline constexpr int kDetail = 'D';
     F(PQfinish, void, (pg_conn*))                                                         \
     F(PQstatus, int, (const pg_conn*))                                                    \
     F(PQsocket, int, (const pg_conn*))                                                    \
+    F(PQbackendPID, int, (const pg_conn*))                                                \
+    F(PQpass, char*, (const pg_conn*))                                                    \
+    F(PQsslInUse, int, (pg_conn*))                                                        \
+    F(PQsslStruct, void*, (pg_conn*, const char*))                                        \
+    F(PQgssEncInUse, int, (pg_conn*))                                                     \
     F(PQerrorMessage, char*, (const pg_conn*))                                            \
     F(PQconnectionNeedsPassword, int, (const pg_conn*))                                   \
     F(PQsetErrorVerbosity, int, (pg_conn*, int))                                          \
@@ -81,6 +88,9 @@ struct Libpq {
 #define HOTCOUNT_DECLARE(name, returns, takes) returns(*name) takes;
     HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_DECLARE)
 #undef HOTCOUNT_DECLARE
+    /// Of the OpenSSL that it brings; null where it has none.
+    int (*SSL_peek)(void* ssl, void* buffer, int size);
+    void (*ERR_clear_error)();
 };
 
 /// The library, loaded once and for good; a config error that names its package where it is missing

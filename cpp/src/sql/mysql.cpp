@@ -11,6 +11,7 @@
 #include "libmariadb.hpp"
 #include "mysql_connection.hpp"
 #include "pool.hpp"
+#include "url_flag.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -83,32 +84,31 @@ class MysqlDatabase final : public Database, ForkAware {
     Pool readers_;
 };
 
-Result<bool> yes_or_no(const std::string& option, const std::string& value) {
-    if (value == "true" || value == "1") return true;
-    if (value == "false" || value == "0") return false;
-    return make_error(ErrorCode::config, "URL: option " + option + " is neither true nor false");
-}
-
 Result<void> take_options(const Url& url, MysqlTarget& target) {
-    const std::map<std::string_view, std::string*> texts{{"unix_socket", &target.socket},
-                                                         {"ssl_ca", &target.tls_ca},
-                                                         {"ssl_cert", &target.tls_cert},
-                                                         {"ssl_key", &target.tls_key}};
+    const std::map<std::string_view, std::string*> texts{
+        {"unix_socket", &target.socket},
+        {"ssl_ca", &target.tls_ca},
+        {"ssl_cert", &target.tls_cert},
+        {"ssl_key", &target.tls_key},
+        {"server_public_key", &target.server_public_key}};
     for (const auto& [option, value] : url.query) {
         if (const auto text = texts.find(option); text != texts.end()) {
             *text->second = value;
-            if (option != "unix_socket") target.tls = true;
+            if (option.starts_with("ssl")) target.tls = true;
         } else if (option == "ssl") {
-            HOTCOUNT_TRY_ASSIGN(const bool on, yes_or_no(option, value));
+            HOTCOUNT_TRY_ASSIGN(const bool on, url_flag(option, value));
             target.tls = target.tls || on;
         } else if (option == "ssl_verify") {
-            HOTCOUNT_TRY_ASSIGN(target.tls_verify, yes_or_no(option, value));
+            HOTCOUNT_TRY_ASSIGN(target.tls_verify, url_flag(option, value));
             target.tls = true;
+        } else if (option == "prepare") {
+            HOTCOUNT_TRY_ASSIGN(target.prepare, url_flag(option, value));
         } else if (option != "charset") {
             return make_error(ErrorCode::config, "URL: unknown option '" + printable(option) +
                                                      "' for " + url.scheme +
                                                      "; it takes: unix_socket, charset, ssl, "
-                                                     "ssl_ca, ssl_cert, ssl_key, ssl_verify");
+                                                     "ssl_ca, ssl_cert, ssl_key, ssl_verify, "
+                                                     "server_public_key, prepare");
         } else if (value != "utf8mb4") {
             return make_error(ErrorCode::config, "URL: option charset: only utf8mb4 is spoken");
         }
@@ -132,6 +132,7 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     target.password = url.password;
     remember_secret(url.password);
     target.timeout = options.timeout;
+    target.prepare = options.prepare;
     if (!url.path.empty()) target.database = url.path.substr(1);
     HOTCOUNT_TRY(take_options(url, target));
     if (target.database.empty()) {
@@ -150,13 +151,13 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     target.name = url.scheme + " " + where + "/" + target.database;
     HOTCOUNT_TRY_ASSIGN(const libmariadb::Library* const library, libmariadb::load());
 
-    using Key =
-        std::tuple<std::string, unsigned, std::string, std::string, std::string,
-                   std::map<std::string, std::string>, Duration::rep, std::size_t, std::size_t>;
+    using Key = std::tuple<std::string, unsigned, std::string, std::string, std::string,
+                           std::map<std::string, std::string>, Duration::rep, std::size_t,
+                           std::size_t, bool>;
     static auto* const databases = new SharedObjects<Key, Database>;
     return databases->find_or_make(
         Key{target.host, target.port, target.user, target.password, target.database, url.query,
-            options.timeout.count(), options.max_readers, options.max_writers},
+            options.timeout.count(), options.max_readers, options.max_writers, target.prepare},
         [&]() -> Result<std::shared_ptr<Database>> {
             auto database = std::make_shared<MysqlDatabase>(*library, target, options);
             // Now rather than at the first call, so that what is wrong fails where it is given.

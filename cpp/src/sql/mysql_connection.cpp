@@ -1,7 +1,7 @@
 #include "mysql_connection.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,6 +9,7 @@
 #include <hotcount/base/interrupt.hpp>
 
 #include "../base/readable.hpp"
+#include "secret.hpp"
 
 namespace hotcount::sql {
 
@@ -18,10 +19,6 @@ namespace {
 
 // How long a call may go on after its deadline to leave the server in order.
 constexpr Duration kGrace = std::chrono::milliseconds{50};
-// A call that is told that its wait is over, on a socket that is shut, ends within a few of these.
-constexpr int kMaxSteps = 10'000;
-
-const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
 // Milliseconds to poll for, rounded up; never more than a minute at a time.
 int poll_time(SteadyTime until) {
@@ -30,14 +27,6 @@ int poll_time(SteadyTime until) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
         std::min<SteadyTime::duration>(until - now, std::chrono::minutes{1}));
     return static_cast<int>(left.count());
-}
-
-// In whole seconds, as the server has it.
-std::int64_t patience_for(Duration limit) {
-    return std::chrono::ceil<std::chrono::seconds>(
-               std::min<Duration>(limit, std::chrono::hours{24}))
-               .count() +
-           1;
 }
 
 }  // namespace
@@ -52,6 +41,8 @@ void MysqlConnection::drop() {
         for (Prepared& prepared : prepared_) prepared.close(library_);
     }
     // In a child all of it is the parent's and stays as it is; the socket is closed already.
+    prepared_.clear();
+    by_id_.clear();
     session_ = nullptr;
     socket_ = -1;
 }
@@ -62,32 +53,21 @@ void MysqlConnection::forget_socket() {
     socket_ = -1;
 }
 
-bool MysqlConnection::drop_if_gone() {
-    broken_ = broken_ || readable_now(socket_);
-    return broken_;
+// The library's socket of now: what a forked child is to close, and a program that we start must not
+// have at all, which the library leaves to chance.
+void MysqlConnection::watch_socket() {
+    const int socket = library_.get_socket(session_);
+    if (socket == socket_) return;
+    forget_socket();
+    if (socket < 0) return;
+    (void)::fcntl(socket, F_SETFD, FD_CLOEXEC);
+    socket_ = socket;
+    shared_.sockets.add(socket_);
 }
 
-// Runs one of the library's calls to its end; false where it was cut off at the deadline.
-template <class Start, class Continue>
-bool MysqlConnection::drive(Start start, Continue go_on) {
-    int wanted = start();
-    for (int steps = 0; wanted != 0; ++steps) {
-        if (!broken_) {
-            const int ready = wait(wanted);
-            if (ready != 0) {
-                wanted = go_on(ready);
-                continue;
-            }
-            broken_ = true;
-            // The library gives up on a socket that is shut, and closes it.
-            const int socket = library_.get_socket(session_);
-            if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
-            forget_socket();
-        }
-        if (steps >= kMaxSteps) return false;
-        wanted = go_on(lib::kWaitTimeout);
-    }
-    return !broken_;
+bool MysqlConnection::drop_if_gone() {
+    broken_ = broken_ || term_ != shared_.primary.term() || readable_now(socket_);
+    return broken_;
 }
 
 // What the call was waiting for and has come; 0 at the deadline.
@@ -117,105 +97,6 @@ int MysqlConnection::wait(int wanted) {
     return come != 0 ? come : wanted & ~lib::kWaitTimeout;
 }
 
-Result<void> MysqlConnection::connect(Deadline deadline) {
-    HOTCOUNT_TRY(dial(deadline));
-    return set_up();
-}
-
-Result<void> MysqlConnection::dial(Deadline deadline) {
-    deadline_ = deadline;
-    process_ = fork_generation();
-    session_ = library_.init(nullptr);
-    if (session_ == nullptr) return make_error(ErrorCode::capacity, target_.name + ": no memory");
-    library_.options(session_, lib::kNonblocking, nullptr);
-    library_.options(session_, lib::kCharset, "utf8mb4");
-    // A server may ask a client for any of its files.
-    const unsigned none = 0;
-    library_.options(session_, lib::kLocalInfile, &none);
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(
-        std::min<Duration>(deadline.remaining(), std::chrono::hours{1}));
-    const auto limit = static_cast<unsigned>(std::max<std::int64_t>(1, seconds.count()));
-    library_.options(session_, lib::kConnectTimeout, &limit);
-    if (target_.socket.empty() && !target_.host.empty()) {
-        library_.options(session_, lib::kProtocol, &lib::kProtocolTcp);
-    }
-    const char yes = 1;
-    const char no = 0;
-    if (target_.tls) {
-        library_.options(session_, lib::kTlsEnforce, &yes);
-        library_.options(session_, lib::kTlsCa, or_null(target_.tls_ca));
-        library_.options(session_, lib::kTlsCert, or_null(target_.tls_cert));
-        library_.options(session_, lib::kTlsKey, or_null(target_.tls_key));
-    }
-    library_.options(session_, lib::kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
-
-    lib::Session* connected = nullptr;
-    const bool in_time = drive(
-        [&] {
-            const int wanted = library_.real_connect_start(
-                &connected, session_, or_null(target_.host), or_null(target_.user),
-                or_null(target_.password), or_null(target_.database), target_.port,
-                or_null(target_.socket), 0);
-            if (wanted != 0) {
-                socket_ = library_.get_socket(session_);
-                if (socket_ >= 0) shared_.sockets.add(socket_);
-            }
-            return wanted;
-        },
-        [&](int ready) { return library_.real_connect_cont(&connected, session_, ready); });
-    if (!in_time) return left_at_deadline(MysqlStage::connecting);
-    if (connected == nullptr) {
-        forget_socket();
-        Error error = failed(MysqlStage::connecting);
-        broken_ = true;
-        return error;
-    }
-    const int socket = library_.get_socket(session_);
-    if (socket != socket_) {
-        forget_socket();
-        socket_ = socket;
-        shared_.sockets.add(socket_);
-    }
-    id_ = library_.thread_id(session_);
-    return identify();
-}
-
-Result<void> MysqlConnection::identify() {
-    static const Statement kWhich{
-        "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)"};
-    const RowVisitor see = [&](const Row& row) -> Result<void> {
-        server_ = row.text(0);
-        return {};
-    };
-    HOTCOUNT_TRY(query(kWhich, {}, see));
-    return {};
-}
-
-Result<void> MysqlConnection::set_up() {
-    // Strings as they are written, names in double quotes, no value changed to fit its column.
-    HOTCOUNT_TRY(
-        tell("SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION,"
-             "STRICT_ALL_TABLES', autocommit = 0",
-             MysqlStage::statement));
-    HOTCOUNT_TRY(be_patient(patience_for(target_.timeout)));
-    HOTCOUNT_TRY(tell(reads_ ? "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-                             : "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-                      MysqlStage::statement));
-    return {};
-}
-
-// How long the server lets this session wait for a lock, and hold its own while nothing is heard of
-// us: longer than our deadline, for the case that we vanish without a word.
-Result<void> MysqlConnection::be_patient(std::int64_t seconds) {
-    const std::string text = std::to_string(seconds);
-    // The comment is for MariaDB only.
-    HOTCOUNT_TRY(tell("SET SESSION innodb_lock_wait_timeout = " + text + ", lock_wait_timeout = " +
-                          text + " /*M! , idle_transaction_timeout = " + text + " */",
-                      MysqlStage::statement));
-    patience_ = seconds;
-    return {};
-}
-
 Error MysqlConnection::left_at_deadline(MysqlStage stage) {
     broken_ = true;
     if (stage == MysqlStage::connecting) {
@@ -239,18 +120,31 @@ void MysqlConnection::leave_for_good(unsigned number) {
     if (is_clients_own(number)) forget_socket();
 }
 
-Error MysqlConnection::failed(MysqlStage stage) {
-    const unsigned number = library_.error_number(session_);
+Error MysqlConnection::refused(MysqlStage stage, unsigned number, const char* sqlstate,
+                               const char* text) {
     if (breaks_connection(number)) leave_for_good(number);
-    return mysql_failure(target_.name, stage, number, library_.sqlstate(session_),
-                         library_.error(session_));
+    // Every other session leads to that server too.
+    if (says_reads_only(number, text)) {
+        broken_ = true;
+        shared_.primary.refused_to_write(term_);
+    }
+    Error error = mysql_failure(target_.name, stage, number, sqlstate,
+                                without_secret(text, target_.password));
+    if (stage == MysqlStage::connecting &&
+        std::string_view{text}.find("restricted_auth") != std::string_view::npos) {
+        error = password_kept(target_.name, asked_method_);
+    }
+    return error;
+}
+
+Error MysqlConnection::failed(MysqlStage stage) {
+    return refused(stage, library_.error_number(session_), library_.sqlstate(session_),
+                   library_.error(session_));
 }
 
 Error MysqlConnection::failed(MysqlStage stage, const Prepared& prepared) {
-    const unsigned number = library_.stmt_error_number(prepared.handle);
-    if (breaks_connection(number)) leave_for_good(number);
-    return mysql_failure(target_.name, stage, number, library_.stmt_sqlstate(prepared.handle),
-                         library_.stmt_error(prepared.handle));
+    return refused(stage, library_.stmt_error_number(prepared.handle),
+                   library_.stmt_sqlstate(prepared.handle), library_.stmt_error(prepared.handle));
 }
 
 Error MysqlConnection::is_gone() const {
@@ -279,6 +173,7 @@ Result<void> MysqlConnection::begin(Deadline deadline) {
                           target_.name + ": the deadline passed; nothing was applied");
     }
     begun_ = true;
+    ran_ = false;
     only_rollback_ = false;
     const std::int64_t wanted = patience_for(deadline.remaining());
     if (wanted <= patience_) return {};
@@ -313,7 +208,10 @@ Result<void> MysqlConnection::commit() {
     }
     auto committed = tell("COMMIT", reads_ ? MysqlStage::statement : MysqlStage::commit);
     begun_ = false;
-    if (committed && !reads_) shared_.transactions.fetch_add(1, std::memory_order_relaxed);
+    if (committed && !reads_) {
+        shared_.transactions.fetch_add(1, std::memory_order_relaxed);
+        shared_.primary.has_written();
+    }
     // What the server says it refused may still be open.
     if (!committed && !broken_) rollback();
     return committed;
@@ -402,14 +300,13 @@ Result<std::int64_t> MysqlConnection::run(const Statement& statement,
                               "only be rolled back");
     }
     const bool alone = !begun_;
-    auto ran = [&]() -> Result<std::int64_t> {
-        HOTCOUNT_TRY_ASSIGN(Prepared* const prepared, prepare(statement));
-        shared_.statements.fetch_add(1, std::memory_order_relaxed);
-        auto changed = execute(*prepared, parameters, visit);
-        // The server may have thrown its side away; the next one prepares anew.
-        if (!changed && !broken_) forget(statement.id());
-        return changed;
-    }();
+    auto ran = run_prepared(statement, parameters, visit);
+    // A session that does not have it has run nothing. What came before it in a transaction may be
+    // in a session that another has taken the place of: that is for who runs the transaction.
+    if (!ran && !broken_ && is_statement_gone(ran.error()) && !(begun_ && ran_)) {
+        ran = run_prepared(statement, parameters, visit);
+    }
+    ran_ = true;
     if (!ran && begun_) only_rollback_ = true;
     if (alone && !broken_) {
         if (!ran) {
@@ -419,6 +316,17 @@ Result<std::int64_t> MysqlConnection::run(const Statement& statement,
         }
     }
     return ran;
+}
+
+Result<std::int64_t> MysqlConnection::run_prepared(const Statement& statement,
+                                                   std::span<const Value> parameters,
+                                                   const RowVisitor* visit) {
+    HOTCOUNT_TRY_ASSIGN(Prepared* const prepared, prepare(statement));
+    shared_.statements.fetch_add(1, std::memory_order_relaxed);
+    auto changed = execute(*prepared, parameters, visit);
+    // The server may have thrown its side away; the next one prepares anew.
+    if (!broken_ && (!changed || !target_.prepare)) forget(statement.id());
+    return changed;
 }
 
 Result<std::int64_t> MysqlConnection::execute(Prepared& prepared, std::span<const Value> parameters,

@@ -8,6 +8,8 @@
 // waiting for a lock, with those that it holds, and would not look whether anybody is there.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -23,6 +25,7 @@
 #include "libmariadb.hpp"
 #include "mysql_error.hpp"
 #include "mysql_statement.hpp"
+#include "primary_watch.hpp"
 
 namespace hotcount::sql {
 
@@ -30,6 +33,7 @@ namespace hotcount::sql {
 struct MysqlShared {
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
+    PrimaryWatch primary;
     InheritedSockets sockets;
 };
 
@@ -47,6 +51,8 @@ struct MysqlTarget {
     std::string tls_ca;
     std::string tls_cert;
     std::string tls_key;
+    std::string server_public_key;              ///< A file, for MySQL's sha2 methods without TLS.
+    bool prepare{true};                         ///< Keep statements prepared.
     Duration timeout{std::chrono::seconds{5}};  ///< Of most calls.
 };
 
@@ -82,6 +88,9 @@ class MysqlConnection final : public Connection {
     // Statements kept prepared per session. The server bounds the sum over all sessions (16,382).
     static constexpr std::size_t kMaxPrepared = 256;
 
+    // A call that is told that its wait is over, on a socket that is shut, ends within a few steps.
+    static constexpr int kMaxSteps = 10'000;
+
     template <class Start, class Continue>
     bool drive(Start start, Continue go_on);
     int wait(int wanted);
@@ -90,6 +99,10 @@ class MysqlConnection final : public Connection {
     Error failed(MysqlStage stage, const Prepared& prepared);
 
     Result<void> dial(Deadline deadline);
+    Result<std::int64_t> run_prepared(const Statement& statement, std::span<const Value> parameters,
+                                      const RowVisitor* visit);
+    Error refused(MysqlStage stage, unsigned number, const char* sqlstate, const char* text);
+    void keep_password_from_strangers();
     Result<void> identify();
     Result<void> set_up();
     Result<void> tell(std::string_view text, MysqlStage stage);
@@ -101,6 +114,7 @@ class MysqlConnection final : public Connection {
     void forget(std::uint64_t id);
     void end_from_outside();
     void leave_for_good(unsigned number);
+    void watch_socket();
     void forget_socket();
     Error is_gone() const;
     void drop();
@@ -113,6 +127,7 @@ class MysqlConnection final : public Connection {
     int socket_{-1};
     std::uint64_t process_{0};  // fork_generation() of who connected.
     unsigned long id_{0};       // The server's number for this session.
+    std::string asked_method_;  // Of the server's, to be shown the password.
     std::string server_;        // Which server has given it: numbers are its own.
 
     std::list<Prepared> prepared_;  // The one used last is first.
@@ -120,11 +135,39 @@ class MysqlConnection final : public Connection {
 
     Deadline deadline_{Deadline::at(SteadyTime::max())};
     bool begun_{false};
+    bool ran_{false};            // Something, in the transaction.
+    std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};
     // What puts things in order has a time limit of its own and cannot be interrupted.
     std::optional<SteadyTime> tidy_until_{};
     std::int64_t patience_{0};
 };
+
+/// In whole seconds, as the server has it: how long a session may wait, for a call with that limit.
+std::int64_t patience_for(Duration limit);
+
+// Runs one of the library's calls to its end; false where it was cut off at the deadline.
+template <class Start, class Continue>
+bool MysqlConnection::drive(Start start, Continue go_on) {
+    int wanted = start();
+    for (int steps = 0; wanted != 0; ++steps) {
+        if (!broken_) {
+            const int ready = wait(wanted);
+            if (ready != 0) {
+                wanted = go_on(ready);
+                continue;
+            }
+            broken_ = true;
+            // The library gives up on a socket that is shut, and closes it.
+            const int socket = library_.get_socket(session_);
+            if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
+            forget_socket();
+        }
+        if (steps >= kMaxSteps) return false;
+        wanted = go_on(libmariadb::kWaitTimeout);
+    }
+    return !broken_;
+}
 
 }  // namespace hotcount::sql

@@ -8,11 +8,14 @@ namespace {
 ErrorCode classify(unsigned number) {
     switch (number) {
         case 1040:  // ER_CON_COUNT_ERROR: too many connections
+        case 1047:  // ER_UNKNOWN_COM_ERROR: a node that left its cluster
         case 1053:  // ER_SERVER_SHUTDOWN
         case 1152:  // ER_ABORTING_CONNECTION
         case 1184:  // ER_NEW_ABORTING_CONNECTION
         case 1203:  // ER_TOO_MANY_USER_CONNECTIONS
         case 1226:  // ER_USER_LIMIT_REACHED
+        case 1243:  // ER_UNKNOWN_STMT_HANDLER
+        case 1615:  // ER_NEED_REPREPARE
         case 1927:  // ER_CONNECTION_KILLED
         case 2002:  // cannot connect, socket
         case 2003:  // cannot connect, host
@@ -61,10 +64,9 @@ ErrorCode classify(unsigned number) {
         case 1142:  // ER_TABLEACCESS_DENIED_ERROR
         case 1143:  // ER_COLUMNACCESS_DENIED_ERROR
         case 1227:  // ER_SPECIFIC_ACCESS_DENIED_ERROR
-        case 1290:  // ER_OPTION_PREVENTS_STATEMENT: --read-only
+        case 1290:  // ER_OPTION_PREVENTS_STATEMENT: another than --read-only
         case 1370:  // ER_PROCACCESS_DENIED_ERROR
         case 1792:  // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-        case 1836:  // ER_READ_ONLY_MODE
             return ErrorCode::permission_denied;
         default:
             return ErrorCode::database;
@@ -76,6 +78,17 @@ ErrorCode classify(unsigned number) {
 // 2000 to 2999 and from 5000 are the client library's own, the others the server's.
 bool is_clients_own(unsigned number) {
     return (number >= 2000 && number < 3000) || (number >= 5000 && number < 6000);
+}
+
+bool says_reads_only(unsigned number, std::string_view text) {
+    if (number == 1836) return true;  // ER_READ_ONLY_MODE
+    const bool option = text.find("read-only") != std::string_view::npos ||
+                        text.find("read_only") != std::string_view::npos;
+    return number == 1290 && option;
+}
+
+bool is_statement_gone(const Error& error) {
+    return error.server_code == "1243" || error.server_code == "1615";
 }
 
 bool breaks_connection(unsigned number) {
@@ -92,14 +105,27 @@ bool breaks_connection(unsigned number) {
     }
 }
 
+Error password_kept(const std::string& name, const std::string& method) {
+    return make_error(
+        ErrorCode::auth,
+        name + ": the server asks for the password in clear text, or in a way that it can read" +
+            (method.empty() ? "" : " (its method is \"" + method + "\")") +
+            ", and has not shown who it is: the password was not sent. It may be over verified TLS "
+            "(?ssl_ca=FILE), or a Unix socket; for MySQL's sha2 methods also with "
+            "?server_public_key=FILE");
+}
+
 Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
                     std::string_view sqlstate, std::string_view text) {
-    ErrorCode code = classify(number);
+    const bool reads_only = says_reads_only(number, text);
+    ErrorCode code = reads_only ? ErrorCode::unavailable : classify(number);
     std::string message = name + ": " + hide_secrets(text) + " (" + std::to_string(number) + ", " +
                           std::string{sqlstate} + ")";
-    // A commit that is certainly refused is a deadlock between the nodes of a cluster. Any other
-    // error of it may come from after the point of no return.
-    const bool unknown = (stage == MysqlStage::commit && number != 1213 && number != 1205) ||
+    // A commit that is certainly refused is a deadlock between the nodes of a cluster, or one that
+    // the server's read-only mode refuses. Any other error of it may come from after the point of no
+    // return.
+    const bool refused = number == 1213 || number == 1205 || reads_only;
+    const bool unknown = (stage == MysqlStage::commit && !refused) ||
                          (stage == MysqlStage::alone && breaks_connection(number));
     if (unknown) {
         code = ErrorCode::outcome_unknown;

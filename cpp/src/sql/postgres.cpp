@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
 #include <hotcount/base/shared_objects.hpp>
@@ -11,20 +12,75 @@
 #include "../base/secrets.hpp"
 #include "pool.hpp"
 #include "postgres_connection.hpp"
+#include "url_flag.hpp"
 
 namespace hotcount::sql {
 namespace {
 
 using Parameters = std::vector<std::pair<std::string, std::string>>;
 
+std::string parameter(const Parameters& parameters, std::string_view name) {
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const auto& each) { return each.first == name; });
+    return found == parameters.end() ? std::string{} : found->second;
+}
+
+// What gives one text another meaning: a role and a database have a search_path of their own, and
+// options may set one.
+std::string scope_of(const Parameters& parameters) {
+    std::string scope;
+    for (const char* name : {"dbname", "user", "options"}) {
+        scope += parameter(parameters, name) + '\n';
+    }
+    return scope;
+}
+
+bool asks_for_reads_only(const Parameters& parameters) {
+    return parameter(parameters, "options").find("default_transaction_read_only") !=
+           std::string::npos;
+}
+
+// Whether TLS will have verified the server. As libpq has it, require is verify-ca where there is a
+// root certificate.
+bool verifies_server(const Parameters& parameters) {
+    std::string mode = parameter(parameters, "sslmode");
+    if (mode.empty()) {
+        const char* const from_environment = std::getenv("PGSSLMODE");
+        mode = from_environment != nullptr ? from_environment : "";
+    }
+    return mode == "verify-full" || mode == "verify-ca" ||
+           (mode == "require" && !parameter(parameters, "sslrootcert").empty());
+}
+
+// libpq has require_auth from here on.
+constexpr int kHasRequireAuth = 160000;
+
+bool trusts_server(const Libpq& pq, const Parameters& parameters) {
+    return verifies_server(parameters) || pq.PQlibVersion() >= kHasRequireAuth;
+}
+
+// Whether every host is a Unix socket's folder.
+bool is_local(const Parameters& parameters) {
+    const std::string host = parameter(parameters, "host");
+    return (host.empty() || host.front() == '/' || host.front() == '@') &&
+           host.find(',') == std::string::npos;
+}
+
 class PostgresDatabase final : public Database, ForkAware {
   public:
     PostgresDatabase(const Libpq& pq, std::string name, Parameters parameters,
                      std::optional<Duration> connect_timeout, DatabaseOptions options)
         : Database(std::move(name), options),
-          session_{
-              &pq,        this->name(), std::move(parameters), connect_timeout, options.timeout,
-              &counters_, &sockets_},
+          session_{&pq,
+                   this->name(),
+                   parameters,
+                   scope_of(parameters),
+                   options.prepare,
+                   asks_for_reads_only(parameters),
+                   trusts_server(pq, parameters),
+                   connect_timeout,
+                   options.timeout,
+                   &shared_},
           writers_(this->name(), options.max_writers, opener()),
           readers_(this->name(), options.max_readers, opener()) {
         start_watching_forks();
@@ -41,18 +97,18 @@ class PostgresDatabase final : public Database, ForkAware {
     }
     bool closed() const override { return closed_.load(std::memory_order_acquire); }
     Stats stats() const override {
-        return Stats{counters_.transactions.load(std::memory_order_relaxed),
-                     counters_.statements.load(std::memory_order_relaxed), 0, retries()};
+        return Stats{shared_.transactions.load(std::memory_order_relaxed),
+                     shared_.statements.load(std::memory_order_relaxed), 0, retries()};
     }
 
   private:
     void before_fork() override {
         writers_.freeze(AtFork::abandon);
         readers_.freeze(AtFork::abandon);
-        sockets_.freeze();
+        shared_.sockets.freeze();
     }
     void after_fork(bool in_child) override {
-        sockets_.thaw(in_child);
+        shared_.sockets.thaw(in_child);
         readers_.thaw(in_child);
         writers_.thaw(in_child);
     }
@@ -66,8 +122,7 @@ class PostgresDatabase final : public Database, ForkAware {
     }
 
     std::atomic<bool> closed_{false};
-    PostgresCounters counters_;
-    InheritedSockets sockets_;
+    PostgresShared shared_;
     const PostgresSessionOptions session_;
     Pool writers_;
     Pool readers_;
@@ -75,7 +130,7 @@ class PostgresDatabase final : public Database, ForkAware {
 
 // What a URL may ask of libpq by its own names. Not: what we set ourselves, and what would put a
 // password into messages or a file's content into a connection.
-constexpr std::array<std::string_view, 19> kOptions{
+constexpr std::array<std::string_view, 20> kOptions{
     "application_name",
     "channel_binding",
     "connect_timeout",
@@ -88,6 +143,7 @@ constexpr std::array<std::string_view, 19> kOptions{
     "options",
     "passfile",
     "port",
+    "prepare",
     "sslcert",
     "sslcrl",
     "sslkey",
@@ -155,8 +211,9 @@ Parameters parameters_of(const Url& url) {
     add("user", url.user);
     add("password", url.password);
     for (const auto& [option, value] : url.query) {
-        // PQconnectPoll() does not look at it; we do.
-        if (option != "connect_timeout") parameters.emplace_back(option, value);
+        // PQconnectPoll() does not look at the one, libpq does not know the other; both are ours.
+        if (option != "connect_timeout" && option != "prepare")
+            parameters.emplace_back(option, value);
     }
     parameters.emplace_back("fallback_application_name", "hotcount");
     parameters.emplace_back("client_encoding", "UTF8");
@@ -180,16 +237,28 @@ std::string name_of(const Url& url) {
 Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options) {
     HOTCOUNT_TRY(check_query(url));
     HOTCOUNT_TRY_ASSIGN(const std::optional<Duration> timeout, connect_timeout(url));
+    if (const auto given = url.query.find("prepare"); given != url.query.end()) {
+        HOTCOUNT_TRY_ASSIGN(options.prepare, url_flag("prepare", given->second));
+    }
     for (const std::string* text : {&url.host, &url.path, &url.user, &url.password}) {
         if (text->find('\0') != std::string::npos) return bad_option("a NUL in it");
     }
     remember_secret(url.password);
     HOTCOUNT_TRY_ASSIGN(const Libpq* const pq, load_libpq());
-    const Parameters parameters = parameters_of(url);
-    using Key = std::tuple<Parameters, Duration::rep, Duration::rep, std::size_t, std::size_t>;
+    Parameters parameters = parameters_of(url);
+    if (pq->PQlibVersion() >= kHasRequireAuth && !verifies_server(parameters) &&
+        !is_local(parameters)) {
+        parameters.emplace_back("require_auth", "!password");
+    }
+    using Key =
+        std::tuple<Parameters, Duration::rep, Duration::rep, std::size_t, std::size_t, bool>;
     static auto* const databases = new SharedObjects<Key, Database>;
-    const Key key{parameters, timeout.value_or(Duration{0}).count(), options.timeout.count(),
-                  options.max_readers, options.max_writers};
+    const Key key{parameters,
+                  timeout.value_or(Duration{0}).count(),
+                  options.timeout.count(),
+                  options.max_readers,
+                  options.max_writers,
+                  options.prepare};
     return databases->find_or_make(key, [&]() -> Result<std::shared_ptr<Database>> {
         auto database =
             std::make_shared<PostgresDatabase>(*pq, name_of(url), parameters, timeout, options);

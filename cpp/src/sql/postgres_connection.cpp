@@ -10,6 +10,7 @@
 #include "postgres_cancel.hpp"
 #include "postgres_error.hpp"
 #include "postgres_row.hpp"
+#include "statement_name.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -17,6 +18,10 @@ namespace {
 // How long after its deadline a call may wait for what settles its outcome: the answer to a cancel,
 // or to a COMMIT that is on its way.
 constexpr Duration kGrace = std::chrono::milliseconds{50};
+// How often a statement is sent again because the session lacks it: once each for BEGIN's plan, its
+// own, and going without names.
+constexpr int kMaxAgain = 3;
+constexpr std::string_view kReadOnlyState = "25006";
 
 // Each is sent ahead of the first statement. Isolation is named because a server's or a user's
 // default may be another; whether one may write is left to it.
@@ -93,13 +98,20 @@ Result<void> PostgresConnection::commit() {
                               ": the deadline passed while COMMIT was under way; it may "
                               "or may not be applied");
     }
+    if (refusal_ != nullptr) {
+        // A COMMIT that the session does not know has not ended the transaction.
+        state_ = statement_gone_ ? State::failed : State::idle;
+        Error error = refused();
+        rollback();
+        return error;
+    }
     state_ = State::idle;
-    if (refusal_ != nullptr) return refused();
     if (std::string_view{pq_.PQcmdStatus(answer_.get())} != "COMMIT") {
         return make_error(ErrorCode::database,
                           options_.name + ": the server rolled the transaction back");
     }
-    options_.counters->transactions.fetch_add(1, std::memory_order_relaxed);
+    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
+    options_.shared->primary.has_written();
     return {};
 }
 
@@ -126,16 +138,22 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
                               options_.name + ": PostgreSQL has no text with a NUL in it");
         }
     }
-    options_.counters->statements.fetch_add(1, std::memory_order_relaxed);
-    if (state_ == State::begun) {
-        const Statement& how = writes_ ? begin_statement() : begin_read_statement();
-        if (!queue(how, {}, Expected::Kind::begin)) return lost_connection(false);
+    options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
+    const State before = state_;
+    auto settled = send_and_settle(statement, parameters, deadline);
+    // What begins its transaction is repeated here, as nothing was run; what follows in one, by
+    // whoever runs the transaction (is_transient()).
+    for (int again = 0; !settled && statement_gone_ && before != State::open && again < kMaxAgain &&
+                        !deadline.passed();
+         ++again) {
+        if (before == State::begun) {
+            rollback();
+            state_ = State::begun;
+        }
+        if (broken_) break;
+        settled = send_and_settle(statement, parameters, deadline);
     }
-    if (!queue(statement, parameters, Expected::Kind::statement) || !queue_sync()) {
-        return lost_connection(false);
-    }
-    if (state_ == State::begun) state_ = State::open;
-    HOTCOUNT_TRY(exchange(deadline));
+    HOTCOUNT_TRY(settled);
     const Answer answer = std::move(answer_);
     if (answer == nullptr) return lost_connection(state_ == State::idle);
     if (visit != nullptr) {
@@ -147,6 +165,22 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
     std::int64_t count = 0;
     std::from_chars(changed.data(), changed.data() + changed.size(), count);
     return count;
+}
+
+// The statement, and BEGIN ahead of it where it is the first of its transaction.
+Result<void> PostgresConnection::send_and_settle(const Statement& statement,
+                                                 std::span<const Value> parameters,
+                                                 Deadline deadline) {
+    statement_gone_ = false;
+    if (state_ == State::begun) {
+        const Statement& how = writes_ ? begin_statement() : begin_read_statement();
+        if (!queue(how, {}, Expected::Kind::begin)) return lost_connection(false);
+    }
+    if (!queue(statement, parameters, Expected::Kind::statement) || !queue_sync()) {
+        return lost_connection(false);
+    }
+    if (state_ == State::begun) state_ = State::open;
+    return exchange(deadline);
 }
 
 // Refuses what cannot be sent; outside of a transaction, brings the connection into a state in which
@@ -231,36 +265,66 @@ Error PostgresConnection::lost_connection(bool may_be_applied) {
 
 Error PostgresConnection::refused() {
     const Answer refusal = std::move(refusal_);
-    return postgres_failure(pq_, refusal.get(), options_.name);
+    Error error = postgres_failure(pq_, refusal.get(), options_.name, password());
+    if (statement_gone_) {
+        error.code = ErrorCode::unavailable;
+        error.message += "; nothing was applied";
+    } else if (error.server_code == kReadOnlyState && !options_.reads_only &&
+               (writes_ || state_ == State::idle)) {
+        error.code = ErrorCode::unavailable;
+        error.message += "; the server is no primary (any more), nothing was applied";
+        options_.shared->primary.refused_to_write(term_);
+        broken_ = true;
+    }
+    return error;
 }
 
 // -- sending and receiving ---------------------------------------------------
+
+PostgresConnection::Known& PostgresConnection::know(const Statement& statement) {
+    const auto found = known_.find(statement.id());
+    if (found != known_.end()) return found->second;
+    // Those without a name are kept for their text only.
+    if (known_.size() >= kMaxPrepared && prepared_ == 0) known_.clear();
+    Placed placed = place_parameters(statement.text(), Dialect::postgres);
+    return known_.emplace(statement.id(), Known{std::move(placed.text), {}}).first->second;
+}
+
+bool PostgresConnection::prepare(const Statement& statement, Known& known) {
+    if (prepared_ >= kMaxPrepared) {
+        if (pq_.PQsendQueryParams(handle_, "DEALLOCATE ALL", 0, nullptr, nullptr, nullptr, nullptr,
+                                  0) == 0) {
+            return false;
+        }
+        expected_.push_back({Expected::Kind::forgotten});
+        for (auto& [id, each] : known_) each.name.clear();
+        prepared_ = 0;
+        // The server may have refused to deallocate the old ones.
+        ++generation_;
+    }
+    known.name = statement_name(options_.statement_scope, known.text);
+    if (generation_ > 0) known.name += "_" + std::to_string(generation_);
+    if (pq_.PQsendPrepare(handle_, known.name.c_str(), known.text.c_str(), 0, nullptr) == 0) {
+        return false;
+    }
+    ++prepared_;
+    expected_.push_back({Expected::Kind::prepare, statement.id(), true, false});
+    return true;
+}
 
 bool PostgresConnection::queue(const Statement& statement, std::span<const Value> parameters,
                                Expected::Kind kind) {
     if (expected_.empty()) {
         answer_.reset();
         refusal_.reset();
+        statement_gone_ = false;
     }
-    auto found = prepared_.find(statement.id());
-    if (found == prepared_.end()) {
-        if (prepared_.size() >= kMaxPrepared) {
-            if (pq_.PQsendQueryParams(handle_, "DEALLOCATE ALL", 0, nullptr, nullptr, nullptr,
-                                      nullptr, 0) == 0) {
-                return false;
-            }
-            expected_.push_back({Expected::Kind::forgotten});
-            prepared_.clear();
-        }
-        const Placed placed = place_parameters(statement.text(), Dialect::postgres);
-        // No name comes twice: the server may have refused to deallocate the old ones.
-        const std::string name = "hotcount_" + std::to_string(++names_);
-        if (pq_.PQsendPrepare(handle_, name.c_str(), placed.text.c_str(), 0, nullptr) == 0) {
-            return false;
-        }
-        expected_.push_back({Expected::Kind::prepare, statement.id()});
-        found = prepared_.emplace(statement.id(), name).first;
-    }
+    // One whose answer nobody waits for ends a transaction: it must not fail for want of a name.
+    const bool by_name =
+        keeps_prepared() && kind != Expected::Kind::forgotten && kind != Expected::Kind::question;
+    Known& known = know(statement);
+    const bool known_before = by_name && !known.name.empty();
+    if (by_name && !known_before && !prepare(statement, known)) return false;
     // libpq wants each text to end in a NUL.
     texts_.clear();
     texts_.reserve(parameters.size());
@@ -276,11 +340,13 @@ bool PostgresConnection::queue(const Statement& statement, std::span<const Value
         }
         pointers_.push_back(texts_.back().c_str());
     }
-    if (pq_.PQsendQueryPrepared(handle_, found->second.c_str(), static_cast<int>(pointers_.size()),
-                                pointers_.data(), nullptr, nullptr, 0) == 0) {
-        return false;
-    }
-    expected_.push_back({kind, statement.id()});
+    const int count = static_cast<int>(pointers_.size());
+    const int sent = by_name ? pq_.PQsendQueryPrepared(handle_, known.name.c_str(), count,
+                                                       pointers_.data(), nullptr, nullptr, 0)
+                             : pq_.PQsendQueryParams(handle_, known.text.c_str(), count, nullptr,
+                                                     pointers_.data(), nullptr, nullptr, 0);
+    if (sent == 0) return false;
+    expected_.push_back({kind, statement.id(), by_name, known_before});
     return true;
 }
 
@@ -345,27 +411,45 @@ void PostgresConnection::take_answer(Answer answer) {
     answered_first_ = true;
     const Expected& of = expected_.front();
     if (status == pq::kCommandOk || status == pq::kTuplesOk) {
-        if (of.kind == Expected::Kind::statement) answer_ = std::move(answer);
+        if (of.kind == Expected::Kind::statement || of.kind == Expected::Kind::question) {
+            answer_ = std::move(answer);
+        }
         return;
     }
-    if (of.kind == Expected::Kind::prepare) prepared_.erase(of.statement);
-    if (status == pq::kPipelineAborted) return;  // For the error before it.
-    const char* state = pq_.PQresultErrorField(answer.get(), pq::kSqlState);
-    // "cached plan must not change result type", and a session whose statements somebody discarded:
-    // the next attempt prepares anew.
-    if (state != nullptr &&
-        (std::string_view{state} == "0A000" || std::string_view{state} == "26000")) {
-        prepared_.erase(of.statement);
-    }
+    take_refusal(std::move(answer), of);
+}
+
+void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
+    const auto known = known_.find(of.statement);
+    if (of.kind == Expected::Kind::prepare && known != known_.end()) known->second.name.clear();
+    if (pq_.PQresultStatus(answer.get()) == pq::kPipelineAborted) return;  // For the one before it.
+    const char* const field = pq_.PQresultErrorField(answer.get(), pq::kSqlState);
+    const std::string_view state = field != nullptr ? field : "";
     const bool ends = ends_session(pq_, answer.get());
     if (ends) lost_ = true;
-    if (refusal_ == nullptr && (ends || of.kind != Expected::Kind::forgotten)) {
-        refusal_ = std::move(answer);
+    if (refusal_ != nullptr || (!ends && of.kind == Expected::Kind::forgotten)) return;
+    refusal_ = std::move(answer);
+    if (!of.by_name) return;
+    if (state == "26000" || state == "42P05") {
+        // A name of ours that is not there, or is: other clients use this session too.
+        options_.shared->pooled.store(true, std::memory_order_relaxed);
+        statement_gone_ = true;
+    } else if (state == "0A000" && of.known_before && known != known_.end()) {
+        // "cached plan must not change result type": the tables are others than when it was
+        // prepared. Its name stays taken.
+        known->second.name.clear();
+        ++generation_;
+        statement_gone_ = true;
     }
 }
 
 bool PostgresConnection::wait(short events, SteadyTime until, const Deadline* deadline) {
-    pollfd watched{pq_.PQsocket(handle_), events, 0};
+    return wait_on(pq_.PQsocket(handle_), events, until, deadline);
+}
+
+bool PostgresConnection::wait_on(int socket, short events, SteadyTime until,
+                                 const Deadline* deadline) {
+    pollfd watched{socket, events, 0};
     while (true) {
         const SteadyTime now = std::chrono::steady_clock::now();
         SteadyTime wake = std::min(until, now + std::chrono::hours{1});

@@ -5,6 +5,13 @@
 //   commit             waits; of a transaction that only read, nobody waits for it
 //   rollback           sent; its answer is skipped when the next one is read
 //
+// Between it and the server there may be a pooler that gives each transaction another of the
+// server's sessions (PgBouncer's transaction mode), so nothing is left in a session that the next
+// transaction relies on or another client could trip over: isolation goes with BEGIN, what is
+// nowhere set is libpq's startup parameters (client_encoding, application_name), and a prepared
+// statement's name is its text's hash. Where a session turns out to be shared, statements go without
+// names from then on.
+//
 // Every wait ends at the deadline: a statement of a transaction is cancelled then, and where the
 // server does not say so at once, the connection is given up.
 #pragma once
@@ -20,24 +27,37 @@
 
 #include "inherited_sockets.hpp"
 #include "libpq.hpp"
+#include "postgres_authentication.hpp"
+#include "primary_watch.hpp"
 
 namespace hotcount::sql {
 
-struct PostgresCounters {
+/// What the connections of one database have done and learned.
+struct PostgresShared {
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
+    /// The server's sessions are shared with other clients: no statement is kept prepared in them.
+    std::atomic<bool> pooled{false};
+    PrimaryWatch primary;
+    InheritedSockets sockets;
 };
 
-/// What all connections of one database share. Outlives them.
+/// What all connections of one database are made with. Outlives them.
 struct PostgresSessionOptions {
     const Libpq* pq;
     std::string name;  ///< The database's, for messages.
     /// libpq's connection parameters, the password among them.
     std::vector<std::pair<std::string, std::string>> parameters;
+    std::string statement_scope;  ///< Database, role and options: part of a statement's name.
+    bool prepare;
+    /// The URL itself asks for sessions that only read.
+    bool reads_only;
+    /// It has shown who it is before it may ask for the password, or libpq itself sends that to
+    /// nobody in clear text.
+    bool trusts_server;
     std::optional<Duration> connect_timeout;
     Duration statement_timeout;  ///< For statements outside of a transaction.
-    PostgresCounters* counters;
-    InheritedSockets* sockets;
+    PostgresShared* shared;
 };
 
 class PostgresConnection final : public Connection {
@@ -69,8 +89,23 @@ class PostgresConnection final : public Connection {
     };
     // What an answer belongs to, in the order of sending.
     struct Expected {
-        enum class Kind : std::uint8_t { prepare, begin, statement, forgotten, sync } kind;
-        std::uint64_t statement{0};  // Its id, for prepare.
+        // question: a statement that is never prepared.
+        enum class Kind : std::uint8_t {
+            prepare,
+            begin,
+            statement,
+            question,
+            forgotten,
+            sync
+        } kind;
+        std::uint64_t statement{0};  // Its id.
+        bool by_name{false};
+        bool known_before{false};  // Prepared by an earlier exchange, if by name.
+    };
+    // A statement as this session runs it.
+    struct Known {
+        std::string text;  // With the server's placeholders.
+        std::string name;  // Empty: not prepared.
     };
     struct ClearResult {
         const Libpq* pq;
@@ -78,13 +113,23 @@ class PostgresConnection final : public Connection {
     };
     using Answer = std::unique_ptr<pg_result, ClearResult>;
 
-    // Statements kept prepared per connection: more than any one application's layouts make.
+    // Statements kept prepared in a session: more than any one application's layouts make. One more,
+    // and all are deallocated.
     static constexpr std::size_t kMaxPrepared = 256;
+
+    // postgres_dial.cpp
+    Result<void> dial(Deadline deadline);
+    Result<void> look_for_pooler(Deadline deadline);
 
     // postgres_session.cpp
     void disconnect();
     void watch_socket(int socket);
     Result<void> await_connection(Deadline deadline);
+    Error late_connecting(Deadline deadline) const;
+    bool guards_password() const;
+    Result<int> authenticate_in_the_open(SteadyTime until, Deadline deadline);
+    AuthenticationReader::Finding peek_into_tls(AuthenticationReader& reader);
+    Result<void> check_finding(AuthenticationReader::Finding finding) const;
     Result<void> make_ready(Deadline deadline);
     bool looks_alive();
 
@@ -93,9 +138,21 @@ class PostgresConnection final : public Connection {
     Result<void> give_up_at_deadline();
     Error lost_connection(bool may_be_applied);
     Error refused();
+    Result<void> send_and_settle(const Statement& statement, std::span<const Value> parameters,
+                                 Deadline deadline);
+    std::string_view password() const {
+        const char* const text = handle_ != nullptr ? pq_.PQpass(handle_) : nullptr;
+        return text != nullptr ? text : "";
+    }
+    bool keeps_prepared() const {
+        return options_.prepare && !options_.shared->pooled.load(std::memory_order_relaxed);
+    }
 
     // False where libpq has no connection to queue on.
     bool queue(const Statement& statement, std::span<const Value> parameters, Expected::Kind kind);
+    bool prepare(const Statement& statement, Known& known);
+    Known& know(const Statement& statement);
+    void take_refusal(Answer answer, const Expected& of);
     bool queue_sync();
     // Sends what is queued and reads until every answer is there. False at `until`, where `deadline`
     // (if given) has passed or was interrupted, and where the connection is lost_.
@@ -103,6 +160,7 @@ class PostgresConnection final : public Connection {
     void read_answers();
     void take_answer(Answer answer);
     bool wait(short events, SteadyTime until, const Deadline* deadline);
+    static bool wait_on(int socket, short events, SteadyTime until, const Deadline* deadline);
 
     const PostgresSessionOptions& options_;
     const Libpq& pq_;
@@ -114,8 +172,11 @@ class PostgresConnection final : public Connection {
     bool lost_{false};    // The other end is gone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
-    std::unordered_map<std::uint64_t, std::string> prepared_;  // Their names in the session.
-    std::uint64_t names_{0};
+    std::uint64_t term_{0};  // The primary's (PrimaryWatch) when this was connected.
+    std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
+    std::size_t prepared_{0};                         // In the session, in use or not.
+    std::uint64_t generation_{0};                     // Of names: none comes twice in a session.
+    bool statement_gone_{false};  // The refusal is that the session lacks what we had prepared.
     std::deque<Expected> expected_;
     bool answered_first_{false};  // The first of them has its answer, and libpq's null is to come.
     Answer answer_{nullptr, ClearResult{nullptr}};   // To the statement.

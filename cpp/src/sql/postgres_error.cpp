@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../base/secrets.hpp"
+#include "secret.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -55,13 +56,14 @@ ErrorCode classify_sqlstate(std::string_view state) {
     return ErrorCode::database;
 }
 
-Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name) {
+Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name,
+                       std::string_view password) {
     const auto field = [&](int which) -> std::string_view {
         const char* text = pq.PQresultErrorField(result, which);
         return text != nullptr ? std::string_view{text} : std::string_view{};
     };
     const std::string state{field(pq::kSqlState)};
-    std::string message = name + ": ";
+    std::string message;
     if (field(pq::kPrimary).empty()) {
         message += one_line(pq.PQresultErrorMessage(result));
     } else {
@@ -69,6 +71,7 @@ Error postgres_failure(const Libpq& pq, const pg_result* result, const std::stri
         // Names the key that a constraint refuses.
         if (!field(pq::kDetail).empty()) message += ": " + one_line(field(pq::kDetail));
     }
+    message = name + ": " + without_secret(std::move(message), password);
     if (!state.empty()) message += " (SQLSTATE " + state + ")";
     return make_error(state.empty() ? ErrorCode::database : classify_sqlstate(state),
                       std::move(message), state);
@@ -81,7 +84,9 @@ bool ends_session(const Libpq& pq, const pg_result* result) {
 }
 
 Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::string& name) {
-    const std::string text = pq.PQerrorMessage(connection);
+    const char* const password = pq.PQpass(connection);
+    const std::string text =
+        without_secret(pq.PQerrorMessage(connection), password != nullptr ? password : "");
     const std::size_t at = find_state(text);
     if (at != std::string::npos) {
         const std::string state = text.substr(at, 5);
@@ -90,13 +95,19 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
         return make_error(classify_sqlstate(state),
                           name + ": " + said + " (SQLSTATE " + state + ")", state);
     }
-    const bool password = pq.PQconnectionNeedsPassword(connection) != 0;
-    return make_error(password ? ErrorCode::auth : ErrorCode::unavailable,
+    const bool refused = text.find("authentication method requirement") != std::string::npos;
+    if (refused && text.find("cleartext password") != std::string::npos) {
+        return make_error(ErrorCode::auth, name + kClearTextRefused);
+    }
+    const bool needed = pq.PQconnectionNeedsPassword(connection) != 0;
+    return make_error(needed || refused ? ErrorCode::auth : ErrorCode::unavailable,
                       name + ": " + one_line(text));
 }
 
 std::string connection_message(const Libpq& pq, const pg_conn* connection) {
-    return one_line(pq.PQerrorMessage(connection));
+    const char* const password = pq.PQpass(connection);
+    return one_line(
+        without_secret(pq.PQerrorMessage(connection), password != nullptr ? password : ""));
 }
 
 }  // namespace hotcount::sql

@@ -11,13 +11,20 @@ namespace hotcount::sql {
 /// What an SQLSTATE means to a caller; the message and what was sent are not looked at.
 ErrorCode classify_sqlstate(std::string_view state);
 
-/// An error that the server answered with; `name` is the database's.
-Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name);
+/// An error that the server answered with; `name` is the database's. The password stays out of the
+/// message, whatever the server says.
+Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name,
+                       std::string_view password);
 /// Whether the server ends the session with that answer.
 bool ends_session(const Libpq& pq, const pg_result* result);
 
 /// Why no connection came to be. With PQERRORS_VERBOSE, which is how its SQLSTATE is known.
 Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::string& name);
+/// Why a password was not sent; to stand behind the database's name.
+inline constexpr const char* kClearTextRefused =
+    ": the server asks for the password in clear text (its method is \"password\") and has not "
+    "shown who it is: the password was not sent. It may be over verified TLS "
+    "(?sslmode=verify-full&sslrootcert=FILE), or a Unix socket";
 /// The connection's last error of its own as one line.
 std::string connection_message(const Libpq& pq, const pg_conn* connection);
 

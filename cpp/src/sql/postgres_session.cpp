@@ -1,4 +1,4 @@
-// How a PostgresConnection comes to be, is found alive or dead, runs scripts, and ends.
+// How a PostgresConnection is found alive or dead, runs scripts, and ends.
 #include <poll.h>
 
 #include <hotcount/base/interrupt.hpp>
@@ -8,18 +8,15 @@
 #include "postgres_error.hpp"
 
 namespace hotcount::sql {
-namespace {
-
-void ignore_notice(void*, const char*) {}
-
-}  // namespace
 
 void PostgresConnection::disconnect() {
     if (handle_ == nullptr) return;
     watch_socket(-1);
     pq_.PQfinish(handle_);
     handle_ = nullptr;
-    prepared_.clear();
+    known_.clear();
+    prepared_ = 0;
+    statement_gone_ = false;
     expected_.clear();
     answered_first_ = false;
     answer_.reset();
@@ -29,74 +26,17 @@ void PostgresConnection::disconnect() {
 
 // The one that a forked child is to close; -1 for none.
 void PostgresConnection::watch_socket(int socket) {
-    if (socket_ >= 0) options_.sockets->remove(socket_);
+    if (socket_ >= 0) options_.shared->sockets.remove(socket_);
     socket_ = socket;
-    if (socket_ >= 0) options_.sockets->add(socket_);
-}
-
-Result<void> PostgresConnection::connect(Deadline deadline) {
-    broken_ = false;
-    lost_ = false;
-    std::vector<const char*> names;
-    std::vector<const char*> values;
-    for (const auto& [name, value] : options_.parameters) {
-        names.push_back(name.c_str());
-        values.push_back(value.c_str());
-    }
-    names.push_back(nullptr);
-    values.push_back(nullptr);
-    handle_ = pq_.PQconnectStartParams(names.data(), values.data(), 0);
-    if (handle_ == nullptr) {
-        broken_ = true;
-        return make_error(ErrorCode::capacity, options_.name + ": out of memory");
-    }
-    auto connected = await_connection(deadline);
-    if (!connected) {
-        disconnect();
-        broken_ = true;
-        return connected;
-    }
-    pq_.PQsetErrorVerbosity(handle_, pq::kErrorsDefault);
-    pq_.PQsetnonblocking(handle_, 1);
-    pq_.PQenterPipelineMode(handle_);
-    return {};
-}
-
-Result<void> PostgresConnection::await_connection(Deadline deadline) {
-    pq_.PQsetNoticeProcessor(handle_, &ignore_notice, nullptr);
-    // So that the SQLSTATE stands in the message: libpq shows it nowhere else before a session.
-    pq_.PQsetErrorVerbosity(handle_, pq::kErrorsVerbose);
-    SteadyTime until = deadline.time();
-    if (options_.connect_timeout) {
-        until = std::min(until, std::chrono::steady_clock::now() + *options_.connect_timeout);
-    }
-    int progress = pq::kPollingWriting;
-    if (pq_.PQstatus(handle_) == pq::kConnectionBad) progress = pq::kPollingFailed;
-    while (progress != pq::kPollingOk) {
-        if (progress == pq::kPollingFailed) return connect_failure(pq_, handle_, options_.name);
-        watch_socket(pq_.PQsocket(handle_));
-        if (!wait(progress == pq::kPollingReading ? POLLIN : POLLOUT, until, &deadline)) {
-            if (!deadline.passed()) {
-                return make_error(ErrorCode::unavailable,
-                                  options_.name + ": no connection within connect_timeout");
-            }
-            return make_error(ErrorCode::deadline,
-                              options_.name +
-                                  ": the deadline passed while connecting; nothing was "
-                                  "applied");
-        }
-        watch_socket(-1);  // It may try the next address, with another socket.
-        progress = pq_.PQconnectPoll(handle_);
-    }
-    watch_socket(pq_.PQsocket(handle_));
-    return {};
+    if (socket_ >= 0) options_.shared->sockets.add(socket_);
 }
 
 // Before a transaction: a server that was restarted, or hung up on a session that was idle, is
 // connected to again, as nothing has been sent yet.
 Result<void> PostgresConnection::make_ready(Deadline deadline) {
     if (state_ != State::idle) rollback();
-    if (handle_ != nullptr && !broken_ && looks_alive()) return {};
+    const bool current = term_ == options_.shared->primary.term();
+    if (handle_ != nullptr && !broken_ && current && looks_alive()) return {};
     disconnect();
     return connect(deadline);
 }
@@ -160,7 +100,7 @@ Result<void> PostgresConnection::run_script(const std::string& text) {
     pq_.PQenterPipelineMode(handle_);
     if (refusal == nullptr) return {};
     if (state_ != State::idle) state_ = State::failed;
-    return postgres_failure(pq_, refusal.get(), options_.name);
+    return postgres_failure(pq_, refusal.get(), options_.name, password());
 }
 
 }  // namespace hotcount::sql

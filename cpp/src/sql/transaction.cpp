@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <hotcount/base/interrupt.hpp>
-#include <hotcount/base/random.hpp>
 #include <hotcount/sql/transaction.hpp>
+
+#include "backoff.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -90,38 +90,64 @@ bool may_be_one_writes_fault(const Error& error) {
     }
 }
 
+namespace {
+
+// Each is one of PostgreSQL's SQLSTATEs or MySQL's numbers.
+template <std::size_t N>
+bool is_one_of(const std::array<std::string_view, N>& codes, const Error& error) {
+    return std::find(codes.begin(), codes.end(), error.server_code) != codes.end();
+}
+
+// Another transaction was in the way. SQLITE_BUSY is not among them: the busy handler has waited
+// until the deadline then.
+constexpr std::array<std::string_view, 5> kInTheWay{
+    "40001",  // serialization_failure
+    "40P01",  // deadlock_detected
+    "55P03",  // lock_not_available
+    "1205",   // ER_LOCK_WAIT_TIMEOUT
+    "1213",   // ER_LOCK_DEADLOCK
+};
+// The session does not have the statement that we had prepared there, or another in its place: the
+// connection prepares it anew, or no more. A connection reports these as unavailable.
+constexpr std::array<std::string_view, 5> kStatementGone{
+    "26000",  // invalid_sql_statement_name
+    "42P05",  // duplicate_prepared_statement
+    "0A000",  // feature_not_supported: cached plan must not change result type
+    "1243",   // ER_UNKNOWN_STMT_HANDLER
+    "1615",   // ER_NEED_REPREPARE
+};
+// The server is no primary any more. A connection reports these as unavailable where that is so.
+constexpr std::array<std::string_view, 3> kReadsOnly{
+    "25006",  // read_only_sql_transaction
+    "1290",   // ER_OPTION_PREVENTS_STATEMENT: --read-only
+    "1836",   // ER_READ_ONLY_MODE
+};
+
+bool concerns_the_server(const Error& error) {
+    return error.code == ErrorCode::unavailable && is_one_of(kReadsOnly, error);
+}
+
+}  // namespace
+
 bool is_transient(const Error& error) {
     // An outcome that is unknown may have been a success: doing it again is the caller's to decide.
     if (error.code == ErrorCode::outcome_unknown) return false;
-    // PostgreSQL's SQLSTATEs and MySQL's numbers. SQLITE_BUSY is not among them: the busy handler
-    // has waited until the deadline then.
-    static constexpr std::array<std::string_view, 5> kCodes{
-        "40001",  // serialization_failure
-        "40P01",  // deadlock_detected
-        "55P03",  // lock_not_available
-        "1205",   // ER_LOCK_WAIT_TIMEOUT
-        "1213",   // ER_LOCK_DEADLOCK
-    };
-    return std::find(kCodes.begin(), kCodes.end(), error.server_code) != kCodes.end();
+    return is_one_of(kInTheWay, error) || concerns_the_server(error) ||
+           (error.code == ErrorCode::unavailable && is_one_of(kStatementGone, error));
 }
 
 bool Retry::again(const Error& error) {
     if (!is_transient(error) || deadline_.passed()) return false;
-    constexpr Duration kFirst = std::chrono::microseconds{100};
-    constexpr int kDoublings = 8;
-    const Duration longest = kFirst * (1 << std::min(attempts_, kDoublings));
     ++attempts_;
-    const Duration pause{static_cast<Duration::rep>(
-        thread_random().below(static_cast<std::uint64_t>(longest.count())))};
-    if (pause >= deadline_.remaining()) return false;
-    sleep_or_interrupt(pause);
+    const BackoffRange range = concerns_the_server(error) ? kServerBackoff : kLockBackoff;
+    if (!pause_before_retry(range, attempts_, deadline_)) return false;
     database_.count_retry();
-    return !deadline_.passed();
+    return true;
 }
 
 Error Retry::give_up(Error error) const {
     if (!is_transient(error)) return error;
-    error.code = ErrorCode::deadline;
+    if (error.code != ErrorCode::unavailable) error.code = ErrorCode::deadline;
     error.message += "; the deadline passed after " + std::to_string(attempts_ + 1) +
                      " attempts; nothing was applied";
     return error;

@@ -30,6 +30,8 @@ HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_COMPARE)
 
 static_assert(pq::kConnectionOk == CONNECTION_OK);
 static_assert(pq::kConnectionBad == CONNECTION_BAD);
+static_assert(pq::kConnectionAwaitingResponse == CONNECTION_AWAITING_RESPONSE);
+static_assert(pq::kConnectionAuthOk == CONNECTION_AUTH_OK);
 static_assert(pq::kPollingFailed == PGRES_POLLING_FAILED);
 static_assert(pq::kPollingReading == PGRES_POLLING_READING);
 static_assert(pq::kPollingWriting == PGRES_POLLING_WRITING);

@@ -37,6 +37,12 @@ struct DatabaseOptions {
     /// not; the server's own bound is shared by all processes. Group commit uses one or two.
     /// SQLite always has exactly one.
     std::size_t max_writers{16};
+    /// Keep statements prepared in the server's sessions. They are kept in no session that turns
+    /// out to be shared with other clients (PgBouncer and the like), also where this is true. False
+    /// spares the first transactions behind a pooler the discovery, and costs each statement the
+    /// server's parsing and planning: on PostgreSQL in the same round trip, on MariaDB and MySQL
+    /// in one more. SQLite's are in this process and stay prepared.
+    bool prepare{true};
 };
 
 /// SQL text with an identity, so that each connection prepares it once.

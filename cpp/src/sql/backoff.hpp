@@ -1,0 +1,24 @@
+// The pause between two attempts of one call: drawn from 0 to a bound that doubles ("full jitter"),
+// so that callers who failed together do not come back together.
+#pragma once
+
+#include <hotcount/base/clock.hpp>
+
+namespace hotcount::sql {
+
+struct BackoffRange {
+    Duration first;  ///< The bound of the first pause.
+    int doublings;   ///< How often it doubles.
+};
+
+/// For what passes within a transaction's time: deadlocks. Up to 26 ms.
+inline constexpr BackoffRange kLockBackoff{std::chrono::microseconds{100}, 8};
+/// For what takes a server or a person: a new primary, a server that starts or is full. Up to 0.5 s;
+/// each attempt opens a connection.
+inline constexpr BackoffRange kServerBackoff{std::chrono::milliseconds{4}, 7};
+
+/// Sleeps before attempt number `attempt` + 1, from 1. False, at once, where the deadline is nearer
+/// than the pause; false where it has passed or the thread was interrupted.
+bool pause_before_retry(BackoffRange range, int attempt, Deadline deadline);
+
+}  // namespace hotcount::sql

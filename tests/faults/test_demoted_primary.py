@@ -1,0 +1,226 @@
+"""A primary that is demoted keeps its connections; the address leads to another server later."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+
+from tests.eventually import eventually
+from tests.faults.proxy import FaultProxy
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.server
+
+STRATEGIES = pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
+DATABASE = "app"
+
+
+class Node:
+    """One of two servers that an application's address may lead to, as another client sees it."""
+
+    def __init__(self, kind: str) -> None:
+        self.server: PostgresServer | MariaDbServer
+        if kind == "postgres":
+            postgres = PostgresServer()
+            self.server = postgres
+            self.socket = postgres.folder / ".s.PGSQL.5432"
+        else:
+            maria = MariaDbServer()
+            self.server = maria
+            self.socket = maria.socket
+        self.server.start()
+        self.empty()
+
+    def empty(self) -> None:
+        if isinstance(self.server, MariaDbServer):
+            self.server.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
+            self.server.execute(f"CREATE DATABASE {DATABASE}")
+            # Whoever may do anything may write to a server that is read only.
+            self.server.execute("CREATE USER IF NOT EXISTS app@localhost")
+            self.server.execute(f"GRANT ALL ON {DATABASE}.* TO app@localhost")
+        else:
+            self.server.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        with open_votes(self.own_url(), "batched") as votes:
+            votes.create_tables()
+            votes.add_items([1, 2])
+        with hotcount.SlottedCounter(hotcount.Database(self.own_url())) as counter:
+            counter.create_table()
+
+    def own_url(self) -> str:
+        if isinstance(self.server, MariaDbServer):
+            return self.server.url(DATABASE)
+        return self.server.url()
+
+    def demote(self, demoted: bool = True) -> None:
+        if isinstance(self.server, MariaDbServer):
+            self.server.execute(f"SET GLOBAL read_only = {int(demoted)}")
+        else:
+            state = "on" if demoted else "off"
+            self.server.psql(f"ALTER SYSTEM SET default_transaction_read_only = {state}")
+            self.server.psql("SELECT pg_reload_conf()")
+            asked = "SHOW default_transaction_read_only"
+            server = self.server
+            eventually(lambda: server.psql(asked) == state)
+
+    def column(self, sql: str) -> list[int]:
+        if isinstance(self.server, MariaDbServer):
+            return [int(row[0]) for row in self.server.execute(sql, database=DATABASE)]
+        return [int(line) for line in self.server.psql(sql).split()]
+
+    def users(self) -> list[int]:
+        return self.column("SELECT user_id FROM vote_live")
+
+
+@pytest.fixture(scope="module", params=["postgres", "mariadb"])
+def nodes(request: pytest.FixtureRequest) -> Iterator[tuple[Node, Node]]:
+    made: list[Node] = []
+    try:
+        made += [Node(request.param)]
+        made += [Node(request.param)]
+        yield made[0], made[1]
+    finally:
+        for node in made:
+            node.server.remove()
+
+
+@pytest.fixture
+def address(nodes: tuple[Node, Node]) -> Iterator[FaultProxy]:
+    """Leads to the first server, a primary, with the second one ready; both empty."""
+    for node in nodes:
+        node.demote(False)
+        node.empty()
+    with FaultProxy(nodes[0].socket) as made:
+        yield made
+
+
+def url_of(nodes: tuple[Node, Node], address: FaultProxy) -> str:
+    if isinstance(nodes[0].server, MariaDbServer):
+        return f"mariadb://app@127.0.0.1:{address.port}/{DATABASE}"
+    return f"postgresql://hotcount@127.0.0.1:{address.port}/postgres?sslmode=disable"
+
+
+def open_votes(url: str, strategy: str, timeout: float = 30) -> hotcount.Votes:
+    database = hotcount.Database(url, timeout=timeout)
+    return hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+
+
+def in_threads(work: Callable[[int], object], numbers: range) -> Callable[[], None]:
+    """Starts one thread each; what is returned waits for them and raises what they raised."""
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+
+    def done() -> None:
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    return done
+
+
+def prepare(nodes: tuple[Node, Node], strategy: str) -> None:
+    for node in nodes:
+        with open_votes(node.own_url(), strategy) as votes:
+            votes.create_tables()
+
+
+@STRATEGIES
+def test_votes_find_the_new_primary_within_their_deadline(
+    nodes: tuple[Node, Node], address: FaultProxy, strategy: str
+) -> None:
+    prepare(nodes, strategy)
+    old, new = nodes
+    with open_votes(url_of(nodes, address), strategy) as votes:
+        # So that there are several connections, each with its statements prepared.
+        in_threads(lambda user: votes.cast(1, user), range(8))()
+        old.demote()
+        connections = address.connections
+        done = in_threads(lambda user: votes.cast(1, user), range(100, 116))
+        eventually(lambda: address.connections > connections)
+        address.server = new.socket
+        done()
+        # And those that stayed idle meanwhile.
+        in_threads(lambda user: votes.cast(2, user), range(200, 208))()
+        assert sorted(old.users()) == [*range(8)]
+        assert sorted(new.users()) == [*range(100, 116), *range(200, 208)]
+        assert int(votes.count(1, consistency="exact")) == 16
+        assert votes.reconcile(dry_run=True) == []
+
+
+def test_slotted_counters_find_the_new_primary_within_their_deadline(
+    nodes: tuple[Node, Node], address: FaultProxy
+) -> None:
+    old, new = nodes
+    with hotcount.Database(url_of(nodes, address), timeout=30) as database:
+        counter = hotcount.SlottedCounter(database)
+        in_threads(lambda _: counter.add("k"), range(8))()
+        old.demote()
+        connections = address.connections
+        done = in_threads(lambda _: counter.add("k"), range(8))
+        eventually(lambda: address.connections > connections)
+        address.server = new.socket
+        done()
+        in_threads(lambda _: counter.add("k"), range(8))()
+        slots = "SELECT SUM(count) FROM hotcount_slot"
+        assert old.column(slots) == [8]
+        assert new.column(slots) == [16]
+        assert counter.get("k") == 16
+
+
+@STRATEGIES
+def test_the_new_primary_may_be_away_for_a_while(
+    nodes: tuple[Node, Node], address: FaultProxy, strategy: str
+) -> None:
+    prepare(nodes, strategy)
+    old, new = nodes
+    with open_votes(url_of(nodes, address), strategy) as votes:
+        votes.cast(1, 1)
+        old.demote()
+        with pytest.raises(hotcount.UnavailableError):
+            votes.cast(1, 99, timeout=0.5)
+        # Connections are closed as soon as they are made.
+        address.server = Path("/nonexistent/socket")
+        done = in_threads(lambda user: votes.cast(1, user), range(100, 104))
+        refused = address.refused
+        eventually(lambda: address.refused > refused + 4)
+        address.server = new.socket
+        done()
+        assert sorted(new.users()) == [*range(100, 104)]
+
+
+@STRATEGIES
+def test_without_a_new_primary_the_end_is_unavailable_and_nothing_is_applied(
+    nodes: tuple[Node, Node], address: FaultProxy, strategy: str
+) -> None:
+    prepare(nodes, strategy)
+    old, _ = nodes
+    with open_votes(url_of(nodes, address), strategy) as votes:
+        votes.cast(1, 1)
+        old.demote()
+        connections = address.connections
+        started = time.monotonic()
+        with pytest.raises(hotcount.UnavailableError, match=r"nothing was applied") as caught:
+            votes.cast(1, 2, timeout=1)
+        assert caught.value.code in ("25006", "1290")
+        assert time.monotonic() - started < 10
+        # With pauses in between: not as fast as the server refuses.
+        assert address.connections - connections < 60
+        assert int(votes.count(1)) == 1, "it still reads"
+        old.demote(False)
+        votes.cast(1, 2)
+    assert sorted(old.users()) == [1, 2]
