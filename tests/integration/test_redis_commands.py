@@ -172,7 +172,11 @@ def test_a_shared_command_has_the_shape_that_is_known_of_it(server: RedisServer)
     where = places(server)
     answered = 0
     for protocol in ("3", "2"):
-        with server.redis(timeout=20) as direct, server.redis(timeout=20) as redis:
+        name = f"resp{protocol}"  # Or both would share one client.
+        with (
+            server.redis(timeout=20) as direct,
+            server.redis(timeout=20, client_name=name) as redis,
+        ):
             if protocol == "2":
                 direct.execute("ACL", "SETUSER", "default", "-hello")
             fill(direct)
