@@ -46,6 +46,7 @@ build: setup
 	    --config-settings=cmake.define.HOTCOUNT_MICRO=ON \
 	    --config-settings=cmake.define.HOTCOUNT_TESTS=ON \
 	    --config-settings=cmake.define.HOTCOUNT_WERROR=ON \
+	    --config-settings=cmake.define.HOTCOUNT_HARDENING=ON \
 	    .
 
 # DEMO_ARGS="-d 5s --rounds 9"
