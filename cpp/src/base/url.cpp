@@ -1,3 +1,5 @@
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -8,6 +10,10 @@ namespace hotcount {
 namespace {
 
 Error bad_url(const std::string& what) { return make_error(ErrorCode::config, "URL: " + what); }
+
+bool is_letter_or_digit(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
 
 // Messages show nothing of a text that could not be taken apart: where a password has a '/', a '?',
 // a '#' or an '@' of its own, any part of the URL may be a part of it.
@@ -25,10 +31,52 @@ std::string without_driver(const std::string& scheme) {
     return scheme;
 }
 
+// A host in brackets is an IPv6 address, with a zone where it is a link's own: [fe80::1%eth0].
+Result<void> check_ipv6(std::string_view host) {
+    const auto percent = host.find('%');
+    const std::string address{host.substr(0, percent)};
+    in6_addr parsed{};
+    if (address.find('\0') != std::string::npos ||
+        inet_pton(AF_INET6, address.c_str(), &parsed) != 1) {
+        return bad_url("the host in brackets is no IPv6 address");
+    }
+    if (percent == std::string_view::npos) return {};
+    const std::string_view zone = host.substr(percent + 1);
+    const bool plain = !zone.empty() && std::all_of(zone.begin(), zone.end(), [](char c) {
+        return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-';
+    });
+    if (!plain) return bad_url("the zone of the IPv6 host has a character that no zone has");
+    if (zone.starts_with("25")) {
+        return bad_url("the zone of the IPv6 host is not escaped here: write [fe80::1%eth0]");
+    }
+    return {};
+}
+
+// What another reader of URLs would take for another host is refused: '#' ends one for them.
+Result<void> check_host(std::string_view host) {
+    for (const char c : host) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte <= ' ' || byte == 0x7f) {
+            return bad_url("the host has a space or a control character");
+        }
+        if (std::string_view{"[]\\^`{|}<>\""}.find(c) != std::string_view::npos) {
+            return bad_url("the host has a character that no host has");
+        }
+    }
+    return {};
+}
+
 Result<void> parse_authority(std::string_view authority, Url& url) {
+    if (authority.find('#') != std::string_view::npos) {
+        return bad_url("a '#' stands before the path; in a user or password write %23");
+    }
     if (const auto at = authority.rfind('@'); at != std::string_view::npos) {
         const std::string_view credentials = authority.substr(0, at);
         authority.remove_prefix(at + 1);
+        if (credentials.find_first_of("[]") != std::string_view::npos) {
+            return bad_url(
+                "a bracket stands before the host; in a user or password write %5B, %5D");
+        }
         const auto colon = credentials.find(':');
         HOTCOUNT_TRY_ASSIGN(url.user,
                             percent_decode(credentials.substr(0, colon), "URL: the user"));
@@ -42,12 +90,17 @@ Result<void> parse_authority(std::string_view authority, Url& url) {
         const auto close = authority.find(']');
         if (close == std::string_view::npos) return bad_url("an IPv6 host lacks its ']'");
         url.host = authority.substr(1, close - 1);
+        HOTCOUNT_TRY(check_ipv6(url.host));
         authority.remove_prefix(close + 1);
         if (!authority.empty() && authority[0] != ':') return bad_url("text after the host's ']'");
         if (!authority.empty()) port = authority.substr(1);
     } else {
         const auto colon = authority.find(':');
-        HOTCOUNT_TRY_ASSIGN(url.host, percent_decode(authority.substr(0, colon), "URL: the host"));
+        const std::string_view host = authority.substr(0, colon);
+        if (url.scheme != "memory") HOTCOUNT_TRY(check_host(host));  // A name of our own.
+        HOTCOUNT_TRY_ASSIGN(url.host, percent_decode(host, "URL: the host"));
+        if (url.host.find('\0') != std::string::npos) return bad_url("the host has a NUL");
+        url.host_was_escaped = host.find('%') != std::string_view::npos;
         if (colon != std::string_view::npos) port = authority.substr(colon + 1);
     }
     if (!port.empty()) {

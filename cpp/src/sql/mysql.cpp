@@ -126,6 +126,10 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
 
 Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options) {
     MysqlTarget target;
+    // Others take "h%6fst" for a host of that very name.
+    if (url.host_was_escaped) {
+        return make_error(ErrorCode::config, "URL: the host has a percent sign");
+    }
     target.host = url.host;
     target.port = url.port.value_or(3306);
     target.user = url.user;

@@ -18,7 +18,8 @@ struct Url {
     std::string scheme;  ///< Lower case, a SQLAlchemy driver suffix ("+psycopg") removed.
     std::string user;
     std::string password;
-    std::string host;
+    std::string host;              ///< Percent-decoded; of [::1] what is inside, a zone included.
+    bool host_was_escaped{false};  ///< It had a percent sign, which some readers leave as it is.
     std::optional<std::uint16_t> port;
     std::string path;  ///< Percent-decoded, with its leading "/".
     std::map<std::string, std::string> query;
