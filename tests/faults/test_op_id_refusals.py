@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,9 +155,10 @@ def test_a_companion_that_lost_its_expiry_gets_another(direct: hotcount.Redis) -
 
 
 def test_a_refusal_of_what_was_sent_again_says_nothing_of_the_first_time(tmp_path: Path) -> None:
-    answers = iter([b"*-9\r\n", b"-READONLY You can't write against a read only replica.\r\n"])
+    refusal = b"-READONLY You can't write against a read only replica.\r\n"
+    answers = itertools.chain([b"*-9\r\n"], itertools.repeat(refusal))
     with ScriptedServer(tmp_path, lambda command: next(answers)) as server:
-        counter = hotcount.Counter(server.url)
+        counter = hotcount.Counter(hotcount.Redis(server.url, timeout=0.5))
         with pytest.raises(hotcount.OutcomeUnknownError, match="READONLY"):
             counter.add("k", op_id="a")
         counter.close()

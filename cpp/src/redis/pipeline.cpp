@@ -18,9 +18,6 @@ namespace {
 // millisecond, and what one refusal makes us send again.
 constexpr std::size_t kMaxCombined = 256;
 
-constexpr Duration kFirstPause = std::chrono::milliseconds{5};
-constexpr Duration kLongestPause = std::chrono::milliseconds{100};
-
 bool same_sign(std::int64_t a, std::int64_t b) { return (a < 0) == (b < 0); }
 
 template <std::size_t N>
@@ -29,14 +26,6 @@ bool is_one_of(std::string_view word, const std::array<std::string_view, N>& wor
 }
 
 std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
-
-// The server will serve this soon: it is loading its data, or busy with somebody's script. Nothing
-// was applied, so it is asked again inside the deadline.
-bool passes_soon(std::string_view error) {
-    static constexpr std::array<std::string_view, 4> kSoon{"LOADING", "BUSY", "TRYAGAIN",
-                                                           "MASTERDOWN"};
-    return is_one_of(first_word(error), kSoon);
-}
 
 // An EVALSHA that was refused with one of these has not begun to run.
 bool refused_before_it_ran(std::string_view error) {
@@ -197,7 +186,7 @@ std::size_t Pipeline::request_replies(const Operation& operation) {
 }
 
 bool Pipeline::can_encode() const {
-    return !queue_.empty() && encoded_ - answered_ < options_.max_send_bytes &&
+    return !queue_.empty() && !draining_ && encoded_ - answered_ < options_.max_send_bytes &&
            replies_due_ < options_.max_in_flight;
 }
 
@@ -456,32 +445,34 @@ void Pipeline::settle_script(Flight& flight, Reply reply) {
     flight.for_each([&](const OperationPtr& member) {
         if (member->request_.calls_ == 0) return answer(member, *next++);
         const auto end = next + static_cast<std::ptrdiff_t>(member->request_.calls_);
-        finish(member, Reply{ReplyArray(next, end)});
+        ReplyArray own(next, end);
         next = end;
+        if (!ask_again(member, own)) finish(member, Reply{std::move(own)});
     });
 }
 
 void Pipeline::settle_batch(Flight& flight, Reply reply) {
     Operation& batch = *flight.first;
     batch.replies_.push_back(std::move(reply));
+    if (ask_again(flight.first)) return;
     finish(flight.first, Reply{std::move(batch.replies_)});
 }
 
 void Pipeline::answer(const OperationPtr& operation, Reply reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
-    if (error == nullptr) return finish(operation, std::move(reply));
-    if (passes_soon(error->message) && operation->state_ == Operation::State::in_flight) {
-        const Duration pause =
-            operation->pause_ == Duration{0} ? kFirstPause : 2 * operation->pause_;
-        operation->pause_ = std::min(pause, kLongestPause);
-        if (operation->deadline_.remaining() > operation->pause_) {
-            operation->retry_at_ = std::chrono::steady_clock::now() + operation->pause_;
-            operation->state_ = Operation::State::postponed;
-            postponed_.push_back(operation);
+    if (error == nullptr) {
+        if (operation->is(Request::Kind::script) && refused_inside(reply) && postpone(operation)) {
+            operation->outcome_.emplace(std::move(reply));
             return;
         }
+        return finish(operation, std::move(reply));
     }
+    const bool soon = refused_for_now(reply) != nullptr;
     const Error refused = error_of(*error, operation->name());
+    if (soon && postpone(operation)) {
+        operation->outcome_.emplace(refused);
+        return;
+    }
     // Sent twice, and the second time it did not run: that says nothing of the first.
     const bool says_nothing = operation->maybe_ran_ && refused_before_it_ran(error->message);
     finish(operation, says_nothing ? unknown(*operation, refused) : refused);
@@ -499,6 +490,7 @@ void Pipeline::finish(const OperationPtr& operation, Result<Reply> outcome) {
         return;
     }
     operation->state_ = Operation::State::done;
+    if (operation->parts_ != nullptr) outcome = whole(*operation, std::move(outcome));
     operation->outcome_.emplace(std::move(outcome));
     ++counts_.commands;
     if (!operation->waited_for()) --unwaited_;

@@ -29,6 +29,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lane_roles.hpp"
@@ -90,7 +91,13 @@ class Operation : public Sleeper {
     Duration pause_{};                // Before the next try of a server that will serve it soon.
     ReplyArray replies_;              // batch: those that came.
     std::size_t answered_before_{0};  // batch: of commands that are no longer in its bytes.
-    std::optional<Result<Reply>> outcome_;
+    // What was answered, while the rest of the call is asked for again; and where that belongs.
+    struct Parts {
+        ReplyArray replies;
+        std::vector<std::size_t> missing;
+    };
+    std::unique_ptr<Parts> parts_;
+    std::optional<Result<Reply>> outcome_;  // Or, while postponed, the last refusal.
     std::atomic<bool> done_flag_{false};
 };
 
@@ -121,6 +128,8 @@ class Pipeline {
     bool has_late() const { return !late_.empty(); }
     /// Ends all that wait to be sent, or to be tried again.
     void fail_queued(const Error& error);
+    /// Why there is no connection, until there is one: what those are told who cannot wait longer.
+    void unreachable(const Error& why) { unreachable_ = why; }
 
     // -- to the server
     bool has_to_send() const { return !out_.empty() || can_encode(); }
@@ -138,6 +147,11 @@ class Pipeline {
 
     // -- the connection
     void connected();
+    /// Whether the server has refused a write because it is a replica, since this was asked last.
+    bool take_demoted() { return std::exchange(demoted_, false); }
+    /// Nothing more is sent by this connection: it is to be left once drained() says so.
+    void drain() { draining_ = true; }
+    bool drained() const { return draining_ && flights_.empty() && out_.empty(); }
     /// All that is on its way ends, or goes back to the queue where it may be sent again.
     void lost(const Error& why, bool resend);
     /// The server gave a sign of life.
@@ -212,6 +226,15 @@ class Pipeline {
     void settle_batch(Flight& flight, Reply reply);
     void answer(const OperationPtr& operation, Reply reply);
     bool splits(const Flight& flight, const ReplyError& error) const;
+    static bool passes_soon(const ReplyError& error);
+    const ReplyError* refused_for_now(const Reply& reply);
+    bool refused_inside(const Reply& reply);
+    bool postpone(const OperationPtr& operation);
+    bool ask_again(const OperationPtr& batch);
+    bool ask_again(const OperationPtr& calls, ReplyArray& replies);
+    static void keep_parts(Operation& operation, ReplyArray replies,
+                           const std::vector<std::size_t>& missing);
+    static Result<Reply> whole(const Operation& operation, Result<Reply> rest);
     bool refused_whole(Flight& flight, const Reply& reply);
     void put_back(const Operations& operations);
     void finish(const OperationPtr& operation, Result<Reply> outcome);
@@ -222,6 +245,7 @@ class Pipeline {
                                const Error& not_sent);
     void finish_unsent(const OperationPtr& operation, const Error& why);
     static Error unknown(const Operation& operation, const Error& why);
+    Error not_sent(const Operation& operation) const;
     Error error_of(const ReplyError& error, const std::string& name) const;
 
     const Options& options_;
@@ -239,6 +263,9 @@ class Pipeline {
     SteadyTime next_expiry_{SteadyTime::max()};  // No call that nobody waits for ends earlier.
     std::deque<Late> late_;
     std::string misfit_;
+    std::optional<Error> unreachable_;
+    bool demoted_{false};
+    bool draining_{false};
     Counts counts_;
 };
 

@@ -19,17 +19,18 @@ Result<Reply> Pipeline::give_up(const OperationPtr& operation) {
             if (flight.first == operation) sent += commands_sent(flight);
         }
     }
-    return known_of(*operation, was_sent, sent);
+    auto known = known_of(*operation, was_sent, sent);
+    return operation->parts_ == nullptr ? known : whole(*operation, std::move(known));
 }
 
 Result<Reply> Pipeline::known_of(const Operation& operation, bool was_sent,
                                  std::size_t commands_sent) const {
     const std::string who = options_.address() + ": ";
-    const auto not_sent = [&] {
-        return make_error(ErrorCode::deadline, who + "the deadline passed before " +
-                                                   operation.name() +
-                                                   " was sent; nothing was applied");
-    };
+    // The server said last why it does not serve it.
+    if (!was_sent && operation.outcome_) {
+        if (!operation.maybe_ran_) return *operation.outcome_;
+        if (!operation.outcome_->ok()) return unknown(operation, operation.outcome_->error());
+    }
     const auto not_answered = [&] {
         return operation.repeat() == Repeat::reads
                    ? make_error(ErrorCode::deadline, who + "the deadline passed before " +
@@ -40,9 +41,21 @@ Result<Reply> Pipeline::known_of(const Operation& operation, bool was_sent,
                                     "may not be applied");
     };
     if (operation.is(Request::Kind::batch) && commands_sent > 0) {
-        return Reply{parts_of(operation, commands_sent, not_answered(), not_sent())};
+        return Reply{parts_of(operation, commands_sent, not_answered(), not_sent(operation))};
     }
-    return was_sent || operation.maybe_ran_ ? not_answered() : not_sent();
+    return was_sent || operation.maybe_ran_ ? not_answered() : not_sent(operation);
+}
+
+// It waited until its deadline, for its turn or for a connection.
+Error Pipeline::not_sent(const Operation& operation) const {
+    if (unreachable_) {
+        return make_error(unreachable_->code,
+                          unreachable_->message + "; the deadline passed before " +
+                              operation.name() + " was sent; nothing was applied",
+                          unreachable_->server_code);
+    }
+    return make_error(ErrorCode::deadline, options_.address() + ": the deadline passed before " +
+                                               operation.name() + " was sent; nothing was applied");
 }
 
 void Pipeline::expire(SteadyTime now, std::size_t most) {
@@ -81,8 +94,9 @@ void Pipeline::end_late(std::size_t most) {
     for (; most > 0 && !late_.empty(); --most) {
         const Late late = std::move(late_.front());
         late_.pop_front();
-        late.operation->outcome_.emplace(
-            known_of(*late.operation, late.was_sent, late.commands_sent));
+        auto known = known_of(*late.operation, late.was_sent, late.commands_sent);
+        if (late.operation->parts_ != nullptr) known = whole(*late.operation, std::move(known));
+        late.operation->outcome_.emplace(std::move(known));
         ++counts_.commands;
         --unwaited_;
         finished_.push_back(late.operation);
@@ -118,6 +132,9 @@ Error Pipeline::silent_error() const {
 }
 
 void Pipeline::connected() {
+    unreachable_.reset();
+    draining_ = false;
+    demoted_ = false;
     encoded_ = 0;
     sent_ = 0;
     answered_ = 0;
@@ -125,6 +142,7 @@ void Pipeline::connected() {
 
 void Pipeline::lost(const Error& why, bool resend) {
     out_.clear();
+    draining_ = false;
     replies_due_ = 0;
     std::deque<Flight> flights;
     flights.swap(flights_);
