@@ -46,7 +46,7 @@ py::object memory_stats(MemoryHandle& self, const Arguments&) {
 RedisHandle make_redis(const Arguments& arguments) {
     return open_redis(to_text(arguments[0], "url"),
                       {arguments[1], arguments[2], arguments[3], arguments[4], arguments[5],
-                       arguments[6], arguments[7]});
+                       arguments[6], arguments[7], arguments[8], arguments[9]});
 }
 
 py::object redis_ping(RedisHandle& self, const Arguments& arguments) {
@@ -207,11 +207,14 @@ std::string redis_signature() {
            ", max_in_flight: int = " + literal(static_cast<std::int64_t>(defaults.max_in_flight)) +
            ", spin: " + kTime + " = " + literal(defaults.spin) + ", silence_limit: " + kTime +
            " | None = None, max_queue: int = " +
-           literal(static_cast<std::int64_t>(defaults.max_queue)) + ") -> None";
+           literal(static_cast<std::int64_t>(defaults.max_queue)) + ", connect_timeout: " + kTime +
+           " = " + literal(defaults.connect_timeout) +
+           ", protocol: typing.Literal[2, 3] = " + literal(std::int64_t{defaults.protocol}) +
+           ") -> None";
 }
 const char* const kRedisInitText =
-    "timeout is the default time limit of a call in seconds, connecting\n"
-    "included. prefix stands before every key of a Counter; execute()\n"
+    "timeout is the default time limit of a call in seconds, waiting for\n"
+    "a connection included. prefix stands before every key of a Counter; execute()\n"
     "sends keys as they are. client_name is what CLIENT LIST shows.\n"
     "max_in_flight bounds the commands sent and not yet answered on a\n"
     "connection: more for a server far away, fewer to spare it; others\n"
@@ -227,6 +230,12 @@ const char* const kRedisInitText =
     "max_queue bounds the calls that wait to be sent on a connection, at\n"
     "about 300 bytes each. At the bound a thread waits until its deadline;\n"
     "a call of hotcount.aio fails with CapacityError.\n"
+    "connect_timeout bounds one attempt to connect, in seconds, from the\n"
+    "resolved name to the greeting; the name's addresses share it, and\n"
+    "no call's own timeout ends it. More: a server far away is reached;\n"
+    "less: a silent one is given up sooner. protocol 3 speaks RESP3, and\n"
+    "RESP2 where the server knows no HELLO; 2 does not ask, for proxies\n"
+    "that close the connection then. Values are the same.\n"
     "Bad values: ConfigError that names them.";
 
 std::string database_signature() {
@@ -272,7 +281,8 @@ void bind_store(py::module_& module) {
         "hotcount._core.Database",
         "Opens what the URL names.\n\n"
         "memory://NAME                    Memory; options max_keys, prefix, when_full\n"
-        "redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix\n"
+        "redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix,\n"
+        "                                 connect_timeout, protocol ...\n"
         "sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,\n"
         "                                 max_readers, max_writers, prepare\n\n"
         "Another scheme, and an option that the scheme does not know, is a ConfigError naming it.");

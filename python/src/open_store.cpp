@@ -153,17 +153,36 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
         options.silence_limit = to_duration(given.silence_limit, "silence_limit");
     }
     if (given.max_queue) options.max_queue = to_size(given.max_queue, "max_queue");
+    if (given.connect_timeout) {
+        options.connect_timeout = to_duration(given.connect_timeout, "connect_timeout");
+    }
+    if (given.protocol) {
+        const std::size_t protocol = to_size(given.protocol, "protocol");
+        options.protocol = protocol == 2 || protocol == 3 ? static_cast<int>(protocol) : 0;
+    }
     const Url url = unwrap(parse_url(text));
 
     std::string identity;
-    for (const auto& part :
-         {options.host, std::to_string(options.port), options.unix_path, options.user,
-          options.password, std::to_string(options.database), options.prefix,
-          std::to_string(options.timeout.count()), std::to_string(options.tls.enabled),
-          options.tls.ca_file, options.tls.cert_file, options.tls.key_file, options.tls.server_name,
-          std::to_string(options.spin.count()), options.client_name,
-          std::to_string(options.max_in_flight), std::to_string(options.silence_limit.count()),
-          std::to_string(options.max_queue)}) {
+    for (const auto& part : {options.host,
+                             std::to_string(options.port),
+                             options.unix_path,
+                             options.user,
+                             options.password,
+                             std::to_string(options.database),
+                             options.prefix,
+                             std::to_string(options.timeout.count()),
+                             std::to_string(options.tls.enabled),
+                             options.tls.ca_file,
+                             options.tls.cert_file,
+                             options.tls.key_file,
+                             options.tls.server_name,
+                             std::to_string(options.spin.count()),
+                             options.client_name,
+                             std::to_string(options.max_in_flight),
+                             std::to_string(options.silence_limit.count()),
+                             std::to_string(options.max_queue),
+                             std::to_string(options.connect_timeout.count()),
+                             std::to_string(options.protocol)}) {
         // With its length, so that no part can pass for two.
         identity += std::to_string(part.size()) + ":" + part;
     }
@@ -222,12 +241,13 @@ py::object open_url(std::string_view text, const py::dict& options) {
         case StoreKind::redis:
             check_options(options, url.scheme,
                           {"timeout", "prefix", "client_name", "max_in_flight", "spin",
-                           "silence_limit", "max_queue"});
+                           "silence_limit", "max_queue", "connect_timeout", "protocol"});
             return py::cast(open_redis(
                 text,
                 {find(options, "timeout"), find(options, "prefix"), find(options, "client_name"),
                  find(options, "max_in_flight"), find(options, "spin"),
-                 find(options, "silence_limit"), find(options, "max_queue")}));
+                 find(options, "silence_limit"), find(options, "max_queue"),
+                 find(options, "connect_timeout"), find(options, "protocol")}));
         case StoreKind::database:
             break;
     }

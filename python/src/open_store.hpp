@@ -18,6 +18,8 @@ struct RedisArguments {
     py::handle spin;
     py::handle silence_limit;
     py::handle max_queue;
+    py::handle connect_timeout;
+    py::handle protocol;
 };
 RedisHandle open_redis(std::string_view text, const RedisArguments& given);
 

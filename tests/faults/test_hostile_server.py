@@ -148,7 +148,8 @@ def test_garbage_instead_of_a_greeting_has_applied_nothing() -> None:
                 hotcount.Counter(redis).add("k")
             server.greets = True
             server.answer = b":1\r\n"
-            assert hotcount.Counter(redis).add("k") == 1
+            # The dial that was answered by garbage goes on to its own limit.
+            assert hotcount.Counter(redis).add("k", timeout=20) == 1
 
 
 @pytest.mark.parametrize(

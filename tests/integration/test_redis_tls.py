@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
+import hotcount.aio
 import pytest
 
 from tests.servers import RedisServer, free_port
@@ -103,14 +108,98 @@ def test_a_certificate_that_holds_is_accepted(
         assert redis.execute("GET", "big") == b"x" * 3_000_000
 
 
-@pytest.mark.parametrize("name", ["elsewhere", "expired", "stranger"])
-def test_a_certificate_that_does_not_hold_is_refused(
-    tmp_path: Path, certificates: Certificates, name: str
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("elsewhere", "mismatch"), ("expired", "expired"), ("stranger", "self.signed")],
+)
+def test_a_certificate_that_does_not_hold_is_refused_and_the_error_says_why(
+    tmp_path: Path, certificates: Certificates, name: str, reason: str
 ) -> None:
+    said = f"certificate does not hold for 'localhost'.*{reason}"
     with TlsServer(tmp_path, certificates, name, ask=False) as server:
         url = server.url(ca_file=certificates.path("ca.crt"))
-        with hotcount.Redis(url, timeout=5) as redis, pytest.raises(hotcount.UnavailableError):
-            redis.ping()
+        with hotcount.Redis(url, timeout=5) as redis:
+            with pytest.raises(hotcount.UnavailableError, match=said):
+                redis.ping()
+            with pytest.raises(hotcount.UnavailableError, match=said):
+                hotcount.LiveSets(redis, method="watch").upsert("k", "a", 1)
+
+        async def in_a_loop() -> None:
+            async with hotcount.aio.Redis(url, timeout=5) as redis:
+                await redis.ping()
+
+        with pytest.raises(hotcount.UnavailableError, match=said):
+            asyncio.run(in_a_loop())
+
+
+def test_a_failed_handshake_leaves_a_healthy_connection_of_the_same_thread_alone(
+    good_server: TlsServer, certificates: Certificates
+) -> None:
+    trusting = good_server.url(ca_file=certificates.path("ca.crt"))
+    with (
+        hotcount.Redis(trusting, timeout=5) as healthy,
+        hotcount.Redis(good_server.url(), timeout=5) as refusing,
+    ):
+        counter = hotcount.Counter(healthy)
+        for number in range(1, 6):
+            assert counter.add("k") == number
+            with pytest.raises(hotcount.UnavailableError, match="certificate"):
+                refusing.ping()
+        assert healthy.stats()["connects"] == 1
+
+    async def in_a_loop() -> object:
+        async with hotcount.aio.Redis(trusting, timeout=5) as healthy:
+            for _ in range(3):
+                await healthy.ping()
+                async with hotcount.aio.Redis(good_server.url(), timeout=5) as refusing:
+                    with pytest.raises(hotcount.UnavailableError, match="certificate"):
+                        await refusing.ping()
+            return healthy.stats()["connects"]
+
+    assert asyncio.run(in_a_loop()) == 1
+
+
+@pytest.mark.parametrize("size", [70_000, 20_000_000])
+@pytest.mark.parametrize("by", ["thread", "loop"])
+def test_a_long_command_is_sent_to_its_end_though_the_server_paused_and_nobody_else_calls(
+    good_server: TlsServer, certificates: Certificates, size: int, by: str
+) -> None:
+    """20 MB fill what the kernel takes for a server that does not read."""
+    url = good_server.url(ca_file=certificates.path("ca.crt"))
+    with hotcount.Redis(url, timeout=20) as redis:
+        value = b"x" * size
+
+        async def in_a_loop() -> object:
+            async with hotcount.aio.Redis(url, timeout=20) as same:
+                await same.ping()
+                sent = same.stats()["bytes_sent"]
+                call = asyncio.ensure_future(same.execute("SET", "k", value))
+                good_server.server.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(0.1)
+                asyncio.get_running_loop().run_in_executor(None, go_on_once_stuck)
+                assert same.stats()["bytes_sent"] >= sent
+                return await call
+
+        def go_on_once_stuck() -> None:
+            seen = -1
+            while (sent := redis.stats()["bytes_sent"]) != seen:
+                seen = sent
+                time.sleep(0.1)
+            good_server.server.send_signal(signal.SIGCONT)
+
+        try:
+            if by == "loop":
+                assert asyncio.run(in_a_loop()) == b"OK"
+            else:
+                redis.ping()
+                good_server.server.send_signal(signal.SIGSTOP)
+                goes_on = threading.Thread(target=go_on_once_stuck)
+                goes_on.start()
+                assert redis.execute("SET", "k", value) == b"OK"
+                goes_on.join()
+        finally:
+            good_server.server.send_signal(signal.SIGCONT)
+        assert redis.execute("STRLEN", "k") == size
 
 
 def test_a_certificate_of_nobody_we_trust_is_refused(good_server: TlsServer) -> None:

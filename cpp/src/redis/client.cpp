@@ -29,14 +29,17 @@ constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 
 // Nothing was applied, and the server will do it soon.
 bool passes_soon(const Error& error) {
-    static constexpr std::array kSoon{"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN"};
+    static constexpr std::array kSoon{"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "READONLY"};
     return std::find(kSoon.begin(), kSoon.end(), error.server_code) != kSoon.end();
 }
 
-// The lane and the thread that looks after it: a forked child has its own of both.
+// The lane, the thread that looks after it, and who opens connections: a forked child has its own.
 struct Shared {
     Shared(const Options& options, const std::shared_ptr<KnownScripts>& scripts)
-        : lane(std::make_shared<Lane>(options, scripts)), housekeeper(lane) {}
+        : dialer(std::make_shared<Dialer>(options, scripts)),
+          lane(std::make_shared<Lane>(options, dialer)),
+          housekeeper(lane) {}
+    const std::shared_ptr<Dialer> dialer;
     const std::shared_ptr<Lane> lane;  // Also the housekeeper's, and of whoever is in a call.
     Housekeeper housekeeper;
     const std::shared_ptr<LoopLanes> loops{std::make_shared<LoopLanes>()};
@@ -95,7 +98,8 @@ class LaneClient final : public Client {
           shared_([this] { return std::make_unique<Shared>(options_, scripts_); }),
           waiting_(shared_),
           unwaited_(shared_),
-          exclusive_([this] { return std::make_unique<Exclusive>(options_); }) {}
+          exclusive_(
+              [this] { return std::make_unique<Exclusive>(options_, shared_.get().dialer); }) {}
 
     // Lanes of loops may outlive it, and calls that nobody waits for are told.
     ~LaneClient() override { LaneClient::close(); }
@@ -175,10 +179,7 @@ class LaneClient final : public Client {
 
     std::unique_ptr<LoopLane> make_loop_lane(LoopHost& host) override {
         Shared& shared = shared_.get();
-        return redis::make_loop_lane(
-            options_, scripts_, host,
-            [&shared](std::function<void()> job) { return shared.housekeeper.run(std::move(job)); },
-            shared.loops);
+        return redis::make_loop_lane(options_, shared.dialer, host, shared.loops);
     }
 
     void prepare(const Script& script) override { scripts_->add(script); }
@@ -210,6 +211,7 @@ class LaneClient final : public Client {
         shared.loops->closed.store(true, std::memory_order_release);
         shared.lane->close();
         exclusive_.get().close();
+        shared.dialer->close();
     }
 
     Stats stats() const override {
@@ -282,6 +284,13 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     }
     if (options.silence_limit < Duration{0}) {
         return make_error(ErrorCode::config, "silence_limit is negative; 0 seconds or more");
+    }
+    if (options.connect_timeout <= Duration{0}) {
+        return make_error(ErrorCode::config, "connect_timeout must be more than 0 seconds");
+    }
+    if (options.protocol != 2 && options.protocol != 3) {
+        return make_error(ErrorCode::config,
+                          "protocol must be 2 or 3, not " + std::to_string(options.protocol));
     }
     if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
     if (options.max_in_flight == 0) {

@@ -1,11 +1,8 @@
 #include "connection.hpp"
 
-#include <hiredis/hiredis.h>
-#include <hiredis/hiredis_ssl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,107 +19,121 @@
 namespace hotcount::redis {
 namespace {
 
-// What TLS is given at a time.
-constexpr std::size_t kSliceBytes = 16 * 1024;
-
 const std::string* error_text(const Reply& reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
     return error == nullptr ? nullptr : &error->message;
 }
 
+bool says(const std::string& reply, const char* text) {
+    return reply.find(text) != std::string::npos;
+}
+
+// Said to whoever comes when the server has no place left, whatever the command, before it closes.
+bool is_full(const std::string& reply) { return says(reply, "max number of clients"); }
+
+// Whether HELLO itself was refused, and not what it asked for: by servers older than 6.0, by an ACL
+// without HELLO, by a renamed command, by proxies that know no protocol but RESP2.
+bool knows_no_hello(const std::string& reply) {
+    if (is_full(reply) || says(reply, "password")) return false;
+    return reply.starts_with("NOPROTO") || reply.starts_with("NOPERM") || reply.starts_with("ERR");
+}
+
 }  // namespace
 
-Connection::Connection(redisContext* context, const Options& options)
-    : context_(context), options_(options), replies_(options.max_reply_bytes) {}
+Connection::Connection(int socket, const Address& peer, const Options& options)
+    : socket_(socket), peer_(peer), options_(options), replies_(options.max_reply_bytes) {}
 
-Connection::~Connection() { redisFree(context_); }
+Connection::~Connection() {
+    tls_.reset();
+    close(socket_);
+}
 
 Error Connection::unavailable(std::string_view why) const {
     return make_error(ErrorCode::unavailable, options_.address() + ": " + std::string{why});
 }
 
-Result<std::unique_ptr<Connection>> Connection::open(const Options& options, redisSSLContext* tls,
+Result<std::unique_ptr<Connection>> Connection::open(const Options& options, const TlsContext& tls,
                                                      std::span<const Script* const> scripts,
-                                                     Deadline deadline) {
-    redisOptions how{};
-    if (options.unix_path.empty()) {
-        REDIS_OPTIONS_SET_TCP(&how, options.host.c_str(), options.port);
-    } else {
-        REDIS_OPTIONS_SET_UNIX(&how, options.unix_path.c_str());
+                                                     const Address& address, Deadline deadline) {
+    const auto socket = connect_socket(address, deadline);
+    if (!socket) {
+        const bool shown = address.shown == options.host || !options.unix_path.empty();
+        const std::string_view why = socket.error().message;
+        return make_error(socket.error().code,
+                          options.address() + ": " +
+                              std::string{shown ? why.substr(address.shown.size() + 2) : why});
     }
-    how.options |= REDIS_OPT_NONBLOCK;
-    std::unique_ptr<Connection> connection{new Connection{redisConnectWithOptions(&how), options}};
-    redisContext* const context = connection->context_;
-    if (context == nullptr) return make_error(ErrorCode::unavailable, "out of memory");
-    if (context->err != 0) return connection->unavailable(context->errstr);
-    const auto connected = [&]() -> Result<void> {
-        if (!connection->wait_for(POLLOUT, deadline)) {
-            return make_error(ErrorCode::deadline, options.address() +
-                                                       ": the deadline passed while connecting; "
-                                                       "nothing was applied");
-        }
-        int failure = 0;
-        socklen_t size = sizeof(failure);
-        getsockopt(context->fd, SOL_SOCKET, SO_ERROR, &failure, &size);
-        if (failure != 0) return connection->unavailable(std::strerror(failure));
-        if (options.unix_path.empty()) {
-            const int on = 1;  // A small command must not wait for the one before it.
-            setsockopt(context->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-            redisEnableKeepAlive(context);
-        }
-        if (tls != nullptr) HOTCOUNT_TRY(connection->secure(tls, deadline));
-        HOTCOUNT_TRY(connection->handshake(deadline));
-        return connection->load(scripts, deadline);
-    }();
-    if (!connected) return connected.error();
+    std::unique_ptr<Connection> connection{new Connection{*socket, address, options}};
+    if (tls != nullptr) HOTCOUNT_TRY(connection->secure(tls, deadline));
+    HOTCOUNT_TRY(connection->greet(deadline));
+    HOTCOUNT_TRY(connection->load(scripts, deadline));
     HOTCOUNT_TRY(connection->nothing_left());
+    connection->bytes_of_greeting_ = connection->bytes_received_;
     return connection;
 }
 
-Result<void> Connection::secure(redisSSLContext* tls, Deadline) {
-    // On a socket that does not block this only starts; the first command goes on with it, and
-    // fails if the certificate does not hold.
-    if (redisInitiateSSLWithContext(context_, tls) != REDIS_OK) {
-        return make_error(ErrorCode::unavailable,
-                          options_.address() + ": TLS: " + context_->errstr);
+Result<void> Connection::secure(const TlsContext& tls, Deadline deadline) {
+    const auto named = [&](const Error& error) { return unavailable(error.message); };
+    auto session = TlsSession::make(tls, socket_, options_);
+    if (!session) return named(session.error());
+    while (true) {
+        const auto step = (*session)->handshake();
+        if (!step) return named(step.error());
+        if (*step == TlsSession::Step::done) break;
+        const auto events = *step == TlsSession::Step::wants_to_read ? POLLIN : POLLOUT;
+        if (!wait_for(static_cast<short>(events), deadline)) return too_late("the TLS handshake");
     }
-    tls_ = true;
+    tls_ = std::move(*session);
     return {};
 }
 
-Result<void> Connection::handshake(Deadline deadline) {
+Result<void> Connection::greet(Deadline deadline) {
     const bool names_user = !options_.user.empty() && !options_.password.empty();
     if (!options_.password.empty() && !names_user) {
         // By itself, because inside HELLO it would name the user "default", who takes any password
         // where none is set: a mistake that nobody would hear of.
         HOTCOUNT_TRY(authenticate({"AUTH", options_.password}, deadline));
     }
-    std::vector<std::string_view> hello{"HELLO", "3"};
-    if (names_user) hello.insert(hello.end(), {"AUTH", options_.user, options_.password});
-    if (!options_.client_name.empty()) {
-        hello.insert(hello.end(), {"SETNAME", options_.client_name});
+    bool greeted = false;
+    if (options_.protocol >= 3) {
+        HOTCOUNT_TRY_ASSIGN(greeted, say_hello(deadline));
     }
-    HOTCOUNT_TRY_ASSIGN(const Reply greeted, execute(hello, deadline));
-    if (const std::string* refused = error_text(greeted)) {
-        const auto says = [&](const char* text) {
-            return refused->find(text) != std::string::npos;
-        };
-        if (!says("unknown command") && !says("NOPROTO") && !says("NOPERM")) {
-            return not_let_in(*refused, "HELLO");
-        }
-        // Older than 6.0, or an ACL without HELLO: RESP2.
+    if (!greeted) {  // RESP2.
         if (names_user) {
             HOTCOUNT_TRY(authenticate({"AUTH", options_.user, options_.password}, deadline));
+        }
+    }
+    // A server that has been asked nothing may still refuse us, and say why.
+    if (options_.protocol < 3 && options_.password.empty()) {
+        constexpr std::string_view kPing[] = {"PING"};
+        HOTCOUNT_TRY_ASSIGN(const Reply reply, execute(kPing, deadline));
+        const std::string* const refused = error_text(reply);
+        if (refused != nullptr && !refused->starts_with("NOPERM")) {
+            return not_let_in(*refused, "PING");
         }
     }
     if (options_.database == 0) return {};
     const std::string database = std::to_string(options_.database);
     const std::string_view select[] = {"SELECT", database};
     HOTCOUNT_TRY_ASSIGN(const Reply selected, execute(select, deadline));
-    if (const std::string* error = error_text(selected)) {
-        return error_from_reply(*error, options_.address() + ": SELECT");
-    }
+    if (const std::string* error = error_text(selected)) return not_let_in(*error, "SELECT");
     return {};
+}
+
+// False where the server knows no HELLO.
+Result<bool> Connection::say_hello(Deadline deadline) {
+    std::vector<std::string_view> hello{"HELLO", "3"};
+    if (!options_.user.empty() && !options_.password.empty()) {
+        hello.insert(hello.end(), {"AUTH", options_.user, options_.password});
+    }
+    if (!options_.client_name.empty()) {
+        hello.insert(hello.end(), {"SETNAME", options_.client_name});
+    }
+    HOTCOUNT_TRY_ASSIGN(const Reply greeted, execute(hello, deadline));
+    const std::string* const refused = error_text(greeted);
+    if (refused == nullptr) return true;
+    if (knows_no_hello(*refused)) return false;
+    return not_let_in(*refused, "HELLO");
 }
 
 Result<void> Connection::authenticate(std::initializer_list<std::string_view> command,
@@ -133,10 +144,12 @@ Result<void> Connection::authenticate(std::initializer_list<std::string_view> co
     return {};
 }
 
-// Whatever else a server says to credentials, it does not let us in.
+// A refusal is reported as what it is.
 Error Connection::not_let_in(const std::string& reply, const char* command) const {
     Error error = error_from_reply(reply, options_.address() + ": " + command);
-    if (error.code == ErrorCode::reply) error.code = ErrorCode::auth;
+    if (is_full(reply)) error.code = ErrorCode::unavailable;
+    if (reply.starts_with("DENIED")) error.code = ErrorCode::permission_denied;  // Protected mode.
+    if (says(reply, "no password is set")) error.code = ErrorCode::auth;         // Before 6.0.
     return error;
 }
 
@@ -157,8 +170,8 @@ Result<void> Connection::load(std::span<const Script* const> scripts, Deadline d
 }
 
 Error Connection::too_late(std::string_view name) const {
-    return make_error(ErrorCode::deadline, options_.address() + ": the deadline passed during " +
-                                               std::string{name} + "; nothing was applied");
+    return make_error(ErrorCode::deadline, options_.address() + ": no answer during " +
+                                               std::string{name} + " within connect_timeout");
 }
 
 Result<Reply> Connection::execute(std::span<const std::string_view> command, Deadline deadline) {
@@ -171,11 +184,12 @@ Result<Reply> Connection::execute(std::span<const std::string_view> command, Dea
 Result<void> Connection::send_all(std::string_view bytes, std::string_view name,
                                   Deadline deadline) {
     while (!bytes.empty()) {
-        HOTCOUNT_TRY_ASSIGN(const std::size_t taken, write_some(bytes));
-        bytes.remove_prefix(taken);
-        if (taken > 0) continue;
-        // A TLS handshake under way has to read before it can write.
-        const bool ready = wait_for(tls_ ? POLLIN | POLLOUT : POLLOUT, deadline);
+        const auto taken = write_some(bytes);
+        // A server that refuses everybody says why and closes: what it said is read then.
+        if (!taken) return read_some() ? Result<void>{} : taken.error();
+        bytes.remove_prefix(*taken);
+        if (*taken > 0) continue;
+        const bool ready = wait_for(POLLOUT, deadline);
         if (!ready || deadline.passed()) return too_late(name);
     }
     return {};
@@ -198,7 +212,7 @@ bool Connection::wait_for(short events, Deadline deadline) const {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(
             Deadline::at(next_check(deadline)).remaining());
         const int wait_ms = static_cast<int>(std::min<std::int64_t>(left.count(), INT_MAX));
-        pollfd waiting{context_->fd, events, 0};
+        pollfd waiting{socket_, events, 0};
         const int ready = poll(&waiting, 1, wait_ms);
         if (ready > 0) return true;
         if (ready < 0 && errno != EINTR) return false;
@@ -218,54 +232,37 @@ Result<void> Connection::nothing_left() {
     return {};
 }
 
-bool Connection::readable() const { return readable_now(context_->fd); }
+bool Connection::readable() const { return readable_now(socket_); }
 
-int Connection::descriptor() const { return context_->fd; }
+int Connection::descriptor() const { return socket_; }
 
-void Connection::shut_down() { shutdown(context_->fd, SHUT_RDWR); }
+void Connection::shut_down() { shutdown(socket_, SHUT_RDWR); }
 
 Result<std::size_t> Connection::write_some(std::string_view bytes) {
-    if (!tls_) {
-        while (true) {
-            const ssize_t sent =
-                send(context_->fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (sent >= 0) return static_cast<std::size_t>(sent);
-            if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
-            if (errno != EINTR) return unavailable(std::strerror(errno));
-        }
+    if (tls_ != nullptr) {
+        auto taken = tls_->write(bytes);
+        if (!taken) return unavailable(taken.error().message);
+        return taken;
     }
-    const std::lock_guard lock(tls_mutex_);
-    // hiredis writes from a buffer of its own; OpenSSL wants a write that it postponed to be
-    // repeated with the same bytes, so nothing is added while some are left.
-    std::size_t taken = 0;
-    if (tls_flushed_) {
-        taken = std::min(bytes.size(), kSliceBytes);
-        if (redisAppendFormattedCommand(context_, bytes.data(), taken) != REDIS_OK) {
-            return unavailable(context_->errstr);
-        }
+    while (true) {
+        const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent >= 0) return static_cast<std::size_t>(sent);
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
+        if (errno != EINTR) return unavailable(std::strerror(errno));
     }
-    int done = 0;
-    if (redisBufferWrite(context_, &done) != REDIS_OK) return unavailable(context_->errstr);
-    tls_flushed_ = done != 0;
-    return taken;
 }
 
 Result<bool> Connection::read_some() {
     const std::span<char> room = replies_.room();
     ssize_t received = 0;
-    if (tls_) {
-        const std::lock_guard lock(tls_mutex_);
-        int done = 1;
-        if (!tls_flushed_ && redisBufferWrite(context_, &done) != REDIS_OK) {
-            return unavailable(context_->errstr);
-        }
-        tls_flushed_ = done != 0;
-        received = context_->funcs->read(context_, room.data(), room.size());
-        if (received < 0) return unavailable(context_->errstr);
+    if (tls_ != nullptr) {
+        const auto read = tls_->read(room);
+        if (!read) return unavailable(read.error().message);
+        received = static_cast<ssize_t>(*read);
         drained_ = received == 0;
         if (received == 0) return false;
     } else {
-        received = recv(context_->fd, room.data(), room.size(), MSG_DONTWAIT);
+        received = recv(socket_, room.data(), room.size(), MSG_DONTWAIT);
         drained_ = received < static_cast<ssize_t>(room.size());
         if (received == 0) return unavailable("the server closed the connection");
         if (received < 0) {

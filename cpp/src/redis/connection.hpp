@@ -1,7 +1,7 @@
 // One connection to a server: opened, encrypted, authenticated; then bytes in and replies out.
 //
-// open() and execute() belong to one thread. read_some() and write_some() may be called by two
-// threads at once, one each: under TLS a lock inside keeps them apart.
+// open() blocks and belongs to a thread of its own (dialer.hpp). read_some() and write_some() may be
+// called by two threads at once, one each: under TLS a lock inside keeps them apart.
 #pragma once
 
 #include <atomic>
@@ -13,41 +13,41 @@
 #include <hotcount/redis/request.hpp>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "addresses.hpp"
 #include "reply_reader.hpp"
-
-struct redisContext;
-struct redisSSLContext;
+#include "tls.hpp"
 
 namespace hotcount::redis {
 
 class Connection {
   public:
     /// Connects, verifies, authenticates and selects the database. Nothing of a caller's command
-    /// has been sent when this fails.
-    static Result<std::unique_ptr<Connection>> open(const Options& options, redisSSLContext* tls,
+    /// has been sent when this fails. `options` has to outlive the connection.
+    static Result<std::unique_ptr<Connection>> open(const Options& options, const TlsContext& tls,
                                                     std::span<const Script* const> scripts,
-                                                    Deadline deadline);
+                                                    const Address& address, Deadline deadline);
     ~Connection();
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    /// Bytes taken, 0 where the socket takes none now. Under TLS taken may mean buffered: the rest
-    /// goes with the next write_some("") or read_some().
+    /// Bytes handed to the kernel, 0 where it takes none now: then the same bytes have to come
+    /// next.
     Result<std::size_t> write_some(std::string_view bytes);
     /// Reads what is there into the parser: false where nothing is there now.
     Result<bool> read_some();
     /// Whether the last read_some() left nothing behind, as far as it could see.
     bool drained() const { return drained_; }
-    /// Under TLS: bytes were taken that the socket does not take yet.
-    bool holds_unsent() const { return !tls_flushed_; }
     int descriptor() const;
     std::uint64_t bytes_received() const { return bytes_received_; }
+    /// Whether the server has said anything since open() ended.
+    bool answered() const { return bytes_received_ > bytes_of_greeting_; }
+    /// Where it goes.
+    const Address& peer() const { return peer_; }
     /// The next whole reply, or none until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
     /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline, and
@@ -62,10 +62,11 @@ class Connection {
     void shut_down();
 
   private:
-    Connection(redisContext* context, const Options& options);
+    Connection(int socket, const Address& peer, const Options& options);
 
-    Result<void> secure(redisSSLContext* tls, Deadline deadline);
-    Result<void> handshake(Deadline deadline);
+    Result<void> secure(const TlsContext& tls, Deadline deadline);
+    Result<void> greet(Deadline deadline);
+    Result<bool> say_hello(Deadline deadline);
     Result<void> authenticate(std::initializer_list<std::string_view> command, Deadline deadline);
     Error not_let_in(const std::string& reply, const char* command) const;
     Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);
@@ -76,14 +77,14 @@ class Connection {
     Error too_late(std::string_view name) const;
     Error unavailable(std::string_view why) const;
 
-    redisContext* context_;
+    const int socket_;
+    const Address peer_;
     const Options& options_;
-    bool tls_{false};
+    std::unique_ptr<TlsSession> tls_;  // Null: none.
     ReplyReader replies_;
     bool drained_{true};
     std::atomic<std::uint64_t> bytes_received_{0};
-    std::mutex tls_mutex_;    // An SSL object cannot be read and written at once.
-    bool tls_flushed_{true};  // Nothing is left in hiredis's own buffer.
+    std::uint64_t bytes_of_greeting_{0};
 };
 
 }  // namespace hotcount::redis

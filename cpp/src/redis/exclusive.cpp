@@ -118,14 +118,67 @@ Error Exclusive::closed_error() const {
 }
 
 Result<std::shared_ptr<Connection>> Exclusive::open(Deadline deadline) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (options_.tls.enabled && tls_ == nullptr) {
-            HOTCOUNT_TRY_ASSIGN(tls_, make_tls_context(options_));
+    std::unique_lock lock(arrivals_->mutex);
+    ++arrivals_->wanted;
+    auto taken = take_arrival(lock, deadline);
+    --arrivals_->wanted;
+    return taken;
+}
+
+// Whether the connection, and those that are idle, are to be left: the server refused a write because
+// it is a replica, and its name may stand for another by now.
+bool Exclusive::leaves_replica(const Connection& connection, const std::optional<Error>& refused) {
+    if (!refused || refused->server_code != "READONLY") return false;
+    const std::lock_guard lock(mutex_);
+    if (!moves_.due(std::chrono::steady_clock::now())) return false;
+    idle_.clear();
+    dialer_->put_last(connection.peer());
+    return true;
+}
+
+Result<void> Exclusive::ask_for_connection() {
+    auto asked = dialer_->ask(Dialer::Scripts::none, [arrivals = arrivals_](auto opened) {
+        const std::lock_guard lock(arrivals->mutex);
+        --arrivals->asked;
+        if (opened) {
+            arrivals->ready.push_back(std::move(*opened));
+            arrivals->why.reset();
+        } else {
+            ++arrivals->failures;
+            arrivals->why = std::move(opened).error();
         }
+        arrivals->changed.notify_all();
+    });
+    if (asked) ++arrivals_->asked;
+    return asked;
+}
+
+Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std::mutex>& lock,
+                                                            Deadline deadline) {
+    Arrivals& arrivals = *arrivals_;
+    while (true) {
+        while (!arrivals.ready.empty()) {
+            std::shared_ptr<Connection> connection = std::move(arrivals.ready.front());
+            arrivals.ready.pop_front();
+            if (!connection->stale()) return connection;
+        }
+        if (arrivals.asked < arrivals.wanted) HOTCOUNT_TRY(ask_for_connection());
+        const std::uint64_t seen = arrivals.failures;
+        const bool told = wait_or_interrupt(arrivals.changed, lock, deadline, [&] {
+            return !arrivals.ready.empty() || arrivals.failures != seen;
+        });
+        const bool failed = arrivals.failures != seen && arrivals.ready.empty();
+        if (failed && arrivals.why && !Dialer::worth_waiting(*arrivals.why)) return *arrivals.why;
+        if (told) continue;
+        if (arrivals.why) {
+            return make_error(arrivals.why->code,
+                              arrivals.why->message + "; the deadline passed; nothing was applied",
+                              arrivals.why->server_code);
+        }
+        return make_error(ErrorCode::deadline, options_.address() +
+                                                   ": the deadline passed while connecting; "
+                                                   "nothing was applied");
     }
-    HOTCOUNT_TRY_ASSIGN(auto opened, Connection::open(options_, tls_.get(), {}, deadline));
-    return std::shared_ptr<Connection>{std::move(opened)};
 }
 
 Error Exclusive::not_applied(const Error& error) const {
@@ -169,12 +222,15 @@ Result<Reply> Exclusive::execute(std::span<const std::string_view> command, Dead
     if (is_echo(**reply)) return unknown("it was sent and got no reply");
     // What is not heard of the ECHO leaves the connection unchecked, and no more.
     const auto checked = taken.receive(deadline);
+    const auto* const error = error_in(**reply);
+    std::optional<Error> refused;
+    if (error != nullptr) refused = error_from_reply(error->message, context);
     if (checked && *checked && is_echo(**checked)) {
-        taken.set_clean();
+        if (!leaves_replica(taken.connection(), refused)) taken.set_clean();
     } else if (checked && *checked && error_in(**checked) == nullptr) {
         return unknown("it got more than one reply");
     }
-    if (const auto* error = error_in(**reply)) return error_from_reply(error->message, context);
+    if (refused) return *refused;
     return std::move(**reply);
 }
 
@@ -255,7 +311,10 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
     }
     // WATCH and MULTI end with EXEC, whatever it answers, and with DISCARD unless an ACL denies it.
     // Otherwise the connection is dropped.
-    if (answer && (go || error_in(*answer) == nullptr)) taken.set_clean();
+    if (answer && (go || error_in(*answer) == nullptr) &&
+        !leaves_replica(taken.connection(), refused)) {
+        taken.set_clean();
+    }
     // One refused write is the end of EXEC, whether we hear of that or not.
     if (refused) return *refused;
     if (!go) return std::optional<Reply>{};

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/redis/client.hpp>
@@ -22,13 +23,14 @@
 #include <vector>
 
 #include "connection.hpp"
-#include "tls.hpp"
+#include "dialer.hpp"
 
 namespace hotcount::redis {
 
 class Exclusive {
   public:
-    explicit Exclusive(const Options& options) : options_(options) {}
+    Exclusive(const Options& options, std::shared_ptr<Dialer> dialer)
+        : options_(options), dialer_(std::move(dialer)) {}
 
     /// One attempt of Client::check_and_set: WATCH to EXEC on one connection. none in the optional
     /// where `go` said no; a null reply where a watched key had changed.
@@ -46,7 +48,23 @@ class Exclusive {
 
     Error closed_error() const;
     Error not_applied(const Error& error) const;
+    // Connections that were asked for, for whoever needs one: a caller that left at its deadline
+    // leaves its own to the next.
+    struct Arrivals {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::deque<std::unique_ptr<Connection>> ready;
+        std::size_t asked{0};
+        std::size_t wanted{0};  // Callers that wait.
+        std::uint64_t failures{0};
+        std::optional<Error> why{};  // Of the last failure, until a connection arrives.
+    };
+
     Result<std::shared_ptr<Connection>> open(Deadline deadline);
+    Result<void> ask_for_connection();
+    bool leaves_replica(const Connection& connection, const std::optional<Error>& refused);
+    Result<std::shared_ptr<Connection>> take_arrival(std::unique_lock<std::mutex>& lock,
+                                                     Deadline deadline);
 
     const Options options_;
     mutable std::mutex mutex_;
@@ -55,7 +73,9 @@ class Exclusive {
     std::vector<Connection*> busy_;  // Those of taken places that have one.
     std::size_t taken_{0};
     std::uint64_t connects_{0};
-    TlsContext tls_;
+    const std::shared_ptr<Dialer> dialer_;
+    const std::shared_ptr<Arrivals> arrivals_{std::make_shared<Arrivals>()};
+    Moves moves_;
     bool closed_{false};
 };
 

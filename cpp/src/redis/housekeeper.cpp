@@ -10,7 +10,7 @@ namespace {
 // How long a call waits for somebody to come and drive it.
 constexpr Duration kLeavesAlone = std::chrono::milliseconds{50};
 
-// One turn at driving: between two of them jobs are done.
+// One turn at driving: between two of them somebody else may have come to drive.
 constexpr Duration kTurn = std::chrono::milliseconds{20};
 
 }  // namespace
@@ -22,14 +22,6 @@ Housekeeper::~Housekeeper() {
     const std::lock_guard lock(state_->mutex);
     state_->stop = true;
     state_->changed.notify_all();
-}
-
-Result<void> Housekeeper::run(std::function<void()> job) {
-    HOTCOUNT_TRY(start());
-    const std::lock_guard lock(state_->mutex);
-    state_->jobs.push_back(std::move(job));
-    state_->changed.notify_all();
-    return {};
 }
 
 void Housekeeper::look_after_calls() {
@@ -57,14 +49,6 @@ Result<void> Housekeeper::start() {
 void Housekeeper::work(State& state, Lane& lane) {
     std::unique_lock lock(state.mutex);
     while (!state.stop) {
-        if (!state.jobs.empty()) {
-            const std::function<void()> job = std::move(state.jobs.front());
-            state.jobs.pop_front();
-            lock.unlock();
-            job();
-            lock.lock();
-            continue;
-        }
         if (!state.calls) {
             state.changed.wait(lock);
             continue;

@@ -1,6 +1,5 @@
-// A client's own thread, begun when it is first needed: it opens connections for event loops, which
-// must not block, and drives the shared lane for calls that nobody waits for while nobody calls
-// run_once(). It never touches Python.
+// A client's own thread, begun when it is first needed: it drives the shared lane for calls that
+// nobody waits for while nobody calls run_once(). It never touches Python.
 //
 // Per process: a forked child has none until it needs one. Thread-safe.
 #pragma once
@@ -8,8 +7,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/result.hpp>
 #include <memory>
@@ -30,8 +27,6 @@ class Housekeeper {
 
     /// Sees to it that there is a thread; a capacity error where the system gives none.
     Result<void> start();
-    /// Runs it in the thread, after those before it. An error is start()'s: it is not run.
-    Result<void> run(std::function<void()> job);
     /// There are calls that nobody waits for. After start() has succeeded once.
     void look_after_calls();
     /// Somebody drives the lane: the thread leaves it alone for a while.
@@ -41,7 +36,6 @@ class Housekeeper {
     struct State {
         std::mutex mutex;
         std::condition_variable changed;
-        std::deque<std::function<void()>> jobs;
         bool calls{false};
         bool stop{false};
         SteadyTime driven_until{};

@@ -193,20 +193,10 @@ void Lane::tell_finished(Lock& lock) {
 
 // It never waits for the socket: the server may be waiting for us to read its replies.
 void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
+    if (!connected()) return;  // Whoever waits is woken when it is.
     roles_.begin_writing();
-    // Connecting may take a while, and calls that ended with the last connection are to hear it.
-    if (connection_ == nullptr) tell_finished(lock);
-    auto connection = connect(lock, deadline);
-    if (!connection) {
-        // Nothing of anybody's was sent. Where only this caller's time is up, the others try again.
-        if (connection.error().code != ErrorCode::deadline) {
-            pipeline_.fail_queued(connection.error());
-            room_.notify_all();
-        }
-        roles_.end_writing();
-        return;
-    }
-    while (connection_ == *connection && pipeline_.has_to_send()) {
+    const std::shared_ptr<Connection> connection = connection_;
+    while (connection_ == connection && pipeline_.has_to_send()) {
         // Ours while we send. All of it counts as sent meanwhile: were the connection to break now,
         // nobody could say how much of it had left.
         std::string sending = pipeline_.take();
@@ -214,9 +204,9 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
         room_.notify_all();
         if (sending.empty()) continue;  // All of it was withdrawn.
         lock.unlock();
-        auto taken = (*connection)->write_some(sending);
+        auto taken = connection->write_some(sending);
         lock.lock();
-        if (connection_ != *connection) break;  // Broken meanwhile, and what we hold with it.
+        if (connection_ != connection) break;  // Broken meanwhile, and what we hold with it.
         if (!taken) {
             if (!options_.tls.enabled) pipeline_.put_back_unsent(std::move(sending));
             break_connection(taken.error());
@@ -224,13 +214,12 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
         }
         counts_.bytes_sent += *taken;
         if (*taken > 0) ++counts_.sends;
-        const bool all = *taken == sending.size();
-        if (!all) {
+        if (*taken < sending.size()) {
             sending.erase(0, *taken);
             pipeline_.put_back_unsent(std::move(sending));
         }
-        // Where the kernel's buffer is full, or a part is left in that of TLS, the reader goes on.
-        if (*taken == 0 || (all && (*connection)->holds_unsent())) {
+        // Where the kernel's buffer is full the reader goes on.
+        if (*taken == 0) {
             roles_.set_blocked(true);
             break;
         }
@@ -239,23 +228,48 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
     roles_.end_writing();
 }
 
-Result<std::shared_ptr<Connection>> Lane::connect(Lock& lock, Deadline deadline) {
+// False while there is no connection: then one is on its way, or nobody waits any more.
+bool Lane::connected() {
     if (connection_ != nullptr && pipeline_.in_flight() == 0 && !pipeline_.half_sent() &&
         !roles_.reading() && connection_->stale()) {
-        counts_.bytes_received += connection_->bytes_received();
-        connection_.reset();
-        roles_.set_blocked(false);
+        drop_connection();
     }
-    if (connection_ != nullptr) return connection_;
-    lock.unlock();
-    auto opened = dialer_.dial(deadline);
-    lock.lock();
-    if (!opened) return std::move(opened).error();
-    if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
-    connection_ = std::move(*opened);
-    if (counts_.connects++ > 0) ++counts_.reconnects;
-    pipeline_.connected();
-    return connection_;
+    if (connection_ == nullptr && !dialing_) ask_for_connection();
+    return connection_ != nullptr;
+}
+
+// Who waits for it sleeps, and leaves at a deadline of its own. The dial goes on for the others.
+void Lane::ask_for_connection() {
+    dialing_ = true;
+    auto asked = dialer_->ask(Dialer::Scripts::all, [weak = weak_from_this()](auto opened) {
+        if (const auto lane = weak.lock()) lane->dialed(std::move(opened));
+    });
+    if (asked) return;
+    dialing_ = false;
+    pipeline_.fail_queued(asked.error());
+    room_.notify_all();
+}
+
+void Lane::dialed(Result<std::unique_ptr<Connection>> opened) {
+    Lock lock(mutex_);
+    dialing_ = false;
+    if (closed_) return;
+    if (opened) {
+        connection_ = std::move(*opened);
+        if (counts_.connects++ > 0) ++counts_.reconnects;
+        pipeline_.connected();
+    } else {
+        const Error why = std::move(opened).error();
+        pipeline_.unreachable(why);
+        // Nothing of anybody's was sent.
+        if (!Dialer::worth_waiting(why)) {
+            pipeline_.fail_queued(why);
+            room_.notify_all();
+        } else if (pipeline_.has_to_send()) {
+            ask_for_connection();
+        }
+    }
+    leave(lock);
 }
 
 // -- reading ------------------------------------------------------------------------------------
@@ -336,7 +350,6 @@ Result<bool> Lane::receive(Lock& lock, const std::shared_ptr<Connection>& connec
     auto received = read_and_parse();
     lock.lock();
     if (connection_ != connection) return make_error(ErrorCode::unavailable, "broken meanwhile");
-    if (connection->holds_unsent()) roles_.set_blocked(true);
     const SteadyTime now = std::chrono::steady_clock::now();
     if (received && *received) pipeline_.heard(now);
     for (Reply& reply : replies_) {
@@ -344,18 +357,38 @@ Result<bool> Lane::receive(Lock& lock, const std::shared_ptr<Connection>& connec
         received = pipeline_.misfit();
         break;
     }
-    if (!received) break_connection(received.error());
+    if (!received) {
+        break_connection(received.error());
+    } else {
+        leave_replica(now);
+    }
     return received;
+}
+
+// A server that refuses writes because it is a replica: the name may stand for another by now.
+void Lane::leave_replica(SteadyTime now) {
+    if (pipeline_.take_demoted() && moves_.due(now)) {
+        dialer_->put_last(connection_->peer());
+        pipeline_.drain();
+    }
+    if (pipeline_.drained()) {
+        break_connection(make_error(ErrorCode::unavailable, options_.address() + " is a replica"));
+    }
 }
 
 // -- endings ------------------------------------------------------------------------------------
 
-void Lane::break_connection(const Error& why, bool resend) {
-    if (connection_ == nullptr) return;
-    connection_->shut_down();  // Whoever waits for it, reader or writer, wakes and lets go of it.
+void Lane::drop_connection() {
+    if (!connection_->answered()) dialer_->came_to_nothing();
     counts_.bytes_received += connection_->bytes_received();
     connection_.reset();
     roles_.set_blocked(false);
+}
+
+void Lane::break_connection(const Error& why, bool resend) {
+    if (connection_ == nullptr) return;
+    connection_->shut_down();  // Whoever waits for it, reader or writer, wakes and lets go of it.
+    drop_connection();
     pipeline_.lost(why, resend);
     hand_on();
 }

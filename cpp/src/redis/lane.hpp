@@ -28,10 +28,10 @@
 
 namespace hotcount::redis {
 
-class Lane {
+class Lane : public std::enable_shared_from_this<Lane> {
   public:
-    Lane(const Options& options, std::shared_ptr<KnownScripts> scripts)
-        : options_(options), dialer_(options_, std::move(scripts)), pipeline_(options_) {}
+    Lane(const Options& options, std::shared_ptr<Dialer> dialer)
+        : options_(options), dialer_(std::move(dialer)), pipeline_(options_) {}
 
     /// Returns the reply, or what is known, by the deadline.
     Result<Reply> execute(Request request, Deadline deadline);
@@ -76,16 +76,21 @@ class Lane {
     Result<Reply> await(Lock& lock, const OperationPtr& operation, Deadline deadline);
     bool reached(const Goal& goal) const;
     LaneRoles::Work work() const {
-        return {pipeline_.has_to_send(), pipeline_.half_sent(), pipeline_.in_flight()};
+        const bool to_send = !dialing_ && pipeline_.has_to_send();
+        return {to_send, pipeline_.half_sent(), pipeline_.in_flight()};
     }
     SteadyTime wait_until(const Goal& goal, Deadline deadline) const;
     void write(Lock& lock, const Goal& goal, Deadline deadline);
-    Result<std::shared_ptr<Connection>> connect(Lock& lock, Deadline deadline);
+    bool connected();
+    void ask_for_connection();
+    void dialed(Result<std::unique_ptr<Connection>> opened);
     void read(Lock& lock, const Goal& goal, Deadline deadline);
     Result<bool> receive(Lock& lock, const std::shared_ptr<Connection>& connection);
     bool wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
                          const Goal& goal, Deadline deadline);
     void give_up_silent();
+    void drop_connection();
+    void leave_replica(SteadyTime now);
     void break_connection(const Error& why, bool resend = true);
     void sleep(Lock& lock, Sleeper& sleeper, Deadline deadline);
     void hand_on();
@@ -96,14 +101,16 @@ class Lane {
 
     std::mutex mutex_;
     std::condition_variable room_;
-    Dialer dialer_;
+    const std::shared_ptr<Dialer> dialer_;
     Pipeline pipeline_;
     std::shared_ptr<Connection> connection_;
     std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
     std::vector<Reply> replies_;                                     // The reader's.
     Look look_{options_.spin};                                       // The reader's.
     LaneRoles roles_;
-    unsigned places_{0};  // Given to callers so far.
+    Moves moves_;
+    bool dialing_{false};  // A connection was asked for and has not arrived.
+    unsigned places_{0};   // Given to callers so far.
     bool closed_{false};
     std::uint64_t completed_{0};  // Calls that nobody waited for.
     Counts counts_;

@@ -34,22 +34,17 @@ constexpr int kMostReads = 16;
 // next turn, so that 100,000 calls that end at once do not hold the loop's other work up.
 constexpr std::size_t kMostEnded = 1024;
 
-// A connection being made by the housekeeper, and the descriptor that says when it is.
+// A connection that was asked for, and the descriptor that says when it has arrived.
 class Dial {
   public:
-    Dial(Options options, std::shared_ptr<KnownScripts> scripts)
-        : options_(std::move(options)),
-          dialer_(options_, std::move(scripts)),
-          ready_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+    Dial() : ready_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
     ~Dial() { close(ready_); }
     Dial(const Dial&) = delete;
     Dial& operator=(const Dial&) = delete;
 
     int descriptor() const { return ready_; }
 
-    void dial(Deadline deadline) { put(dialer_.dial(deadline)); }
-
-    void put(Result<std::unique_ptr<Connection>> opened) {
+    void arrived(Result<std::unique_ptr<Connection>> opened) {
         const std::lock_guard lock(mutex_);
         opened_.emplace(std::move(opened));
         const std::uint64_t one = 1;
@@ -66,8 +61,6 @@ class Dial {
     }
 
   private:
-    const Options options_;
-    Dialer dialer_;
     const int ready_;
     std::mutex mutex_;
     std::optional<Result<std::unique_ptr<Connection>>> opened_;
@@ -75,14 +68,13 @@ class Dial {
 
 class SocketLoopLane final : public LoopLane {
   public:
-    SocketLoopLane(const Options& options, std::shared_ptr<KnownScripts> scripts, LoopHost& host,
-                   std::function<Result<void>(std::function<void()>)> run,
+    SocketLoopLane(const Options& options, std::shared_ptr<Dialer> dialer, LoopHost& host,
                    std::shared_ptr<LoopLanes> lanes)
         : options_(options),
           host_(host),
-          run_(std::move(run)),
           lanes_(std::move(lanes)),
-          dial_(std::make_shared<Dial>(options, std::move(scripts))),
+          dialer_(std::move(dialer)),
+          dial_(std::make_shared<Dial>()),
           pipeline_(options_) {}
 
     // The host may be gone: what was watched goes with it.
@@ -205,8 +197,7 @@ class SocketLoopLane final : public LoopLane {
         if (beside_ == nullptr) {
             Options options = options_;
             options.max_in_flight = 1;
-            beside_ = std::make_unique<SocketLoopLane>(options, std::make_shared<KnownScripts>(),
-                                                       host_, run_, lanes_);
+            beside_ = std::make_unique<SocketLoopLane>(options, dialer_, host_, lanes_);
         }
         const std::string context = options_.address() + ": " + request.name();
         beside_->submit(
@@ -266,9 +257,8 @@ class SocketLoopLane final : public LoopLane {
 
     void watch() {
         if (connection_ == nullptr) return;
-        const auto wanted = pipeline_.half_sent() || connection_->holds_unsent()
-                                ? LoopHost::Interest::read_and_write
-                                : LoopHost::Interest::read;
+        const auto wanted =
+            pipeline_.half_sent() ? LoopHost::Interest::read_and_write : LoopHost::Interest::read;
         if (wanted == watched_) return;
         watched_ = wanted;
         host_.watch(connection_->descriptor(), wanted);
@@ -279,10 +269,11 @@ class SocketLoopLane final : public LoopLane {
         dialing_ = true;
         if (!dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::read);
         dial_watched_ = true;
-        auto begun = run_(
-            [dial = dial_, deadline = Deadline::after(options_.timeout)] { dial->dial(deadline); });
+        auto asked = dialer_->ask(Dialer::Scripts::all, [dial = dial_](auto opened) {
+            dial->arrived(std::move(opened));
+        });
         // Told as a dial's end is, in a later turn: calls are completed from there.
-        if (!begun) dial_->put(begun.error());
+        if (!asked) dial_->arrived(asked.error());
     }
 
     void dialed() {
@@ -295,10 +286,10 @@ class SocketLoopLane final : public LoopLane {
             pipeline_.connected();
             watched_ = LoopHost::Interest::none;
             watch();
-        } else if (opened->error().code != ErrorCode::deadline) {
-            pipeline_.fail_queued(opened->error());
+        } else {
+            pipeline_.unreachable(opened->error());
+            if (!Dialer::worth_waiting(opened->error())) pipeline_.fail_queued(opened->error());
         }
-        // Where time ran out, those whose own has not are tried again.
         pipeline_.expire(std::chrono::steady_clock::now(), kMostEnded);
         send();
     }
@@ -309,7 +300,14 @@ class SocketLoopLane final : public LoopLane {
             received = receive_once();
             if (!received || !*received || connection_->drained()) break;
         }
-        if (!received) lose(received.error());
+        if (!received) return lose(received.error());
+        if (pipeline_.take_demoted() && moves_.due(std::chrono::steady_clock::now())) {
+            dialer_->put_last(connection_->peer());
+            pipeline_.drain();
+        }
+        if (pipeline_.drained()) {
+            lose(make_error(ErrorCode::unavailable, options_.address() + " is a replica"));
+        }
     }
 
     Result<bool> receive_once() {
@@ -329,6 +327,7 @@ class SocketLoopLane final : public LoopLane {
             host_.watch(connection_->descriptor(), LoopHost::Interest::none);
         }
         watched_ = LoopHost::Interest::none;
+        if (!connection_->answered()) dialer_->came_to_nothing();
         counts_.bytes_received += connection_->bytes_received();
         connection_.reset();
     }
@@ -378,11 +377,12 @@ class SocketLoopLane final : public LoopLane {
 
     const Options options_;
     LoopHost& host_;
-    const std::function<Result<void>(std::function<void()>)> run_;
     const std::shared_ptr<LoopLanes> lanes_;
+    const std::shared_ptr<Dialer> dialer_;
     const std::shared_ptr<Dial> dial_;
     const std::uint64_t generation_{fork_generation()};
     Pipeline pipeline_;
+    Moves moves_;
     std::unique_ptr<Connection> connection_;
     LoopHost::Interest watched_{LoopHost::Interest::none};  // Of the connection.
     bool dial_watched_{false};
@@ -421,12 +421,9 @@ void LoopLanes::add_to(Lane::Counts& counts) const {
     for (const auto& [lane, own] : live_) counts.add(own);
 }
 
-std::unique_ptr<LoopLane> make_loop_lane(const Options& options,
-                                         std::shared_ptr<KnownScripts> scripts, LoopHost& host,
-                                         std::function<Result<void>(std::function<void()>)> run,
-                                         std::shared_ptr<LoopLanes> lanes) {
-    return std::make_unique<SocketLoopLane>(options, std::move(scripts), host, std::move(run),
-                                            std::move(lanes));
+std::unique_ptr<LoopLane> make_loop_lane(const Options& options, std::shared_ptr<Dialer> dialer,
+                                         LoopHost& host, std::shared_ptr<LoopLanes> lanes) {
+    return std::make_unique<SocketLoopLane>(options, std::move(dialer), host, std::move(lanes));
 }
 
 }  // namespace hotcount::redis

@@ -30,10 +30,7 @@ class LoopLanes {
     Lane::Counts ended_;
 };
 
-/// `run` runs a job in another thread; an error where there is none, and the job is not run.
-std::unique_ptr<LoopLane> make_loop_lane(const Options& options,
-                                         std::shared_ptr<KnownScripts> scripts, LoopHost& host,
-                                         std::function<Result<void>(std::function<void()>)> run,
-                                         std::shared_ptr<LoopLanes> lanes);
+std::unique_ptr<LoopLane> make_loop_lane(const Options& options, std::shared_ptr<Dialer> dialer,
+                                         LoopHost& host, std::shared_ptr<LoopLanes> lanes);
 
 }  // namespace hotcount::redis

@@ -1,3 +1,5 @@
+#include <sys/un.h>
+
 #include <algorithm>
 #include <charconv>
 #include <hotcount/base/codec.hpp>
@@ -14,6 +16,30 @@ Result<std::uint32_t> parse_database(std::string_view text) {
         return make_error(ErrorCode::config, "URL: the database is not a number from 0 to 1000000");
     }
     return number;
+}
+
+// A day is longer than anybody waits, and far from where nanoseconds overflow.
+Result<Duration> parse_seconds(const std::string& name, std::string_view text) {
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (error != std::errc{} || end != text.data() + text.size() || !(seconds > 0) ||
+        seconds > 86'400) {
+        return make_error(ErrorCode::config, "URL: " + name + " is not a number of seconds");
+    }
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
+}
+
+// What is too long, or has a NUL in it, would name another socket.
+Result<void> check_socket_path(const std::string& path) {
+    if (path.find('\0') != std::string::npos) {
+        return make_error(ErrorCode::config, "URL: the socket's path has a NUL");
+    }
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+        return make_error(ErrorCode::config, "URL: the socket's path is longer than the " +
+                                                 std::to_string(sizeof(sockaddr_un::sun_path) - 1) +
+                                                 " bytes that the system takes");
+    }
+    return {};
 }
 
 }  // namespace
@@ -36,6 +62,10 @@ Result<Options> parse_options(std::string_view text) {
     std::string_view database;
     options.tls.enabled = url.scheme == "rediss" || url.scheme == "valkeys";
     if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
+        // Others take "h%6fst" for a host of that very name.
+        if (url.host_was_escaped) {
+            return make_error(ErrorCode::config, "URL: the host has a percent sign");
+        }
         if (!url.host.empty()) options.host = url.host;
         options.port = url.port.value_or(options.port);
         database = url.path.empty() ? std::string_view{} : std::string_view{url.path}.substr(1);
@@ -49,6 +79,7 @@ Result<Options> parse_options(std::string_view text) {
         if (options.unix_path.size() < 2) {
             return make_error(ErrorCode::config, "URL: " + url.scheme + " lacks the socket's path");
         }
+        HOTCOUNT_TRY(check_socket_path(options.unix_path));
     } else {
         return make_error(ErrorCode::config,
                           "URL: scheme '" + url.scheme +
@@ -63,14 +94,28 @@ Result<Options> parse_options(std::string_view text) {
     for (const auto& [name, value] : url.query) {
         const auto tls_option = tls_options.find(name);
         if (options.tls.enabled && tls_option != tls_options.end()) {
+            if (value.find('\0') != std::string::npos) {
+                return make_error(ErrorCode::config, "URL: " + name + " has a NUL");
+            }
             *tls_option->second = value;
+            continue;
+        }
+        if (name == "connect_timeout") {
+            HOTCOUNT_TRY_ASSIGN(options.connect_timeout, parse_seconds(name, value));
+            continue;
+        }
+        if (name == "protocol") {
+            if (value != "2" && value != "3") {
+                return make_error(ErrorCode::config, "URL: protocol is neither 2 nor 3");
+            }
+            options.protocol = value == "2" ? 2 : 3;
             continue;
         }
         if (name != "db") {
             return make_error(
                 ErrorCode::config,
                 "URL: unknown option '" + printable(name) + "' for " + url.scheme +
-                    "; it takes: db" +
+                    "; it takes: db, connect_timeout, protocol" +
                     (options.tls.enabled ? ", ca_file, cert_file, key_file, server_name" : ""));
         }
         if (!database.empty()) {

@@ -97,6 +97,14 @@ bool Pipeline::postpone(const OperationPtr& operation) {
 // be followed by one that stood before it.
 bool Pipeline::ask_again(const OperationPtr& batch) {
     Request& request = batch->request_;
+    if (!request.echo_.empty()) {  // A command and its ECHO: both again.
+        if (batch->answered_before_ > 0 || refused_for_now(batch->replies_.front()) == nullptr ||
+            !postpone(batch)) {
+            return false;
+        }
+        batch->outcome_.emplace(Reply{std::exchange(batch->replies_, {})});
+        return true;
+    }
     const std::string_view bytes = request.bytes_;
     std::vector<std::string_view> commands;
     for (std::size_t at = 0; at < bytes.size(); at += commands.back().size()) {
@@ -115,9 +123,14 @@ bool Pipeline::ask_again(const OperationPtr& batch) {
     if (refused.empty() || !postpone(batch)) return false;
     std::reverse(refused.begin(), refused.end());
     std::string left;
-    for (const std::size_t i : refused) left += commands[i - batch->answered_before_];
+    std::string shapes;
+    for (const std::size_t i : refused) {
+        left += commands[i - batch->answered_before_];
+        if (!request.shapes_.empty()) shapes += request.shapes_[i];
+    }
     keep_parts(*batch, std::exchange(batch->replies_, {}), refused);
     request.bytes_ = std::move(left);
+    request.shapes_ = std::move(shapes);
     request.replies_ = refused.size();
     batch->answered_before_ = 0;
     return true;

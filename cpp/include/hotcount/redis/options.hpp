@@ -2,6 +2,7 @@
 //
 //   redis://user:password@host:6379/0      redis+unix:///path.sock?db=0 (unix:// too)
 //   rediss://host?ca_file=ca.pem&cert_file=c.pem&key_file=k.pem      over TLS, always verified
+//   all of them with ?connect_timeout=2.5 (seconds) and ?protocol=2
 //   valkey:// is the same as redis://, valkeys:// as rediss://
 #pragma once
 
@@ -40,7 +41,7 @@ struct Options {
     /// Put before every key.
     std::string prefix{};
     TlsOptions tls{};
-    /// Default time limit of a call, connecting included.
+    /// Default time limit of a call, waiting for a connection included.
     Duration timeout{std::chrono::seconds{1}};
     /// How long a server that owes replies may say nothing before its connection is given up and
     /// another is made. 0: 1.5 seconds, or `timeout` where that is longer. What was sent and not
@@ -50,6 +51,14 @@ struct Options {
     /// calls unknown. Longer: for commands that take the server longer than this.
     Duration silence_limit{0};
     Duration silence() const;  ///< What silence_limit means.
+    /// How long one attempt to connect may take, from the resolved name to the answered greeting;
+    /// the addresses of a name share it. It belongs to no call: a call that leaves at its own limit
+    /// does not end it. More: a server far away or slow to greet is reached at all. Less: one that
+    /// does not answer is given up, and another address tried, sooner.
+    Duration connect_timeout{std::chrono::seconds{1}};
+    /// 3: RESP3, and RESP2 where the server does not know HELLO. 2: RESP2, without asking, for
+    /// proxies that close the connection at a HELLO. Replies are the same values.
+    int protocol{3};
     /// Most calls waiting to be sent, on one connection. At the bound a caller waits until its
     /// deadline; a call that nobody waits for, and one of an event loop, fails with a capacity
     /// error. More: memory (about 300 bytes a call) against a busy server's backlog.
@@ -65,7 +74,7 @@ struct Options {
     /// on loopback more than doubles what one thread gets done; it burns up to that much CPU a
     /// call. It is left out while replies take longer. 0: never.
     Duration spin{std::chrono::microseconds{60}};
-    /// What CLIENT LIST shows.
+    /// What CLIENT LIST shows. It is told with HELLO, so not where RESP2 is spoken.
     std::string client_name{"hotcount"};
     /// Most connections beside the shared one, made as transactions with WATCH and commands that are
     /// not known to answer exactly once need them. At the

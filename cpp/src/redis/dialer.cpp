@@ -1,0 +1,202 @@
+#include "dialer.hpp"
+
+#include <algorithm>
+#include <hotcount/base/random.hpp>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "../base/background_thread.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds{200};
+constexpr Duration kLongestPause = std::chrono::seconds{2};
+
+// Dials side by side, to a server that answers: a client with more event loops waits a little.
+constexpr std::size_t kMostDials = 16;
+
+bool of_the_connection(const Error& error) {
+    return error.code == ErrorCode::unavailable || error.code == ErrorCode::deadline;
+}
+
+}  // namespace
+
+Duration draw_pause(unsigned failures) {
+    if (failures == 0) return Duration{0};
+    const unsigned doublings = std::min(failures - 1, 10U);
+    const Duration most = std::min(kFirstPause * (1 << doublings), kLongestPause);
+    return Duration{static_cast<Duration::rep>(
+        thread_random().below(static_cast<std::uint64_t>(most.count()) + 1))};
+}
+
+Dialer::Dialer(Options options, std::shared_ptr<KnownScripts> scripts)
+    : options_(std::move(options)), scripts_(std::move(scripts)) {}
+
+Error Dialer::closed_error() const {
+    return make_error(ErrorCode::closed, options_.address() + " is closed");
+}
+
+Result<void> Dialer::ask(Scripts scripts, Arrived arrived) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return closed_error();
+    waiting_.push_back({scripts, std::move(arrived)});
+    const auto started = start_threads();
+    if (!started && threads_ == 0) {
+        waiting_.pop_back();
+        return make_error(
+            started.error().code,
+            options_.address() + ": " + started.error().message + "; nothing was applied");
+    }
+    return {};  // Threads that there are take it, later.
+}
+
+// Under the mutex.
+Result<void> Dialer::start_threads() {
+    const std::size_t wanted =
+        reached_ ? std::min(kMostDials, dialing_ + waiting_.size()) : std::size_t{1};
+    while (threads_ < wanted) {
+        HOTCOUNT_TRY(spawn_background_thread([self = shared_from_this()] { self->work(); }));
+        ++threads_;
+    }
+    return {};
+}
+
+void Dialer::work() {
+    Lock lock(mutex_);
+    while (true) {
+        // While nothing is known of the server one thread goes on.
+        if (!reached_ && threads_ > 1) break;
+        wait_for_turn(lock);
+        if (closed_ || waiting_.empty()) break;
+        const Asked asked = std::move(waiting_.front());
+        waiting_.pop_front();
+        const SteadyTime began = std::chrono::steady_clock::now();
+        ++dialing_;
+        lock.unlock();
+        auto opened = dial(asked.scripts);
+        lock.lock();
+        --dialing_;
+        if (closed_) opened = closed_error();
+        std::vector<Asked> told;
+        if (opened) {
+            reached_ = true;
+            failures_before_ = std::exchange(failures_, 0);
+            next_at_ = {};
+            (void)start_threads();
+        } else {
+            note_failure(began);
+            told.assign(std::make_move_iterator(waiting_.begin()),
+                        std::make_move_iterator(waiting_.end()));
+            waiting_.clear();
+        }
+        lock.unlock();
+        for (const Asked& each : told) each.arrived(opened.error());
+        asked.arrived(std::move(opened));
+        lock.lock();
+    }
+    --threads_;
+}
+
+void Dialer::wait_for_turn(Lock& lock) {
+    while (!closed_ && next_at_ > std::chrono::steady_clock::now()) {
+        changed_.wait_until(lock, next_at_);
+    }
+}
+
+// Dials that were made side by side and failed together are one failure.
+void Dialer::note_failure(SteadyTime began) {
+    reached_ = false;
+    if (began < failed_at_) return;
+    failed_at_ = std::chrono::steady_clock::now();
+    next_at_ = failed_at_ + draw_pause(++failures_);
+}
+
+bool Dialer::worth_waiting(const Error& error) {
+    static constexpr std::array<std::string_view, 4> kSoon{"LOADING", "BUSY", "TRYAGAIN",
+                                                           "MASTERDOWN"};
+    return error.code == ErrorCode::deadline ||
+           (error.code == ErrorCode::unavailable &&
+            (error.message.find("max number of clients") != std::string::npos ||
+             std::find(kSoon.begin(), kSoon.end(), error.server_code) != kSoon.end()));
+}
+
+void Dialer::came_to_nothing() {
+    const std::lock_guard lock(mutex_);
+    if (!reached_) return;
+    failures_ = failures_before_;
+    note_failure(std::chrono::steady_clock::now());
+}
+
+void Dialer::put_last(const Address& address) {
+    const std::lock_guard lock(mutex_);
+    reached_ = false;
+    last_.assign(1, address);
+}
+
+void Dialer::close() {
+    std::deque<Asked> waiting;
+    {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+        waiting.swap(waiting_);
+        changed_.notify_all();
+    }
+    for (const Asked& each : waiting) each.arrived(closed_error());
+}
+
+Result<TlsContext> Dialer::tls() {
+    if (!options_.tls.enabled) return TlsContext{};
+    {
+        const std::lock_guard lock(mutex_);
+        if (tls_ != nullptr) return tls_;
+    }
+    HOTCOUNT_TRY_ASSIGN(TlsContext made, make_tls_context(options_));
+    const std::lock_guard lock(mutex_);
+    if (tls_ == nullptr) tls_ = std::move(made);
+    return tls_;
+}
+
+Result<std::unique_ptr<Connection>> Dialer::dial(Scripts scripts) {
+    HOTCOUNT_TRY_ASSIGN(const TlsContext context, tls());
+    auto resolved = resolve(options_);
+    if (!resolved) {
+        return make_error(resolved.error().code,
+                          options_.address() + ": " + resolved.error().message);
+    }
+    std::vector<Address>& addresses = *resolved;
+    {
+        const std::lock_guard lock(mutex_);
+        std::stable_partition(addresses.begin(), addresses.end(), [this](const Address& address) {
+            return std::find(last_.begin(), last_.end(), address) == last_.end();
+        });
+    }
+    const auto known = scripts == Scripts::all ? scripts_->all() : std::vector<const Script*>{};
+    const Deadline end = Deadline::after(options_.connect_timeout);
+    std::vector<Address> failed;
+    std::optional<Error> why;
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+        const auto left = static_cast<Duration::rep>(addresses.size() - i);
+        auto opened = Connection::open(options_, context, known, addresses[i],
+                                       Deadline::after(end.remaining() / left));
+        if (opened || !of_the_connection(opened.error())) {
+            if (opened && !failed.empty()) {
+                const std::lock_guard lock(mutex_);
+                last_ = std::move(failed);
+            }
+            return opened;
+        }
+        failed.push_back(addresses[i]);
+        if (!why) {
+            why = std::move(opened).error();
+            continue;
+        }
+        why->message += "; " + opened.error().message;
+        // One that refused says more than one that was silent.
+        if (opened.error().code == ErrorCode::unavailable) why->code = ErrorCode::unavailable;
+    }
+    return *why;
+}
+
+}  // namespace hotcount::redis

@@ -1,0 +1,212 @@
+"""A primary that was demoted and keeps its connections: the name stands for another by now."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import hotcount.aio
+import pytest
+
+from tests.faults.proxy import FaultProxy
+from tests.loops import LOOPS, LoopFactory
+from tests.servers import RedisServer, free_port
+from tests.together import together
+
+pytestmark = pytest.mark.server
+
+Call = Callable[[hotcount.Redis], object]
+
+
+class Pair:
+    """Two servers behind one name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.servers = []
+        for name in ("first", "second"):
+            (folder / name).mkdir()
+            self.servers.append(RedisServer(folder / name).start())
+        self.proxy = FaultProxy(self.servers[0].socket)
+        self.direct = [server.redis(prefix="direct:", timeout=20) for server in self.servers]
+
+    @property
+    def url(self) -> str:
+        return self.proxy.url
+
+    def demote(self) -> None:
+        self.direct[0].execute("REPLICAOF", "127.0.0.1", free_port())
+
+    def move(self) -> None:
+        self.proxy.server = self.servers[1].socket
+
+    def end(self) -> None:
+        for direct in self.direct:
+            direct.close()
+        self.proxy.close()
+        for server in self.servers:
+            server.stop()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def created(redis: hotcount.Redis, **options: Any) -> hotcount.LiveSets:
+    sets = hotcount.LiveSets(redis, **options)
+    sets.create("set", 600, {"a": 1})
+    return sets
+
+
+CALLS: list[Any] = [
+    pytest.param(lambda redis: hotcount.Counter(redis).add("k"), id="add"),
+    pytest.param(lambda redis: hotcount.Counter(redis, ttl=60).add("k"), id="script"),
+    pytest.param(lambda redis: hotcount.Counter(redis).add("k", op_id="a"), id="op_id"),
+    pytest.param(lambda redis: redis.execute("SET", "k", "1"), id="execute"),
+    pytest.param(
+        lambda redis: list(hotcount.Counter(redis).add_many([f"k{n}" for n in range(300)])),
+        id="batch",
+    ),
+    pytest.param(
+        lambda redis: list(hotcount.Counter(redis, ttl=60).add_many([f"k{n}" for n in range(300)])),
+        id="batch of a script",
+    ),
+    pytest.param(lambda redis: hotcount.Limiter(redis, "5/minute").hit("k"), id="limiter"),
+    pytest.param(lambda redis: hotcount.LiveSets(redis).create("set", 60, {"a": 1}), id="create"),
+    pytest.param(
+        lambda redis: hotcount.LiveSets(redis, method="watch").upsert("set", "b", 2), id="watch"
+    ),
+    pytest.param(lambda redis: hotcount.LiveSets(redis).upsert("set", "b", 2), id="upsert"),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_goes_to_the_new_primary(pair: Pair, call: Call) -> None:
+    for direct in pair.direct:
+        created(hotcount.Redis(pair.servers[pair.direct.index(direct)].url))
+    with hotcount.Redis(pair.url, timeout=20) as redis:
+        redis.ping()
+        before = call(redis)
+        pair.demote()
+        pair.move()
+        after = call(redis)
+        assert type(after) is type(before)
+        # From now on nothing is refused.
+        assert redis.execute("SET", "later", "1") == b"OK"
+        assert pair.direct[1].execute("EXISTS", "later") == 1
+        assert pair.direct[0].execute("EXISTS", "later") == 0
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_waits_for_the_new_primary_and_is_applied_once(pair: Pair, call: Call) -> None:
+    for server in pair.servers:
+        created(hotcount.Redis(server.url))
+    with hotcount.Redis(pair.url, timeout=20) as redis:
+        redis.ping()
+        pair.demote()
+        moves = threading.Timer(0.5, pair.move)
+        moves.start()
+        call(redis)
+        moves.join()
+    calls = pair.direct[1].execute("INFO", "commandstats").decode()
+    with hotcount.Redis(pair.servers[1].url) as once:
+        kept = hotcount.Counter(once).get("k")
+    assert kept in (0, 1), calls
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_while_it_stays_read_only_the_call_is_unavailable_at_its_deadline(
+    pair: Pair, call: Call
+) -> None:
+    created(hotcount.Redis(pair.servers[0].url))
+    with hotcount.Redis(pair.url, timeout=0.7) as redis:
+        redis.ping()
+        pair.demote()
+        with pytest.raises(hotcount.HotcountError) as caught:
+            call(redis)
+        errors = getattr(caught.value, "errors", None)
+        for error in errors.values() if errors else [caught.value]:
+            assert isinstance(error, hotcount.UnavailableError)
+            assert "READONLY" in str(error)
+        assert redis.execute("EXISTS", "later") == 0, "reads are served"
+
+
+def test_threads_that_share_a_connection_lose_and_repeat_nothing(pair: Pair) -> None:
+    with hotcount.Redis(pair.url, timeout=30) as redis:
+        counter = hotcount.Counter(redis)
+
+        def work(index: int) -> int:
+            for number in range(200):
+                if index == 0 and number == 50:
+                    pair.demote()
+                    pair.move()
+                counter.add("k")
+            return 200
+
+        done = sum(together(work, 16))
+    counts = []
+    for direct in pair.direct:
+        value = direct.execute("GET", "count:k")
+        counts.append(int(value or 0))
+    assert sum(counts) == done
+    assert counts[1] > 0
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_the_tasks_of_a_loop_lose_and_repeat_nothing(pair: Pair, new_loop: LoopFactory) -> None:
+    async def work() -> int:
+        async with hotcount.aio.Redis(pair.url, timeout=30) as redis:
+            counter = hotcount.aio.Counter(redis)
+            limited = hotcount.aio.Counter(redis, prefix="limited", ttl=600)
+
+            async def one() -> None:
+                for _ in range(50):
+                    await counter.add("k")
+                    await limited.add("k")
+
+            async def demote() -> None:
+                await asyncio.sleep(0)
+                await asyncio.get_running_loop().run_in_executor(None, pair.demote)
+                pair.move()
+
+            await asyncio.gather(demote(), *(one() for _ in range(20)))
+            return len(await counter.add_many([f"many{n}" for n in range(50)]))
+
+    loop = new_loop()
+    try:
+        assert loop.run_until_complete(work()) == 50
+    finally:
+        loop.close()
+    for key in ("count:k", "limited:k"):
+        assert sum(int(direct.execute("GET", key) or 0) for direct in pair.direct) == 20 * 50
+
+
+def test_writers_of_a_replica_do_not_storm_it_and_readers_are_served(pair: Pair) -> None:
+    pair.demote()
+    seconds = 5
+    until = time.monotonic() + seconds
+    with hotcount.Redis(pair.url, timeout=2) as redis:
+
+        def work(index: int) -> int:
+            reads = 0
+            while time.monotonic() < until:
+                if index % 2:
+                    redis.execute("GET", "k")
+                    reads += 1
+                else:
+                    with pytest.raises(hotcount.UnavailableError, match="READONLY"):
+                        redis.execute("SET", "k", "1")
+            return reads
+
+        reads = together(work, 8)
+    assert min(reads[1::2]) > 10
+    assert pair.proxy.connections <= 2 * seconds + 2

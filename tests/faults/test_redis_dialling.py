@@ -1,0 +1,335 @@
+"""How a client connects: one attempt at a time, in the background, to every address of the name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotcount
+import hotcount.aio
+import pytest
+
+from tests.eventually import eventually
+from tests.faults.proxy import FaultProxy
+from tests.loops import LOOPS, LoopFactory
+from tests.servers import RedisServer, free_port
+from tests.together import together
+
+pytestmark = pytest.mark.server
+
+
+class Closer:
+    """A balancer without a backend: it accepts and closes."""
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Closer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.accepted += 1
+                client.close()
+
+
+def test_fifty_callers_dial_a_balancer_that_closes_at_most_twice_a_second() -> None:
+    seconds = 8
+    with Closer() as balancer:
+        redis = hotcount.Redis(f"redis://127.0.0.1:{balancer.port}", timeout=1)
+        until = time.monotonic() + seconds
+
+        def call(_: int) -> list[type[BaseException]]:
+            kinds = []
+            while time.monotonic() < until:
+                with pytest.raises(hotcount.HotcountError, match=r"closed|reset") as caught:
+                    hotcount.Counter(redis).add("k")
+                kinds.append(type(caught.value))
+            return kinds
+
+        kinds = {kind for own in together(call, 50) for kind in own}
+        assert kinds == {hotcount.UnavailableError}
+        assert 3 <= balancer.accepted <= 2 * seconds + 2
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_the_tasks_of_a_loop_dial_a_balancer_that_closes_at_most_twice_a_second(
+    new_loop: LoopFactory,
+) -> None:
+    seconds = 5
+
+    async def work(port: int) -> set[type[BaseException]]:
+        redis = hotcount.aio.Redis(f"redis://127.0.0.1:{port}", timeout=1)
+        until = time.monotonic() + seconds
+        kinds = set()
+
+        async def call() -> None:
+            while time.monotonic() < until:
+                try:
+                    await redis.execute("PING")
+                except hotcount.HotcountError as error:
+                    kinds.add(type(error))
+
+        await asyncio.gather(*(call() for _ in range(50)))
+        await redis.aclose()
+        return kinds
+
+    with Closer() as balancer:
+        loop = new_loop()
+        try:
+            assert loop.run_until_complete(work(balancer.port)) == {hotcount.UnavailableError}
+        finally:
+            loop.close()
+        assert 2 <= balancer.accepted <= 2 * seconds + 2
+
+
+@pytest.fixture
+def slow(own_redis: RedisServer) -> Iterator[FaultProxy]:
+    """A proxy before a server, which keeps the server's greeting back."""
+    with FaultProxy(own_redis.socket) as proxy:
+        proxy.hold()
+        yield proxy
+
+
+def test_a_callers_short_deadline_does_not_end_the_dial_that_others_wait_for(
+    slow: FaultProxy,
+) -> None:
+    redis = hotcount.Redis(slow.url, timeout=20, connect_timeout=20)
+
+    def call(index: int) -> str:
+        if index == 0:
+            eventually(lambda: slow.fired > 0)
+            for _ in range(20):
+                with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
+                    redis.execute("PING", timeout=0.01)
+            slow.heal()
+            return ""
+        return str(redis.execute("PING"))
+
+    assert together(call, 4)[1:] == [str(b"PONG")] * 3
+    assert slow.connections == 1
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_calls_of_a_loop_meet_a_handshake_that_takes_longer_than_they_wait(
+    slow: FaultProxy, new_loop: LoopFactory
+) -> None:
+    async def work() -> None:
+        redis = hotcount.aio.Redis(slow.url, timeout=20, connect_timeout=20)
+        for _ in range(10):
+            with pytest.raises(hotcount.DeadlineError):
+                await redis.execute("PING", timeout=0.03)
+        slow.heal()
+        assert await redis.execute("PING") == b"PONG"
+        await redis.aclose()
+
+    loop = new_loop()
+    try:
+        loop.run_until_complete(work())
+    finally:
+        loop.close()
+    assert slow.connections == 1
+
+
+def test_a_transaction_takes_the_connection_that_one_before_it_did_not_wait_for(
+    slow: FaultProxy,
+) -> None:
+    redis = hotcount.Redis(slow.url, timeout=20, connect_timeout=20)
+    sets = hotcount.LiveSets(redis, method="watch")
+    for _ in range(5):
+        with pytest.raises(hotcount.DeadlineError):
+            sets.upsert("k", "a", 1, timeout=0.03)
+    slow.heal()
+    assert sets.upsert("k", "a", 1) is hotcount.Upsert.ABSENT
+    assert slow.connections == 1
+
+
+def test_a_dial_that_nobody_answers_ends_at_connect_timeout_and_is_tried_again(
+    own_redis: RedisServer,
+) -> None:
+    with FaultProxy(own_redis.socket) as proxy:
+        proxy.black_hole()
+        redis = hotcount.Redis(proxy.url, timeout=0.8, connect_timeout=0.2)
+        with pytest.raises(hotcount.HotcountError, match="connect_timeout") as caught:
+            redis.ping()
+        assert isinstance(caught.value, (hotcount.DeadlineError, hotcount.UnavailableError))
+        assert "nothing was applied" in str(caught.value)
+        proxy.heal()
+        redis.ping(timeout=20)
+        assert proxy.connections >= 2
+
+
+def test_loops_that_connect_at_once_do_not_wait_for_each_other(own_redis: RedisServer) -> None:
+    """With a greeting that takes 0.3 s the last of 8 would wait 2.4 s."""
+    with FaultProxy(own_redis.socket) as proxy:
+        proxy.delay(0.3)
+        redis = hotcount.Redis(proxy.url, timeout=20, connect_timeout=20)
+
+        def in_a_loop(_: int) -> float:
+            async def work() -> None:
+                async with hotcount.aio.Redis(proxy.url, timeout=20, connect_timeout=20) as own:
+                    await own.execute("PING")
+
+            started = time.monotonic()
+            asyncio.run(work())
+            return time.monotonic() - started
+
+        redis.ping()  # Keeps the client, which all loops share.
+        took = together(in_a_loop, 8)
+        assert proxy.connections == 9
+        one = min(took)
+        assert max(took) < 4 * one, took
+
+
+# -- names --------------------------------------------------------------------------------------
+
+# What a resolver does, done by the test: names of more than one address, and one that hangs.
+RESOLVER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+typedef int (*resolver)(const char*, const char*, const struct addrinfo*, struct addrinfo**);
+int getaddrinfo(const char* host, const char* port, const struct addrinfo* hints,
+                struct addrinfo** found) {
+    resolver real = (resolver)dlsym(RTLD_NEXT, "getaddrinfo");
+    if (host == NULL) return real(host, port, hints, found);
+    if (strcmp(host, "hangs.test") == 0) { sleep(4); return EAI_AGAIN; }
+    if (strcmp(host, "two.test") != 0) return real(host, port, hints, found);
+    int failed = real("127.0.0.2", port, hints, found);
+    if (failed == 0) failed = real("127.0.0.1", port, hints, &(*found)->ai_next);
+    return failed;
+}
+void freeaddrinfo(struct addrinfo* list) {
+    void (*real)(struct addrinfo*) = (void (*)(struct addrinfo*))dlsym(RTLD_NEXT, "freeaddrinfo");
+    while (list != NULL) {
+        struct addrinfo* next = list->ai_next;
+        list->ai_next = NULL;
+        real(list);
+        list = next;
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def resolver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resolver")
+    source = folder / "resolver.c"
+    source.write_text(RESOLVER)
+    library = folder / "resolver.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def run_with(resolver: Path, program: str, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env={"LD_PRELOAD": str(resolver), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("first", ["refuses", "black hole", "never answers", "closes"])
+def test_every_address_of_a_name_is_tried(tmp_path: Path, resolver: Path, first: str) -> None:
+    port = free_port()
+    server = RedisServer(tmp_path, port=port).start()
+    taken: list[socket.socket] = []
+    try:
+        if first != "refuses":
+            listener = socket.create_server(("127.0.0.2", port), backlog=0)
+            taken.append(listener)
+        if first == "black hole":  # A queue of connections that is full answers nobody.
+            for _ in range(4):
+                filler = socket.socket()
+                filler.setblocking(False)
+                filler.connect_ex(("127.0.0.2", port))
+                taken.append(filler)
+        if first == "closes":
+            threading.Thread(target=close_all, args=(listener,), daemon=True).start()
+        program = (
+            "import hotcount, sys\n"
+            "redis = hotcount.Redis(sys.argv[1], timeout=20, connect_timeout=2)\n"
+            "print(redis.ping(), redis.stats()['connects'])\n"
+        )
+        assert run_with(resolver, program, f"redis://two.test:{port}") == "True 1"
+    finally:
+        for each in taken:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        server.stop()
+
+
+def close_all(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            listener.accept()[0].close()
+
+
+def test_while_the_resolver_hangs_callers_leave_and_the_loop_goes_on(resolver: Path) -> None:
+    program = """if True:
+        import asyncio, time, hotcount, hotcount.aio
+        started = time.monotonic()
+        redis = hotcount.Redis("redis://hangs.test")
+        try:
+            redis.ping(timeout=0.2)
+        except hotcount.DeadlineError as error:
+            assert "nothing was applied" in str(error)
+        print(time.monotonic() - started < 2)
+
+        async def work():
+            redis = hotcount.aio.Redis("redis://hangs.test")
+            call = redis.ping(timeout=0.5)
+            started = time.monotonic()
+            await asyncio.sleep(0.01)
+            print(time.monotonic() - started < 0.4)
+            try:
+                await call
+            except hotcount.DeadlineError:
+                print(time.monotonic() - started < 2)
+
+        asyncio.run(work())
+    """
+    assert run_with(resolver, program).split() == ["True"] * 3
+
+
+def test_a_program_that_is_executed_inherits_no_connection(own_redis: RedisServer) -> None:
+    redis = own_redis.redis()
+    redis.ping()
+    sets = hotcount.LiveSets(redis, method="watch")
+    sets.upsert("k", "a", 1)
+    program = (
+        "import os, stat\n"
+        "for fd in range(3, 256):\n"
+        "    try: mode = os.fstat(fd).st_mode\n"
+        "    except OSError: continue\n"
+        "    if stat.S_ISSOCK(mode): print(fd)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], close_fds=False, capture_output=True, text=True
+    )
+    assert done.stdout == ""
