@@ -208,10 +208,12 @@ class Redis:
         spin: float | datetime.timedelta = 6e-05,
         silence_limit: float | datetime.timedelta | None = None,
         max_queue: int = 100000,
+        connect_timeout: float | datetime.timedelta = 1.0,
+        protocol: typing.Literal[2, 3] = 3,
     ) -> None:
         """
-        timeout is the default time limit of a call in seconds, connecting
-        included. prefix stands before every key of a Counter; execute()
+        timeout is the default time limit of a call in seconds, waiting for
+        a connection included. prefix stands before every key of a Counter; execute()
         sends keys as they are. client_name is what CLIENT LIST shows.
         max_in_flight bounds the commands sent and not yet answered on a
         connection: more for a server far away, fewer to spare it; others
@@ -227,6 +229,12 @@ class Redis:
         max_queue bounds the calls that wait to be sent on a connection, at
         about 300 bytes each. At the bound a thread waits until its deadline;
         a call of hotcount.aio fails with CapacityError.
+        connect_timeout bounds one attempt to connect, in seconds, from the
+        resolved name to the greeting; the name's addresses share it, and
+        no call's own timeout ends it. More: a server far away is reached;
+        less: a silent one is given up sooner. protocol 3 speaks RESP3, and
+        RESP2 where the server knows no HELLO; 2 does not ask, for proxies
+        that close the connection then. Values are the same.
         Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...
@@ -408,10 +416,12 @@ class AsyncRedis:
         spin: float | datetime.timedelta = 6e-05,
         silence_limit: float | datetime.timedelta | None = None,
         max_queue: int = 100000,
+        connect_timeout: float | datetime.timedelta = 1.0,
+        protocol: typing.Literal[2, 3] = 3,
     ) -> None:
         """
-        timeout is the default time limit of a call in seconds, connecting
-        included. prefix stands before every key of a Counter; execute()
+        timeout is the default time limit of a call in seconds, waiting for
+        a connection included. prefix stands before every key of a Counter; execute()
         sends keys as they are. client_name is what CLIENT LIST shows.
         max_in_flight bounds the commands sent and not yet answered on a
         connection: more for a server far away, fewer to spare it; others
@@ -427,6 +437,12 @@ class AsyncRedis:
         max_queue bounds the calls that wait to be sent on a connection, at
         about 300 bytes each. At the bound a thread waits until its deadline;
         a call of hotcount.aio fails with CapacityError.
+        connect_timeout bounds one attempt to connect, in seconds, from the
+        resolved name to the greeting; the name's addresses share it, and
+        no call's own timeout ends it. More: a server far away is reached;
+        less: a silent one is given up sooner. protocol 3 speaks RESP3, and
+        RESP2 where the server knows no HELLO; 2 does not ask, for proxies
+        that close the connection then. Values are the same.
         Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...
@@ -2478,7 +2494,8 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
     Opens what the URL names.
 
     memory://NAME                    Memory; options max_keys, prefix, when_full
-    redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix
+    redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix,
+                                     connect_timeout, protocol ...
     sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,
                                      max_readers, max_writers, prepare
 
