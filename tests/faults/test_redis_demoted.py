@@ -135,7 +135,10 @@ def test_while_it_stays_read_only_the_call_is_unavailable_at_its_deadline(
             call(redis)
         errors = getattr(caught.value, "errors", None)
         for error in errors.values() if errors else [caught.value]:
-            assert isinstance(error, hotcount.UnavailableError)
+            # Unknown: one more try was under way when the deadline passed.
+            assert isinstance(error, (hotcount.UnavailableError, hotcount.OutcomeUnknownError))
+            if isinstance(error, hotcount.OutcomeUnknownError):
+                assert "before the deadline" in str(error)
             assert "READONLY" in str(error)
         assert redis.execute("EXISTS", "later") == 0, "reads are served"
 

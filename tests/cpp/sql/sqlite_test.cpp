@@ -140,7 +140,7 @@ TEST_F(Sqlite, UrlsThatCannotBeADatabaseSaySo) {
     EXPECT_TRUE(failed_with(open("sqlite://host/x.db"), ErrorCode::config, "no host"));
     EXPECT_TRUE(failed_with(open("oracle://h/x"), ErrorCode::config, "'oracle'"));
     EXPECT_TRUE(failed_with(open(file_.url() + "?cache=1"), ErrorCode::config, "'cache'"));
-    EXPECT_TRUE(failed_with(open(file_.url() + "?mode=fast"), ErrorCode::config, "mode=fast"));
+    EXPECT_TRUE(failed_with(open(file_.url() + "?mode=fast"), ErrorCode::config, "option mode"));
     std::ofstream{file_.path()} << "this is no database, but it is long enough to be looked at...";
     EXPECT_TRUE(failed_with(open(file_.url()), ErrorCode::database, file_.path()));
 }
