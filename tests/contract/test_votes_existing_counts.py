@@ -332,19 +332,19 @@ def test_recount_trusts_the_votes(sides: BothSides, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_null_counts_as_0(sides: BothSides, strategy: str) -> None:
+def test_an_item_that_counts_nothing_yet_counts_its_votes(sides: BothSides, strategy: str) -> None:
     make_tables(sides, null="NULL")
     run(sides, "UPDATE item SET vote_count = NULL WHERE id <> 1")
     votes = make(sides, strategy)
-    # Item 2 has no votes, so its NULL is right; item 3 has two.
-    with pytest.raises(hotcount.ConfigError, match="2 items differ"):
+    # Item 2 has no votes and item 3 has two; neither NULL is a count that could be lost.
+    with pytest.raises(hotcount.ConfigError, match="1 item differs"):
         votes.create_tables()
     votes.create_tables(existing_counts="keep")
-    assert counts(votes) == [KEPT, 0, 0]
+    assert counts(votes) == [KEPT, 0, 2]
     votes.cast_many([1, 2, 3], [7, 7, 7])
-    assert counts(votes) == [KEPT + 1, 1, 1]
+    assert counts(votes) == [KEPT + 1, 1, 3]
     votes.flush()
-    assert stored(sides) == [(1, KEPT + 1), (2, 1), (3, 1)]
+    assert stored(sides) == [(1, KEPT + 1), (2, 1), (3, 3)]
     assert votes.reconcile() == []
 
 

@@ -122,7 +122,8 @@ def test_mariadb_gets_no_readable_password_by_a_switch_of_method(method: str) ->
         refusal = cannot_open(maria_url(server))
         assert not server.got_the_password()
     assert isinstance(refusal, hotcount.AuthError)
-    assert method in str(refusal)
+    # The method is named where the library has not yet read its packet when we look.
+    assert "the password was not sent" in str(refusal)
     assert "verified TLS" in str(refusal)
 
 

@@ -126,7 +126,7 @@ def test_tables_of_the_applications_own_are_taken_over(
     }
     database = hotcount.Database(postgres_database.url)
     votes = hotcount.Votes(database, None, strategy, **options)  # type: ignore[arg-type]
-    votes.create_tables()
+    votes.create_tables(existing_counts="recount")
     a, b = (uuid.UUID(int=number) for number in (10, 11))
     votes.cast_many([a, b, b], ["x", "x", "y"])
     votes.flush()

@@ -12,11 +12,17 @@ std::string lock_items(const VoteNames& n, sql::Dialect dialect) {
     return "LOCK TABLE " + n.item + " IN SHARE ROW EXCLUSIVE MODE";
 }
 
+// An item that counts nothing yet, NULL or 0, has no history that its votes could contradict: a
+// column that was added for hotcount beside votes that were there. Its votes are counted.
+std::string differs(const VoteNames& n, const std::string& owed) {
+    return count_of(n) + " <> 0 AND " + count_of(n) + " <> " + owed;
+}
+
 std::string keep(const VoteNames& n, const sql::Grammar& g) {
     const std::string owed = counted_sum(n, "i." + n.id);
     return "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT i." + n.id + ", " +
            std::to_string(kOpeningSlot) + ", " + count_of(n) + " - " + owed + ", 1 FROM " + n.item +
-           " AS i WHERE " + count_of(n) + " <> " + owed + g.or_update("item, slot") +
+           " AS i WHERE " + differs(n, owed) + g.or_update("item, slot") +
            "n = " + g.own(n.cell, "n") + " + " + g.excluded("n");
 }
 
@@ -48,7 +54,7 @@ Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables
     if (tables.anonymous) votes += " + " + sum_over(n.anonymous_vote, n.vote_item, id, "val");
     votes += ")";
     const std::string owed = tables.cell ? "(" + votes + " + " + opening_of(n, id) + ")" : votes;
-    const std::string where = " FROM " + n.item + " AS i WHERE " + count_of(n) + " <> " + owed;
+    const std::string where = " FROM " + n.item + " AS i WHERE " + differs(n, owed);
     return {sql::Statement{"SELECT COUNT(*)" + where},
             sql::Statement{"SELECT " + id + ", " + count_of(n) + ", " + votes + where +
                            " ORDER BY " + id + " LIMIT 1"}};

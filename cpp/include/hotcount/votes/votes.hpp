@@ -54,7 +54,7 @@ enum class MissingItem : std::uint8_t {
 };
 
 /// What create_tables() does with counts that are in the item table and not in the votes, the first
-/// time that it meets the tables.
+/// time that it meets the tables. A count of 0 or NULL is none: the item's votes are counted.
 enum class ExistingCounts : std::uint8_t {
     refuse,  ///< A config error that says how many items differ; nothing is changed.
     keep,    ///< The difference is recorded as the item's opening balance, once and for good: it is
