@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import hotcount
+import hotcount.aio
 import pytest
 
 from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresDatabase
+from tests.servers import PostgresDatabase, RedisServer, free_port
 
 LIST = """
 import os
@@ -68,6 +70,42 @@ def test_files_of_sqlite_are_not_inherited(before: set[int], tmp_path: Path) -> 
         counter.create_table()
         counter.add("k")
         check(before)
+
+
+@pytest.mark.server
+def test_sockets_to_redis_are_not_inherited(before: set[int], redis_server: RedisServer) -> None:
+    with redis_server.redis() as redis:
+        hotcount.Counter(redis).add("k")
+        # WATCH has a connection of its own.
+        hotcount.LiveSets(redis, method="watch").upsert("no such set", "m", 1.0)
+        check(before)
+
+
+@pytest.mark.server
+def test_sockets_to_redis_over_tcp_are_not_inherited(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    server = RedisServer(tmp_path, port=port).start()
+    before = set(ours())
+    try:
+        with hotcount.Counter(f"redis://127.0.0.1:{port}") as counter:
+            counter.add("k")
+            check(before)
+    finally:
+        server.stop()
+
+
+@pytest.mark.server
+def test_what_an_event_loop_opens_is_not_inherited(
+    before: set[int], redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        async with hotcount.aio.Redis(redis_server.url) as redis:
+            await hotcount.aio.Counter(redis).add("k")
+            check(before)
+
+    asyncio.run(main())
 
 
 @pytest.mark.server
