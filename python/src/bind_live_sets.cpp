@@ -291,7 +291,7 @@ py::object sets_create(BoundLiveSets& self, const Arguments& arguments) {
     const Duration ttl = to_duration(arguments[1], "ttl");
     const Timeout timeout = to_timeout(arguments[3]);
     const py::object pairs = is_mapping(arguments[2])
-                                 ? py::list(arguments[2].attr("items")())
+                                 ? py::object(arguments[2].attr("items")())
                                  : py::reinterpret_borrow<py::object>(arguments[2]);
     std::vector<ScoredMember> members;
     for (const auto& pair :

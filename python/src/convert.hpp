@@ -95,7 +95,8 @@ struct Refusals {
 };
 
 /// The elements of a sequence, held, so that they outlive what another thread does to it.
-/// A single str or bytes is refused: it is a sequence of the wrong things.
+/// A single str or bytes is refused: it is a sequence of the wrong things. A config error where an
+/// iterable other than a list or a tuple has more than 2^24 elements.
 py::tuple to_elements(py::handle value, const Where& where, const char* expected);
 
 /// What the keys of a batch point into; outlives them.

@@ -216,6 +216,46 @@ std::vector<std::string_view> keys_of_array(const Buffer& buffer, const char* ar
 
 py::object borrowed(py::handle value) { return py::reinterpret_borrow<py::object>(value); }
 
+// What is taken from an iterable that is no list and no tuple, and so may have no end.
+constexpr std::size_t kMostElements = std::size_t{1} << 24;
+constexpr std::size_t kElementsPerLook = 4096;
+
+[[noreturn]] void raise_too_many(const Where& where) {
+    raise_config(where.str() + " has more than " + std::to_string(kMostElements) +
+                 " elements: hand it over in parts, or as a list");
+}
+
+// As tuple(value), which makes room for whatever __len__ says, hears no Ctrl-C under way, and ends
+// with the memory where the iterator does not end.
+py::tuple take_all(py::handle value, const Where& where) {
+    if (PyList_CheckExact(value.ptr()) || PyTuple_CheckExact(value.ptr())) {
+        auto all = py::reinterpret_steal<py::tuple>(PySequence_Tuple(value.ptr()));
+        if (!all) throw py::error_already_set();
+        return all;
+    }
+    if (PyRange_Check(value.ptr())) {
+        const Py_ssize_t size = PyObject_Size(value.ptr());
+        if (size < 0) PyErr_Clear();  // More than fits.
+        if (size < 0 || static_cast<std::size_t>(size) > kMostElements) raise_too_many(where);
+    }
+    const auto iterator = py::reinterpret_steal<py::object>(PyObject_GetIter(value.ptr()));
+    if (!iterator) throw py::error_already_set();
+    py::list taken;
+    for (std::size_t size = 0;; ++size) {
+        const auto element = py::reinterpret_steal<py::object>(PyIter_Next(iterator.ptr()));
+        if (!element) break;
+        if (size == kMostElements) raise_too_many(where);
+        if (PyList_Append(taken.ptr(), element.ptr()) != 0) throw py::error_already_set();
+        if (size % kElementsPerLook == kElementsPerLook - 1 && PyErr_CheckSignals() != 0) {
+            throw py::error_already_set();
+        }
+    }
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    auto all = py::reinterpret_steal<py::tuple>(PyList_AsTuple(taken.ptr()));
+    if (!all) throw py::error_already_set();
+    return all;
+}
+
 }  // namespace
 
 bool is_mapping(py::handle value) {
@@ -247,8 +287,7 @@ KeysAndNumbers to_keys_and_numbers(py::handle keys, const char* keys_name, py::h
         raise_type(std::string{numbers_name} + " must not be given where " + keys_name +
                    " is a mapping, which has its own");
     }
-    const auto items = py::reinterpret_steal<py::list>(PyMapping_Items(keys.ptr()));
-    if (!items) throw py::error_already_set();
+    const py::tuple items = take_all(keys.attr("items")(), keys_name);
     py::tuple names(items.size());
     py::tuple values(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -269,9 +308,7 @@ py::tuple to_elements(py::handle value, const Where& where, const char* expected
         if (is_text || PySequence_Check(value.ptr()) == 0) raise_wrong_type(where, expected, value);
     }
     if (is_mapping(value)) raise_wrong_type(where, expected, value);
-    auto elements = py::reinterpret_steal<py::tuple>(PySequence_Tuple(value.ptr()));
-    if (!elements) throw py::error_already_set();
-    return elements;
+    return take_all(value, where);
 }
 
 std::vector<std::string_view> to_keys(py::handle value, const char* argument, KeyHolder& held,
