@@ -194,11 +194,15 @@ Result<std::string> look_up_url(const std::string& text) {
     if (!text.starts_with("file:")) return text;
     std::ifstream file(text.substr(5));
     std::string line;
-    if (!std::getline(file, line)) {
+    std::getline(file, line);
+    // What an editor or a template leaves around it.
+    constexpr std::string_view kBlank = " \t\r";
+    line.erase(line.find_last_not_of(kBlank) + 1);
+    line.erase(0, line.find_first_not_of(kBlank));
+    if (line.empty()) {
         return make_error(ErrorCode::config,
                           fmt::format("{} cannot be read, or is empty", text.substr(5)));
     }
-    if (line.ends_with('\r')) line.pop_back();
     return line;
 }
 

@@ -246,7 +246,8 @@ def test_a_url_from_the_environment_or_a_file_shows_in_no_command_line_and_no_re
         environment["LOAD_URL"] = url
         given = "env:LOAD_URL"
     else:
-        (tmp_path / "url").write_text(url + "\n")
+        # As an editor or a template leaves it.
+        (tmp_path / "url").write_text(f" {url} \r\n")
         given = f"file:{tmp_path / 'url'}"
     out = tmp_path / "run"
     load = [program(), "run", "-s", "redis", "--redis", given, "--out", str(out), "-d", "200ms"]
