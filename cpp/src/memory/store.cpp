@@ -96,7 +96,7 @@ Result<Store::Place> Store::find_or_insert(Shard& shard, std::unique_lock<std::m
             return make_error(
                 ErrorCode::capacity,
                 "memory store is full: max_keys=" + std::to_string(options_.max_keys) +
-                    " live keys are held; refused " + printable(key.text));
+                    " keys are held; refused " + printable(key.text));
         }
     }
     return Place{&shard.entries.emplace(std::string{key.text}, Entry{}).first->second, true};

@@ -2,11 +2,12 @@
 //
 //   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it
 //   ops  key_beside(key, "ops.0"), "ops.1"  over Redis, where op_ids are used: hashes op_id -> result
-//        the same with ".XXXX" after the name, once those hold 4,096 each; XXXX is 0000 to ffff, by
-//        the op_id. A server frees an expired hash in one go (2 ms for 4,096): none
-//        holds more than about 4,096 before a counter has 268 million op_ids within op_keep, and
-//        their ends are spread over half of op_keep. A process of an older version looks into the
-//        first two only: a retry that moves to one is not known there once those were full.
+//        the same with ".XXXX" after the name, for what comes while the one of the two that takes
+//        results holds 4,096; XXXX is 0000 to ffff, by the op_id. A server frees an expired hash in
+//        one go (2 ms for 4,096): none holds more than about 4,096 before a counter has 268 million
+//        op_ids within op_keep, and their ends are spread over half of op_keep. A process of an
+//        older version looks into the first two only: beside one, a retry that moves to it is
+//        counted again where a counter has more than 4,096 op_ids within op_keep.
 //
 // Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
 // an add is one command in one round trip: INCRBY, or a script where the key is to expire. An add

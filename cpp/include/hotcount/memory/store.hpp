@@ -49,8 +49,8 @@ Result<WhenFull> parse_when_full(std::string_view name);
 struct StoreOptions {
     /// Most keys held at once. At the bound expired keys are dropped first, a limiter's among them
     /// as soon as they are worth nothing any more; where the next 1,024 entries have none, a new key
-    /// is refused with a capacity error, a limiter's as `when_full` says. More costs about 120 bytes a key plus its
-    /// length.
+    /// is refused with a capacity error, a limiter's as `when_full` says, although an expired one may
+    /// stand further on: the next call looks there. More costs about 120 bytes a key plus its length.
     std::size_t max_keys{1'000'000};
     /// Either is an attack on somebody: admit lets who floods the store with keys pass unlimited,
     /// refuse lets them keep everybody new out.
