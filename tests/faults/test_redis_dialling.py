@@ -57,7 +57,7 @@ def test_fifty_callers_dial_a_balancer_that_closes_at_most_twice_a_second() -> N
         redis = hotcount.Redis(f"redis://127.0.0.1:{balancer.port}", timeout=1)
         until = time.monotonic() + seconds
 
-        def call(_: int) -> list[type[BaseException]]:
+        def call(_: int) -> list[type[hotcount.HotcountError]]:
             kinds = []
             while time.monotonic() < until:
                 with pytest.raises(hotcount.HotcountError, match=r"closed|reset") as caught:
@@ -76,7 +76,7 @@ def test_the_tasks_of_a_loop_dial_a_balancer_that_closes_at_most_twice_a_second(
 ) -> None:
     seconds = 5
 
-    async def work(port: int) -> set[type[BaseException]]:
+    async def work(port: int) -> set[type[hotcount.HotcountError]]:
         redis = hotcount.aio.Redis(f"redis://127.0.0.1:{port}", timeout=1)
         until = time.monotonic() + seconds
         kinds = set()

@@ -361,16 +361,16 @@ def test_an_answer_that_waits_in_the_loop_is_told_although_its_database_closes(
         database = aio.Database(url, timeout=20)
         mine = aio.Votes(database, commit_workers=1)
         ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
-        call = mine.cast(1, 1) if what == "cast" else mine.flush()
+        call: Any = mine.cast(1, 1) if what == "cast" else mine.flush()
         before = len(ready)
         # The loop was woken for the answer, and has not come to it.
         eventually(lambda: len(ready) > before)
         await mine.aclose()
         await database.aclose()
         until = time.monotonic() + 20
-        while not call.done() and time.monotonic() < until:  # type: ignore[attr-defined]
+        while not call.done() and time.monotonic() < until:
             await asyncio.sleep(0)
-        assert call.done()  # type: ignore[attr-defined]
+        assert call.done()
         await call
 
     asyncio.run(main())

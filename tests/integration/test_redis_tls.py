@@ -181,7 +181,7 @@ def test_a_long_command_is_sent_to_its_end_though_the_server_paused_and_nobody_e
                 return await call
 
         def go_on_once_stuck() -> None:
-            seen = -1
+            seen: float = -1
             while (sent := redis.stats()["bytes_sent"]) != seen:
                 seen = sent
                 time.sleep(0.1)
