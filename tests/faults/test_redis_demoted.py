@@ -14,7 +14,7 @@ import hotcount.aio
 import pytest
 
 from tests.faults.proxy import FaultProxy
-from tests.loops import LOOPS, LoopFactory
+from tests.loops import LOOPS, LoopFactory, LoopWithoutReaders
 from tests.servers import RedisServer, free_port
 from tests.together import together
 
@@ -30,7 +30,8 @@ class Pair:
         self.servers = []
         for name in ("first", "second"):
             (folder / name).mkdir()
-            self.servers.append(RedisServer(folder / name).start())
+            server = RedisServer(folder / name, config=("--rename-command", "DECR", "MODULE.DECR"))
+            self.servers.append(server.start())
         self.proxy = FaultProxy(self.servers[0].socket)
         self.direct = [server.redis(prefix="direct:", timeout=20) for server in self.servers]
 
@@ -86,6 +87,8 @@ CALLS: list[Any] = [
         lambda redis: hotcount.LiveSets(redis, method="watch").upsert("set", "b", 2), id="watch"
     ),
     pytest.param(lambda redis: hotcount.LiveSets(redis).upsert("set", "b", 2), id="upsert"),
+    # A command that hotcount does not know goes over a connection of its own.
+    pytest.param(lambda redis: redis.execute("MODULE.DECR", "down"), id="alone"),
 ]
 
 
@@ -121,6 +124,7 @@ def test_a_call_waits_for_the_new_primary_and_is_applied_once(pair: Pair, call: 
     with hotcount.Redis(pair.servers[1].url) as once:
         kept = hotcount.Counter(once).get("k")
     assert kept in (0, 1), calls
+    assert pair.direct[1].execute("GET", "down") in (None, b"-1"), calls
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -176,21 +180,30 @@ def test_the_tasks_of_a_loop_lose_and_repeat_nothing(pair: Pair, new_loop: LoopF
                     await counter.add("k")
                     await limited.add("k")
 
+            async def alone() -> None:
+                for _ in range(50):
+                    await redis.execute(*down)
+
             async def demote() -> None:
                 await asyncio.sleep(0)
                 await asyncio.get_running_loop().run_in_executor(None, pair.demote)
                 pair.move()
 
-            await asyncio.gather(demote(), *(one() for _ in range(20)))
+            await asyncio.gather(demote(), alone(), alone(), *(one() for _ in range(20)))
             return len(await counter.add_many([f"many{n}" for n in range(50)]))
 
     loop = new_loop()
+    # A loop without readers has no second connection, so it takes no command that goes alone.
+    down = (
+        ["DECRBY", "down", 1] if isinstance(loop, LoopWithoutReaders) else ["MODULE.DECR", "down"]
+    )
     try:
         assert loop.run_until_complete(work()) == 50
     finally:
         loop.close()
     for key in ("count:k", "limited:k"):
         assert sum(int(direct.execute("GET", key) or 0) for direct in pair.direct) == 20 * 50
+    assert sum(int(direct.execute("GET", "down") or 0) for direct in pair.direct) == -2 * 50
 
 
 def test_writers_of_a_replica_do_not_storm_it_and_readers_are_served(pair: Pair) -> None:
