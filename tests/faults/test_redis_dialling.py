@@ -101,6 +101,23 @@ def test_the_tasks_of_a_loop_dial_a_balancer_that_closes_at_most_twice_a_second(
         assert 2 <= balancer.accepted <= 2 * seconds + 2
 
 
+def test_whoever_comes_between_two_dials_hears_what_the_last_one_met() -> None:
+    with hotcount.Redis(f"redis://127.0.0.1:{free_port()}", timeout=0.02) as redis:
+        sets = hotcount.LiveSets(redis, method="watch")
+
+        async def in_a_loop() -> None:
+            await hotcount.aio.Counter(redis).add("k")
+
+        with pytest.raises(hotcount.UnavailableError, match="refused"):
+            redis.ping(timeout=20)
+        for _ in range(10):
+            for call in (redis.ping, lambda: sets.upsert("k", "a", 1)):
+                with pytest.raises(hotcount.UnavailableError, match="refused"):
+                    call()
+            with pytest.raises(hotcount.UnavailableError, match="refused"):
+                asyncio.run(in_a_loop())
+
+
 @pytest.fixture
 def slow(own_redis: RedisServer) -> Iterator[FaultProxy]:
     """A proxy before a server, which keeps the server's greeting back."""

@@ -84,9 +84,11 @@ void Dialer::work() {
             reached_ = true;
             failures_before_ = std::exchange(failures_, 0);
             next_at_ = {};
+            why_.reset();
             (void)start_threads();
         } else {
             note_failure(began);
+            why_ = opened.error();
             told.assign(std::make_move_iterator(waiting_.begin()),
                         std::make_move_iterator(waiting_.end()));
             waiting_.clear();
@@ -120,6 +122,11 @@ bool Dialer::worth_waiting(const Error& error) {
            (error.code == ErrorCode::unavailable &&
             (error.message.find("max number of clients") != std::string::npos ||
              std::find(kSoon.begin(), kSoon.end(), error.server_code) != kSoon.end()));
+}
+
+std::optional<Error> Dialer::last_failure() {
+    const std::lock_guard lock(mutex_);
+    return why_;
 }
 
 void Dialer::came_to_nothing() {

@@ -23,6 +23,7 @@
 #include <hotcount/redis/options.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "connection.hpp"
@@ -67,6 +68,8 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     /// Whether calls that wait for a connection shall wait for the next dial too: nobody answered in
     /// time, or the server says that it will soon have a place. Any other failure is told to them.
     static bool worth_waiting(const Error& error);
+    /// What the last dial met, until one succeeds: for those who wait while there is a pause.
+    std::optional<Error> last_failure();
     /// The connection ended before the server had answered anything: as good as a dial that failed.
     void came_to_nothing();
     /// The server there is not what its name shall stand for: its other addresses come first.
@@ -99,6 +102,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     bool reached_{false};  // The last thing that is known of the server is that a dial succeeded.
     unsigned failures_{0};
     unsigned failures_before_{0};  // When the last dial succeeded.
+    std::optional<Error> why_;     // The last dial failed.
     SteadyTime failed_at_{};
     SteadyTime next_at_{};  // No dial begins before.
     std::vector<Address> last_;

@@ -149,7 +149,10 @@ Result<void> Exclusive::ask_for_connection() {
         }
         arrivals->changed.notify_all();
     });
-    if (asked) ++arrivals_->asked;
+    if (asked) {
+        ++arrivals_->asked;
+        if (!arrivals_->why) arrivals_->why = dialer_->last_failure();
+    }
     return asked;
 }
 

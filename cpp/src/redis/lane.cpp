@@ -244,7 +244,10 @@ void Lane::ask_for_connection() {
     auto asked = dialer_->ask(Dialer::Scripts::all, [weak = weak_from_this()](auto opened) {
         if (const auto lane = weak.lock()) lane->dialed(std::move(opened));
     });
-    if (asked) return;
+    if (asked) {
+        if (const auto why = dialer_->last_failure()) pipeline_.unreachable(*why);
+        return;
+    }
     dialing_ = false;
     pipeline_.fail_queued(asked.error());
     room_.notify_all();

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <hotcount/base/fork.hpp>
 #include <limits>
 #include <map>
@@ -37,7 +39,13 @@ constexpr std::size_t kMostEnded = 1024;
 // A connection that was asked for, and the descriptor that says when it has arrived.
 class Dial {
   public:
-    Dial() : ready_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+    /// Fails where the process has no descriptor left.
+    static Result<std::shared_ptr<Dial>> make() {
+        const int ready = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        if (ready < 0) return make_error(ErrorCode::unavailable, std::strerror(errno));
+        return std::make_shared<Dial>(ready);
+    }
+    explicit Dial(int ready) : ready_(ready) {}
     ~Dial() { close(ready_); }
     Dial(const Dial&) = delete;
     Dial& operator=(const Dial&) = delete;
@@ -74,7 +82,6 @@ class SocketLoopLane final : public LoopLane {
           host_(host),
           lanes_(std::move(lanes)),
           dialer_(std::move(dialer)),
-          dial_(std::make_shared<Dial>()),
           pipeline_(options_) {}
 
     // The host may be gone: what was watched goes with it.
@@ -126,7 +133,7 @@ class SocketLoopLane final : public LoopLane {
 
     void on_readable(int fd) override {
         if (!usable()) return end();
-        if (fd == dial_->descriptor()) {
+        if (dial_ != nullptr && fd == dial_->descriptor()) {
             dialed();
         } else if (connection_ != nullptr && fd == connection_->descriptor()) {
             receive();
@@ -266,6 +273,12 @@ class SocketLoopLane final : public LoopLane {
 
     void dial() {
         if (dialing_) return;
+        if (dial_ == nullptr) {
+            auto made = Dial::make();
+            // The next call tries again.
+            if (!made) return pipeline_.fail_queued(cannot_dial(made.error()));
+            dial_ = std::move(*made);
+        }
         dialing_ = true;
         if (!dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::read);
         dial_watched_ = true;
@@ -273,7 +286,13 @@ class SocketLoopLane final : public LoopLane {
             dial->arrived(std::move(opened));
         });
         // Told as a dial's end is, in a later turn: calls are completed from there.
-        if (!asked) dial_->arrived(asked.error());
+        if (!asked) return dial_->arrived(asked.error());
+        if (const auto why = dialer_->last_failure()) pipeline_.unreachable(*why);
+    }
+
+    Error cannot_dial(const Error& why) const {
+        return make_error(why.code,
+                          options_.address() + ": " + why.message + "; nothing was applied");
     }
 
     void dialed() {
@@ -379,7 +398,7 @@ class SocketLoopLane final : public LoopLane {
     LoopHost& host_;
     const std::shared_ptr<LoopLanes> lanes_;
     const std::shared_ptr<Dialer> dialer_;
-    const std::shared_ptr<Dial> dial_;
+    std::shared_ptr<Dial> dial_;  // Null before the first.
     const std::uint64_t generation_{fork_generation()};
     Pipeline pipeline_;
     Moves moves_;
