@@ -474,8 +474,11 @@ void LoopSide::flush_soon() {
 }
 
 void LoopSide::tick_in(Duration delay) {
+    const SteadyTime due = std::chrono::steady_clock::now() + delay;
+    if (timer_ && timer_due_ <= due) return;
     ask_loop([&](py::handle loop) {
         if (timer_) timer_.attr("cancel")();
+        timer_due_ = due;
         timer_ = loop.attr("call_later")(to_seconds(delay),
                                          bind_to(Callbacks::kTick, shared_from_this()));
     });

@@ -147,7 +147,8 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     PyObject* loop_{nullptr};  // Not counted; null once it is gone.
     py::object loop_reference_;
     py::object context_;  // An empty one, so that no task's variables are held by our callbacks.
-    py::object timer_;
+    py::object timer_;    // Null where none runs.
+    SteadyTime timer_due_{};
     std::uint64_t fork_generation_;
     std::unique_ptr<redis::LoopLane> lane_;
     std::map<int, Interest> watched_;

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
 
 import hotcount
 import pytest
@@ -59,6 +62,51 @@ def test_100_000_calls_that_expire_at_once_hold_no_other_task_up(
 
     # It was 6.8 s. A turn ends 1,024 calls, which takes some 20 ms.
     assert run(factory, main()) < 1
+
+
+class RecordingLoop(asyncio.SelectorEventLoop):
+    """Keeps what was asked for at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once: list[asyncio.TimerHandle] = []
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = super().call_later(delay, callback, *args, context=context)
+        if delay == 0:
+            self.at_once.append(handle)
+        return handle
+
+
+def test_the_rest_of_what_expired_waits_for_no_tick_of_the_other_connection(
+    own_redis: RedisServer,
+) -> None:
+    """Commands that go alone have a second connection, and the loop has one timer for both."""
+    loop = RecordingLoop()
+
+    async def main() -> None:
+        store = aio.Redis(own_redis.url, silence_limit=60)
+        await store.ping()
+        own_redis.send_signal(signal.SIGSTOP)
+        shared = asyncio.ensure_future(store.ping(timeout=20))
+        deadline = time.monotonic() + 1
+        alone = [
+            store.execute("NOT.KNOWN", timeout=max(deadline - time.monotonic(), 0.1))
+            for _ in range(5_000)
+        ]
+        await asyncio.gather(*alone, return_exceptions=True)
+        own_redis.send_signal(signal.SIGCONT)
+        await shared
+
+    run(lambda: loop, main())
+    assert loop.at_once, "1,024 calls are ended at a time"
+    assert not any(handle.cancelled() for handle in loop.at_once)
 
 
 @pytest.mark.parametrize("factory", LOOPS)

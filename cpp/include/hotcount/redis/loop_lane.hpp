@@ -26,7 +26,7 @@ class LoopHost {
     virtual void watch(int fd, Interest interest) = 0;
     /// Call flush() once, after what runs now.
     virtual void flush_soon() = 0;
-    /// Call on_tick() once, in so long, and not when it was asked for before.
+    /// Call on_tick() once, in so long, or earlier where that was asked for before.
     virtual void tick_in(Duration delay) = 0;
 };
 
