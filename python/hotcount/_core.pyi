@@ -210,6 +210,7 @@ class Redis:
         max_queue: int = 100000,
         connect_timeout: float | datetime.timedelta = 1.0,
         protocol: typing.Literal[2, 3] = 3,
+        max_reply_bytes: int = 536870912,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for
@@ -235,6 +236,9 @@ class Redis:
         less: a silent one is given up sooner. protocol 3 speaks RESP3, and
         RESP2 where the server knows no HELLO; 2 does not ask, for proxies
         that close the connection then. Values are the same.
+        max_reply_bytes bounds the memory that one reply, or all of a batch,
+        takes: what a server gone wrong can make this process hold. A larger
+        one ends the connection. More, where larger values are read.
         Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...
@@ -418,6 +422,7 @@ class AsyncRedis:
         max_queue: int = 100000,
         connect_timeout: float | datetime.timedelta = 1.0,
         protocol: typing.Literal[2, 3] = 3,
+        max_reply_bytes: int = 536870912,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for
@@ -443,6 +448,9 @@ class AsyncRedis:
         less: a silent one is given up sooner. protocol 3 speaks RESP3, and
         RESP2 where the server knows no HELLO; 2 does not ask, for proxies
         that close the connection then. Values are the same.
+        max_reply_bytes bounds the memory that one reply, or all of a batch,
+        takes: what a server gone wrong can make this process hold. A larger
+        one ends the connection. More, where larger values are read.
         Bad values: ConfigError that names them.
         """
     def __reduce__(self) -> typing.NoReturn: ...

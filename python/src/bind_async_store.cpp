@@ -36,7 +36,8 @@ AsyncMemoryHandle make_memory(const Arguments& arguments) {
 AsyncRedisHandle make_redis(const Arguments& arguments) {
     return AsyncRedisHandle{make_store<RedisHandle>(
         arguments, std::array{"url", "timeout", "prefix", "client_name", "max_in_flight", "spin",
-                              "silence_limit", "max_queue", "connect_timeout", "protocol"})};
+                              "silence_limit", "max_queue", "connect_timeout", "protocol",
+                              "max_reply_bytes"})};
 }
 
 AsyncDatabaseHandle make_database(const Arguments& arguments) {

@@ -46,7 +46,7 @@ py::object memory_stats(MemoryHandle& self, const Arguments&) {
 RedisHandle make_redis(const Arguments& arguments) {
     return open_redis(to_text(arguments[0], "url"),
                       {arguments[1], arguments[2], arguments[3], arguments[4], arguments[5],
-                       arguments[6], arguments[7], arguments[8], arguments[9]});
+                       arguments[6], arguments[7], arguments[8], arguments[9], arguments[10]});
 }
 
 py::object redis_ping(RedisHandle& self, const Arguments& arguments) {
@@ -210,7 +210,8 @@ std::string redis_signature() {
            literal(static_cast<std::int64_t>(defaults.max_queue)) + ", connect_timeout: " + kTime +
            " = " + literal(defaults.connect_timeout) +
            ", protocol: typing.Literal[2, 3] = " + literal(std::int64_t{defaults.protocol}) +
-           ") -> None";
+           ", max_reply_bytes: int = " +
+           literal(static_cast<std::int64_t>(defaults.max_reply_bytes)) + ") -> None";
 }
 const char* const kRedisInitText =
     "timeout is the default time limit of a call in seconds, waiting for\n"
@@ -236,6 +237,9 @@ const char* const kRedisInitText =
     "less: a silent one is given up sooner. protocol 3 speaks RESP3, and\n"
     "RESP2 where the server knows no HELLO; 2 does not ask, for proxies\n"
     "that close the connection then. Values are the same.\n"
+    "max_reply_bytes bounds the memory that one reply, or all of a batch,\n"
+    "takes: what a server gone wrong can make this process hold. A larger\n"
+    "one ends the connection. More, where larger values are read.\n"
     "Bad values: ConfigError that names them.";
 
 std::string database_signature() {

@@ -160,6 +160,9 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
         const std::size_t protocol = to_size(given.protocol, "protocol");
         options.protocol = protocol == 2 || protocol == 3 ? static_cast<int>(protocol) : 0;
     }
+    if (given.max_reply_bytes) {
+        options.max_reply_bytes = to_size(given.max_reply_bytes, "max_reply_bytes");
+    }
     const Url url = unwrap(parse_url(text));
 
     std::string identity;
@@ -182,7 +185,8 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
                              std::to_string(options.silence_limit.count()),
                              std::to_string(options.max_queue),
                              std::to_string(options.connect_timeout.count()),
-                             std::to_string(options.protocol)}) {
+                             std::to_string(options.protocol),
+                             std::to_string(options.max_reply_bytes)}) {
         // With its length, so that no part can pass for two.
         identity += std::to_string(part.size()) + ":" + part;
     }
@@ -239,15 +243,16 @@ py::object open_url(std::string_view text, const py::dict& options) {
             return py::cast(open_memory(text, find(options, "max_keys"), find(options, "prefix"),
                                         find(options, "when_full")));
         case StoreKind::redis:
-            check_options(options, url.scheme,
-                          {"timeout", "prefix", "client_name", "max_in_flight", "spin",
-                           "silence_limit", "max_queue", "connect_timeout", "protocol"});
-            return py::cast(open_redis(
-                text,
-                {find(options, "timeout"), find(options, "prefix"), find(options, "client_name"),
-                 find(options, "max_in_flight"), find(options, "spin"),
-                 find(options, "silence_limit"), find(options, "max_queue"),
-                 find(options, "connect_timeout"), find(options, "protocol")}));
+            check_options(
+                options, url.scheme,
+                {"timeout", "prefix", "client_name", "max_in_flight", "spin", "silence_limit",
+                 "max_queue", "connect_timeout", "protocol", "max_reply_bytes"});
+            return py::cast(
+                open_redis(text, {find(options, "timeout"), find(options, "prefix"),
+                                  find(options, "client_name"), find(options, "max_in_flight"),
+                                  find(options, "spin"), find(options, "silence_limit"),
+                                  find(options, "max_queue"), find(options, "connect_timeout"),
+                                  find(options, "protocol"), find(options, "max_reply_bytes")}));
         case StoreKind::database:
             break;
     }

@@ -20,6 +20,7 @@ struct RedisArguments {
     py::handle max_queue;
     py::handle connect_timeout;
     py::handle protocol;
+    py::handle max_reply_bytes;
 };
 RedisHandle open_redis(std::string_view text, const RedisArguments& given);
 

@@ -27,7 +27,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Memory.stats": (),
     "Redis": (
         *("url", "*", TIMEOUT, "prefix", "client_name", "max_in_flight", "spin"),
-        *("silence_limit", "max_queue", "connect_timeout", "protocol"),
+        *("silence_limit", "max_queue", "connect_timeout", "protocol", "max_reply_bytes"),
     ),
     "Redis.ping": ("*", TIMEOUT),
     "Redis.stats": (),

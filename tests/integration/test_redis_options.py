@@ -21,6 +21,7 @@ pytestmark = pytest.mark.server
         ("spin", -0.001),
         ("silence_limit", -0.001),
         ("max_queue", 0),
+        ("max_reply_bytes", 2**20 - 1),
         ("client_name", "two words"),
         ("client_name", "a\r\nline"),
     ],
@@ -71,6 +72,21 @@ def test_every_add_is_there_whatever_the_bounds(
         # The batch's two adds to k travel as one command: the first's value is one less.
         assert sorted(values) == list(range(1, 16 * 22 + 1))
         assert counter.get("k") == 16 * 22
+
+
+def test_a_reply_beyond_max_reply_bytes_ends_its_connection_and_a_smaller_one_is_read(
+    own_redis: RedisServer,
+) -> None:
+    with (
+        own_redis.redis(timeout=20) as wide,
+        own_redis.redis(timeout=20, max_reply_bytes=2**20) as narrow,
+    ):
+        wide.execute("SET", "large", "x" * 2**20)
+        wide.execute("SET", "small", "x" * 2**19)
+        assert len(wide.execute("GET", "large")) == 2**20, "each has the bound that it was given"
+        with pytest.raises(hotcount.HotcountError, match="max_reply_bytes, 1048576"):
+            narrow.execute("GET", "large")
+        assert len(narrow.execute("GET", "small")) == 2**19
 
 
 def test_stats_say_what_was_sent_and_how_long_it_took(own_redis: RedisServer) -> None:

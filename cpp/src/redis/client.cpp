@@ -24,6 +24,9 @@ namespace {
 // Commands of a large call that are sent at a time: between portions single calls pass.
 constexpr std::size_t kPortion = 1000;
 
+// What a call's own replies may take: those of a portion, and of a combined script, have to fit.
+constexpr std::size_t kFewestReplyBytes = std::size_t{1} << 20;
+
 constexpr Duration kFirstPause = std::chrono::milliseconds{5};
 constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 
@@ -295,6 +298,11 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
     if (options.max_in_flight == 0) {
         return make_error(ErrorCode::config, "max_in_flight is 0; at least 1");
+    }
+    if (options.max_reply_bytes < kFewestReplyBytes) {
+        return make_error(ErrorCode::config, "max_reply_bytes is " +
+                                                 std::to_string(options.max_reply_bytes) +
+                                                 "; at least " + std::to_string(kFewestReplyBytes));
     }
     if (options.spin < Duration{0}) {
         return make_error(ErrorCode::config, "spin is negative; 0 seconds or more");

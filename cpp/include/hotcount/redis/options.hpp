@@ -83,7 +83,7 @@ struct Options {
     /// Most memory that the reply of one call takes, in bytes, an array's 48 bytes an element and
     /// all replies of a batch counted: what a hostile server can make us hold. It is checked before
     /// memory is taken. A reply beyond it, or beyond the bounds above, ends the connection. More:
-    /// larger values can be read; less: a server gone wrong costs less.
+    /// larger values can be read; less: a server gone wrong costs less. At least 1 MiB.
     std::size_t max_reply_bytes{std::size_t{512} << 20};
 
     /// For messages: host:port or the socket's path; no credentials.
