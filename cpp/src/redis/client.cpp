@@ -53,7 +53,8 @@ std::optional<Error> not_shared(const Request& request) {
     if (!request.goes_alone()) return {};
     return make_error(ErrorCode::config, "command " + request.name() +
                                              " is not known to answer exactly once: only execute() "
-                                             "takes it, over a connection of its own");
+                                             "takes it, over a connection of its own, and not in "
+                                             "an event loop without add_reader()");
 }
 
 class WaitingChannel final : public Channel {
