@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hotcount
@@ -143,6 +143,32 @@ def test_a_callers_short_deadline_does_not_end_the_dial_that_others_wait_for(
 
     assert together(call, 4)[1:] == [str(b"PONG")] * 3
     assert slow.connections == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda redis: redis.ping(), id="shared"),
+        pytest.param(lambda redis: redis.execute("NOT.KNOWN"), id="alone"),
+        pytest.param(
+            lambda redis: hotcount.LiveSets(redis, method="watch").upsert("k", "a", 1), id="watch"
+        ),
+    ],
+)
+def test_a_caller_that_waits_for_a_dial_is_told_when_its_client_is_closed(
+    slow: FaultProxy, call: Callable[[hotcount.Redis], object]
+) -> None:
+    redis = hotcount.Redis(slow.url, timeout=10, connect_timeout=20)
+
+    def work(index: int) -> None:
+        if index == 0:
+            eventually(lambda: slow.fired > 0)
+            redis.close()
+            return
+        with pytest.raises(hotcount.ClosedError):  # And no error of the deadline.
+            call(redis)
+
+    together(work, 2)
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)

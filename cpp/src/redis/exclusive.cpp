@@ -160,6 +160,7 @@ Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std
                                                             Deadline deadline) {
     Arrivals& arrivals = *arrivals_;
     while (true) {
+        if (arrivals.closed) return closed_error();
         while (!arrivals.ready.empty()) {
             std::shared_ptr<Connection> connection = std::move(arrivals.ready.front());
             arrivals.ready.pop_front();
@@ -168,7 +169,7 @@ Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std
         if (arrivals.asked < arrivals.wanted) HOTCOUNT_TRY(ask_for_connection());
         const std::uint64_t seen = arrivals.failures;
         const bool told = wait_or_interrupt(arrivals.changed, lock, deadline, [&] {
-            return !arrivals.ready.empty() || arrivals.failures != seen;
+            return arrivals.closed || !arrivals.ready.empty() || arrivals.failures != seen;
         });
         const bool failed = arrivals.failures != seen && arrivals.ready.empty();
         if (failed && arrivals.why && !Dialer::worth_waiting(*arrivals.why)) return *arrivals.why;
@@ -337,11 +338,17 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
 }
 
 void Exclusive::close() {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    idle_.clear();
-    for (Connection* const connection : busy_) connection->shut_down();
-    room_.notify_all();
+    {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+        idle_.clear();
+        for (Connection* const connection : busy_) connection->shut_down();
+        room_.notify_all();
+    }
+    const std::lock_guard lock(arrivals_->mutex);
+    arrivals_->closed = true;  // A dial under way ends by itself.
+    arrivals_->ready.clear();
+    arrivals_->changed.notify_all();
 }
 
 std::uint64_t Exclusive::connects() const {

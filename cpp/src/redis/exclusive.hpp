@@ -57,6 +57,7 @@ class Exclusive {
         std::size_t asked{0};
         std::size_t wanted{0};  // Callers that wait.
         std::uint64_t failures{0};
+        bool closed{false};
         std::optional<Error> why{};  // Of the last failure, until a connection arrives.
     };
 
