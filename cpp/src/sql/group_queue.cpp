@@ -154,7 +154,7 @@ void GroupQueue::put_back(const std::vector<std::shared_ptr<Ticket>>& tickets) {
 // -- leaders ----------------------------------------------------------------
 
 Result<void> GroupQueue::lead(const std::shared_ptr<Ticket>& own, Deadline deadline) {
-    lead_once(own.get(), deadline);
+    if (auto unknown = lead_once(own.get(), deadline)) return *std::move(unknown);
     if (own->error) return *own->error;
     return {};
 }
@@ -177,24 +177,59 @@ void GroupQueue::lead_in_pool() {
             if (ticket->deadline_.time() > deadline.time()) deadline = ticket->deadline_;
         }
     }
-    lead_once(nullptr, deadline);
+    (void)lead_once(nullptr, deadline);
 }
 
-void GroupQueue::lead_once(Ticket* own, Deadline deadline) {
+// Returns what `own` is told where its write is still under way; else that is in own->error.
+std::optional<Error> GroupQueue::lead_once(Ticket* own, Deadline deadline) {
     wait_for_company(deadline);
     const SteadyTime started = std::chrono::steady_clock::now();
-    std::vector<TicketAnswer> answers;
     std::shared_ptr<Group> group;
-    {
-        GroupWrite write{*this, own, deadline};
-        if (auto begun = write.begin(); !begun) {
-            group = fail_first(own, deadline, begun.error());
-        } else if (group = take_group(); group != nullptr) {
-            write.run(*group);
+    auto write = std::make_shared<GroupWrite>(*this, own, deadline);
+    if (auto begun = write->begin(); !begun) {
+        group = fail_first(own, deadline, begun.error());
+    } else if (group = take_group(); group != nullptr) {
+        write->run(*group);
+    }
+    if (write->awaits_commit()) {
+        if (own == nullptr) {
+            write->resume(*group);
+        } else if (pool_.start()) {
+            return leave_commit_to_pool(*own, std::move(write), std::move(group), started);
+        } else {
+            write->forgo();
         }
+    }
+    end_turn(std::move(write), group, started);
+    return std::nullopt;
+}
+
+// The caller that leads has no more time, and others of its group have. The role goes along.
+std::optional<Error> GroupQueue::leave_commit_to_pool(Ticket& own,
+                                                      std::shared_ptr<GroupWrite> write,
+                                                      std::shared_ptr<Group> group,
+                                                      SteadyTime started) {
+    const std::lock_guard lock(mutex_);
+    std::optional<Error> unknown;
+    if (write->awaits_commit_of(own)) unknown = give_up(own);  // Else it was in another half.
+    ++in_flight_;                                              // close() waits for it.
+    pool_.run(
+        [self = shared_from_this(), write = std::move(write), group = std::move(group), started] {
+            write->resume(*group);
+            self->end_turn(write, group, started);
+            const std::lock_guard ended(self->mutex_);
+            if (--self->in_flight_ == 0) self->none_in_flight_.notify_all();
+        });
+    return unknown;
+}
+
+void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_ptr<Group>& group,
+                          SteadyTime started) {
+    std::vector<TicketAnswer> answers;
+    {
         const Duration took = std::chrono::steady_clock::now() - started;
         const std::lock_guard lock(mutex_);
-        put_back(write.put_off());
+        put_back(write->put_off());
         if (group != nullptr) {
             expected_ = group->tickets.size() + queued_;
             patience_ = took / 2;
@@ -209,6 +244,7 @@ void GroupQueue::lead_once(Ticket* own, Deadline deadline) {
         // wake.
         pass_leadership();
     }
+    write.reset();  // Its connection, where there was nothing to write.
     if (group != nullptr) {
         group->answered.set();
         group->turn.set();

@@ -58,7 +58,11 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
 
     Result<void> lead(const std::shared_ptr<Ticket>& own, Deadline deadline);
     void lead_in_pool();
-    void lead_once(Ticket* own, Deadline deadline);
+    std::optional<Error> lead_once(Ticket* own, Deadline deadline);
+    std::optional<Error> leave_commit_to_pool(Ticket& own, std::shared_ptr<GroupWrite> write,
+                                              std::shared_ptr<Group> group, SteadyTime started);
+    void end_turn(std::shared_ptr<GroupWrite> write, const std::shared_ptr<Group>& group,
+                  SteadyTime started);
     std::shared_ptr<Group> fail_first(Ticket* own, Deadline deadline, const Error& error);
     void wait_for_company(Deadline deadline);
     std::shared_ptr<Group> take_group();

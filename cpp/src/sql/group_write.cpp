@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <hotcount/base/interrupt.hpp>
+#include <utility>
 
 namespace hotcount::sql {
 
@@ -29,14 +30,52 @@ Result<void> GroupWrite::begin() {
 
 void GroupWrite::run(TicketGroup& group) {
     write(group, group.tickets);
+    if (!awaits_commit()) lease_.reset();
+}
+
+void GroupWrite::resume(TicketGroup& group) {
+    const auto awaited = std::exchange(awaited_, {});
+    const auto after = std::exchange(put_off_, {});
+    deadline_ = time_of_others(awaited).value_or(deadline_);
+    own_ = nullptr;
+    retry_.emplace(*queue_.database_, deadline_);
+    doubt_.reset();
+    resumes_ = true;
+    write(group, awaited);
+    put_off_.insert(put_off_.end(), after.begin(), after.end());
+    if (awaits_commit()) forgo();
     lease_.reset();
+}
+
+bool GroupWrite::awaits_commit_of(const Ticket& ticket) const {
+    return std::any_of(awaited_.begin(), awaited_.end(),
+                       [&](const auto& each) { return each.get() == &ticket; });
+}
+
+void GroupWrite::forgo() {
+    settle(awaited_, *doubt_);
+    awaited_.clear();
+    doubt_.reset();
+    lease_.reset();
+}
+
+// The last of their deadlines; none where the leader's was the last.
+std::optional<Deadline> GroupWrite::time_of_others(Tickets batch) const {
+    std::optional<Deadline> latest;
+    SteadyTime last = std::chrono::steady_clock::now();
+    for (const auto& ticket : batch) {
+        if (ticket.get() == own_ || ticket->deadline_.time() <= last) continue;
+        last = ticket->deadline_.time();
+        latest = ticket->deadline_;
+    }
+    return latest;
 }
 
 void GroupWrite::write(TicketGroup& group, Tickets batch) {
     std::vector<std::shared_ptr<Ticket>> kept;  // What `batch` shows, once some have left.
     while (!batch.empty()) {
         // In order: nothing is written before what was put off.
-        if (!put_off_.empty()) {
+        if (!put_off_.empty() || awaits_commit()) {
             put_off_.insert(put_off_.end(), batch.begin(), batch.end());
             return;
         }
@@ -49,11 +88,18 @@ void GroupWrite::write(TicketGroup& group, Tickets batch) {
             continue;
         }
         Error error = std::move(written).error();
-        if (error.code == ErrorCode::outcome_unknown) return settle(batch, error);
+        if (error.code == ErrorCode::outcome_unknown) {
+            if (lease_ && (*lease_)->commit_is_open() && time_of_others(batch)) {
+                awaited_.assign(batch.begin(), batch.end());
+                doubt_ = std::move(error);
+                return;
+            }
+            return settle(batch, error);
+        }
         if (is_transient(error)) {
             lease_.reset();  // Nobody waits for a connection that sleeps.
-            if (retry_.again(error)) continue;
-            return leave_to_others(batch, retry_.give_up(std::move(error)));
+            if (retry_->again(error)) continue;
+            return leave_to_others(batch, retry_->give_up(std::move(error)));
         }
         if (error.code == ErrorCode::unavailable && !reconnected_ && !deadline_.passed()) {
             reconnected_ = true;
@@ -75,6 +121,15 @@ void GroupWrite::write(TicketGroup& group, Tickets batch) {
 
 // Fails with `left`, and whatever error, where nothing is wrong but that members have left.
 Result<void> GroupWrite::attempt(TicketGroup& group, Tickets batch, bool& left) {
+    HOTCOUNT_TRY(std::exchange(resumes_, false) ? (*lease_)->await_commit(deadline_)
+                                                : write_and_commit(group, batch, left));
+    queue_.writer_->committed();
+    queue_.batches_.fetch_add(1, std::memory_order_relaxed);
+    queue_.writes_.fetch_add(batch.size(), std::memory_order_relaxed);
+    return {};
+}
+
+Result<void> GroupWrite::write_and_commit(TicketGroup& group, Tickets batch, bool& left) {
     for (const auto& ticket : batch) ticket->error.reset();
     HOTCOUNT_TRY(begin_once());
     Connection& connection = **lease_;
@@ -88,11 +143,7 @@ Result<void> GroupWrite::attempt(TicketGroup& group, Tickets batch, bool& left) 
         left = true;
         return make_error(ErrorCode::deadline, "members have left");
     }
-    HOTCOUNT_TRY(connection.commit());
-    queue_.writer_->committed();
-    queue_.batches_.fetch_add(1, std::memory_order_relaxed);
-    queue_.writes_.fetch_add(batch.size(), std::memory_order_relaxed);
-    return {};
+    return connection.commit();
 }
 
 // From here on members cannot leave with nothing applied. False where some have.

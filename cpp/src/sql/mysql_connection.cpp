@@ -36,6 +36,7 @@ MysqlConnection::~MysqlConnection() { drop(); }
 void MysqlConnection::drop() {
     if (session_ == nullptr) return;
     if (process_ == fork_generation()) {
+        abandon_commit();
         forget_socket();
         library_.close(session_);
         for (Prepared& prepared : prepared_) prepared.close(library_);
@@ -206,15 +207,50 @@ Result<void> MysqlConnection::commit() {
                               ": the deadline passed before COMMIT was sent; nothing "
                               "was applied");
     }
-    auto committed = tell("COMMIT", reads_ ? MysqlStage::statement : MysqlStage::commit);
-    begun_ = false;
-    if (committed && !reads_) {
-        shared_.transactions.fetch_add(1, std::memory_order_relaxed);
-        shared_.primary.has_written();
+    static constexpr std::string_view kCommit{"COMMIT"};
+    if (reads_) {
+        auto ended = tell(kCommit, MysqlStage::statement);
+        begun_ = false;
+        if (!ended && !broken_) rollback();
+        return ended;
     }
-    // What the server says it refused may still be open.
-    if (!committed && !broken_) rollback();
-    return committed;
+    shared_.statements.fetch_add(1, std::memory_order_relaxed);
+    commit_refused_ = 0;
+    commit_waits_for_ =
+        library_.real_query_start(&commit_refused_, session_, kCommit.data(), kCommit.size());
+    return await_commit(deadline_);
+}
+
+Result<void> MysqlConnection::await_commit(Deadline deadline) {
+    deadline_ = deadline;
+    begun_ = false;
+    while (commit_waits_for_ != 0) {
+        const int ready = wait(commit_waits_for_);
+        if (ready == 0) return left_at_deadline(MysqlStage::commit);
+        commit_waits_for_ = library_.real_query_cont(&commit_refused_, session_, ready);
+    }
+    broken_ = false;
+    if (commit_refused_ != 0) {
+        Error refusal = failed(MysqlStage::commit);
+        // What the server says it refused may still be open.
+        if (!broken_) rollback();
+        return refusal;
+    }
+    shared_.transactions.fetch_add(1, std::memory_order_relaxed);
+    shared_.primary.has_written();
+    return {};
+}
+
+// The library gives up on a socket that is shut, and closes it.
+void MysqlConnection::abandon_commit() {
+    if (commit_waits_for_ == 0) return;
+    const int socket = library_.get_socket(session_);
+    if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
+    forget_socket();
+    for (int steps = 0; commit_waits_for_ != 0 && steps < kMaxSteps; ++steps) {
+        commit_waits_for_ = library_.real_query_cont(&commit_refused_, session_, lib::kWaitTimeout);
+    }
+    commit_waits_for_ = 0;
 }
 
 void MysqlConnection::rollback() {

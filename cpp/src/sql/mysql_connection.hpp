@@ -75,6 +75,8 @@ class MysqlConnection final : public Connection {
     Result<void> begin(Deadline deadline) override;
     Result<void> begin_read(Deadline deadline) override;
     Result<void> commit() override;
+    bool commit_is_open() const override { return commit_waits_for_ != 0; }
+    Result<void> await_commit(Deadline deadline) override;
     void rollback() override;
     bool in_transaction() const override { return begun_; }
     bool broken() const override { return broken_; }
@@ -113,6 +115,7 @@ class MysqlConnection final : public Connection {
     Result<void> fetch(Prepared& prepared, const RowVisitor* visit);
     void forget(std::uint64_t id);
     void end_from_outside();
+    void abandon_commit();
     void leave_for_good(unsigned number);
     void watch_socket();
     void forget_socket();
@@ -139,6 +142,9 @@ class MysqlConnection final : public Connection {
     std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};
+    // The library is in the middle of a COMMIT and waits for that; it writes its result there.
+    int commit_waits_for_{0};
+    int commit_refused_{0};
     // What puts things in order has a time limit of its own and cannot be interrupted.
     std::optional<SteadyTime> tidy_until_{};
     std::int64_t patience_{0};

@@ -85,12 +85,19 @@ Result<void> PostgresConnection::commit() {
     if (!queue(kCommit, {}, Expected::Kind::statement) || !queue_sync()) {
         return lost_connection(false);
     }
-    bool answered = settle(deadline_.time(), &deadline_);
+    return await_commit(deadline_);
+}
+
+Result<void> PostgresConnection::await_commit(Deadline deadline) {
+    commit_is_open_ = false;
+    broken_ = false;
+    bool answered = settle(deadline.time(), &deadline);
     if (!answered && !lost_) {
         answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
     }
     if (!answered) {
         if (lost_) return lost_connection(true);
+        commit_is_open_ = true;
         broken_ = true;
         state_ = State::idle;
         return make_error(ErrorCode::outcome_unknown,

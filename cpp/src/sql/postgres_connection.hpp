@@ -73,6 +73,8 @@ class PostgresConnection final : public Connection {
     Result<void> begin(Deadline deadline) override;
     Result<void> begin_read(Deadline deadline) override;
     Result<void> commit() override;
+    bool commit_is_open() const override { return commit_is_open_; }
+    Result<void> await_commit(Deadline deadline) override;
     void rollback() override;
     bool in_transaction() const override { return state_ != State::idle; }
     bool broken() const override { return broken_; }
@@ -168,8 +170,9 @@ class PostgresConnection final : public Connection {
     int socket_{-1};
     State state_{State::idle};
     bool writes_{false};
-    bool broken_{false};  // Of no more use; begin() connects anew.
-    bool lost_{false};    // The other end is gone.
+    bool broken_{false};          // Of no more use; begin() connects anew.
+    bool lost_{false};            // The other end is gone.
+    bool commit_is_open_{false};  // COMMIT was sent, and its deadline passed before the answer.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
     std::uint64_t term_{0};  // The primary's (PrimaryWatch) when this was connected.

@@ -17,6 +17,7 @@ void PostgresConnection::disconnect() {
     known_.clear();
     prepared_ = 0;
     statement_gone_ = false;
+    commit_is_open_ = false;
     expected_.clear();
     answered_first_ = false;
     answer_.reset();

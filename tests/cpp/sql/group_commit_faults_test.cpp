@@ -233,5 +233,50 @@ TEST_F(GroupCommitFaults, ABlockedFollowerInMidCommitDoesNotKnowEither) {
     EXPECT_EQ(database_->rows().size(), 3U);
 }
 
+TEST_F(GroupCommitFaults, ALeaderWhoseDeadlinePassesInMidCommitIsTheOnlyOneWhoDoesNotKnow) {
+    Result<void> leads;
+    std::thread leader = lead(1, 150ms, leads);
+    std::vector<std::future<Result<void>>> following;
+    for (std::int64_t value = 2; value < 6; ++value) following.push_back(begin(value));
+    database_->hold(Step::commit);
+    leader.join();
+    EXPECT_TRUE(failed_with(leads, ErrorCode::outcome_unknown, "may or may not"));
+    auto late = begin(6);
+    database_->release();
+    for (auto& follows : following) EXPECT_TRUE(succeeded(follows.get()));
+    EXPECT_TRUE(succeeded(late.get()));
+    EXPECT_EQ(database_->rows(), (Rows{1, 2, 3, 4, 5, 6})) << "once, and as it turned out";
+    EXPECT_EQ(database_->connections(), 1) << "which is of use again";
+}
+
+TEST_F(GroupCommitFaults, ACommitThatIsRefusedAfterItsLeaderLeftIsWrittenAgain) {
+    Result<void> leads;
+    std::thread leader = lead(1, 150ms, leads);
+    auto first = begin(2);
+    auto second = begin(3);
+    database_->hold(Step::commit);
+    leader.join();
+    EXPECT_TRUE(failed_with(leads, ErrorCode::outcome_unknown));
+    database_->fail_next(Step::commit, deadlock());
+    database_->release();
+    EXPECT_TRUE(succeeded(first.get()));
+    EXPECT_TRUE(succeeded(second.get()));
+    EXPECT_EQ(database_->rows(), (Rows{1, 2, 3}));
+}
+
+TEST_F(GroupCommitFaults, ACommitThatIsNeverAnsweredIsUnknownToEachAtItsOwnDeadline) {
+    Result<void> leads;
+    std::thread leader = lead(1, 100ms, leads);
+    auto follows = begin(2, 300ms);
+    database_->hold(Step::commit);
+    leader.join();
+    EXPECT_TRUE(failed_with(leads, ErrorCode::outcome_unknown));
+    EXPECT_TRUE(failed_with(follows.get(), ErrorCode::outcome_unknown));
+    auto next = begin(3);
+    database_->release();
+    EXPECT_TRUE(succeeded(next.get())) << "over another connection";
+    EXPECT_EQ(database_->rows(), (Rows{3}));
+}
+
 }  // namespace
 }  // namespace hotcount::sql

@@ -24,8 +24,8 @@ class ScriptedDatabase final : public sql::Database {
         const std::lock_guard lock(mutex_);
         faults_.push_back({step, std::move(error), applied});
     }
-    /// From now on `step` waits, and no other; one that writes gives up at its transaction's deadline, as one that
-    /// waits for a row lock does.
+    /// From now on `step` waits, and no other; one that writes gives up at its transaction's
+    /// deadline, as one that waits for a row lock does, and a commit as one whose answer is late.
     void hold(Step step) {
         const std::lock_guard lock(mutex_);
         held_ = step;
@@ -90,6 +90,13 @@ class ScriptedDatabase final : public sql::Database {
             open_ = false;
             return database_.pass(*this, Step::commit);
         }
+        bool commit_is_open() const override { return open_commit; }
+        Result<void> await_commit(Deadline deadline) override {
+            deadline_ = deadline;
+            open_commit = false;
+            lost = false;
+            return database_.pass(*this, Step::commit);
+        }
         void rollback() override {
             open_ = false;
             written.clear();
@@ -107,6 +114,7 @@ class ScriptedDatabase final : public sql::Database {
 
         std::vector<std::int64_t> written{};
         bool lost{false};
+        bool open_commit{false};
 
       private:
         ScriptedDatabase& database_;
@@ -120,12 +128,15 @@ class ScriptedDatabase final : public sql::Database {
             ++arrived_;
             changed_.notify_all();
             const auto free = [&] { return held_ != step; };
-            if (step == Step::write) {
-                if (!changed_.wait_until(lock, connection.deadline().time(), free)) {
+            if (step == Step::begin) {
+                changed_.wait(lock, free);
+            } else if (!changed_.wait_until(lock, connection.deadline().time(), free)) {
+                if (step == Step::write) {
                     return make_error(ErrorCode::deadline, "canceling statement", "57014");
                 }
-            } else {
-                changed_.wait(lock, free);
+                connection.open_commit = true;
+                connection.lost = true;
+                return make_error(ErrorCode::outcome_unknown, "COMMIT is not answered");
             }
         }
         bool applied = true;

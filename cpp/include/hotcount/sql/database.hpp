@@ -74,6 +74,14 @@ class Connection {
     /// On failure nothing of the transaction was applied, unless the code is outcome_unknown: the
     /// connection broke, or the deadline passed, after COMMIT was sent and before it was answered.
     virtual Result<void> commit() = 0;
+    /// Whether commit() failed only because its deadline passed: its answer is still to come, and
+    /// await_commit() goes on waiting. Until it has, the connection is broken().
+    virtual bool commit_is_open() const { return false; }
+    /// The outcome of such a commit, waited for until another deadline.
+    virtual Result<void> await_commit(Deadline deadline) {
+        (void)deadline;
+        return make_error(ErrorCode::database, "there is no commit to wait for");
+    }
     virtual void rollback() = 0;
     virtual bool in_transaction() const = 0;
     /// True once the connection is of no more use: the pool closes it. What was begun on it is

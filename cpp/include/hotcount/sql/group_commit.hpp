@@ -22,7 +22,8 @@
 //     nothing applied too: the leader rolls back and writes the group again without it. Once for
 //     each group: whose deadline passes after that, or after COMMIT was sent, does not know.
 //   - Where the leader's own deadline passes, that is the leader's error alone: what it has not
-//     written is written by the next leader.
+//     written is written by the next leader. Where it passes before COMMIT is answered, the leader
+//     alone leaves without knowing: a thread of the pool waits on for those who have more time.
 //   - A deadlock or the like: the same group again, after a pause. A connection lost before COMMIT
 //     was sent: once more on another. COMMIT sent and not answered: unknown, for all members.
 //   - A write that the database refuses (a constraint, a trigger, a value that its column does not
