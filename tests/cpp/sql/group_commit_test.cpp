@@ -1,3 +1,5 @@
+#include <array>
+#include <future>
 #include <hotcount/sql/group_commit.hpp>
 #include <thread>
 
@@ -195,22 +197,15 @@ TEST_F(GroupCommitTest, AFullQueueRefusesAtOnce) {
     options.max_queue = 2;
     GroupCommit group = make(options);
     auto lock = std::make_unique<Result<Lease>>(database_->writer(Deadline::after(1s)));
-    std::vector<std::thread> waiting;
-    for (int i = 0; i < 2; ++i) {
-        waiting.emplace_back([&] {
-            Result<void> written;
-            do {  // The probe below may be what fills the queue at first.
-                written = group.submit(std::make_shared<Number>(1), Deadline::after(5s));
-            } while (!written && written.error().code == ErrorCode::capacity);
-            EXPECT_TRUE(succeeded(written));
-        });
+    std::array<std::promise<Result<void>>, 2> waiting;
+    for (auto& each : waiting) {
+        group.submit_async(std::make_shared<Number>(1), Deadline::after(30s),
+                           [&each](Result<void> result) { each.set_value(std::move(result)); });
     }
-    Result<void> refused;
-    do {  // Until both are queued.
-        refused = group.submit(std::make_shared<Number>(2), Deadline::after(1ms));
-    } while (!failed_with(refused, ErrorCode::capacity, "max_queue=2"));
+    const auto refused = group.submit(std::make_shared<Number>(2), Deadline::after(30s));
+    EXPECT_TRUE(failed_with(refused, ErrorCode::capacity, "max_queue=2"));
     lock.reset();
-    for (auto& thread : waiting) thread.join();
+    for (auto& each : waiting) EXPECT_TRUE(succeeded(each.get_future().get()));
     EXPECT_EQ(rows(), 2);
 }
 
