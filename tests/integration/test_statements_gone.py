@@ -111,6 +111,31 @@ def test_a_statement_that_mariadb_does_not_know_is_prepared_again(
         assert votes.reconcile(dry_run=True) == []
 
 
+def test_reads_of_cached_counts_and_of_counters_prepare_again_too(
+    mariadb_database: str, forgetful: ForgetfulProxy
+) -> None:
+    url = f"mariadb://root@127.0.0.1:{forgetful.port}/{mariadb_database}"
+    with hotcount.Database(url, timeout=20) as database:
+        votes = hotcount.Votes(database, hotcount.Memory(), "cached")
+        votes.create_tables()
+        votes.add_items([1, 2])
+        counter = hotcount.SlottedCounter(database)
+        counter.create_table()
+        counter.add_many({"a": 1, "b": 1, "c": 1})
+        for every in (17, 19, 23):
+            forgetful.forget_every = every
+            for user in range(every * 100, every * 100 + 10):
+                assert votes.cast(1, user).changed
+                assert int(votes.count_many([1, 2], consistency="exact")[1]) == 0
+                assert counter.get_many(["a", "b", "c"]) == [1, 1, 1]
+                votes.count_many([1, 2])
+                votes.flush()
+                assert votes.reconcile(dry_run=True) == []
+        assert forgetful.forgotten > 10
+        forgetful.forget_every = 0
+        assert int(votes.count(1, consistency="exact")) == 30
+
+
 @STRATEGIES
 def test_a_column_of_another_type_costs_no_call(
     postgres_database: PostgresDatabase, strategy: str

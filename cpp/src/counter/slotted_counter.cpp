@@ -64,22 +64,22 @@ class SqlSlottedCounter final : public SlottedCounter {
                                                Timeout timeout) override {
         std::vector<Result<std::int64_t>> counts;
         counts.reserve(keys.size());
-        const Deadline deadline = database_->deadline(timeout);
-        auto connection = database_->reader(deadline);
-        auto begun =
-            connection ? (*connection)->begin_read(deadline) : Result<void>{connection.error()};
-        if (!begun) {
-            counts.assign(keys.size(), begun.error());
-            return counts;
-        }
-        for (const std::string_view key : keys) {
-            auto checked = check_text(key);
-            if (!checked) {
-                counts.emplace_back(std::move(checked).error());
-            } else {
-                counts.push_back(read_sum(**connection, key));
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            counts.clear();
+            for (const std::string_view key : keys) {
+                if (auto checked = check_text(key); !checked) {
+                    counts.emplace_back(std::move(checked).error());
+                    continue;
+                }
+                auto sum = read_sum(connection, key);
+                if (!sum && sql::is_transient(sum.error())) return std::move(sum).error();
+                counts.push_back(std::move(sum));
             }
-        }
+            return {};
+        };
+        const auto done = sql::read_snapshot(*database_, database_->deadline(timeout), read);
+        // Those that were read before the snapshot ended stay.
+        if (!done) counts.resize(keys.size(), done.error());
         return counts;
     }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/interrupt.hpp>
+#include <hotcount/sql/transaction.hpp>
 #include <map>
 #include <set>
 
@@ -269,18 +270,19 @@ class CachedVotes final : public SqlVotes {
     }
 
     Result<std::vector<Count>> sums(std::span<const sql::Id> items, Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().reader(deadline));
-        HOTCOUNT_TRY(connection->begin_read(deadline));
-        HOTCOUNT_TRY(keeper_->table().cache_id(*connection));
-        std::vector<Count> counts;
-        counts.reserve(items.size());
-        const WallTime now = options().clock->wall_now();
-        for (const sql::Id& item : items) {
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, keeper_->table().sum(*connection, item));
-            counts.push_back(Count{value, true, now, "sql", 0});
-        }
-        HOTCOUNT_TRY(connection->commit());
-        return counts;
+        const auto read = [&](sql::Connection& connection) -> Result<std::vector<Count>> {
+            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            std::vector<Count> counts;
+            counts.reserve(items.size());
+            const WallTime now = options().clock->wall_now();
+            for (const sql::Id& item : items) {
+                HOTCOUNT_TRY_ASSIGN(const std::int64_t value,
+                                    keeper_->table().sum(connection, item));
+                counts.push_back(Count{value, true, now, "sql", 0});
+            }
+            return counts;
+        };
+        return sql::read_snapshot(database(), deadline, read);
     }
 
     // The id of the tables, as known for at most max_age.
@@ -352,14 +354,15 @@ class CachedVotes final : public SqlVotes {
     Result<void> read_counts(std::span<const sql::Id> items, std::span<const std::size_t> which,
                              std::vector<std::int64_t>& stored, Deadline deadline) {
         if (which.empty()) return {};
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().reader(deadline));
-        HOTCOUNT_TRY(connection->begin_read(deadline));
-        HOTCOUNT_TRY(keeper_->table().cache_id(*connection));
-        for (const std::size_t i : which) {
-            HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(*connection, items[i]));
-            stored[i] = state ? state->stored : 0;
-        }
-        return connection->commit();
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            for (const std::size_t i : which) {
+                HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, items[i]));
+                stored[i] = state ? state->stored : 0;
+            }
+            return {};
+        };
+        return sql::read_snapshot(database(), deadline, read);
     }
 
     // An item's counts as one snapshot of SQL has them.
@@ -372,28 +375,32 @@ class CachedVotes final : public SqlVotes {
 
     Result<void> read_stored(std::span<const sql::Id> items, const sql::Id* after,
                              std::vector<Stored>& found, Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database().reader(deadline));
-        HOTCOUNT_TRY(connection->begin_read(deadline));
-        HOTCOUNT_TRY(keeper_->table().cache_id(*connection));
-        std::vector<sql::Id> ids(items.begin(), items.end());
-        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            ids.push_back(row.id(0));
+        const std::size_t before = found.size();
+        const auto read_page = [&](sql::Connection& connection) -> Result<void> {
+            found.resize(before);
+            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            std::vector<sql::Id> ids(items.begin(), items.end());
+            const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+                ids.push_back(row.id(0));
+                return {};
+            };
+            const auto page = static_cast<std::int64_t>(options().page);
+            if (items.empty() && after != nullptr) {
+                HOTCOUNT_TRY(
+                    connection.query(layout()->items_after, {sql::to_value(*after), page}, read));
+            } else if (items.empty()) {
+                HOTCOUNT_TRY(connection.query(layout()->items_first, {page}, read));
+            }
+            for (const sql::Id& item : ids) {
+                HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, item));
+                if (!state) continue;
+                HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
+                                    keeper_->table().sum(connection, item));
+                found.push_back({item, state->stored, state->epoch, votes});
+            }
             return {};
         };
-        const auto page = static_cast<std::int64_t>(options().page);
-        if (items.empty() && after != nullptr) {
-            HOTCOUNT_TRY(
-                connection->query(layout()->items_after, {sql::to_value(*after), page}, read));
-        } else if (items.empty()) {
-            HOTCOUNT_TRY(connection->query(layout()->items_first, {page}, read));
-        }
-        for (const sql::Id& item : ids) {
-            HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(*connection, item));
-            if (!state) continue;
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t votes, keeper_->table().sum(*connection, item));
-            found.push_back({item, state->stored, state->epoch, votes});
-        }
-        return connection->commit();
+        return sql::read_snapshot(database(), deadline, read_page);
     }
 
     Result<void> compare(const std::string& space, std::span<const Stored> found, bool dry_run,

@@ -26,11 +26,9 @@ std::optional<sql::Id> CountKeeper::to_item(const std::string& text) const {
 }
 
 Result<std::string> CountKeeper::space(Deadline deadline) {
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
-    HOTCOUNT_TRY(connection->begin_read(deadline));
-    HOTCOUNT_TRY_ASSIGN(std::string id, table_.cache_id(*connection));
-    HOTCOUNT_TRY(connection->commit());
-    return id;
+    return sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
+        return table_.cache_id(connection);
+    });
 }
 
 void CountKeeper::count(std::string_view space, std::span<const CountCache::Increment> increments,
@@ -129,13 +127,11 @@ Result<void> CountKeeper::fill(std::string_view space, std::span<const Unfilled>
 Result<CountKeeper::Recounted> CountKeeper::recount(std::string_view space, std::size_t limit,
                                                     Deadline deadline) {
     Recounted result;
-    std::vector<SyncTable::Request> requests;
-    {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
-        HOTCOUNT_TRY(connection->begin_read(deadline));
-        HOTCOUNT_TRY_ASSIGN(requests, table_.recounts(*connection, limit + 1));
-        HOTCOUNT_TRY(connection->commit());
-    }
+    const auto read = [&](sql::Connection& connection) {
+        return table_.recounts(connection, limit + 1);
+    };
+    HOTCOUNT_TRY_ASSIGN(std::vector<SyncTable::Request> requests,
+                        sql::read_snapshot(*database_, deadline, read));
     if (requests.empty()) return result;
     if (requests.size() > limit) {
         requests.pop_back();

@@ -141,25 +141,17 @@ Result<void> CountMirror::name_tables(Deadline deadline) {
 
 Result<std::string> CountMirror::space(Deadline deadline) {
     if (std::string known = known_space(); !known.empty()) return known;
-    {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
-        HOTCOUNT_TRY(connection->begin_read(deadline));
-        auto found = read_space(*connection);
-        if (!found) return explain_missing_table(std::move(found).error());
-        HOTCOUNT_TRY(connection->commit());
-        if (!found->empty()) return found;
-    }
+    const auto read = [&](sql::Connection& connection) { return read_space(connection); };
+    auto there = sql::read_snapshot(*database_, deadline, read);
+    if (!there) return explain_missing_table(std::move(there).error());
+    if (!there->empty()) return there;
     const std::string drawn = random_name().substr(0, 16);
     const auto write = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(connection.execute(write_space_, {std::string_view{drawn}}));
         return {};
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, write));
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
-    HOTCOUNT_TRY(connection->begin_read(deadline));
-    HOTCOUNT_TRY_ASSIGN(std::string found, read_space(*connection));
-    HOTCOUNT_TRY(connection->commit());
-    return found;
+    return sql::read_snapshot(*database_, deadline, read);
 }
 
 // -- what readers get ---------------------------------------------------------------------------
@@ -210,16 +202,18 @@ Result<std::vector<Count>> CountMirror::counts(std::span<const sql::Id> items, D
     }
     if (!missing.empty()) {
         std::vector<MirrorStore::Cell> cells;
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->reader(deadline));
-        HOTCOUNT_TRY(connection->begin_read(deadline));
-        HOTCOUNT_TRY(check_place(*connection, *layout_, options_));
-        const WallTime now = options_.clock->wall_now();
-        for (const std::size_t i : missing) {
-            HOTCOUNT_TRY_ASSIGN(auto cell, read_cells(*connection, items[i], texts[i]));
-            counts[i] = Count{cell.n + cell.rest, true, now, "sql", 0};
-            if (to_fill[i]) cells.push_back(std::move(cell));
-        }
-        HOTCOUNT_TRY(connection->commit());
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            cells.clear();
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+            const WallTime now = options_.clock->wall_now();
+            for (const std::size_t i : missing) {
+                HOTCOUNT_TRY_ASSIGN(auto cell, read_cells(connection, items[i], texts[i]));
+                counts[i] = Count{cell.n + cell.rest, true, now, "sql", 0};
+                if (to_fill[i]) cells.push_back(std::move(cell));
+            }
+            return {};
+        };
+        HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, read));
         if (!cells.empty()) {
             note_cache(store_->land(*name, cells, token, patience(deadline)).ok());
         }

@@ -16,26 +16,6 @@ constexpr std::int64_t kReconcilePage = 1000;
 
 const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
 
-// What a reader's snapshot says; another one's, from the beginning, where the first was cut short for
-// a reason that passes.
-template <class Body>
-auto read_only(sql::Database& database, Deadline deadline, Body&& body)
-    -> decltype(body(std::declval<sql::Connection&>())) {
-    using Answer = decltype(body(std::declval<sql::Connection&>()));
-    sql::Retry retry{database, deadline};
-    while (true) {
-        auto attempt = [&]() -> Answer {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.reader(deadline));
-            HOTCOUNT_TRY(connection->begin_read(deadline));
-            Answer answer = body(*connection);
-            if (answer) HOTCOUNT_TRY(connection->commit());
-            return answer;
-        }();
-        if (attempt || !sql::is_transient(attempt.error())) return attempt;
-        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
-    }
-}
-
 // The one value of a row that may be missing: empty then.
 Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement) {
     std::string mark;
@@ -241,7 +221,7 @@ Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, 
         }
         return counts;
     };
-    return read_only(*database_, database_->deadline(timeout), read);
+    return sql::read_snapshot(*database_, database_->deadline(timeout), read);
 }
 
 Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency consistency) {
@@ -377,7 +357,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
             HOTCOUNT_TRY(check_place(connection, *layout_, options_));
             return reconcile_page(connection, page, after, dry_run, last);
         };
-        HOTCOUNT_TRY_ASSIGN(auto found, dry_run ? read_only(*database_, deadline, audit)
+        HOTCOUNT_TRY_ASSIGN(auto found, dry_run ? sql::read_snapshot(*database_, deadline, audit)
                                                 : sql::transact(*database_, deadline, audit));
         drifts.insert(drifts.end(), std::make_move_iterator(found.begin()),
                       std::make_move_iterator(found.end()));
@@ -415,7 +395,7 @@ Result<FlushReport> SqlVotes::flush_pages(Deadline deadline) {
         HOTCOUNT_TRY(connection.query(layout_->fold_lagging, {}, see));
         return {};
     };
-    HOTCOUNT_TRY(read_only(*database_, deadline, find));
+    HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, find));
     constexpr std::size_t kPage = 100;
     for (std::size_t done = 0; done < lagging.size(); done += kPage) {
         const auto page = std::span{lagging}.subspan(done, std::min(kPage, lagging.size() - done));

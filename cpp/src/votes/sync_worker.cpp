@@ -338,10 +338,11 @@ class Worker final : public SyncWorker {
     }
 
     Result<bool> epoch_is_above(const sql::Id& item, std::int64_t epoch, Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, keeper_->database().reader(deadline));
-        HOTCOUNT_TRY(connection->begin_read(deadline));
-        HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(*connection, item));
-        HOTCOUNT_TRY(connection->commit());
+        const auto read = [&](sql::Connection& connection) {
+            return keeper_->table().read(connection, item);
+        };
+        HOTCOUNT_TRY_ASSIGN(const auto state,
+                            sql::read_snapshot(keeper_->database(), deadline, read));
         return !state || state->epoch > epoch;
     }
 

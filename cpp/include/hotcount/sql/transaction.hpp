@@ -59,4 +59,24 @@ auto transact(Database& database, Deadline deadline, Body&& body)
     }
 }
 
+/// What body(Connection&) -> Result<T> reads in one snapshot; in another, from the beginning, where
+/// the first was cut short for a transient reason. So the body may run more than once.
+template <class Body>
+auto read_snapshot(Database& database, Deadline deadline, Body&& body)
+    -> decltype(body(std::declval<Connection&>())) {
+    using Answer = decltype(body(std::declval<Connection&>()));
+    Retry retry{database, deadline};
+    while (true) {
+        auto attempt = [&]() -> Answer {
+            HOTCOUNT_TRY_ASSIGN(const Lease connection, database.reader(deadline));
+            HOTCOUNT_TRY(connection->begin_read(deadline));
+            Answer answer = body(*connection);
+            if (answer) HOTCOUNT_TRY(connection->commit());
+            return answer;
+        }();
+        if (attempt || !is_transient(attempt.error())) return attempt;
+        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
+    }
+}
+
 }  // namespace hotcount::sql
