@@ -128,7 +128,11 @@ def test_votes_of_two_processes_of_one_application_are_all_counted(
     # Told apart by application_name, so that each has connections, users and statements of its own.
     for first in range(2):
         vote_in_processes({"one": pooler.url(options=f"&application_name=a{first}")}, strategy)
-        pooler.server.psql("UPDATE one_vote SET user_id = user_id + 100000")
+        # Out of the way of the next, and never onto one that is there.
+        pooler.server.psql(
+            f"UPDATE one_vote SET user_id = user_id + {100_000 * (first + 1)} "
+            "WHERE user_id < 100000"
+        )
     with open_votes(pooler.url(), "one", strategy) as votes:
         assert sum(int(votes.count(item)) for item in ITEMS) == 2 * USERS
         assert votes.reconcile(dry_run=True) == []

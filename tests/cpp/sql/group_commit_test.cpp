@@ -131,14 +131,13 @@ TEST_F(GroupCommitTest, ACallerWhoseDeadlinePassesWhileItsGroupIsWrittenHasNothi
     gather.max_delay = 200ms;
     gather.max_batch = 2;
     GroupCommit pair = make(gather);
-    std::thread first([&] {
-        EXPECT_TRUE(succeeded(pair.submit(std::make_shared<Number>(3), Deadline::after(10s))));
-    });
-    std::this_thread::sleep_for(20ms);
+    std::promise<Result<void>> first;
+    pair.submit_async(std::make_shared<Number>(3), Deadline::after(30s),
+                      [&](Result<void> result) { first.set_value(std::move(result)); });
     EXPECT_TRUE(failed_with(pair.submit(std::make_shared<Number>(4), Deadline::after(300ms)),
                             ErrorCode::deadline, "before the commit; nothing was applied"));
     writer_->hold = false;
-    first.join();
+    EXPECT_TRUE(succeeded(first.get_future().get()));
     EXPECT_EQ(rows(), 1) << "what had been written of the other was rolled back";
 }
 
