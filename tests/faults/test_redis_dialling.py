@@ -376,3 +376,14 @@ def test_a_program_that_is_executed_inherits_no_connection(own_redis: RedisServe
         [sys.executable, "-c", program], close_fds=False, capture_output=True, text=True
     )
     assert done.stdout == ""
+
+
+def test_a_caller_whose_connection_another_took_is_given_the_next(own_redis: RedisServer) -> None:
+    def work(redis: hotcount.Redis) -> None:
+        for _ in range(3):
+            with pytest.raises(hotcount.ReplyError, match="unknown command"):
+                redis.execute("NOT.KNOWN")
+
+    for _ in range(100):
+        with own_redis.redis(timeout=10) as redis:
+            together(lambda _, redis=redis: work(redis), 8)  # type: ignore[misc]

@@ -169,7 +169,9 @@ Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std
         if (arrivals.asked < arrivals.wanted) HOTCOUNT_TRY(ask_for_connection());
         const std::uint64_t seen = arrivals.failures;
         const bool told = wait_or_interrupt(arrivals.changed, lock, deadline, [&] {
-            return arrivals.closed || !arrivals.ready.empty() || arrivals.failures != seen;
+            // Another may have taken the one that came: then one more is asked for.
+            return arrivals.closed || !arrivals.ready.empty() || arrivals.failures != seen ||
+                   arrivals.asked < arrivals.wanted;
         });
         const bool failed = arrivals.failures != seen && arrivals.ready.empty();
         if (failed && arrivals.why && !Dialer::worth_waiting(*arrivals.why)) return *arrivals.why;
