@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import hotcount
@@ -31,7 +32,7 @@ def optimised() -> None:
 
 
 @pytest.mark.parametrize("find", BUILT)
-def test_relocations_are_read_only_before_anything_runs(find) -> None:  # type: ignore[no-untyped-def]
+def test_relocations_are_read_only_before_anything_runs(find: Callable[[], Path]) -> None:
     path = find()
     assert "GNU_RELRO" in readelf("--program-headers", path)
     assert re.search(r"\bBIND_NOW\b|FLAGS_1.*\bNOW\b", readelf("--dynamic", path))
@@ -39,7 +40,7 @@ def test_relocations_are_read_only_before_anything_runs(find) -> None:  # type: 
 
 
 @pytest.mark.parametrize("find", BUILT)
-def test_stacks_and_library_calls_are_checked(find) -> None:  # type: ignore[no-untyped-def]
+def test_stacks_and_library_calls_are_checked(find: Callable[[], Path]) -> None:
     symbols = readelf("--dyn-syms", find())
     assert "__stack_chk_fail" in symbols
     assert re.search(r"__mem(cpy|move|set)_chk|__snprintf_chk|__vsnprintf_chk|__fd\w+_chk", symbols)
