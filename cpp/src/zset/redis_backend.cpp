@@ -188,7 +188,7 @@ class RedisSets final : public LiveSetsBackend {
         }
         const auto* const states = std::get_if<ReplyArray>(&reply->value);
         if (states == nullptr || states->size() != elements.size()) {
-            return each(elements, unexpected("upsert"));
+            return each(elements, unknown("upsert"));
         }
         std::vector<Result<Upsert>> results;
         results.reserve(elements.size());
@@ -218,7 +218,7 @@ class RedisSets final : public LiveSetsBackend {
         const auto reply = run_upsert(elements, false, deadline.remaining());
         if (!reply) return each(elements, reply.error());
         const auto* const states = std::get_if<ReplyArray>(&reply->value);
-        if (states == nullptr || states->size() != 1) return each(elements, unexpected("upsert"));
+        if (states == nullptr || states->size() != 1) return each(elements, unknown("upsert"));
         const auto state = integer(states->front());
         if (!state) return each(elements, state.error());
         return {static_cast<Upsert>(*state)};
@@ -448,6 +448,12 @@ class RedisSets final : public LiveSetsBackend {
         return make_error(ErrorCode::reply, client_->options().address() + ": " +
                                                 std::string{what} +
                                                 " got a reply of another shape");
+    }
+
+    // The server ran what nobody can make sense of the answer to.
+    Error unknown(std::string_view what) const {
+        return make_error(ErrorCode::outcome_unknown,
+                          unexpected(what).message + "; it may or may not be applied");
     }
 
     std::shared_ptr<redis::Client> client_;
