@@ -14,6 +14,10 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds{200};
 constexpr Duration kLongestPause = std::chrono::seconds{2};
 
+// What bounds the dials that fail: two a second, with three at once after a quiet time.
+constexpr Duration kDialCost = std::chrono::milliseconds{500};
+constexpr Duration kDialCredit = 2 * kDialCost;
+
 // Dials side by side, to a server that answers: a client with more event loops waits a little.
 constexpr std::size_t kMostDials = 16;
 
@@ -112,7 +116,8 @@ void Dialer::note_failure(SteadyTime began) {
     reached_ = false;
     if (began < failed_at_) return;
     failed_at_ = std::chrono::steady_clock::now();
-    next_at_ = failed_at_ + draw_pause(++failures_);
+    paid_until_ = std::max(paid_until_, began) + kDialCost;
+    next_at_ = std::max(failed_at_ + draw_pause(++failures_), paid_until_ - kDialCredit);
 }
 
 bool Dialer::worth_waiting(const Error& error) {

@@ -4,8 +4,9 @@
 //
 // While dials fail one is made at a time, with a pause before it: drawn between 0 and 0.2 s, then
 // 0.4, 0.8, 1.6 and at most 2 s ("full jitter"), so that clients of one server do not come back
-// together, and about one attempt a second is made to a server that is away. What a dial met is told
-// to all who wait for one. Once one has succeeded those who wait dial side by side.
+// together, and about one attempt a second is made to a server that is away. Pauses that are drawn
+// short add up to no storm: at most 2 s + 3 dials fail in any s seconds. What a dial met is told to
+// all who wait for one. Once one has succeeded those who wait dial side by side.
 //
 // A dial resolves the server's name anew and tries each of its addresses, each with its share of
 // connect_timeout. It belongs to no call: a caller that leaves at its deadline does not end it.
@@ -105,6 +106,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     std::optional<Error> why_;     // The last dial failed.
     SteadyTime failed_at_{};
     SteadyTime next_at_{};  // No dial begins before.
+    SteadyTime paid_until_{};  // By the failures so far, at kDialCost each.
     std::vector<Address> last_;
     TlsContext tls_;
     bool closed_{false};

@@ -107,7 +107,7 @@ void GroupWrite::write(TicketGroup& group, Tickets batch) {
             continue;
         }
         if (error.code == ErrorCode::deadline && deadline_.passed()) {
-            return leave_to_others(batch, error);
+            return leave_to_others(batch, retry_->give_up(std::move(error)));
         }
         if (batch.size() > 1 && may_be_one_writes_fault(error)) {
             const std::size_t half = batch.size() / 2;

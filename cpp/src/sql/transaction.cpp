@@ -139,13 +139,19 @@ bool is_transient(const Error& error) {
 bool Retry::again(const Error& error) {
     if (!is_transient(error) || deadline_.passed()) return false;
     ++attempts_;
-    const BackoffRange range = concerns_the_server(error) ? kServerBackoff : kLockBackoff;
+    const bool reads_only = concerns_the_server(error);
+    if (reads_only) read_only_ = error;
+    const BackoffRange range = reads_only ? kServerBackoff : kLockBackoff;
     if (!pause_before_retry(range, attempts_, deadline_)) return false;
     database_.count_retry();
     return true;
 }
 
 Error Retry::give_up(Error error) const {
+    if (read_only_ &&
+        (error.code == ErrorCode::deadline || error.code == ErrorCode::unavailable)) {
+        error = *read_only_;
+    }
     if (!is_transient(error)) return error;
     if (error.code != ErrorCode::unavailable) error.code = ErrorCode::deadline;
     error.message += "; the deadline passed after " + std::to_string(attempts_ + 1) +

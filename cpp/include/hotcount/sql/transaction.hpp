@@ -4,6 +4,7 @@
 #include <hotcount/base/clock.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/sql/database.hpp>
+#include <optional>
 #include <utility>
 
 namespace hotcount::sql {
@@ -28,13 +29,15 @@ class Retry {
     /// where the server only reads.
     bool again(const Error& error);
     /// `error` as the caller gets it: a transient one becomes a deadline error, but unavailable
-    /// where it was the server's state.
+    /// where it was the server's state. After a server that only read, an attempt that reached no
+    /// other one ends as that refusal: it is the reason, and nothing was applied either way.
     Error give_up(Error error) const;
 
   private:
     Database& database_;
     Deadline deadline_;
     int attempts_{0};
+    std::optional<Error> read_only_;  // The last refusal of a server that only read.
 };
 
 /// Leases a writer, begins, runs body(Connection&) -> Result<T>, commits; where that fails for a
@@ -53,7 +56,7 @@ auto transact(Database& database, Deadline deadline, Body&& body)
             HOTCOUNT_TRY(connection->commit());
             return answer;
         }();
-        if (attempt || !is_transient(attempt.error())) return attempt;
+        if (attempt) return attempt;
         // The lease is back: nobody waits for a connection that sleeps.
         if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
     }
@@ -74,7 +77,7 @@ auto read_snapshot(Database& database, Deadline deadline, Body&& body)
             if (answer) HOTCOUNT_TRY(connection->commit());
             return answer;
         }();
-        if (attempt || !is_transient(attempt.error())) return attempt;
+        if (attempt) return attempt;
         if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
     }
 }
