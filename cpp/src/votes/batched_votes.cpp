@@ -9,10 +9,7 @@
 namespace hotcount {
 namespace {
 
-// batched writes all of an item's votes to one cell: within a database it is the only writer of
-// that cell at a time, so more cells would only cost more rows.
-constexpr std::int64_t kSlot = 0;
-
+// SQLite: the one writer counts in the item's row.
 class BatchWriter final : public GroupVoteWriter {
   public:
     using GroupVoteWriter::GroupVoteWriter;
@@ -21,9 +18,7 @@ class BatchWriter final : public GroupVoteWriter {
     Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
                        std::span<VoteTicket* const>) override {
         if (difference == 0) return {};
-        HOTCOUNT_TRY(bump_cell(connection, layout(), item, kSlot, difference));
-        HOTCOUNT_TRY(connection.execute(layout().fold_item, {sql::to_value(item)}));
-        return {};
+        return bump_item(connection, layout(), item, difference);
     }
 };
 

@@ -87,6 +87,47 @@ std::string counted_sum(const VoteNames& n, const std::string& item, Bits bits) 
            opening_of(n, item, bits) + ")";
 }
 
+std::string journal_sum(const VoteNames& n, const std::string& item) {
+    return "(" + sum_over(n.cell, "item", item, "n") + " + " +
+           sum_over(n.journal, "item", item, "diff") + ")";
+}
+
+namespace {
+
+// Votes are appended to it and folds take them out again, so there is nothing to find by item.
+std::string journal_table(const VoteNames& n, const sql::Grammar& g) {
+    const std::string number = g.type(sql::ColumnType::integer);
+    switch (g.dialect()) {
+        case sql::Dialect::sqlite:
+            return "";  // One writer: it counts in the item's row.
+        case sql::Dialect::postgres:
+            // The identity is for logical replication: there is no key to tell deleted rows by.
+            return "CREATE TABLE IF NOT EXISTS " + n.journal + " (item " + n.item_type +
+                   " NOT NULL, diff " + number + " NOT NULL);\nALTER TABLE " + n.journal +
+                   " REPLICA IDENTITY FULL;\n";
+        case sql::Dialect::mysql:
+            break;
+    }
+    return "CREATE TABLE IF NOT EXISTS " + n.journal + " (id " + number +
+           " NOT NULL AUTO_INCREMENT PRIMARY KEY, item " + n.item_type + " NOT NULL, diff " +
+           number + " NOT NULL)" + g.table_end() + ";\n";
+}
+
+// Right whatever the mark says, so that it stays right through a change of strategy.
+std::string count_view(const VoteNames& n, const sql::Grammar& g) {
+    const std::string id = "i." + n.id;
+    std::string text = g.create_view(n.count_view) + " AS SELECT " + id + " AS item, CAST(CASE (" +
+                       "SELECT value FROM " + n.meta + " WHERE name = 'counted_in') WHEN 'cells' " +
+                       "THEN " + sum_over(n.cell, "item", id, "n");
+    if (g.dialect() != sql::Dialect::sqlite) text += " WHEN 'journal' THEN " + journal_sum(n, id);
+    text +=
+        " WHEN 'cache' THEN " + counted_sum(n, id) + " ELSE COALESCE(i." + n.count + ", 0) END AS ";
+    text += g.dialect() == sql::Dialect::mysql ? "SIGNED" : g.type(sql::ColumnType::integer);
+    return text + ") AS n FROM " + n.item + " AS i;\n";
+}
+
+}  // namespace
+
 std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
     const std::string number = g.type(sql::ColumnType::integer);
     const std::string text = g.type(sql::ColumnType::text);
@@ -107,29 +148,31 @@ std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
            vote_table(n.anonymous(g)) + "CREATE TABLE IF NOT EXISTS " + n.cell + " (item " +
            n.item_type + " NOT NULL, slot " + number + " NOT NULL, n " + number +
            " NOT NULL, ver " + number + " NOT NULL, PRIMARY KEY (item, slot))" + g.table_end() +
-           ";\n"
-           "CREATE TABLE IF NOT EXISTS " +
-           n.meta + " (name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL)" +
-           g.table_end() +
+           ";\n" + journal_table(n, g) + "CREATE TABLE IF NOT EXISTS " + n.meta + " (name " + text +
+           " NOT NULL PRIMARY KEY, value " + text + " NOT NULL)" + g.table_end() +
            ";\n"
            "INSERT INTO " +
-           n.meta + " (name, value) VALUES ('schema', '1')" + g.or_nothing("name") + ";\n" +
-           g.create_view(n.live) + " AS SELECT " + n.vote_item + ", " + n.vote_user +
-           ", val FROM " + n.vote + " WHERE val <> 0 UNION ALL SELECT " + n.vote_item +
-           ", NULL, val FROM " + n.anonymous_vote + ";\n";
+           n.meta +
+           " (name, value) VALUES ('schema', '1'), ('folded_at', '0'), ('fold_took', '0')" +
+           g.or_nothing("name") + ";\n" + g.create_view(n.live) + " AS SELECT " + n.vote_item +
+           ", " + n.vote_user + ", val FROM " + n.vote + " WHERE val <> 0 UNION ALL SELECT " +
+           n.vote_item + ", NULL, val FROM " + n.anonymous_vote + ";\n" + count_view(n, g);
 }
 
-CountPlace count_place(VoteStrategy strategy) {
+CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect) {
+    // SQLite has one writer: a batch that counts in the item's row waits for nobody.
+    const bool sqlite = dialect == sql::Dialect::sqlite;
     switch (strategy) {
         case VoteStrategy::naive:
             return CountPlace::item;
         case VoteStrategy::cached:
             return CountPlace::cache;
         case VoteStrategy::slotted:
+            return sqlite ? CountPlace::cells : CountPlace::journal;
         case VoteStrategy::batched:
             break;
     }
-    return CountPlace::cells;
+    return sqlite ? CountPlace::item : CountPlace::journal;
 }
 
 std::string_view to_string(CountPlace place) {
@@ -138,6 +181,8 @@ std::string_view to_string(CountPlace place) {
             return "item";
         case CountPlace::cells:
             return "cells";
+        case CountPlace::journal:
+            return "journal";
         case CountPlace::cache:
             break;
     }
@@ -156,8 +201,11 @@ VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar)
       cell(sql::quote_identifier(options.vote_table + "_cell")),
       live(sql::quote_identifier(options.vote_table + "_live")),
       meta(sql::quote_identifier(options.vote_table + "_meta")),
+      journal(sql::quote_identifier(options.vote_table + "_journal")),
+      count_view(sql::quote_identifier(options.vote_table + "_count")),
       item_type(grammar.type(column_type(options.item_type))),
-      user_type(grammar.type(column_type(options.user_type))) {}
+      user_type(grammar.type(column_type(options.user_type))),
+      foreign_key(options.foreign_key) {}
 
 VoteNames VoteNames::anonymous(const sql::Grammar& grammar) const {
     VoteNames names{*this};
@@ -165,6 +213,11 @@ VoteNames VoteNames::anonymous(const sql::Grammar& grammar) const {
     names.vote_user = anonymous_user;
     names.user_type = grammar.type(sql::ColumnType::text);
     return names;
+}
+
+const sql::Statement& Layout::count_in(CountPlace place) const {
+    if (place == CountPlace::journal) return count_in_journal;
+    return place == CountPlace::cells ? count_in_cells : count_in_item;
 }
 
 Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
@@ -191,6 +244,7 @@ Layout::Layout(const VoteNames& n, const sql::Grammar& g)
       count_in_item("SELECT COALESCE(" + n.count + ", 0) FROM " + n.item + " WHERE " + n.id +
                     " = ?1"),
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),
+      count_in_journal("SELECT " + journal_sum(n, "?1")),
       audit_one(audit(n, "WHERE i." + n.id + " = ?1")),
       audit_first(audit(n, "ORDER BY i." + n.id + " LIMIT ?1")),
       audit_after(audit(n, "WHERE i." + n.id + " > ?1 ORDER BY i." + n.id + " LIMIT ?2")),

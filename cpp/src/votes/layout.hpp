@@ -10,9 +10,14 @@ namespace hotcount {
 
 /// Where a strategy keeps its counts. Two that differ cannot be mixed on the same tables without a
 /// reconcile between them, so the tables remember it.
-enum class CountPlace : std::uint8_t { item, cells, cache };
+enum class CountPlace : std::uint8_t {
+    item,     ///< In the item's own row.
+    cells,    ///< The sum of the item's cells: slotted on SQLite, and releases before the journal.
+    journal,  ///< The same and the sum of its journal rows.
+    cache,
+};
 
-CountPlace count_place(VoteStrategy strategy);
+CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect);
 std::string_view to_string(CountPlace place);
 
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
@@ -25,15 +30,21 @@ struct VoteNames {
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
     std::string anonymous_vote, anonymous_user;
     std::string cell, live, meta;
+    std::string journal;     ///< The table of (item, diff): what is counted and not yet in a cell.
+    std::string count_view;  ///< The view of (item, n): exact counts for plain SQL.
     /// The type of a column that holds such an id.
     std::string item_type, user_type;
+    /// The vote tables reference the item table.
+    bool foreign_key;
 };
 
 /// What VoteNames::anonymous() is to the names.
 VotesOptions anonymous_options(VotesOptions options);
 
-/// The slot of an item's opening balance (opening.hpp). Those that count are 0 and up.
+/// The slot of an item's opening balance (opening.hpp), and the one that folds add to. Those that
+/// voters add to are 0 and up.
 inline constexpr std::int64_t kOpeningSlot = -2;
+inline constexpr std::int64_t kFoldSlot = -1;
 
 /// (SELECT the sum of `value` over the rows of `table` whose `key` is `item`), 0 for none.
 std::string sum_over(const std::string& table, const std::string& key, const std::string& item,
@@ -44,6 +55,8 @@ enum class Bits : std::uint8_t { all, upper, lower };
 
 /// The item's opening balance, `item` being SQL for its id: an expression.
 std::string opening_of(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
+/// What the journal place says an item's count is: its cells and its journal rows.
+std::string journal_sum(const VoteNames& names, const std::string& item);
 /// What an item's count is to be: the sum of its votes, over both vote tables, and its opening
 /// balance.
 std::string counted_sum(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
@@ -59,25 +72,29 @@ class Layout {
     sql::Dialect dialect() const { return dialect_; }
 
     // Parameters in order, then the columns returned.
-    sql::Statement add_item;         ///< item; nothing where it exists
-    sql::Statement bump_item;        ///< difference, item; no row where it would leave 64 bits
-    sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or 64 bits left
-    sql::Statement insert_cell;      ///< item, slot, n; no row where it is there
-    sql::Statement fold_item;        ///< item: vote_count = sum of its cells
-    sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
-    sql::Statement lock_item;        ///< item: its row is the transaction's until its end
-    sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
-    sql::Statement count_in_item;    ///< item -> vote_count
-    sql::Statement count_in_cells;   ///< item -> sum of its cells
-    sql::Statement audit_one;        ///< item -> id, vote_count, cells, counted_sum
-    sql::Statement audit_first;      ///< limit -> the same, by ascending id
-    sql::Statement audit_after;      ///< id, limit -> the same, following that id
-    sql::Statement items_first;      ///< limit -> id, ascending
-    sql::Statement items_after;      ///< id, limit -> id, following that id
-    sql::Statement read_place;       ///< -> where the counts of these tables are kept
-    sql::Statement hold_place;       ///< the same, and nobody moves them in this transaction
-    sql::Statement read_strategy;    ///< -> the strategy that create_tables was last called with
-    sql::Statement write_marks;      ///< place, strategy
+    sql::Statement add_item;          ///< item; nothing where it exists
+    sql::Statement bump_item;         ///< difference, item; no row where it would leave 64 bits
+    sql::Statement bump_cell;         ///< item, slot, difference; no row: absent, or 64 bits left
+    sql::Statement insert_cell;       ///< item, slot, n; no row where it is there
+    sql::Statement fold_item;         ///< item: vote_count = sum of its cells
+    sql::Statement fold_lagging;      ///< the same for every item that lags; MySQL: -> those
+    sql::Statement lock_item;         ///< item: its row is the transaction's until its end
+    sql::Statement reconcile_alone;   ///< waits for others who reconcile or fold
+    sql::Statement count_in_item;     ///< item -> vote_count
+    sql::Statement count_in_cells;    ///< item -> sum of its cells
+    sql::Statement count_in_journal;  ///< item -> sum of its cells and its journal rows
+    sql::Statement audit_one;         ///< item -> id, vote_count, cells, counted_sum
+    sql::Statement audit_first;       ///< limit -> the same, by ascending id
+    sql::Statement audit_after;       ///< id, limit -> the same, following that id
+    sql::Statement items_first;       ///< limit -> id, ascending
+    sql::Statement items_after;       ///< id, limit -> id, following that id
+    sql::Statement read_place;        ///< -> where the counts of these tables are kept
+    sql::Statement hold_place;        ///< the same, and nobody moves them in this transaction
+    sql::Statement read_strategy;     ///< -> the strategy that create_tables was last called with
+    sql::Statement write_marks;       ///< place, strategy
+
+    /// item -> what it counts there. The place is no cache.
+    const sql::Statement& count_in(CountPlace place) const;
 
     /// Keeps everybody from voting and from moving the counts until the transaction ends.
     std::string lock_all;

@@ -67,7 +67,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             found.push_back(row.id(0));
             if (row.text(1) != to_string(CountPlace::cells)) {
-                return wrong_place(options_.vote_table, row.text(1), options_.strategy);
+                return wrong_place(options_.vote_table, row.text(1), options_.strategy,
+                                   sql::Dialect::mysql);
             }
             return {};
         };

@@ -111,8 +111,8 @@ class MysqlVoteRows final : public VoteRows {
         }
         // No such item: the vote will be refused, unless nothing refers to it.
         if (!place) return check_place(connection, *layout_, options_, true);
-        if (*place != to_string(count_place(options_.strategy))) {
-            return wrong_place(options_.vote_table, *place, options_.strategy);
+        if (*place != to_string(count_place(options_.strategy, sql::Dialect::mysql))) {
+            return wrong_place(options_.vote_table, *place, options_.strategy, sql::Dialect::mysql);
         }
         return {};
     }

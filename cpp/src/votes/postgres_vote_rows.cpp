@@ -18,7 +18,9 @@ class PostgresVoteRows final : public VoteRows {
           options_(options),
           set_(upsert_votes(n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
                                    " WHERE name = 'counted_in' AND value = '" +
-                                   std::string{to_string(count_place(options.strategy))} + "'") +
+                                   std::string{to_string(
+                                       count_place(options.strategy, sql::Dialect::postgres))} +
+                                   "'") +
                " RETURNING prev, val"),
           read_("SELECT val FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " + n.vote_user +
                 " = ?2"),

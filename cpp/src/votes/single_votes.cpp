@@ -132,18 +132,7 @@ class SingleVotes final : public SqlVotes {
             return bump_cell(connection, *layout(), item,
                              choose_slot(SlotChoice::sticky, options().slots), *difference);
         }
-        HOTCOUNT_TRY_ASSIGN(
-            const std::int64_t changed,
-            connection.execute(layout()->bump_item, {*difference, sql::to_value(item)}));
-        if (changed != 0) return {};
-        // Not there, where a table of the application's has no foreign key; or full.
-        bool there = false;
-        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-            there = true;
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(layout()->count_in_item, {sql::to_value(item)}, see));
-        return there ? count_overflow(item) : unknown_item(item);
+        return bump_item(connection, *layout(), item, *difference);
     }
 
     std::unique_ptr<VoteRows> rows_;

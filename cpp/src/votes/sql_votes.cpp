@@ -100,8 +100,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
         // Tables that were never counted here, or by a strategy that keeps other counts true.
         HOTCOUNT_TRY(reconcile_all(connection));
-        const std::string_view place = to_string(count_place(options_.strategy));
-        HOTCOUNT_TRY(connection.execute(layout_->write_marks, {place, strategy}));
+        HOTCOUNT_TRY(connection.execute(layout_->write_marks, {to_string(place()), strategy}));
         return take_over(connection);
     });
 }
@@ -151,20 +150,22 @@ void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
         timeout);
 }
 
-Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy) {
-    return make_error(ErrorCode::config, "table " + vote_table + " was last counted in its " +
-                                             std::string{found} + ", strategy " +
-                                             std::string{to_string(strategy)} + " counts in its " +
-                                             std::string{to_string(count_place(strategy))} +
-                                             "; create_tables() reconciles and switches over");
+Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
+                  sql::Dialect dialect) {
+    return make_error(ErrorCode::config,
+                      "table " + vote_table + " was last counted in its " + std::string{found} +
+                          ", strategy " + std::string{to_string(strategy)} + " counts in its " +
+                          std::string{to_string(count_place(strategy, dialect))} +
+                          "; create_tables() reconciles and switches over");
 }
 
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options, bool hold) {
-    const std::string_view wanted = to_string(count_place(options.strategy));
+    const std::string_view wanted = to_string(count_place(options.strategy, layout.dialect()));
     auto mark = read_mark(connection, hold ? layout.hold_place : layout.read_place);
     if (!mark) return explain_missing_table(std::move(mark).error());
-    if (*mark != wanted) return wrong_place(options.vote_table, *mark, options.strategy);
+    if (*mark != wanted)
+        return wrong_place(options.vote_table, *mark, options.strategy, layout.dialect());
     return {};
 }
 
@@ -195,10 +196,7 @@ Result<std::int64_t> SqlVotes::read_count(sql::Connection& connection, const sql
         value = row.integer(0);
         return {};
     };
-    const sql::Statement& statement = count_place(options_.strategy) == CountPlace::item
-                                          ? layout_->count_in_item
-                                          : layout_->count_in_cells;
-    HOTCOUNT_TRY(connection.query(statement, {sql::to_value(item)}, read));
+    HOTCOUNT_TRY(connection.query(layout_->count_in(place()), {sql::to_value(item)}, read));
     if (!whole) {
         return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
                                                    " is not a signed 64-bit integer");
@@ -268,7 +266,7 @@ void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::
 // alike, so the difference stays right where the numbers do not. The item's row first, as voters lock.
 Result<void> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
     const sql::Value item = sql::to_value(row.item);
-    if (count_place(options_.strategy) != CountPlace::cells) {
+    if (place() == CountPlace::item || place() == CountPlace::cache) {
         const auto difference = checked_subtract(row.votes, row.stored);
         if (!difference) return count_overflow(row.item);
         HOTCOUNT_TRY(connection.execute(layout_->bump_item, {*difference, item}));
@@ -308,7 +306,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile_page(sql::Connection& connection,
     last.reset();
     if (!seen.empty()) last = seen.back().item;
 
-    const bool in_cells = count_place(options_.strategy) == CountPlace::cells;
+    const bool in_cells = place() == CountPlace::cells || place() == CountPlace::journal;
     // slotted leaves item.vote_count behind by design; that alone is no drift.
     const bool stored_lags = options_.strategy == VoteStrategy::slotted;
     std::vector<Drift> drifts;
@@ -452,6 +450,21 @@ Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const 
     }
     if (changed == 0) return count_overflow(item);
     return {};
+}
+
+Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t difference) {
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t changed,
+                        connection.execute(layout.bump_item, {difference, sql::to_value(item)}));
+    if (changed != 0) return {};
+    // Not there, where a table has no foreign key; or full.
+    bool there = false;
+    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+        there = true;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
+    return there ? count_overflow(item) : unknown_item(item);
 }
 
 }  // namespace hotcount

@@ -57,6 +57,9 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                                   std::function<void(std::vector<Result<Cast>>)> done,
                                   Timeout timeout) = 0;
 
+    /// Where this strategy counts in this database.
+    CountPlace place() const { return count_place(options_.strategy, layout_->dialect()); }
+
     /// As check_id().
     Result<void> check_items(std::span<const sql::Id> items) const;
 
@@ -107,7 +110,8 @@ Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options, bool hold = false);
 
 /// The error of check_place.
-Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy);
+Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
+                  sql::Dialect dialect);
 /// Adds to "no such table" what makes it.
 Error explain_missing_table(Error error);
 
@@ -128,6 +132,10 @@ Error unknown_item(const sql::Id& item);
 /// Adds to one cell; an overflow error where it would leave 64 bits.
 Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
                        std::int64_t slot, std::int64_t difference);
+
+/// Adds to the item's own count; an error where it would leave 64 bits, or the item is not there.
+Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t difference);
 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
                                          VotesOptions options);

@@ -209,7 +209,7 @@ Result<std::string> SyncTable::cache_id(sql::Connection& connection, bool hold) 
         return explain_missing_table(std::move(found).error());
     }
     if (place != to_string(CountPlace::cache) || id.empty()) {
-        return wrong_place(vote_table_, place, VoteStrategy::cached);
+        return wrong_place(vote_table_, place, VoteStrategy::cached, dialect_);
     }
     return id;
 }

@@ -64,6 +64,10 @@ Result<void> check_options(const VotesOptions& options) {
                               std::string{option} + " must be 0.001 seconds or more");
         }
     }
+    if (options.fold_interval < std::chrono::milliseconds{10} ||
+        options.fold_interval > std::chrono::hours{1}) {
+        return make_error(ErrorCode::config, "fold_interval must be 0.01 to 3600 seconds");
+    }
     return sql::check_options(options.commit);
 }
 

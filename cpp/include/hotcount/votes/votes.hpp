@@ -9,6 +9,11 @@
 //                                                            slotted and batched. Slot -2, with
 //                                                            every strategy: an opening balance,
 //                                                            which is counted with the votes
+//   vote_journal (item, diff)                                what is counted and not yet in a cell:
+//                                                            batched on PostgreSQL and MariaDB. A
+//                                                            fold adds it to the cell of slot -1 and
+//                                                            copies the count to item.vote_count
+//   vote_count                                               a view: (item, n), exact counts
 //   vote_live                                                a view: the votes with val <> 0;
 //                                                            user_id is NULL without a user
 //   vote_sync, vote_recount                                  strategy cached: see cached_votes.hpp
@@ -78,6 +83,14 @@ struct VotesOptions {
     /// For batched and cached. Of no account to the others, but for max_queue and workers, which
     /// hold for their calls that do not wait.
     sql::GroupCommitOptions commit{};
+    /// The vote tables that create_tables() makes reference the item table. False: a vote for an
+    /// item that has no row is refused by the strategies all the same, and an item's votes stay
+    /// when its row is deleted. It spares voters the key's shared lock on the item's row.
+    bool foreign_key{true};
+    /// batched on the servers: the least pause between two folds, which bring item.vote_count up
+    /// to date, 10 ms to 1 h; one for all processes. Shorter: vote_count lags less, and the
+    /// database folds more often. Longer: exact reads sum more rows.
+    Duration fold_interval{std::chrono::seconds{1}};
 
     // For cached, and max_age for batched with a cache too; ignored by the others.
     /// cached: how long count() trusts what it knows of the tables before it asks them again. A
