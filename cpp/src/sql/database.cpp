@@ -22,6 +22,19 @@ std::uint64_t Connection::next_place() {
     return next.get().fetch_add(1, std::memory_order_relaxed);
 }
 
+Result<std::int64_t> Connection::run_alone(const Statement& statement,
+                                           std::span<const Value> parameters,
+                                           const RowVisitor* visit, const Alone& how) {
+    HOTCOUNT_TRY(begin(how.deadline));
+    auto changed = run(statement, parameters, visit);
+    if (!changed) {
+        rollback();
+        return changed;
+    }
+    HOTCOUNT_TRY(commit());
+    return changed;
+}
+
 std::string to_string(const Id& id) {
     if (const auto* number = std::get_if<std::int64_t>(&id)) return std::to_string(*number);
     return "'" + std::get<std::string>(id) + "'";

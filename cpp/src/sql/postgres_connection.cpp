@@ -15,26 +15,24 @@
 namespace hotcount::sql {
 namespace {
 
-// How long after its deadline a call may wait for what settles its outcome: the answer to a cancel,
-// or to a COMMIT that is on its way.
-constexpr Duration kGrace = std::chrono::milliseconds{50};
-// How often a statement is sent again because the session lacks it: once each for BEGIN's plan, its
-// own, and going without names.
-constexpr int kMaxAgain = 3;
 constexpr std::string_view kReadOnlyState = "25006";
+
+}  // namespace
 
 // Each is sent ahead of the first statement. Isolation is named because a server's or a user's
 // default may be another; whether one may write is left to it.
-const Statement& begin_statement() {
+const Statement& PostgresConnection::begin_statement() {
     static const Statement statement{"BEGIN ISOLATION LEVEL READ COMMITTED"};
     return statement;
 }
-const Statement& begin_read_statement() {
+const Statement& PostgresConnection::begin_read_statement() {
     static const Statement statement{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
     return statement;
 }
-
-}  // namespace
+const Statement& PostgresConnection::commit_statement() {
+    static const Statement statement{"COMMIT"};
+    return statement;
+}
 
 Result<void> PostgresConnection::begin(Deadline deadline) {
     HOTCOUNT_TRY(make_ready(deadline));
@@ -51,7 +49,6 @@ Result<void> PostgresConnection::begin_read(Deadline deadline) {
 }
 
 Result<void> PostgresConnection::commit() {
-    static const Statement kCommit{"COMMIT"};
     if (state_ == State::begun) {
         state_ = State::idle;  // Nothing was sent.
         return {};
@@ -66,7 +63,7 @@ Result<void> PostgresConnection::commit() {
     }
     if (!writes_) {
         // Nothing hangs on the answer: the next one is read behind it.
-        if (!queue(kCommit, {}, Expected::Kind::forgotten) || !queue_sync() ||
+        if (!queue(commit_statement(), {}, Expected::Kind::forgotten) || !queue_sync() ||
             pq_.PQflush(handle_) != 0) {
             broken_ = true;
         }
@@ -82,7 +79,7 @@ Result<void> PostgresConnection::commit() {
     }
     // What came before COMMIT is sent, and says that the session is over, leaves no doubt.
     if (!looks_alive()) return lost_connection(false);
-    if (!queue(kCommit, {}, Expected::Kind::statement) || !queue_sync()) {
+    if (!queue(commit_statement(), {}, Expected::Kind::statement) || !queue_sync()) {
         return lost_connection(false);
     }
     return await_commit(deadline_);
@@ -138,13 +135,7 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
                                              std::span<const Value> parameters,
                                              const RowVisitor* visit) {
     HOTCOUNT_TRY_ASSIGN(const Deadline deadline, before_statement());
-    for (const Value& parameter : parameters) {
-        const auto* text = std::get_if<std::string_view>(&parameter);
-        if (text != nullptr && text->find('\0') != std::string_view::npos) {
-            return make_error(ErrorCode::config,
-                              options_.name + ": PostgreSQL has no text with a NUL in it");
-        }
-    }
+    HOTCOUNT_TRY(check_parameters(parameters));
     options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
     const State before = state_;
     auto settled = send_and_settle(statement, parameters, deadline);
@@ -161,6 +152,21 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
         settled = send_and_settle(statement, parameters, deadline);
     }
     HOTCOUNT_TRY(settled);
+    return take_rows(visit);
+}
+
+Result<void> PostgresConnection::check_parameters(std::span<const Value> parameters) const {
+    for (const Value& parameter : parameters) {
+        const auto* text = std::get_if<std::string_view>(&parameter);
+        if (text != nullptr && text->find('\0') != std::string_view::npos) {
+            return make_error(ErrorCode::config,
+                              options_.name + ": PostgreSQL has no text with a NUL in it");
+        }
+    }
+    return {};
+}
+
+Result<std::int64_t> PostgresConnection::take_rows(const RowVisitor* visit) {
     const Answer answer = std::move(answer_);
     if (answer == nullptr) return lost_connection(state_ == State::idle);
     if (visit != nullptr) {

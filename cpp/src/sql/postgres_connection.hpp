@@ -3,6 +3,8 @@
 //   begin, statement   Parse of both where new, Bind, Execute, Sync: one send, one answer
 //   statement          Bind, Execute, Sync
 //   commit             waits; of a transaction that only read, nobody waits for it
+//   run_alone          Parse where new, Bind, Execute, Sync; BEGIN before and COMMIT behind it where
+//                      the session's own level of isolation will not do: one send, one answer
 //   rollback           sent; its answer is skipped when the next one is read
 //
 // Between it and the server there may be a pooler that gives each transaction another of the
@@ -80,6 +82,8 @@ class PostgresConnection final : public Connection {
     bool broken() const override { return broken_; }
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
+    Result<std::int64_t> run_alone(const Statement& statement, std::span<const Value> parameters,
+                                   const RowVisitor* visit, const Alone& how) override;
     Result<void> run_script(const std::string& text) override;
 
   private:
@@ -91,12 +95,13 @@ class PostgresConnection final : public Connection {
     };
     // What an answer belongs to, in the order of sending.
     struct Expected {
-        // question: a statement that is never prepared.
+        // question: a statement that is never prepared. commit: one that follows the statement.
         enum class Kind : std::uint8_t {
             prepare,
             begin,
             statement,
             question,
+            commit,
             forgotten,
             sync
         } kind;
@@ -115,9 +120,19 @@ class PostgresConnection final : public Connection {
     };
     using Answer = std::unique_ptr<pg_result, ClearResult>;
 
+    // How long after its deadline a call may wait for what settles its outcome: the answer to a
+    // cancel, or to a COMMIT that is on its way.
+    static constexpr Duration kGrace = std::chrono::milliseconds{50};
+    // How often a statement is sent again because the session lacks it: once each for BEGIN's plan,
+    // its own, and going without names.
+    static constexpr int kMaxAgain = 3;
     // Statements kept prepared in a session: more than any one application's layouts make. One more,
     // and all are deallocated.
     static constexpr std::size_t kMaxPrepared = 256;
+
+    static const Statement& begin_statement();
+    static const Statement& begin_read_statement();
+    static const Statement& commit_statement();
 
     // postgres_dial.cpp
     Result<void> dial(Deadline deadline);
@@ -137,6 +152,8 @@ class PostgresConnection final : public Connection {
 
     Result<Deadline> before_statement();
     Result<void> exchange(Deadline deadline);
+    Result<void> check_parameters(std::span<const Value> parameters) const;
+    Result<std::int64_t> take_rows(const RowVisitor* visit);
     Result<void> give_up_at_deadline();
     Error lost_connection(bool may_be_applied);
     Error refused();
@@ -149,6 +166,12 @@ class PostgresConnection final : public Connection {
     bool keeps_prepared() const {
         return options_.prepare && !options_.shared->pooled.load(std::memory_order_relaxed);
     }
+
+    // postgres_alone.cpp
+    bool queue_alone(const Statement& statement, std::span<const Value> parameters,
+                     bool read_committed);
+    bool await_alone(const Alone& how, SteadyTime sent);
+    Result<void> settle_alone(const Alone& how, SteadyTime sent);
 
     // False where libpq has no connection to queue on.
     bool queue(const Statement& statement, std::span<const Value> parameters, Expected::Kind kind);
@@ -173,6 +196,7 @@ class PostgresConnection final : public Connection {
     bool broken_{false};          // Of no more use; begin() connects anew.
     bool lost_{false};            // The other end is gone.
     bool commit_is_open_{false};  // COMMIT was sent, and its deadline passed before the answer.
+    bool cancelled_{false};       // The server was asked to end the statement that runs alone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
     std::uint64_t term_{0};  // The primary's (PrimaryWatch) when this was connected.

@@ -60,6 +60,19 @@ class Statement {
 /// Called once per result row.
 using RowVisitor = std::function<Result<void>(const Row&)>;
 
+/// How a statement runs that is a transaction of its own (Connection::run_alone()).
+struct Alone {
+    /// When it passes, the statement is cancelled.
+    Deadline deadline;
+    /// READ COMMITTED also where the session's transactions are of another level by default. On
+    /// PostgreSQL it costs BEGIN and COMMIT, which travel along.
+    bool read_committed{false};
+    /// Asked again and again once the statement has run for `patience`: true has it cancelled before
+    /// its deadline. Empty: nobody is asked.
+    std::function<bool()> gives_way{};
+    Duration patience{std::chrono::milliseconds{50}};
+};
+
 class Connection {
   public:
     virtual ~Connection() = default;
@@ -95,6 +108,16 @@ class Connection {
     /// back.
     virtual Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                                      const RowVisitor* visit) = 0;
+
+    /// Runs a statement as a transaction of its own and returns when that is committed; rows are
+    /// visited then. On failure nothing was applied, unless the code is outcome_unknown. A
+    /// statement that `how` has cancelled ends as its answer says: in success, or in a deadline
+    /// error with the server's code for a cancelled statement. One that gave way is waited for until
+    /// the deadline. Where there is no answer then, commit_is_open(): the same call with another
+    /// deadline waits on for that answer and sends nothing. SQLite: begin(), run() and commit().
+    virtual Result<std::int64_t> run_alone(const Statement& statement,
+                                           std::span<const Value> parameters,
+                                           const RowVisitor* visit, const Alone& how);
 
     /// MySQL: how many rows of the INSERT ... ON DUPLICATE KEY UPDATE of several rows that ran last
     /// were there and were changed. -1 where it is not known.

@@ -1,0 +1,109 @@
+// A statement that is a transaction of its own: its answer is the commit's.
+#include <algorithm>
+
+#include "postgres_cancel.hpp"
+#include "postgres_connection.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+// How often whoever may want a statement to give way is asked.
+constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
+constexpr std::string_view kCancelled = "57014";
+
+}  // namespace
+
+Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
+                                                   std::span<const Value> parameters,
+                                                   const RowVisitor* visit, const Alone& how) {
+    if (commit_is_open_) {
+        HOTCOUNT_TRY(settle_alone(how, std::chrono::steady_clock::now()));
+        return take_rows(visit);
+    }
+    HOTCOUNT_TRY(check_parameters(parameters));
+    HOTCOUNT_TRY(make_ready(how.deadline));
+    if (how.deadline.passed()) {
+        return make_error(ErrorCode::deadline,
+                          options_.name +
+                              ": the deadline passed before the statement was sent; nothing was "
+                              "applied");
+    }
+    options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
+    writes_ = true;
+    answer_.reset();
+    refusal_.reset();
+    for (int again = 0;; ++again) {
+        cancelled_ = false;
+        statement_gone_ = false;
+        if (!queue_alone(statement, parameters, how.read_committed)) return lost_connection(false);
+        auto settled = settle_alone(how, std::chrono::steady_clock::now());
+        if (settled) return take_rows(visit);
+        // What the session lacks was not run. What it has left to roll back is rolled back.
+        if (how.read_committed && !broken_) {
+            state_ = State::failed;
+            rollback();
+        }
+        if (!statement_gone_ || broken_ || again == kMaxAgain || how.deadline.passed()) {
+            return std::move(settled).error();
+        }
+    }
+}
+
+bool PostgresConnection::queue_alone(const Statement& statement, std::span<const Value> parameters,
+                                     bool read_committed) {
+    using Kind = Expected::Kind;
+    return (!read_committed || queue(begin_statement(), {}, Kind::begin)) &&
+           queue(statement, parameters, Kind::statement) &&
+           (!read_committed || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
+}
+
+// Until the answer is there. False where it did not come in time: the statement was cancelled then.
+bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
+    SteadyTime ask = how.gives_way && !cancelled_ ? sent + how.patience : SteadyTime::max();
+    while (true) {
+        if (settle(std::min(ask, how.deadline.time()), &how.deadline)) return true;
+        if (lost_) return false;
+        if (how.deadline.passed()) break;
+        ask = std::chrono::steady_clock::now() + kBetweenQuestions;
+        if (how.gives_way()) {
+            cancel_in_background(pq_, handle_);
+            cancelled_ = true;
+            ask = SteadyTime::max();
+        }
+    }
+    if (!cancelled_) cancel_in_background(pq_, handle_);
+    cancelled_ = true;
+    return settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+}
+
+Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent) {
+    commit_is_open_ = false;
+    broken_ = false;
+    if (!await_alone(how, sent)) {
+        if (lost_) return lost_connection(true);
+        commit_is_open_ = true;
+        broken_ = true;
+        return make_error(ErrorCode::outcome_unknown,
+                          options_.name +
+                              ": the deadline passed in mid-statement, and the server did not say "
+                              "whether it was cancelled; it may or may not be applied");
+    }
+    if (refusal_ != nullptr) {
+        Error error = refused();
+        if (cancelled_ && error.server_code == kCancelled) {
+            return make_error(ErrorCode::deadline,
+                              options_.name +
+                                  ": the statement was cancelled in the middle and nothing was "
+                                  "applied",
+                              error.server_code);
+        }
+        if (cancelled_) broken_ = true;  // The cancel may be still to come, to the next statement.
+        return error;
+    }
+    if (cancelled_) broken_ = true;
+    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
+    options_.shared->primary.has_written();
+    return {};
+}
+
+}  // namespace hotcount::sql
