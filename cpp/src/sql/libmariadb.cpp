@@ -57,6 +57,7 @@ Loaded load_now() {
     find("stmt_error", library.stmt_error);
     find("stmt_sqlstate", library.stmt_sqlstate);
     find("stmt_param_count", library.stmt_param_count);
+    find("stmt_field_count", library.stmt_field_count);
     find("stmt_result_metadata", library.stmt_result_metadata);
     find("stmt_affected_rows", library.stmt_affected_rows);
     find("stmt_bind_param", library.stmt_bind_param);
@@ -70,6 +71,9 @@ Loaded load_now() {
     find("stmt_execute_cont", library.stmt_execute_cont);
     find("stmt_store_result_start", library.stmt_store_result_start);
     find("stmt_store_result_cont", library.stmt_store_result_cont);
+    find("stmt_more_results", library.stmt_more_results);
+    find("stmt_next_result_start", library.stmt_next_result_start);
+    find("stmt_next_result_cont", library.stmt_next_result_cont);
     if (!loaded.error.empty()) return loaded;
     // It ignores SIGPIPE for the whole process, which is not a library's to decide; its sockets do
     // not raise it.

@@ -136,6 +136,7 @@ struct Library {
     const char* (*stmt_error)(Prepared*);
     const char* (*stmt_sqlstate)(Prepared*);
     unsigned long (*stmt_param_count)(Prepared*);
+    unsigned (*stmt_field_count)(Prepared*);
     Rows* (*stmt_result_metadata)(Prepared*);
     unsigned long long (*stmt_affected_rows)(Prepared*);
     char (*stmt_bind_param)(Prepared*, Bind*);
@@ -149,6 +150,9 @@ struct Library {
     int (*stmt_execute_cont)(int* ret, Prepared*, int ready);
     int (*stmt_store_result_start)(int* ret, Prepared*);
     int (*stmt_store_result_cont)(int* ret, Prepared*, int ready);
+    char (*stmt_more_results)(Prepared*);
+    int (*stmt_next_result_start)(int* ret, Prepared*);
+    int (*stmt_next_result_cont)(int* ret, Prepared*, int ready);
 };
 
 /// The library, loaded once per process; a config error that names its package where it is missing.

@@ -17,9 +17,6 @@ namespace lib = libmariadb;
 
 namespace {
 
-// How long a call may go on after its deadline to leave the server in order.
-constexpr Duration kGrace = std::chrono::milliseconds{50};
-
 // Milliseconds to poll for, rounded up; never more than a minute at a time.
 int poll_time(SteadyTime until) {
     const auto now = std::chrono::steady_clock::now();
@@ -110,7 +107,7 @@ Error MysqlConnection::left_at_deadline(MysqlStage stage) {
                               (stage == MysqlStage::commit ? "COMMIT" : "the statement") +
                               " was answered; it may or may not be applied");
     }
-    end_from_outside();
+    kill_from_outside("KILL");
     return make_error(ErrorCode::deadline,
                       target_.name + ": the deadline passed in mid-statement; nothing was applied");
 }
@@ -154,7 +151,7 @@ Error MysqlConnection::is_gone() const {
 }
 
 // Best effort: what it misses ends by innodb_lock_wait_timeout.
-void MysqlConnection::end_from_outside() {
+void MysqlConnection::kill_from_outside(std::string_view what) {
     if (id_ == 0 || server_.empty()) return;
     MysqlConnection other{library_, target_, true, shared_};
     const Deadline until = Deadline::after(kGrace);
@@ -163,7 +160,7 @@ void MysqlConnection::end_from_outside() {
     // Behind a load balancer the second session may be with another server, and the number be
     // somebody else's there.
     if (other.server_ == server_) {
-        (void)other.tell("KILL " + std::to_string(id_), MysqlStage::statement);
+        (void)other.tell(std::string{what} + " " + std::to_string(id_), MysqlStage::statement);
     }
 }
 
@@ -227,7 +224,7 @@ Result<void> MysqlConnection::await_commit(Deadline deadline) {
     while (commit_waits_for_ != 0) {
         const int ready = wait(commit_waits_for_);
         if (ready == 0) return left_at_deadline(MysqlStage::commit);
-        commit_waits_for_ = library_.real_query_cont(&commit_refused_, session_, ready);
+        commit_waits_for_ = go_on_with_commit(ready);
     }
     broken_ = false;
     if (commit_refused_ != 0) {
@@ -248,9 +245,10 @@ void MysqlConnection::abandon_commit() {
     if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
     forget_socket();
     for (int steps = 0; commit_waits_for_ != 0 && steps < kMaxSteps; ++steps) {
-        commit_waits_for_ = library_.real_query_cont(&commit_refused_, session_, lib::kWaitTimeout);
+        commit_waits_for_ = go_on_with_commit(lib::kWaitTimeout);
     }
     commit_waits_for_ = 0;
+    alone_ = nullptr;
 }
 
 void MysqlConnection::rollback() {
@@ -410,7 +408,7 @@ std::int64_t MysqlConnection::duplicates() const {
 // The rows are here already: nothing below waits.
 Result<void> MysqlConnection::fetch(Prepared& prepared, const RowVisitor* visit) {
     if (visit == nullptr) return {};
-    const MysqlRow row{prepared};
+    const MysqlRow row{prepared.columns};
     while (true) {
         const int got = library_.stmt_fetch(prepared.handle);
         if (got == lib::kNoData) return {};

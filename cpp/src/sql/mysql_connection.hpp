@@ -1,7 +1,8 @@
 // One session with a MariaDB or MySQL server.
 //
 // Sessions do not commit by themselves, so a transaction starts with its first statement and BEGIN
-// costs no round trip; what runs outside of one is followed by a COMMIT.
+// costs no round trip; what runs outside of one is followed by a COMMIT. A compound statement
+// (MariaDB's BEGIN NOT ATOMIC) that ends in COMMIT is a whole transaction in one round trip.
 //
 // Every wait is ours (the library only says for what), so it ends at its deadline. A session left
 // in mid-statement is of no more use: it is ended from a second one, because the server would go on
@@ -82,6 +83,8 @@ class MysqlConnection final : public Connection {
     bool broken() const override { return broken_; }
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
+    Result<std::int64_t> run_alone(const Statement& statement, std::span<const Value> parameters,
+                                   const RowVisitor* visit, const Alone& how) override;
     std::int64_t duplicates() const override;
     Result<void> run_script(const std::string& text) override;
 
@@ -89,6 +92,9 @@ class MysqlConnection final : public Connection {
     using Prepared = MysqlStatement;
     // Statements kept prepared per session. The server bounds the sum over all sessions (16,382).
     static constexpr std::size_t kMaxPrepared = 256;
+
+    // How long a call may go on after its deadline to leave the server in order.
+    static constexpr Duration kGrace = std::chrono::milliseconds{50};
 
     // A call that is told that its wait is over, on a socket that is shut, ends within a few steps.
     static constexpr int kMaxSteps = 10'000;
@@ -114,7 +120,14 @@ class MysqlConnection final : public Connection {
                                  const RowVisitor* visit);
     Result<void> fetch(Prepared& prepared, const RowVisitor* visit);
     void forget(std::uint64_t id);
-    void end_from_outside();
+    void kill_from_outside(std::string_view what);
+    int go_on_with_commit(int ready);
+    bool await_alone(const Alone& how);
+    Result<std::int64_t> settle_alone(const RowVisitor* visit, const Alone& how);
+    Result<std::int64_t> take_results(Prepared& prepared,
+                                      std::vector<std::vector<MysqlColumn>>& rows);
+    Error alone_refused(Error error);
+    bool still_in_transaction();
     void abandon_commit();
     void leave_for_good(unsigned number);
     void watch_socket();
@@ -142,9 +155,12 @@ class MysqlConnection final : public Connection {
     std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};
-    // The library is in the middle of a COMMIT and waits for that; it writes its result there.
+    // The library is in the middle of a COMMIT, or of a statement that commits by itself, and waits
+    // for that; it writes its result there.
     int commit_waits_for_{0};
     int commit_refused_{0};
+    Prepared* alone_{nullptr};  // That statement.
+    bool cancelled_{false};     // It was asked to end.
     // What puts things in order has a time limit of its own and cannot be interrupted.
     std::optional<SteadyTime> tidy_until_{};
     std::int64_t patience_{0};

@@ -42,11 +42,15 @@ std::string_view fetched(const MysqlColumn& column) {
 void MysqlStatement::describe(const lib::Library& library) {
     given_.resize(library.stmt_param_count(handle));
     numbers_.resize(given_.size());
+    describe_rows(library);
+}
+
+void MysqlStatement::describe_rows(const lib::Library& library) {
     lib::Rows* const described = library.stmt_result_metadata(handle);
     if (described == nullptr) return;
     const std::size_t count = library.num_fields(described);
     const lib::Column* const fields = library.fetch_fields(described);
-    columns.resize(count);
+    columns.assign(count, MysqlColumn{});
     for (std::size_t i = 0; i < count; ++i) {
         columns[i].number = is_integer_type(fields[i].type);
         columns[i].decimal = fields[i].type == lib::kDecimal || fields[i].type == lib::kNewDecimal;

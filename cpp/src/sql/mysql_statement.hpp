@@ -32,6 +32,8 @@ struct MysqlStatement {
 
     /// Once, after it was prepared: makes room for what it takes and returns.
     void describe(const libmariadb::Library& library);
+    /// The same for the rows that it returns now: of a compound statement each result has its own.
+    void describe_rows(const libmariadb::Library& library);
     /// Gives it the parameters, borrowed until it has run. False where there are too few.
     bool bind(const libmariadb::Library& library, std::span<const Value> parameters);
     /// After a row was fetched: fetches again what did not fit.
@@ -46,10 +48,10 @@ struct MysqlStatement {
     std::vector<libmariadb::Bind> taken_{};
 };
 
-/// The row that was fetched last.
+/// The row that was fetched last, or one that was kept.
 class MysqlRow final : public Row {
   public:
-    explicit MysqlRow(const MysqlStatement& statement) : columns_(statement.columns) {}
+    explicit MysqlRow(const std::vector<MysqlColumn>& columns) : columns_(columns) {}
     bool is_null(int column) const override { return at(column).null != 0; }
     bool is_integer(int column) const override;
     std::int64_t integer(int column) const override;

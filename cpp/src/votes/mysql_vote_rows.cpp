@@ -5,27 +5,30 @@
 #include "sql_votes.hpp"
 
 namespace hotcount {
-namespace {
 
 // Evaluated from left to right: what stands after an assignment sees its result. A row with a
 // version is changed only by a higher one, or by a vote without; comparing with NULL is not true.
-std::string on_duplicate() {
-    return " ON DUPLICATE KEY UPDATE prev = val, "
-           "val = IF(VALUES(version) <= version, val, VALUES(val)), "
-           "version = IF(VALUES(version) <= version, version, "
-           "COALESCE(VALUES(version), version))";
+std::string mysql_on_duplicate(const std::string& vote) {
+    const std::string val = vote + ".val";
+    const std::string version = vote + ".version";
+    return " ON DUPLICATE KEY UPDATE " + vote + ".prev = " + val + ", " + val +
+           " = IF(VALUES(version) <= " + version + ", " + val + ", VALUES(val)), " + version +
+           " = IF(VALUES(version) <= " + version + ", " + version + ", COALESCE(VALUES(version), " +
+           version + "))";
 }
 
-std::string number(std::size_t placeholder) { return "?" + std::to_string(placeholder); }
-
-Cast cast_of(std::int64_t previous, std::int64_t value) {
+Cast mysql_cast(std::int64_t previous, std::int64_t value) {
     return Cast{value != 0, previous != value, previous, value};
 }
 
-Error explain(Error error, const Ballot& ballot) {
+Error explain_mysql_vote(Error error, const Ballot& ballot) {
     const bool missing = error.server_code == "1452";
     return explain_refusal(explain_missing_table(std::move(error)), ballot, missing);
 }
+
+namespace {
+
+std::string number(std::size_t placeholder) { return "?" + std::to_string(placeholder); }
 
 class MysqlVoteRows final : public VoteRows {
   public:
@@ -44,7 +47,7 @@ class MysqlVoteRows final : public VoteRows {
                   return "(" + number(first) + ", " + number(first + 1) + ", " + number(first + 2) +
                          ", 0, " + number(first + 3) + ")";
               },
-              4, ", ", on_duplicate()),
+              4, ", ", mysql_on_duplicate(n.vote)),
           // Not (item, user) IN (...), for which MariaDB reads the whole table.
           read_(
               "SELECT " + n.vote_item + ", " + n.vote_user + ", prev, val FROM " + n.vote +
@@ -122,12 +125,12 @@ class MysqlVoteRows final : public VoteRows {
         const sql::Value user = sql::to_value(ballot.user);
         const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
         auto written = connection.execute(upsert_.of(1), {item, user, ballot.value, version});
-        if (!written) return explain(std::move(written).error(), ballot);
+        if (!written) return explain_mysql_vote(std::move(written).error(), ballot);
         // 1: a row that was not there. Otherwise 2, or 0 where all stayed as it was.
-        if (*written == 1) return cast_of(0, ballot.value);
+        if (*written == 1) return mysql_cast(0, ballot.value);
         Cast cast{};
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            cast = cast_of(row.integer(2), row.integer(3));
+            cast = mysql_cast(row.integer(2), row.integer(3));
             return {};
         };
         HOTCOUNT_TRY(connection.query(read_.of(1), {item, user}, read));
@@ -150,13 +153,13 @@ class MysqlVoteRows final : public VoteRows {
             auto written = connection.run(upsert_.of(part.size()), values, nullptr);
             if (!written) {
                 if (part.size() > 1) return explain_missing_table(std::move(written).error());
-                return explain(std::move(written).error(), part.front()->ballot);
+                return explain_mysql_vote(std::move(written).error(), part.front()->ballot);
             }
             // A new row counts 1, a changed one 2 and another one 0, so without changed ones the sum
             // says whether all are new. Most votes are.
             const bool changed = part.size() > 1 && connection.duplicates() != 0;
             if (!changed && *written == static_cast<std::int64_t>(part.size())) {
-                for (VoteTicket* vote : part) vote->cast = cast_of(0, vote->ballot.value);
+                for (VoteTicket* vote : part) vote->cast = mysql_cast(0, vote->ballot.value);
             } else {
                 HOTCOUNT_TRY(read_back(connection, part));
             }
@@ -189,7 +192,7 @@ class MysqlVoteRows final : public VoteRows {
                 std::tie((*place)->ballot.item, (*place)->ballot.user) != key) {
                 return {};
             }
-            (*place)->cast = cast_of(row.integer(2), row.integer(3));
+            (*place)->cast = mysql_cast(row.integer(2), row.integer(3));
             ++found;
             return {};
         };

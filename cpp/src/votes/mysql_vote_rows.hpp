@@ -29,6 +29,26 @@ class KeyColumns {
     std::atomic<int> known_{-1};
 };
 
+/// What the server can do; asked of it once.
+class ServerAbilities {
+  public:
+    struct Abilities {
+        bool compound;     ///< BEGIN NOT ATOMIC as a prepared statement: MariaDB 10.6 and newer.
+        bool skip_locked;  ///< MariaDB 10.6, MySQL 8.0.1 and newer.
+    };
+    Result<Abilities> of(sql::Connection& connection);
+    static Abilities of_version(std::string_view version);
+
+  private:
+    std::atomic<int> known_{-1};
+};
+
+/// How a vote is written over the one that is there; `vote` is the vote table.
+std::string mysql_on_duplicate(const std::string& vote);
+Cast mysql_cast(std::int64_t previous, std::int64_t value);
+/// What is wrong with a vote that was refused.
+Error explain_mysql_vote(Error error, const Ballot& ballot);
+
 std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
                                                const VoteNames& names, const VotesOptions& options);
 /// The writer of strategy batched.

@@ -114,7 +114,9 @@ class Connection {
     /// statement that `how` has cancelled ends as its answer says: in success, or in a deadline
     /// error with the server's code for a cancelled statement. One that gave way is waited for until
     /// the deadline. Where there is no answer then, commit_is_open(): the same call with another
-    /// deadline waits on for that answer and sends nothing. SQLite: begin(), run() and commit().
+    /// deadline waits on for that answer and sends nothing. SQLite: begin(), run() and commit();
+    /// MySQL likewise, but for a compound statement (MariaDB's BEGIN NOT ATOMIC), which is to end in
+    /// COMMIT: that is sent alone, and may also end a transaction that has run something.
     virtual Result<std::int64_t> run_alone(const Statement& statement,
                                            std::span<const Value> parameters,
                                            const RowVisitor* visit, const Alone& how);
