@@ -224,18 +224,11 @@ SITUATIONS = [
     Situation("votes_remove/there", ["h"], ["1", "3"], [cached("h", saved_version="3")]),
     Situation("votes_drop/there", ["h"], ["3"], [cached("h")]),
     Situation("votes_read/there", ["h"], [], [cached("h")]),
-    Situation("votes_mirror_begin/fresh", ["h"], ["t", SOON]),
+    Situation("votes_copy/fresh", ["c"], [SOON, "2", "1"]),
     Situation(
-        "votes_mirror_land/begun", ["h"], ["t", SOON, "1", "2", "3"], hash_of("h", "token", "t")
+        "votes_copy/older there", ["c"], [SOON, "10", "1"], [["SET", "c", "9 7", "PX", SOON]]
     ),
-    Situation(
-        "votes_mirror_land/published",
-        ["h"],
-        ["t", SOON, "1", "2", "3"],
-        hash_of("h", "token", "t", "n", "1", "ver", "9"),
-    ),
-    Situation("votes_mirror_publish/there", ["h"], ["1", "2"], hash_of("h", "at", "1")),
-    Situation("votes_mirror_read/there", ["h"], [], hash_of("h", "n", "1", "rest", "1", "at", "1")),
+    Situation("votes_copy/newer there", ["c"], [SOON, "2", "1"], [["SET", "c", "10 7"]]),
 ]
 # Refused also where every command is allowed.
 BAD_DATA = {
@@ -336,7 +329,7 @@ def test_every_script_has_its_situations_and_writes_in_one_of_them(bench: Bench)
         bench.run(situation)
         if bench.snapshot() != before:
             wrote.add(situation.script)
-    assert wrote == names - QUOTED - {"votes_read", "votes_mirror_read"}
+    assert wrote == names - QUOTED - {"votes_read"}
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -383,12 +376,7 @@ def test_each_command_of_a_script_is_denied_somewhere(bench: Bench) -> None:
             bench.admin.execute("ACL", "SETUSER", "u", "+@all")
     scripts = {situation.script for situation in SITUATIONS}
     calls = {(script, command) for script in scripts for command in commands_of(script)}
-    # A copy of a count that cannot be read is none: the caller reads the tables.
-    assert calls - met == {
-        ("votes_mirror_land", "HMGET"),
-        ("votes_mirror_publish", "HMGET"),
-        ("votes_mirror_read", "HMGET"),
-    }
+    assert calls == met
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -1,7 +1,7 @@
 // batched: the votes of concurrent callers share a transaction, and each item in it one update.
 #include <hotcount/base/fork.hpp>
 
-#include "count_mirror.hpp"
+#include "count_copies.hpp"
 #include "group_writer.hpp"
 #include "mysql_vote_rows.hpp"
 #include "postgres_ballots.hpp"
@@ -34,22 +34,20 @@ std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout
 class BatchedVotes final : public SqlVotes {
   public:
     BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
-                 std::unique_ptr<MirrorStore> cache)
+                 std::unique_ptr<CopyStore> cache)
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
-          mirror_(cache == nullptr ? nullptr
-                                   : std::make_shared<CountMirror>(shared_database(), options(),
+          copies_(cache == nullptr ? nullptr
+                                   : std::make_shared<CountCopies>(shared_database(), options(),
                                                                    layout(), std::move(cache))),
           commit_([this] {
-              auto writer = make_writer(layout(), options());
-              if (mirror_ != nullptr) writer = mirrored(std::move(writer), mirror_);
-              return std::make_unique<sql::GroupCommit>(shared_database(), std::move(writer),
-                                                        options().commit);
+              return std::make_unique<sql::GroupCommit>(
+                  shared_database(), make_writer(layout(), options()), options().commit);
           }) {}
 
     Result<void> create_tables(Timeout timeout, ExistingCounts existing) override {
         const Deadline deadline = database().deadline(timeout);
         HOTCOUNT_TRY(SqlVotes::create_tables(timeout, existing));
-        if (mirror_ != nullptr) HOTCOUNT_TRY(mirror_->name_tables(deadline));
+        if (copies_ != nullptr) HOTCOUNT_TRY(copies_->name_tables(deadline));
         return {};
     }
 
@@ -87,32 +85,21 @@ class BatchedVotes final : public SqlVotes {
 
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
                                           Consistency consistency) override {
-        if (mirror_ == nullptr || consistency == Consistency::exact) {
+        if (copies_ == nullptr || consistency == Consistency::exact) {
             return SqlVotes::count_many(items, timeout, consistency);
         }
         HOTCOUNT_TRY(check_items(items));
-        return mirror_->counts(items, database().deadline(timeout));
-    }
-
-    Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
-                                         bool dry_run, Timeout timeout) override {
-        const Deadline deadline = database().deadline(timeout);
-        auto drifts = SqlVotes::reconcile(items, dry_run, timeout);
-        if (mirror_ == nullptr || dry_run || !drifts) return drifts;
-        std::vector<sql::Id> repaired;
-        for (const Drift& drift : *drifts) repaired.push_back(drift.item);
-        mirror_->drop(repaired, deadline);
-        return drifts;
+        return copies_->counts(items, database().deadline(timeout));
     }
 
     Contract contract() const override {
-        if (mirror_ != nullptr) {
+        if (copies_ != nullptr) {
             return Contract{
                 "batched",
-                "the vote, its cell and the item's count are committed in SQL, in one transaction "
-                "with the votes of other callers; then the count's copy in the cache is moved",
-                "nothing acknowledged; a copy in the cache may miss votes for max_age where the "
-                "cache did not answer or a process died after its commit",
+                "the vote and a journal row of what it changes are committed in SQL, in one "
+                "transaction with the votes of other callers",
+                "nothing acknowledged; a cached count misses votes until the next fold, a voter's "
+                "own too, and for max_age where a fold could not reach the cache",
                 true, false};
         }
         return Contract{"batched",
@@ -122,7 +109,7 @@ class BatchedVotes final : public SqlVotes {
     }
 
   private:
-    const std::shared_ptr<CountMirror> mirror_;  // Null without a cache.
+    const std::shared_ptr<CountCopies> copies_;  // Null without a cache.
     ForkLocal<sql::GroupCommit> commit_;
 };
 
@@ -130,11 +117,15 @@ class BatchedVotes final : public SqlVotes {
 
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
                                           VotesOptions options, VoteCache cache) {
-    std::unique_ptr<MirrorStore> copies;
-    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache)) {
-        copies = make_memory_mirror_store(std::move(*memory), options.max_age);
-    } else if (auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
-        copies = make_redis_mirror_store(std::move(*redis), options.max_age);
+    // SQLite's count is one read of the item's row, which no copy is cheaper than.
+    std::unique_ptr<CopyStore> copies;
+    const bool copied = database->dialect() != sql::Dialect::sqlite;
+    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache);
+        copied && memory) {
+        copies = make_memory_copy_store(std::move(*memory));
+    } else if (auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache);
+               copied && redis) {
+        copies = make_redis_copy_store(std::move(*redis));
     }
     return std::make_shared<BatchedVotes>(std::move(database), std::move(options),
                                           std::move(copies));

@@ -28,6 +28,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                          bool dry_run, Timeout timeout) override;
     Result<FlushReport> flush(Timeout timeout) override;
+    void note_appended(std::size_t) override {}
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
     // Ids are looked at first, so that one that no database takes is not written with others.

@@ -110,19 +110,16 @@ struct CachedCount {
     SteadyTime expires_at{};
 };
 
-/// A copy of an item's count in a database: what votes/ keeps, the same fields as in Redis.
-struct MirroredCount {
-    std::string token{};  ///< Until it is filled.
-    SteadyTime at{};
+/// A copy of an item's count in a database: what votes/ keeps, as in Redis.
+struct CountCopy {
     std::int64_t n{0};
     std::int64_t ver{0};
-    std::int64_t rest{0};
 };
 
 /// What a key may hold: one type for its whole life, as on a server. A concept that finds another
 /// than its own answers with a wrong_type error.
 using Value = std::variant<std::int64_t, LimitState, Callers, SortedSet, Versions, CachedCount,
-                           MirroredCount, OpLedger>;
+                           CountCopy, OpLedger>;
 
 /// What stands under a key.
 struct Entry {

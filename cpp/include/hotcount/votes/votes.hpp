@@ -95,8 +95,8 @@ struct VotesOptions {
     // For cached, and max_age for batched with a cache too; ignored by the others.
     /// cached: how long count() trusts what it knows of the tables before it asks them again. A
     /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
-    /// lives there, and so how old a count may be at most whose copy was not moved. Longer: fewer
-    /// reads of SQL.
+    /// lives there after the fold that published it, and so how long a count may lack votes where a
+    /// later fold could not reach the cache. Longer: fewer reads of SQL.
     Duration max_age{std::chrono::seconds{30}};
     /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
     /// fills from SQL.
@@ -142,7 +142,7 @@ struct Cast {
 struct Count {
     std::int64_t value;    ///< SUM(val) over the item's votes, and its opening balance.
     bool exact;            ///< Agrees with the votes committed at as_of.
-    WallTime as_of;        ///< When it was read.
+    WallTime as_of;        ///< When it was read; of a copy: when the fold ran that counted it.
     std::string source;    ///< "sql" or "cache".
     std::int64_t pending;  ///< Votes acknowledged but not yet in value.
 };
@@ -170,12 +170,14 @@ struct Contract {
 };
 
 /// What a count is to be: from the cache where there is one, or from SQL (cached: summed from the
-/// votes). Of no difference without a cache, where a count is exact either way.
+/// votes). Of no difference without a cache, where a count is exact either way. batched: a count from
+/// the cache, or read to fill it, has what folds have counted; a voter may not see his own vote in
+/// it for one fold.
 enum class Consistency : std::uint8_t { cached, exact };
 
-/// Where the strategy `cached` counts, and `batched` keeps copies. A memory store is for one process.
-/// cached: another that votes for the same items makes the workers of both recount them again and
-/// again. batched: its votes are missed by copies here, for max_age.
+/// Where the strategy `cached` counts, and `batched` on a server keeps copies. A memory store is for
+/// one process. cached: another that votes for the same items makes the workers of both recount them
+/// again and again. batched: copies here lack what the folds of another counted, for max_age.
 using VoteCache =
     std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
 
@@ -218,7 +220,8 @@ Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& optio
 class Votes {
   public:
     /// `cache` is for strategy cached, which needs one, and batched, which keeps copies of its
-    /// counts there for count(); with another it is a config error.
+    /// counts there for count() (SQLite: reads them where they are); with another it is a config
+    /// error.
     static Result<std::shared_ptr<Votes>> make(std::shared_ptr<sql::Database> database,
                                                VotesOptions options = {}, VoteCache cache = {});
     virtual ~Votes() = default;
@@ -256,6 +259,10 @@ class Votes {
     /// Brings item.vote_count up to date where the strategy does not keep it so itself (slotted,
     /// cached).
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
+    /// The caller's own SQL has committed so many journal rows, as hotcount.integrations.sqlalchemy
+    /// does: this process folds them at its next pause, as it folds those of its own votes. Never
+    /// waits. Nothing to do for strategies without a journal.
+    virtual void note_appended(std::size_t rows) = 0;
     /// A worker of its own, which lives on with this object. A config error where the strategy
     /// needs none.
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
