@@ -1506,7 +1506,7 @@ class Count:
     @property
     def as_of(self) -> float:
         """
-        When it was read, in seconds since 1970 UTC.
+        When it was read, in seconds since 1970 UTC; of a copy, when a fold counted it.
         """
     @property
     def exact(self) -> bool:
@@ -1792,25 +1792,35 @@ class Votes:
         max_delay: float | datetime.timedelta = 0.0,
         missing_items: typing.Literal["refuse", "create"] = "refuse",
         commit_workers: int = 2,
+        fold_interval: float | datetime.timedelta = 1.0,
+        foreign_key: bool = True,
     ) -> None:
         """
         db: an object or its URL. cache: the same, for 'cached', which needs one, and 'batched',
-        which then keeps copies of its counts there, moved by every vote, for count(); a Memory is
-        for one process. slots: cells per item of 'slotted'. item_... and vote_...: the
-        names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables
-        have them. For 'cached': retention, the seconds that a count stays in the cache after its
-        last vote; page, the counts that a worker saves at once; interval, its pause in seconds;
-        workers, its threads; max_age, the seconds that count() trusts what it knows of the
-        tables. max_age with 'batched': the seconds that a copy lives, and so the oldest that count()
-        gives where a cache or a process failed. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
-        seconds a transaction waits for company. missing_items: a vote for an item that has no row is an
-        IntegrityError ('refuse') or makes the row ('create').
+        which then keeps copies of its counts there, published by folds, for count(); a Memory is
+        for one process, and SQLite does without. slots: cells per item of 'slotted'. item_... and
+        vote_...: the names of tables and columns. item_type, user_type: int, str or uuid.UUID, as
+        the tables have them. For 'cached': retention, the seconds that a count stays in the cache
+        after its last vote; page, the counts that a worker saves at once; interval, its pause in
+        seconds; workers, its threads; max_age, the seconds that count() trusts what it knows of the
+        tables. max_age with 'batched': the seconds that a copy lives, and so how old it may be where
+        a fold could not reach the cache. max_batch: most votes in one transaction of 'batched' and
+        'cached'; max_delay: seconds a transaction waits for company. missing_items: a vote for an
+        item that has no row is an IntegrityError ('refuse') or makes the row ('create').
         commit_workers: threads of this object that write and answer votes of hotcount.aio, 1 to
         64; more than 2 gain nothing with 'batched' and 'cached'; callers that wait need none.
+        fold_interval: 'batched' on servers, the least seconds between two folds, 0.01 to 3600: how
+        far item.vote_count lags; exact counts add up what waits. foreign_key: False makes vote
+        tables that do not reference the items, which spares voters a lock on the item's row; the
+        votes of a deleted item stay.
         Bad values: ConfigError.
         """
     def __reduce__(self) -> typing.NoReturn: ...
     def __repr__(self) -> str: ...
+    def _note_appended(self, rows: int) -> None:
+        """
+        The caller's own SQL has committed journal rows: folds them soon.
+        """
     def add_items(
         self,
         items: collections.abc.Iterable[int | str | uuid.UUID],
@@ -1948,6 +1958,11 @@ class Votes:
         Whether close() was called.
         """
     @property
+    def foreign_key(self) -> bool:
+        """
+        Whether the votes' tables reference the items'.
+        """
+    @property
     def item_count(self) -> str:
         """
         Its column of counts.
@@ -2047,21 +2062,27 @@ class AsyncVotes:
         max_delay: float | datetime.timedelta = 0.0,
         missing_items: typing.Literal["refuse", "create"] = "refuse",
         commit_workers: int = 2,
+        fold_interval: float | datetime.timedelta = 1.0,
+        foreign_key: bool = True,
     ) -> None:
         """
         db: an object or its URL. cache: the same, for 'cached', which needs one, and 'batched',
-        which then keeps copies of its counts there, moved by every vote, for count(); a Memory is
-        for one process. slots: cells per item of 'slotted'. item_... and vote_...: the
-        names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables
-        have them. For 'cached': retention, the seconds that a count stays in the cache after its
-        last vote; page, the counts that a worker saves at once; interval, its pause in seconds;
-        workers, its threads; max_age, the seconds that count() trusts what it knows of the
-        tables. max_age with 'batched': the seconds that a copy lives, and so the oldest that count()
-        gives where a cache or a process failed. max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay:
-        seconds a transaction waits for company. missing_items: a vote for an item that has no row is an
-        IntegrityError ('refuse') or makes the row ('create').
+        which then keeps copies of its counts there, published by folds, for count(); a Memory is
+        for one process, and SQLite does without. slots: cells per item of 'slotted'. item_... and
+        vote_...: the names of tables and columns. item_type, user_type: int, str or uuid.UUID, as
+        the tables have them. For 'cached': retention, the seconds that a count stays in the cache
+        after its last vote; page, the counts that a worker saves at once; interval, its pause in
+        seconds; workers, its threads; max_age, the seconds that count() trusts what it knows of the
+        tables. max_age with 'batched': the seconds that a copy lives, and so how old it may be where
+        a fold could not reach the cache. max_batch: most votes in one transaction of 'batched' and
+        'cached'; max_delay: seconds a transaction waits for company. missing_items: a vote for an
+        item that has no row is an IntegrityError ('refuse') or makes the row ('create').
         commit_workers: threads of this object that write and answer votes of hotcount.aio, 1 to
         64; more than 2 gain nothing with 'batched' and 'cached'; callers that wait need none.
+        fold_interval: 'batched' on servers, the least seconds between two folds, 0.01 to 3600: how
+        far item.vote_count lags; exact counts add up what waits. foreign_key: False makes vote
+        tables that do not reference the items, which spares voters a lock on the item's row; the
+        votes of a deleted item stay.
         Bad values: ConfigError.
         """
     def __reduce__(self) -> typing.NoReturn: ...

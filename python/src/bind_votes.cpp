@@ -55,6 +55,14 @@ BoundVotes make_bound_votes(const Arguments& arguments) {
     return BoundVotes{make_votes(arguments, "Votes")};
 }
 
+// For hotcount.integrations.sqlalchemy.
+py::object note_appended(BoundVotes& self, const Arguments& arguments) {
+    const std::size_t rows = to_size(arguments[0], "rows");
+    self.holder().check_open();
+    without_gil([&] { self.holder().votes().note_appended(rows); });
+    return py::none();
+}
+
 void bind_values(py::module_& module) {
     bind_value(module, "Cast", "What a cast or retract came to.",
                Field{"counted", &Cast::counted, "The user's vote counts now: value is not 0."},
@@ -66,7 +74,8 @@ void bind_values(py::module_& module) {
         module, "Count", "An item's count; int(count) is its value.",
         Field{"value", &CountRow::value, "The sum over the item's votes, and its opening balance."},
         Field{"exact", &CountRow::exact, "Whether it agrees with the votes as of as_of."},
-        Field{"as_of", &CountRow::as_of, "When it was read, in seconds since 1970 UTC."},
+        Field{"as_of", &CountRow::as_of,
+              "When it was read, in seconds since 1970 UTC; of a copy, when a fold counted it."},
         Field{"source", &CountRow::source, "Where it was read: 'sql' or 'cache'."},
         Field{"pending", &CountRow::pending, "Votes acknowledged but not yet in value."})
         .def("__int__", [](const CountRow& self) { return self.value; })
@@ -138,6 +147,8 @@ VotesHolder make_votes(const Arguments& arguments, const char* title) {
                                    : MissingItem::create;
     }
     if (arguments[20]) options.commit.workers = to_size(arguments[20], "commit_workers");
+    if (arguments[21]) options.fold_interval = to_duration(arguments[21], "fold_interval");
+    if (arguments[22]) options.foreign_key = to_bool(arguments[22], "foreign_key");
     StoreReference store(arguments[0], "db", title, {StoreKind::database});
     std::optional<StoreReference> cache;
     VoteCache where;
@@ -177,26 +188,29 @@ std::string votes_signature() {
            ", max_delay: " + kTime + " = " + literal(defaults.commit.max_delay) +
            ", missing_items: typing.Literal['refuse', 'create'] = 'refuse', commit_workers: int "
            "= " +
-           literal(static_cast<std::int64_t>(defaults.commit.workers)) + ") -> None";
+           literal(static_cast<std::int64_t>(defaults.commit.workers)) +
+           ", fold_interval: " + kTime + " = " + literal(defaults.fold_interval) +
+           ", foreign_key: bool = True) -> None";
 }
 const char* const kVotesInitText =
     "db: an object or its URL. cache: the same, for 'cached', which needs one, and 'batched',\n"
-    "which then keeps copies of its counts there, moved by every vote, for count(); a Memory is\n"
-    "for one process. slots: cells per item of 'slotted'. item_... and vote_...: the\n"
-    "names of tables and columns. item_type, user_type: int, str or uuid.UUID, as the tables\n"
-    "have them. For 'cached': retention, the seconds that a count stays in the cache after "
-    "its\n"
-    "last vote; page, the counts that a worker saves at once; interval, its pause in seconds;\n"
-    "workers, its threads; max_age, the seconds that count() trusts what it knows of the\n"
-    "tables. max_age with 'batched': the seconds that a copy lives, and so the oldest that "
-    "count()\n"
-    "gives where a cache or a process failed. max_batch: most votes in one transaction of "
-    "'batched' and 'cached'; max_delay:\n"
-    "seconds a transaction waits for company. missing_items: a vote for an item that has no "
-    "row is an\n"
-    "IntegrityError ('refuse') or makes the row ('create').\n"
+    "which then keeps copies of its counts there, published by folds, for count(); a Memory is\n"
+    "for one process, and SQLite does without. slots: cells per item of 'slotted'. item_... and\n"
+    "vote_...: the names of tables and columns. item_type, user_type: int, str or uuid.UUID, as\n"
+    "the tables have them. For 'cached': retention, the seconds that a count stays in the cache\n"
+    "after its last vote; page, the counts that a worker saves at once; interval, its pause in\n"
+    "seconds; workers, its threads; max_age, the seconds that count() trusts what it knows of the\n"
+    "tables. max_age with 'batched': the seconds that a copy lives, and so how old it may be "
+    "where\n"
+    "a fold could not reach the cache. max_batch: most votes in one transaction of 'batched' and\n"
+    "'cached'; max_delay: seconds a transaction waits for company. missing_items: a vote for an\n"
+    "item that has no row is an IntegrityError ('refuse') or makes the row ('create').\n"
     "commit_workers: threads of this object that write and answer votes of hotcount.aio, 1 to\n"
     "64; more than 2 gain nothing with 'batched' and 'cached'; callers that wait need none.\n"
+    "fold_interval: 'batched' on servers, the least seconds between two folds, 0.01 to 3600: how\n"
+    "far item.vote_count lags; exact counts add up what waits. foreign_key: False makes vote\n"
+    "tables that do not reference the items, which spares voters a lock on the item's row; the\n"
+    "votes of a deleted item stay.\n"
     "Bad values: ConfigError.";
 
 void bind_votes(py::module_& module) {
@@ -215,6 +229,8 @@ void bind_votes(py::module_& module) {
     define_init<&make_bound_votes>(cls, votes_signature(), kVotesInitText);
     define_votes_calls<WaitingFace>(cls);
     define_vote_names(cls);
+    define<&note_appended>(cls, "_note_appended", "(self, rows: int) -> None",
+                           "The caller's own SQL has committed journal rows: folds them soon.");
     define_lifetime(cls, "Ends this object; a database opened from a URL for it ends too.");
 }
 

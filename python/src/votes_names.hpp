@@ -48,6 +48,9 @@ void define_vote_names(py::class_<Self>& cls) {
         },
         "'refuse' or 'create'.");
     property(
+        "foreign_key", [](const VotesOptions& options) { return options.foreign_key; },
+        "Whether the votes' tables reference the items'.");
+    property(
         "item_type", [](const VotesOptions& options) { return type_of(options.item_type); },
         "int, str or uuid.UUID.");
     property(

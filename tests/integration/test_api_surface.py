@@ -65,6 +65,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         *("vote_item", "vote_user", "item_type", "user_type"),
         *("max_age", "retention", "page", "interval", "workers"),
         *("max_batch", "max_delay", "missing_items", "commit_workers"),
+        *("fold_interval", "foreign_key"),
     ),
     "Votes.create_tables": ("*", "existing_counts", TIMEOUT),
     "Votes.schema": (),
