@@ -14,7 +14,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-_PLACES = {"naive": "item", "slotted": "cells", "batched": "cells", "cached": "cache"}
+
+def _place_of(strategy: str, dialect: str) -> str:
+    """As count_place in cpp/src/votes/layout.cpp."""
+    if dialect == "sqlite":
+        return {"slotted": "cells", "cached": "cache"}.get(strategy, "item")
+    return {"naive": "item", "cached": "cache"}.get(strategy, "journal")
 
 
 @dataclass(frozen=True)
@@ -30,14 +35,24 @@ class CounterText:
 
 @dataclass(frozen=True)
 class VoteText:
+    """The statements of a call, in their order; None for those that it does without."""
+
     place: str
+    folds: bool
+    """Its rows are in the journal until somebody folds them."""
+    look: sa.TextClause | None
+    """-> the place and the transaction's isolation. At READ COMMITTED that is enough: write_vote
+    looks again, and leaves the vote alone where the counts are kept elsewhere by then."""
     hold_place: sa.TextClause
-    """-> the place, and in MySQL the session's sql_mode."""
-    add_item: sa.TextClause
+    """-> the place; in MySQL also the session's sql_mode, and whether an item that may have to be
+    made is there."""
+    add_item: sa.TextClause | None
     lock_item: sa.TextClause | None
     write_vote: sa.TextClause
     """item, user, value, version; -> prev, val where the dialect can."""
     read_vote: sa.TextClause | None
+    note: sa.TextClause | None
+    """item, difference: the journal's row, where write_vote has not written it."""
     find_cell: sa.TextClause | None
     bump_cell: sa.TextClause | None
     insert_cell: sa.TextClause | None
@@ -81,6 +96,17 @@ class _Grammar:
         return {"sqlite": "", "postgresql": " FOR SHARE", "mysql": " LOCK IN SHARE MODE"}[
             self.dialect
         ]
+
+    def key_share(self) -> str:
+        """Keeps the row there, and keeps nobody from changing its other columns."""
+        return " FOR KEY SHARE" if self.dialect == "postgresql" else self.share()
+
+    def typed(self, name: str, kind: type) -> str:
+        """A parameter where PostgreSQL knows no column that it is for."""
+        if self.dialect != "postgresql":
+            return f":{name}"
+        column = {int: "bigint", uuid.UUID: "uuid"}.get(kind, "text")
+        return f"CAST(:{name} AS {column})"
 
     def id_type(self, kind: type) -> sa.types.TypeEngine[Any]:
         if kind is int:
@@ -129,6 +155,8 @@ def vote_text(
     vote_user: str,
     item_type: type,
     user_type: type,
+    foreign_key: bool,
+    missing_items: str,
     anonymous: bool = False,
 ) -> VoteText:
     """The statements over one item and, `anonymous`, the table of votes without a user."""
@@ -137,7 +165,9 @@ def vote_text(
     of_users, without_user = map(g.quote, (vote_table, vote_table + "_anonymous"))
     vote = without_user if anonymous else of_users
     voted, voter = map(g.quote, (vote_item, "op_id" if anonymous else vote_user))
-    cell, meta, again = (g.quote(vote_table + end) for end in ("_cell", "_meta", "_recount"))
+    cell, journal, meta, again = (
+        g.quote(vote_table + end) for end in ("_cell", "_journal", "_meta", "_recount")
+    )
     known: dict[str, sa.types.TypeEngine[Any]] = {
         "item": g.id_type(item_type),
         "user": g.id_type(str if anonymous else user_type),
@@ -154,20 +184,48 @@ def vote_text(
     # comes after what it decides about.
     version = g.excluded("version")
     applies = f"({version} IS NULL OR {vote}.version IS NULL OR {vote}.version < {version})"
-    write = (
-        f"INSERT INTO {vote} ({voted}, {voter}, val, prev, version) "
-        f"VALUES (:item, :user, :value, 0, :version){g.upsert(f'{voted}, {voter}')}"
-        f"prev = {vote}.val, "
+    upsert = (
+        f"{g.upsert(f'{voted}, {voter}')}prev = {vote}.val, "
         f"val = CASE WHEN {applies} THEN {g.excluded('val')} ELSE {vote}.val END, "
         f"version = CASE WHEN {applies} THEN COALESCE({version}, {vote}.version) "
         f"ELSE {vote}.version END"
     )
+    columns = f"INSERT INTO {vote} ({voted}, {voter}, val, prev, version) "
+    write = f"{columns}VALUES (:item, :user, :value, 0, :version){upsert}"
     returns = dialect != "mysql"
-    place = _PLACES[strategy]
-    locks = {"sqlite": "", "postgresql": " FOR NO KEY UPDATE", "mysql": " FOR UPDATE"}[dialect]
+    place = _place_of(strategy, dialect)
+    mark = f"{meta} WHERE name = 'counted_in'"
+    # batched on PostgreSQL: one statement. Who moves the counts waits for every transaction that
+    # has written votes, and a statement that waited for him reads its snapshot after his commit:
+    # so the mark needs no lock, but at the levels whose snapshot is the transaction's.
+    at_once = dialect == "postgresql" and strategy == "batched"
+    if at_once:
+        source = (
+            f"SELECT {g.typed('item', item_type)}, "
+            f"{g.typed('user', str if anonymous else user_type)}, {g.typed('value', int)}, 0, "
+            f"{g.typed('version', int)} FROM {meta} WHERE name = 'counted_in' AND "
+            f"value = '{place}'"
+        )
+        write = (
+            f"WITH w AS ({columns}{source}{upsert} RETURNING prev, val), "
+            f"noted AS (INSERT INTO {journal} (item, diff) "
+            f"SELECT {g.typed('item', item_type)}, val - prev FROM w WHERE val <> prev) "
+            "SELECT prev, val FROM w"
+        )
+    elif returns:
+        write += " RETURNING prev, val"
+    # As in the core, or two would wait for each other. Or where nothing else refuses a vote for an
+    # item that is not there: SQLite looks at foreign keys only where its connection was told to.
+    locks = None
+    if strategy == "naive" and dialect == "mysql":
+        locks = " FOR UPDATE"
+    elif dialect == "sqlite" or not foreign_key:
+        locks = g.key_share()
     counts = {
         "item": f"SELECT COALESCE({count}, 0) FROM {item} WHERE {id_} = :item",
         "cells": f"SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = :item",
+        "journal": f"SELECT (SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = :item) + "
+        f"(SELECT COALESCE(SUM(diff), 0) FROM {journal} WHERE item = :item)",
         # Slot -2 is the item's opening balance.
         "cache": "SELECT "
         + " + ".join(
@@ -179,25 +237,32 @@ def vote_text(
             )
         ),
     }
-    in_cells = place == "cells"
-    in_item = strategy in ("naive", "batched")
+    in_cells = strategy == "slotted"
+    creates = missing_items == "create"
+    there = f"(SELECT 1 FROM {item} WHERE {id_} = :item)" if creates else "NULL"
     return VoteText(
         place=place,
-        hold_place=text(
-            f"SELECT value{', @@sql_mode' if dialect == 'mysql' else ''} FROM {meta} "
-            f"WHERE name = 'counted_in'{g.share()}"
-        ),
-        add_item=text(f"INSERT INTO {item} ({id_}) VALUES (:item){g.or_nothing(id_)}", "item"),
-        # As in the core, or two would wait for each other. SQLite's connections refuse a missing
-        # item only where they were told to look at foreign keys.
-        lock_item=text(f"SELECT 1 FROM {item} WHERE {id_} = :item{locks}", "item")
-        if (dialect, strategy)
-        in (("postgresql", "batched"), ("mysql", "batched"), ("mysql", "naive"))
-        or dialect == "sqlite"
+        folds=place == "journal" and not in_cells,
+        look=text(f"SELECT value, current_setting('transaction_isolation') FROM {mark}")
+        if at_once
         else None,
-        write_vote=text(
-            write + (" RETURNING prev, val" if returns else ""), "item", "user", "value", "version"
-        ),
+        hold_place=text(
+            f"SELECT value, @@sql_mode, {there} FROM {mark}{g.share()}", *("item",) * creates
+        )
+        if dialect == "mysql"
+        else text(f"SELECT value FROM {mark}{g.share()}"),
+        # Where it is taken, MySQL's upsert would keep the item's row from everybody else.
+        add_item=text(
+            f"INSERT INTO {item} ({id_}) VALUES (:item)"
+            f"{'' if dialect == 'mysql' else g.or_nothing(id_)}",
+            "item",
+        )
+        if creates
+        else None,
+        lock_item=None
+        if locks is None
+        else text(f"SELECT 1 FROM {item} WHERE {id_} = :item{locks}", "item"),
+        write_vote=text(write, "item", "user", "value", "version"),
         read_vote=None
         if returns
         # Locked, which the upsert has done already, and so read as it is: a plain read under
@@ -208,6 +273,12 @@ def vote_text(
             "item",
             "user",
         ),
+        note=text(
+            f"INSERT INTO {journal} (item, diff) VALUES (:item, :difference)",
+            *("item", "difference"),
+        )
+        if place == "journal" and not in_cells and not at_once
+        else None,
         find_cell=text(
             f"SELECT (SELECT 1 FROM {cell} WHERE item = :item AND slot = :slot), @@sql_mode",
             *("item", "slot"),
@@ -233,7 +304,7 @@ def vote_text(
             f"UPDATE {item} SET {count} = {g.total(count, ':difference')} WHERE {id_} = :item",
             *("difference", "item"),
         )
-        if in_item
+        if place == "item"
         else None,
         ask_recount=text(
             f"INSERT INTO {again} (item, asked) VALUES (:item, 1)"

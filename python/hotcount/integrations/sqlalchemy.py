@@ -14,14 +14,23 @@ together with what `counter` and `votes` write themselves, from any process. The
 Session or a Connection; from an AsyncSession: ``await session.run_sync(cast_vote, votes, 7, 1)``.
 
 The rows that they touch stay locked until your transaction ends: let these calls be its last, and
-several of them go in one order everywhere (`increment_many` does so by itself). A transaction that
-the database gives up (a deadlock; under REPEATABLE READ and SERIALIZABLE on PostgreSQL a row that
-somebody else has changed since your snapshot, SQLSTATE 40001) is yours to run again, from its
-beginning. After another error nothing of the call is applied and the transaction may go on: each
-call is a savepoint. Every isolation level will do but AUTOCOMMIT, which is a ConfigError wherever
-it was asked for: of SQLAlchemy or of the driver. On MariaDB and MySQL a call is strict whatever
-the session's sql_mode: a value that its column cannot hold is an error. Objects of a Session that
-hold a count are not refreshed.
+several of them go in one order everywhere (`increment_many` does so by itself). A vote of strategy
+'batched' on PostgreSQL, MariaDB or MySQL touches the user's own vote and appends a row to the
+journal: however long your transaction stays open, it keeps nobody else from voting. With 'slotted'
+it holds a cell, with 'naive' and on SQLite the item.
+
+What the journal has is in every count of hotcount's at once and reaches `item.vote_count` with the
+next fold. This process folds soon after your connection is back in its pool (or at its next
+commit), as it does after votes of its own; so does every other process that votes for these
+tables, and `hotcount sync`. Where none of them runs any more, `votes.flush()` does it now.
+
+A transaction that the database gives up (a deadlock; under REPEATABLE READ and SERIALIZABLE on
+PostgreSQL a row that somebody else has changed since your snapshot, SQLSTATE 40001) is yours to run
+again, from its beginning. After another error nothing of the call is applied and the transaction
+may go on: each call is a savepoint. Every isolation level will do but AUTOCOMMIT, which is a
+ConfigError wherever it was asked for: of SQLAlchemy or of the driver. On MariaDB and MySQL a call
+is strict whatever the session's sql_mode: a value that its column cannot hold is an error. Objects
+of a Session that hold a count are not refreshed.
 """
 
 from __future__ import annotations
@@ -30,14 +39,13 @@ import itertools
 import os
 import random
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, Union
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
 try:
     import sqlalchemy as sa
-    from sqlalchemy import exc
-    from sqlalchemy.orm import Session, scoped_session
+    from sqlalchemy import event, exc
 except ImportError as error:
     raise ImportError(
         "hotcount.integrations.sqlalchemy needs SQLAlchemy 2: pip install 'hotcount[sqlalchemy]'"
@@ -46,7 +54,7 @@ except ImportError as error:
 from hotcount import (
     Cast,
     ConfigError,
-    CounterOverflowError,
+    HotcountError,
     IntegrityError,
     SlottedCounter,
     Votes,
@@ -56,6 +64,18 @@ from hotcount.integrations._sqlalchemy_text import (
     VoteText,
     counter_text,
     vote_text,
+)
+from hotcount.integrations._sqlalchemy_transaction import (
+    SqlMode,
+    Where,
+    all_or_nothing,
+    connection_of,
+    family,
+    id_of,
+    integer,
+    key_text,
+    translated,
+    whole,
 )
 
 __all__ = [
@@ -69,10 +89,8 @@ __all__ = [
     "vote_count",
 ]
 
-Where = Union[sa.Connection, Session, "scoped_session[Session]"]
-
-_MOST = 2**63 - 1
-_LEAST = -(2**63)
+# The fold adds many of them up.
+_LARGEST_VOTE = 2**31 - 1
 # Where this process begins to count connections: two that began at 0 would meet on every slot.
 _places = itertools.count(random.SystemRandom().randrange(1_000_000))
 
@@ -93,27 +111,27 @@ def increment(where: Where, counter: SlottedCounter, key: str | bytes, n: int = 
 
     CounterOverflowError: the slot would leave 64 bits; nothing changed.
     """
-    _increment(where, counter, [(_key(key), _integer(n, "n"))])
+    _increment(where, counter, [(key_text(key), integer(n, "n"))])
 
 
 def increment_many(
     where: Where, counter: SlottedCounter, amounts: Mapping[str, int] | Mapping[bytes, int]
 ) -> None:
     """Adds {key: n, ...}, all or nothing, in the order in which every writer takes these rows."""
-    _increment(where, counter, [(_key(key), _integer(n, "n")) for key, n in amounts.items()])
+    _increment(where, counter, [(key_text(key), integer(n, "n")) for key, n in amounts.items()])
 
 
 def _increment(where: Where, counter: SlottedCounter, amounts: list[tuple[str, int]]) -> None:
-    connection = _connection(where)
+    connection = connection_of(where)
     text = _counter_text(connection.dialect.name, counter)
     slot = _slot(connection, counter)
-    with _all_or_nothing(connection) as mode:
+    with all_or_nothing(connection) as mode:
         for key, n in sorted(amounts):
             _add(connection, mode, text, key, slot, n)
 
 
 def _add(
-    connection: sa.Connection, mode: _SqlMode, text: CounterText, key: str, slot: int, n: int
+    connection: sa.Connection, mode: SqlMode, text: CounterText, key: str, slot: int, n: int
 ) -> None:
     values = {"key": key, "slot": slot, "n": n}
     _update_or_insert(connection, mode, text.find, text.update, text.add, values)
@@ -121,7 +139,7 @@ def _add(
 
 def _update_or_insert(
     connection: sa.Connection,
-    mode: _SqlMode,
+    mode: SqlMode,
     find: sa.TextClause | None,
     update: sa.TextClause | None,
     insert: sa.TextClause,
@@ -141,11 +159,11 @@ def _update_or_insert(
 
 def count(where: Where, counter: SlottedCounter, key: str | bytes) -> int:
     """The key's count as this transaction sees it, what it has added itself included."""
-    connection = _connection(where)
+    connection = connection_of(where)
     text = _counter_text(connection.dialect.name, counter)
-    with _translated():
-        found = connection.execute(text.sum, {"key": _key(key)}).scalar_one()
-    return _whole(found)
+    with translated():
+        found = connection.execute(text.sum, {"key": key_text(key)}).scalar_one()
+    return whole(found)
 
 
 def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextClause:
@@ -157,7 +175,7 @@ def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextC
     """
     text = _counter_text(counter.dialect, counter)
     slot = 0 if counter.dialect == "sqlite" else random.randrange(counter.slots)
-    return text.add.bindparams(key=_key(key), slot=slot, n=_integer(n, "n"))
+    return text.add.bindparams(key=key_text(key), slot=slot, n=integer(n, "n"))
 
 
 def _slot(connection: sa.Connection, counter: SlottedCounter) -> int:
@@ -196,25 +214,35 @@ def cast_vote(
     With strategy 'cached' the item is noted for a recount, which a worker does after your commit:
     the cache cannot be part of your transaction. IntegrityError (SQLAlchemy's, where a foreign key
     of the vote table refuses): the item has no row. ConfigError: another strategy counts these
-    tables. CounterOverflowError: the count would leave 64 bits.
+    tables; value is 2**31 or more, or -2**31 or less. CounterOverflowError: the count would leave
+    64 bits ('batched' on a server finds that out when it folds; see `Votes.stats`).
     """
-    value = _integer(value, "value")
-    voted = _id(item, votes.item_type, "item")
+    value = _vote_value(value)
+    voted = id_of(item, votes.item_type, "item")
     anonymous = op_id is not None
     values: dict[str, Any] = {"item": voted, "value": value}
     if anonymous:
         # The version that the row then has, which a repeat does not exceed.
         values |= {"user": _op_id(user, value, version, op_id), "version": 1}
     else:
-        values["user"] = _id(user, votes.user_type, "user")
-        values["version"] = None if version is None else _integer(version, "version")
-    connection = _connection(where)
+        values["user"] = id_of(user, votes.user_type, "user")
+        values["version"] = None if version is None else integer(version, "version")
+    connection = connection_of(where)
     text = _vote_text(connection.dialect.name, votes, anonymous)
-    with _all_or_nothing(connection, of_votes=True) as mode:
+    with all_or_nothing(connection, of_votes=True) as mode:
         previous, now = _write_vote(connection, mode, votes, text, values)
         if now != previous:
             _move_count(connection, mode, votes, text, voted, now - previous)
+            if text.folds:
+                _note_row(connection, votes)
     return Cast(now != 0, now != previous, previous, now)
+
+
+def _vote_value(value: object) -> int:
+    number = integer(value, "value")
+    if abs(number) > _LARGEST_VOTE:
+        raise ConfigError(f"value is {number}; it takes -{_LARGEST_VOTE} to {_LARGEST_VOTE}")
+    return number
 
 
 def _op_id(user: object, value: int, version: int | None, op_id: object) -> str:
@@ -245,73 +273,132 @@ def retract_vote(
 
 def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
     """The item's count as this transaction sees it; with 'cached', the sum of its votes."""
-    wanted = _id(item, votes.item_type, "item")
-    connection = _connection(where)
+    wanted = id_of(item, votes.item_type, "item")
+    connection = connection_of(where)
     text = _vote_text(connection.dialect.name, votes)
-    with _translated():
+    with translated():
         found = connection.execute(text.count, {"item": wanted}).scalar()
-    return _whole(found or 0)
+    return whole(found or 0)
 
 
 # Lock order everywhere: the place, item, vote, cell.
 def _write_vote(
-    connection: sa.Connection, mode: _SqlMode, votes: Votes, text: VoteText, values: dict[str, Any]
+    connection: sa.Connection, mode: SqlMode, votes: Votes, text: VoteText, values: dict[str, Any]
 ) -> tuple[int, int]:
-    place, *sql_mode = connection.execute(text.hold_place).first() or (None,)
-    for each in sql_mode:
-        mode.be_strict(each)
-    if isinstance(place, bytes):
-        place = place.decode()
-    if place != text.place:
-        raise ConfigError(
-            f"table {votes.vote_table} was last counted in its {place}, strategy "
-            f"{votes.strategy} counts in its {text.place}; create_tables() reconciles and "
-            "switches over"
-        )
     item = {"item": values["item"]}
-    if votes.missing_items == "create":
-        connection.execute(text.add_item, item)
+    there = _hold_place(connection, mode, votes, text, item)
+    if text.add_item is not None and not there:
+        _add_item(connection, text.add_item, item)
     if text.lock_item is not None and connection.execute(text.lock_item, item).first() is None:
         raise IntegrityError(f"item {values['item']!r} does not exist; nothing was applied")
     written = connection.execute(text.write_vote, values)
     # The row keeps what it was: read in a statement of its own where the upsert cannot return it.
     if text.read_vote is not None:
         written = connection.execute(text.read_vote, values)
-    previous, now = written.one()
+    row = written.first()
+    if row is None:  # The counts were moved since _hold_place looked: it says so now.
+        return _write_vote(connection, mode, votes, text, values)
+    previous, now = row
     return int(previous), int(now)
+
+
+def _hold_place(
+    connection: sa.Connection, mode: SqlMode, votes: Votes, text: VoteText, item: dict[str, Any]
+) -> bool:
+    """Keeps the counts where they are until the transaction ends, unless write_vote does.
+
+    Whether the item is known to be there.
+    """
+    if text.look is not None:
+        place, level = connection.execute(text.look).first() or (None, "")
+        _check_place(votes, text, place)
+        if level in ("read committed", "read uncommitted"):
+            return False
+    place, *more = connection.execute(text.hold_place, item).first() or (None,)
+    _check_place(votes, text, place)
+    if more:
+        mode.be_strict(more[0])
+    return bool(more and more[1])
+
+
+def _add_item(connection: sa.Connection, add: sa.TextClause, item: dict[str, Any]) -> None:
+    try:
+        connection.execute(add, item)
+    except exc.IntegrityError as error:
+        # MySQL's, where it was added since this transaction's snapshot.
+        if error.orig is None or error.orig.args[0] != 1062:
+            raise
+
+
+def _check_place(votes: Votes, text: VoteText, found: str | bytes | None) -> None:
+    place = found.decode() if isinstance(found, bytes) else found
+    if place != text.place:
+        raise ConfigError(
+            f"table {votes.vote_table} was last counted in its {place}, strategy "
+            f"{votes.strategy} counts in its {text.place}; create_tables() reconciles and "
+            "switches over"
+        )
 
 
 def _move_count(
     connection: sa.Connection,
-    mode: _SqlMode,
+    mode: SqlMode,
     votes: Votes,
     text: VoteText,
     item: int | str,
     difference: int,
 ) -> None:
-    if not _LEAST <= difference <= _MOST:
-        raise CounterOverflowError(
-            f"the count of item {item!r} would leave signed 64 bits; nothing was applied"
-        )
     values = {"item": item, "difference": difference}
     if text.ask_recount is not None:
         connection.execute(text.ask_recount, {"item": item})
-        return
+    if text.note is not None:
+        connection.execute(text.note, values)
     if text.insert_cell is not None:
-        # batched has one writer of an item at a time, and so one cell.
-        slot = _place(connection) % votes.slots if votes.strategy == "slotted" else 0
-        cell = {**values, "slot": slot}
+        cell = {**values, "slot": _place(connection) % votes.slots}
         _update_or_insert(connection, mode, text.find_cell, text.bump_cell, text.insert_cell, cell)
     if text.bump_item is not None and connection.execute(text.bump_item, values).rowcount == 0:
         raise IntegrityError(f"item {item!r} does not exist; nothing was applied")
 
 
-# -- arguments, transactions, errors ----------------------------------------
+# -- who folds --------------------------------------------------------------
+
+# In a connection's info: the Votes that have rows in its transaction, and how many.
+_ROWS = "hotcount.rows"
+
+
+def _note_row(connection: sa.Connection, votes: Votes) -> None:
+    """Has the thread of `votes` that folds come once the transaction is committed."""
+    engine = connection.engine
+    if not event.contains(engine.pool, "checkin", _when_back):
+        event.listen(engine.pool, "checkin", _when_back)
+        event.listen(engine, "commit", _at_commit)
+    rows = connection.info.setdefault(_ROWS, {})
+    rows[id(votes)] = (votes, rows.get(id(votes), (votes, 0))[1] + 1)
+
+
+def _at_commit(connection: sa.Connection) -> None:
+    # For a connection that stays out of its pool. SQLAlchemy calls it before the commit: a fold
+    # that is as quick as that leaves the rows to the next one.
+    _tell_folders(connection.info.get(_ROWS))
+
+
+def _when_back(_: object, record: Any) -> None:
+    # Also after a rollback, which costs a look at the journal.
+    _tell_folders(record.info.pop(_ROWS, None))
+
+
+def _tell_folders(rows: dict[int, tuple[Votes, int]] | None) -> None:
+    for votes, appended in (rows or {}).values():
+        with suppress(HotcountError):  # It was closed: others fold.
+            votes._note_appended(appended)
+
+
+# -- statements -----------------------------------------------------------
 
 
 def _counter_text(dialect: str, counter: SlottedCounter) -> CounterText:
     return counter_text(
-        _family(dialect),
+        family(dialect),
         counter.table,
         counter.key_column,
         counter.slot_column,
@@ -321,7 +408,7 @@ def _counter_text(dialect: str, counter: SlottedCounter) -> CounterText:
 
 def _vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
     return vote_text(
-        _family(dialect),
+        family(dialect),
         votes.strategy,
         votes.item_table,
         votes.item_id,
@@ -331,185 +418,7 @@ def _vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
         votes.vote_user,
         votes.item_type,
         votes.user_type,
+        votes.foreign_key,
+        votes.missing_items,
         anonymous,
     )
-
-
-def _family(name: str) -> str:
-    if name in ("sqlite", "postgresql", "mysql"):
-        return name
-    if name == "mariadb":
-        return "mysql"
-    raise ConfigError(
-        f"{name} is not a dialect that hotcount knows: sqlite, postgresql, mysql, mariadb"
-    )
-
-
-def _key(key: object) -> str:
-    if isinstance(key, bytes):
-        try:
-            text = key.decode()
-        except UnicodeDecodeError:
-            raise ConfigError(f"key is not UTF-8: {key!r}") from None
-    elif isinstance(key, str):
-        text = key
-    else:
-        raise TypeError(f"key must be str or bytes, not {type(key).__name__}")
-    size = len(text.encode(errors="surrogatepass"))
-    if not 1 <= size <= 1000 or "\0" in text:
-        raise ConfigError(f"key takes 1 to 1000 bytes without NUL; this one has {size}: {key!r}")
-    return text
-
-
-def _integer(value: object, name: str) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be int, not {type(value).__name__}")
-    number = int(value.__index__())
-    if not _LEAST <= number <= _MOST:
-        raise CounterOverflowError(f"{name} is {number}, outside of signed 64 bits")
-    return number
-
-
-def _id(value: object, wanted: type, name: str) -> int | str:
-    if wanted is int:
-        return _integer(value, name)
-    if not isinstance(value, wanted):
-        raise TypeError(f"{name} must be {wanted.__name__}, not {type(value).__name__}")
-    text = str(value)
-    if "\0" in text:
-        raise ConfigError(f"{name} has a NUL byte: {text!r}")
-    return text
-
-
-def _connection(where: Where) -> sa.Connection:
-    if isinstance(where, (Session, scoped_session)):
-        # What the session has yet to write may be the very item.
-        where.flush()
-        connection = where.connection()
-    elif isinstance(where, sa.Connection):
-        connection = where
-    else:
-        raise TypeError(f"where must be a Session or a Connection, not {type(where).__name__}")
-    if _is_in_autocommit(connection):
-        raise ConfigError("the connection is in AUTOCOMMIT; this needs a transaction")
-    return connection
-
-
-def _is_in_autocommit(connection: sa.Connection) -> bool:
-    """Whether each statement would be a transaction of its own, whoever has asked for that."""
-    level = connection.get_execution_options().get("isolation_level", "")
-    if str(level).upper() == "AUTOCOMMIT":
-        return True
-    # An engine made with isolation_level="AUTOCOMMIT" shows here only, as does what was told to
-    # the driver.
-    pooled = connection.connection
-    driver: Any = pooled.driver_connection
-    if connection.dialect.name == "sqlite":
-        if getattr(driver, "autocommit", None) is True:
-            return True
-        if getattr(driver, "isolation_level", "") is not None:
-            return False  # The driver begins.
-        # Then a listener of the engine's may: it is called when the transaction begins.
-        if not connection.in_transaction():
-            connection.begin()
-        return not driver.in_transaction
-    for session in (pooled.dbapi_connection, driver):
-        get = getattr(session, "get_autocommit", None)
-        if callable(get):
-            return bool(get())
-        value = getattr(session, "autocommit", None)
-        if isinstance(value, bool):
-            return value
-    return False
-
-
-class _SqlMode:
-    """The sql_mode of a MySQL session, strict until restore().
-
-    Without a strict mode MySQL shortens a text and clamps a number to what the column takes: a
-    vote of somebody else's, or for another item.
-    """
-
-    def __init__(self, connection: sa.Connection) -> None:
-        self._connection = connection
-        self._found: str | None = None
-
-    def be_strict(self, found: str | bytes) -> None:
-        """`found` is the mode that the session has now."""
-        mode = found.decode() if isinstance(found, bytes) else found
-        if {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"}.isdisjoint(mode.split(",")):
-            self._set(f"{mode},STRICT_ALL_TABLES".lstrip(","))
-            self._found = mode
-
-    def restore(self) -> None:
-        if self._found is not None:
-            self._set(self._found)
-            self._found = None
-
-    def _set(self, mode: str) -> None:
-        self._connection.execute(sa.text("SET SESSION sql_mode = :mode"), {"mode": mode})
-
-
-@contextmanager
-def _all_or_nothing(connection: sa.Connection, *, of_votes: bool = False) -> Iterator[_SqlMode]:
-    """A savepoint: whoever catches an error may still commit the rest."""
-    if connection.dialect.name == "sqlite":
-        # Python's sqlite3 begins only with a statement that writes: without this the savepoint
-        # would be the transaction, and its end a commit. IMMEDIATE: one that begins by reading
-        # cannot wait for its turn to write.
-        driver = connection.connection.driver_connection
-        if not getattr(driver, "in_transaction", True):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-    with _translated(of_votes=of_votes):
-        savepoint = connection.begin_nested()
-        mode = _SqlMode(connection)
-        try:
-            yield mode
-        except BaseException:
-            # After a deadlock MySQL has rolled everything back, the savepoint with it: the error
-            # to see is the first.
-            with suppress(exc.DBAPIError):
-                savepoint.rollback()
-            with suppress(exc.DBAPIError):
-                mode.restore()
-            raise
-        savepoint.commit()
-        mode.restore()
-
-
-@contextmanager
-def _translated(*, of_votes: bool = False) -> Iterator[None]:
-    try:
-        yield
-    except exc.DBAPIError as error:
-        if not _is_overflow(error.orig) or (of_votes and _is_of_an_id(error.orig)):
-            raise
-        raise CounterOverflowError(
-            f"a count would leave signed 64 bits; nothing was applied: {error.orig}"
-        ) from error
-
-
-def _is_overflow(error: BaseException | None) -> bool:
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    if state is not None:
-        return bool(state == "22003")
-    # MySQL's numbers, SQLite's words.
-    return error is not None and next(iter(error.args), None) in (1690, 1264, "integer overflow")
-
-
-def _is_of_an_id(error: BaseException | None) -> bool:
-    """The number is none of ours, whose columns have 64 bits: an id that its column cannot hold.
-
-    PostgreSQL names the type in every language, MySQL the column; SQLite's columns are all wide.
-    """
-    word = next(iter(error.args), None) if error is not None else None
-    if word in (1264, 1690, "integer overflow"):
-        return word == 1264 and "'n'" not in str(error)
-    return "bigint" not in str(error)
-
-
-def _whole(found: Any) -> int:
-    number = int(found)
-    if number != found or not _LEAST <= number <= _MOST:
-        raise CounterOverflowError(f"the sum over the slots leaves signed 64 bits: {found}")
-    return number

@@ -1,0 +1,202 @@
+"""What hotcount.integrations.sqlalchemy needs of the caller's transaction.
+
+Which connection it is, arguments that are refused before anything is sent, a savepoint around each
+call, errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Union
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.orm import Session, scoped_session
+
+from hotcount import ConfigError, CounterOverflowError
+
+Where = Union[sa.Connection, Session, "scoped_session[Session]"]
+
+MOST = 2**63 - 1
+LEAST = -(2**63)
+
+
+def family(name: str) -> str:
+    if name in ("sqlite", "postgresql", "mysql"):
+        return name
+    if name == "mariadb":
+        return "mysql"
+    raise ConfigError(
+        f"{name} is not a dialect that hotcount knows: sqlite, postgresql, mysql, mariadb"
+    )
+
+
+def key_text(key: object) -> str:
+    if isinstance(key, bytes):
+        try:
+            text = key.decode()
+        except UnicodeDecodeError:
+            raise ConfigError(f"key is not UTF-8: {key!r}") from None
+    elif isinstance(key, str):
+        text = key
+    else:
+        raise TypeError(f"key must be str or bytes, not {type(key).__name__}")
+    size = len(text.encode(errors="surrogatepass"))
+    if not 1 <= size <= 1000 or "\0" in text:
+        raise ConfigError(f"key takes 1 to 1000 bytes without NUL; this one has {size}: {key!r}")
+    return text
+
+
+def integer(value: object, name: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be int, not {type(value).__name__}")
+    number = int(value.__index__())
+    if not LEAST <= number <= MOST:
+        raise CounterOverflowError(f"{name} is {number}, outside of signed 64 bits")
+    return number
+
+
+def id_of(value: object, wanted: type, name: str) -> int | str:
+    if wanted is int:
+        return integer(value, name)
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} must be {wanted.__name__}, not {type(value).__name__}")
+    text = str(value)
+    if "\0" in text:
+        raise ConfigError(f"{name} has a NUL byte: {text!r}")
+    return text
+
+
+def connection_of(where: Where) -> sa.Connection:
+    if isinstance(where, (Session, scoped_session)):
+        # What the session has yet to write may be the very item.
+        where.flush()
+        connection = where.connection()
+    elif isinstance(where, sa.Connection):
+        connection = where
+    else:
+        raise TypeError(f"where must be a Session or a Connection, not {type(where).__name__}")
+    if _is_in_autocommit(connection):
+        raise ConfigError("the connection is in AUTOCOMMIT; this needs a transaction")
+    return connection
+
+
+def _is_in_autocommit(connection: sa.Connection) -> bool:
+    """Whether each statement would be a transaction of its own, whoever has asked for that."""
+    level = connection.get_execution_options().get("isolation_level", "")
+    if str(level).upper() == "AUTOCOMMIT":
+        return True
+    # An engine made with isolation_level="AUTOCOMMIT" shows here only, as does what was told to
+    # the driver.
+    pooled = connection.connection
+    driver: Any = pooled.driver_connection
+    if connection.dialect.name == "sqlite":
+        if getattr(driver, "autocommit", None) is True:
+            return True
+        if getattr(driver, "isolation_level", "") is not None:
+            return False  # The driver begins.
+        # Then a listener of the engine's may: it is called when the transaction begins.
+        if not connection.in_transaction():
+            connection.begin()
+        return not driver.in_transaction
+    for session in (pooled.dbapi_connection, driver):
+        get = getattr(session, "get_autocommit", None)
+        if callable(get):
+            return bool(get())
+        value = getattr(session, "autocommit", None)
+        if isinstance(value, bool):
+            return value
+    return False
+
+
+class SqlMode:
+    """The sql_mode of a MySQL session, strict until restore().
+
+    Without a strict mode MySQL shortens a text and clamps a number to what the column takes: a
+    vote of somebody else's, or for another item.
+    """
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self._found: str | None = None
+
+    def be_strict(self, found: str | bytes) -> None:
+        """`found` is the mode that the session has now."""
+        mode = found.decode() if isinstance(found, bytes) else found
+        if {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"}.isdisjoint(mode.split(",")):
+            self._set(f"{mode},STRICT_ALL_TABLES".lstrip(","))
+            self._found = mode
+
+    def restore(self) -> None:
+        if self._found is not None:
+            self._set(self._found)
+            self._found = None
+
+    def _set(self, mode: str) -> None:
+        self._connection.execute(sa.text("SET SESSION sql_mode = :mode"), {"mode": mode})
+
+
+@contextmanager
+def all_or_nothing(connection: sa.Connection, *, of_votes: bool = False) -> Iterator[SqlMode]:
+    """A savepoint: whoever catches an error may still commit the rest."""
+    if connection.dialect.name == "sqlite":
+        # Python's sqlite3 begins only with a statement that writes: without this the savepoint
+        # would be the transaction, and its end a commit. IMMEDIATE: one that begins by reading
+        # cannot wait for its turn to write.
+        driver = connection.connection.driver_connection
+        if not getattr(driver, "in_transaction", True):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+    with translated(of_votes=of_votes):
+        savepoint = connection.begin_nested()
+        mode = SqlMode(connection)
+        try:
+            yield mode
+        except BaseException:
+            # After a deadlock MySQL has rolled everything back, the savepoint with it: the error
+            # to see is the first.
+            with suppress(exc.DBAPIError):
+                savepoint.rollback()
+            with suppress(exc.DBAPIError):
+                mode.restore()
+            raise
+        savepoint.commit()
+        mode.restore()
+
+
+@contextmanager
+def translated(*, of_votes: bool = False) -> Iterator[None]:
+    try:
+        yield
+    except exc.DBAPIError as error:
+        if not _is_overflow(error.orig) or (of_votes and _is_of_an_id(error.orig)):
+            raise
+        raise CounterOverflowError(
+            f"a count would leave signed 64 bits; nothing was applied: {error.orig}"
+        ) from error
+
+
+def _is_overflow(error: BaseException | None) -> bool:
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if state is not None:
+        return bool(state == "22003")
+    # MySQL's numbers, SQLite's words.
+    return error is not None and next(iter(error.args), None) in (1690, 1264, "integer overflow")
+
+
+def _is_of_an_id(error: BaseException | None) -> bool:
+    """The number is none of ours, whose columns have 64 bits: an id that its column cannot hold.
+
+    PostgreSQL names the type in every language, MySQL the column; SQLite's columns are all wide.
+    """
+    word = next(iter(error.args), None) if error is not None else None
+    if word in (1264, 1690, "integer overflow"):
+        return word == 1264 and "'n'" not in str(error)
+    return "bigint" not in str(error)
+
+
+def whole(found: Any) -> int:
+    number = int(found)
+    if number != found or not LEAST <= number <= MOST:
+        raise CounterOverflowError(f"the sum over the slots leaves signed 64 bits: {found}")
+    return number
