@@ -256,36 +256,80 @@ def sync_once(worker: hotcount.SyncWorker, timeout: float) -> bool:
             return True
 
 
+def stopped_by_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def save_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    """The counts of a cache; whether nothing is left unsaved."""
+    settled = True
+    worker = votes.sync_worker()
+    if options.once:
+        settled = sync_once(worker, options.timeout)
+    else:
+        stop = stopped_by_signals()
+        say("hotcount sync: saving counts until interrupted")
+        worker.run(stop)
+    return settled, worker.stats()
+
+
+def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    """The counts that are in the votes' tables; whether all of them are in the items' table."""
+    if options.once:
+        report = votes.flush(timeout=options.timeout)
+        return report.pending == 0, {"rounds": 1, "failed": 0, "folded": report.acked}
+    rounds = failed = folded = pending = 0
+    stop = stopped_by_signals()
+    say("hotcount sync: folding counts until interrupted")
+    while True:
+        began = time.monotonic()
+        try:
+            report = votes.flush()
+        except hotcount.ConfigError:
+            raise
+        except hotcount.HotcountError as error:
+            # A server that is away: the counts are safe where they are.
+            failed += 1
+            say(f"hotcount sync: {error}")
+        else:
+            rounds, folded, pending = rounds + 1, folded + report.acked, report.pending
+        # A twentieth of the time at most, as the processes that vote do.
+        if stop.wait(max(options.interval, 20 * (time.monotonic() - began))):
+            return pending == 0, {"rounds": rounds, "failed": failed, "folded": folded}
+
+
 def sync(options: argparse.Namespace) -> int:
-    if options.cache.startswith("memory:"):
+    strategy: Any = options.strategy or ("cached" if options.cache else "batched")
+    if options.cache and options.cache.startswith("memory:"):
         say("hotcount sync: --cache must be a server's: memory:// counts inside one process only")
         return BAD_USAGE
+    if strategy == "cached" and not options.cache:
+        say("hotcount sync: strategy cached needs --cache, where its counts are")
+        return BAD_USAGE
+    if strategy == "batched" and options.db.startswith("sqlite:"):
+        say("hotcount sync: batched on SQLite counts in the items' table; there is nothing to fold")
+        return BAD_USAGE
+    more: dict[str, Any] = {"page": options.page, "workers": options.workers}
+    if strategy == "cached":
+        more["interval"] = options.interval
     votes = hotcount.Votes(
         options.db,
         options.cache,
-        "cached",
+        strategy,
         item_table=options.item_table,
         item_id=options.item_id,
         item_count=options.item_count,
         vote_table=options.vote_table,
         vote_item=options.vote_item,
         item_type=ID_TYPES[options.item_type],
-        page=options.page,
-        interval=options.interval,
-        workers=options.workers,
+        **more,
     )
-    settled = True
     with votes:
-        worker = votes.sync_worker()
-        if options.once:
-            settled = sync_once(worker, options.timeout)
-        else:
-            stop = threading.Event()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: stop.set())
-            say("hotcount sync: saving counts until interrupted")
-            worker.run(stop)
-        stats = worker.stats()
+        work = save_counts if strategy == "cached" else fold_counts
+        settled, stats = work(votes, options)
     if options.json:
         print(json.dumps({"settled": settled, **stats}, indent=2))
     else:
@@ -419,21 +463,29 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser(
         "sync",
-        help="save the counts of Votes, strategy cached, from the cache to the database",
+        help="bring the items' counts up to date: of Votes, strategies batched, slotted and cached",
+        description="Without --cache: folds what votes have counted into the items' table, for "
+        "batched (what is in the journal) or slotted. The processes that vote fold too; this one "
+        "is for when none of them runs. With --cache: saves the counts of strategy cached.",
         epilog=URLS,
     )
     each.add_argument(
         "--db", type=url, required=True, metavar="URL", help="the database of the votes"
     )
     each.add_argument(
-        "--cache", type=url, required=True, metavar="URL", help="the cache that counts them"
+        "--cache", type=url, metavar="URL", help="the cache that counts them, or has copies"
+    )
+    each.add_argument(
+        "--strategy",
+        choices=["batched", "slotted", "cached"],
+        help="of the votes (default: cached with --cache, else batched)",
     )
     each.add_argument("--once", action="store_true", help="until all is saved, then end")
     each.add_argument(
         "--timeout", type=positive, default=60.0, help="seconds that --once may take (default: 60)"
     )
     each.add_argument(
-        "--interval", type=positive, default=1.0, help="seconds between rounds (default: 1)"
+        "--interval", type=positive, default=1.0, help="least seconds between rounds (default: 1)"
     )
     each.add_argument("--page", type=int, default=1000, help="counts saved at once (default: 1000)")
     each.add_argument("--workers", type=int, default=2, help="threads (default: 2)")
