@@ -360,7 +360,7 @@ def test_ids_may_be_text_and_uuids(sides: BothSides) -> None:
 def test_tables_that_another_strategy_counts_are_refused(sides: BothSides) -> None:
     votes = make_votes(sides, "naive")
     votes.add_items([1])
-    make_votes(sides, "batched")
+    make_votes(sides, "slotted")
     with (
         sides.engine.connect() as connection,
         pytest.raises(hotcount.ConfigError, match="create_tables"),

@@ -34,11 +34,9 @@ std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout
 class BatchedVotes final : public SqlVotes {
   public:
     BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
-                 std::unique_ptr<CopyStore> cache)
+                 std::shared_ptr<CountCopies> copies)
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
-          copies_(cache == nullptr ? nullptr
-                                   : std::make_shared<CountCopies>(shared_database(), options(),
-                                                                   layout(), std::move(cache))),
+          copies_(std::move(copies)),
           commit_([this] {
               return std::make_unique<sql::GroupCommit>(
                   shared_database(), make_writer(layout(), options()), options().commit);
@@ -117,15 +115,16 @@ class BatchedVotes final : public SqlVotes {
 
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
                                           VotesOptions options, VoteCache cache) {
+    std::unique_ptr<CopyStore> store;
+    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache)) {
+        store = make_memory_copy_store(std::move(*memory));
+    } else if (auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
+        store = make_redis_copy_store(std::move(*redis));
+    }
     // SQLite's count is one read of the item's row, which no copy is cheaper than.
-    std::unique_ptr<CopyStore> copies;
-    const bool copied = database->dialect() != sql::Dialect::sqlite;
-    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache);
-        copied && memory) {
-        copies = make_memory_copy_store(std::move(*memory));
-    } else if (auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache);
-               copied && redis) {
-        copies = make_redis_copy_store(std::move(*redis));
+    std::shared_ptr<CountCopies> copies;
+    if (store != nullptr && database->dialect() != sql::Dialect::sqlite) {
+        copies = std::make_shared<CountCopies>(database, options, std::move(store));
     }
     return std::make_shared<BatchedVotes>(std::move(database), std::move(options),
                                           std::move(copies));

@@ -169,17 +169,17 @@ std::unique_ptr<CopyStore> make_redis_copy_store(std::shared_ptr<redis::Client> 
 }
 
 CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
-                         std::shared_ptr<const Layout> layout, std::unique_ptr<CopyStore> store)
-    : CountCopies(database, options, std::move(layout), std::move(store),
+                         std::unique_ptr<CopyStore> store)
+    : CountCopies(database, options, std::move(store),
                   VoteNames{options, sql::Grammar{database->dialect()}},
                   sql::Grammar{database->dialect()}) {}
 
 CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
-                         std::shared_ptr<const Layout> layout, std::unique_ptr<CopyStore> store,
-                         const VoteNames& n, const sql::Grammar& g)
+                         std::unique_ptr<CopyStore> store, const VoteNames& n,
+                         const sql::Grammar& g)
     : database_(std::move(database)),
       options_(options),
-      layout_(std::move(layout)),
+      layout_(options_, database_->dialect()),
       store_(std::move(store)),
       read_space_("SELECT value FROM " + n.meta + " WHERE name = 'copies_id'"),
       write_space_("INSERT INTO " + n.meta + " (name, value) VALUES ('copies_id', ?1)" +
@@ -303,7 +303,7 @@ Result<std::vector<Count>> CountCopies::counts(std::span<const sql::Id> items, D
     std::vector<CopyStore::Named> missing;
     const auto read = [&](sql::Connection& connection) -> Result<void> {
         missing.clear();
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        HOTCOUNT_TRY(check_place(connection, layout_, options_));
         for (std::size_t i = 0; i < items.size(); ++i) {
             if (copies[i]) continue;
             HOTCOUNT_TRY_ASSIGN(const CopyStore::Copy copy, read_cells(connection, items[i]));

@@ -59,7 +59,7 @@ std::unique_ptr<CopyStore> make_redis_copy_store(std::shared_ptr<redis::Client> 
 class CountCopies {
   public:
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
-                std::shared_ptr<const Layout> layout, std::unique_ptr<CopyStore> store);
+                std::unique_ptr<CopyStore> store);
 
     /// Names the tables, where they have no name yet: what folds of tables without one count is not
     /// published, as nobody has looked for copies.
@@ -80,8 +80,8 @@ class CountCopies {
         SteadyTime cache_away_until{};
     };
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
-                std::shared_ptr<const Layout> layout, std::unique_ptr<CopyStore> store,
-                const VoteNames& names, const sql::Grammar& grammar);
+                std::unique_ptr<CopyStore> store, const VoteNames& names,
+                const sql::Grammar& grammar);
     Result<std::string> find_space(Deadline deadline);
     Result<std::string> space(Deadline deadline);
     bool cache_is_away();
@@ -93,7 +93,7 @@ class CountCopies {
 
     const std::shared_ptr<sql::Database> database_;
     const VotesOptions options_;
-    const std::shared_ptr<const Layout> layout_;
+    const Layout layout_;
     const std::unique_ptr<CopyStore> store_;
     const sql::Statement read_space_;
     const sql::Statement write_space_;

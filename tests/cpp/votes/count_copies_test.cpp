@@ -176,9 +176,7 @@ class CountCopiesTest : public CopyStoreTest {
     std::shared_ptr<sql::Database> database_ = file_.open();
     const VotesOptions options_ = options(clock_);
     FailingStore* cache_ = new FailingStore(std::move(store_));
-    CountCopies copies_{database_, options_,
-                        std::make_shared<const Layout>(options_, sql::Dialect::sqlite),
-                        std::unique_ptr<CopyStore>(cache_)};
+    CountCopies copies_{database_, options_, std::unique_ptr<CopyStore>(cache_)};
     const sql::Statement cell_{
         "INSERT OR REPLACE INTO vote_cell (item, slot, n, ver) VALUES (?1, -1, ?2, ?3)"};
 };
