@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any, NoReturn
 
 import hotcount
 from hotcount import _core
+from hotcount._sync import fold_counts, save_counts
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
@@ -243,62 +243,6 @@ def sweep(options: argparse.Namespace) -> int:
 
 
 # -- sync -------------------------------------------------------------------
-
-
-def sync_once(worker: hotcount.SyncWorker, timeout: float) -> bool:
-    """Rounds until nothing is left unsaved; False where that took too long."""
-    deadline = time.monotonic() + timeout
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        if worker.run_once(timeout=left).unsettled == 0:
-            return True
-
-
-def stopped_by_signals() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-def save_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
-    """The counts of a cache; whether nothing is left unsaved."""
-    settled = True
-    worker = votes.sync_worker()
-    if options.once:
-        settled = sync_once(worker, options.timeout)
-    else:
-        stop = stopped_by_signals()
-        say("hotcount sync: saving counts until interrupted")
-        worker.run(stop)
-    return settled, worker.stats()
-
-
-def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
-    """The counts that are in the votes' tables; whether all of them are in the items' table."""
-    if options.once:
-        report = votes.flush(timeout=options.timeout)
-        return report.pending == 0, {"rounds": 1, "failed": 0, "folded": report.acked}
-    rounds = failed = folded = pending = 0
-    stop = stopped_by_signals()
-    say("hotcount sync: folding counts until interrupted")
-    while True:
-        began = time.monotonic()
-        try:
-            report = votes.flush()
-        except hotcount.ConfigError:
-            raise
-        except hotcount.HotcountError as error:
-            # A server that is away: the counts are safe where they are.
-            failed += 1
-            say(f"hotcount sync: {error}")
-        else:
-            rounds, folded, pending = rounds + 1, folded + report.acked, report.pending
-        # A twentieth of the time at most, as the processes that vote do.
-        if stop.wait(max(options.interval, 20 * (time.monotonic() - began))):
-            return pending == 0, {"rounds": rounds, "failed": failed, "folded": folded}
 
 
 def sync(options: argparse.Namespace) -> int:

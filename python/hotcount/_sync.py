@@ -1,0 +1,75 @@
+"""What `hotcount sync` does with the counts, by where they are."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import hotcount
+
+
+def _say(text: str) -> None:
+    print(f"hotcount sync: {text}", file=sys.stderr, flush=True)
+
+
+def _save_once(worker: hotcount.SyncWorker, timeout: float) -> bool:
+    """Rounds until nothing is left unsaved; False where that took too long."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        if worker.run_once(timeout=left).unsettled == 0:
+            return True
+
+
+def _stopped_by_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def save_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    """The counts of a cache; whether nothing is left unsaved."""
+    settled = True
+    worker = votes.sync_worker()
+    if options.once:
+        settled = _save_once(worker, options.timeout)
+    else:
+        stop = _stopped_by_signals()
+        _say("saving counts until interrupted")
+        worker.run(stop)
+    return settled, worker.stats()
+
+
+def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    """The counts that are in the votes' tables; whether all of them are in the items' table."""
+    if options.once:
+        report = votes.flush(timeout=options.timeout)
+        return report.pending == 0, {"rounds": 1, "failed": 0, "folded": report.acked}
+    rounds = failed = folded = pending = 0
+    stop = _stopped_by_signals()
+    _say("folding counts until interrupted")
+    while True:
+        began = time.monotonic()
+        pause = options.interval
+        try:
+            report = votes.flush()
+        except hotcount.ConfigError:
+            raise
+        except hotcount.HotcountError as error:
+            # A server that is away: the counts are safe where they are.
+            failed += 1
+            _say(str(error))
+        else:
+            rounds, folded, pending = rounds + 1, folded + report.acked, report.pending
+            if pending == 0:  # Else it has waited for items that somebody holds.
+                # A twentieth of the time at most, as the processes that vote do.
+                pause = max(pause, 20 * (time.monotonic() - began))
+        if stop.wait(pause):
+            return pending == 0, {"rounds": rounds, "failed": failed, "folded": folded}
