@@ -310,8 +310,16 @@ def test_a_balance_near_the_bounds_refuses_the_vote_that_leaves_them(
     votes = make(sides, strategy)
     votes.create_tables(existing_counts="keep")
     assert votes.cast(2, 1).changed
-    with pytest.raises(hotcount.CounterOverflowError):
+    assert int(votes.count(2)) == 2**63 - 1
+    if strategy == "batched" and "_journal" in votes.schema():
+        # The vote stands; its sum is refused where it is read, and it may be taken back.
         votes.cast(2, 2)
+        with pytest.raises(hotcount.CounterOverflowError):
+            votes.count(2)
+        votes.retract(2, 2)
+    else:
+        with pytest.raises(hotcount.CounterOverflowError):
+            votes.cast(2, 2)
     assert votes.cast(1, 2).counted
     assert int(votes.count(2)) == 2**63 - 1
 

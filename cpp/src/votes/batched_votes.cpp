@@ -107,8 +107,14 @@ class BatchedVotes final : public SqlVotes {
     }
 
   private:
+    void add_stats(VotesStats& stats) const override {
+        const sql::GroupCommit::Stats commits = commit_.get().stats();
+        stats.batches = commits.batches;
+        stats.batched_votes = commits.writes;
+    }
+
     const std::shared_ptr<CountCopies> copies_;  // Null without a cache.
-    ForkLocal<sql::GroupCommit> commit_;
+    mutable ForkLocal<sql::GroupCommit> commit_;
 };
 
 }  // namespace

@@ -263,7 +263,16 @@ class CachedVotes final : public SqlVotes {
     }
 
   private:
+    void add_stats(VotesStats& stats) const override {
+        const sql::GroupCommit::Stats commits = commit_.get().stats();
+        stats.batches = commits.batches;
+        stats.batched_votes = commits.writes;
+    }
+
     std::string more_schema() const override { return keeper_->table().schema(); }
+    std::vector<std::string> more_tables() const override {
+        return {options().vote_table + "_sync", options().vote_table + "_recount"};
+    }
 
     Result<void> take_over(sql::Connection& connection) override {
         return keeper_->table().renew(connection);
@@ -439,7 +448,7 @@ class CachedVotes final : public SqlVotes {
     };
 
     std::shared_ptr<CountKeeper> keeper_;
-    ForkLocal<sql::GroupCommit> commit_;
+    mutable ForkLocal<sql::GroupCommit> commit_;
     ForkLocal<KnownSpace> known_{[] { return std::make_unique<KnownSpace>(); }};
 };
 

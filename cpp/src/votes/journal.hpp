@@ -27,11 +27,19 @@ struct FoldedCount {
     std::int64_t ver;
 };
 
+/// Most rows of one fold. More: fewer transactions, each of which holds items for longer (a page of
+/// 2,500 items took 30 to 50 ms).
+inline constexpr std::size_t kFoldPage = 20'000;
+
 /// What one fold is to do.
 struct FoldRequest {
     bool due_only{false};             ///< Nothing, where the last fold was too recent.
     std::span<const sql::Id> only{};  ///< The items to fold; all where empty.
-    std::span<const sql::Id> but{};   ///< Items to leave alone.
+    std::span<const sql::Id> but{};   ///< Else: items to leave alone.
+    std::size_t most{kFoldPage};      ///< Rows.
+    /// With one item in `only`: waits a moment for its row instead of leaving it as held. For those
+    /// that voters hold in turns (Journal::may_starve()).
+    bool insist{false};
 };
 
 struct FoldedPage {
@@ -51,8 +59,9 @@ struct FoldedPage {
 
 /// What waits in the journal.
 struct JournalBacklog {
-    std::int64_t rows;   ///< Also those that only ask for item.vote_count.
-    std::int64_t items;  ///< With such rows.
+    std::int64_t rows;      ///< Also those that only ask for item.vote_count.
+    std::int64_t items;     ///< With such rows.
+    Duration since_folded;  ///< How long ago the last fold that found rows began.
 };
 
 /// Thread-safe: the statements over one set of tables.
@@ -60,6 +69,8 @@ class Journal {
   public:
     virtual ~Journal() = default;
 
+    /// Whether voters, who share an item's row, may keep folds from it for as long as they come.
+    virtual bool may_starve() const { return false; }
     /// One fold of at most a page of rows.
     virtual Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) = 0;
     /// Items that have rows, at most a page's.
@@ -69,6 +80,15 @@ class Journal {
     /// for and the role may.
     virtual Result<void> tidy(Deadline deadline) = 0;
 };
+
+// -- shared by the dialects ---------------------------------------------------------------------
+
+std::string backlog_text(const VoteNames& names, const sql::Grammar& grammar);
+Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statement& statement,
+                                    Deadline deadline);
+Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Statement& statement,
+                                        Deadline deadline);
+std::int64_t microseconds_of(Duration time);
 
 std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
                                                const VotesOptions& options);

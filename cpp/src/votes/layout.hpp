@@ -30,7 +30,8 @@ struct VoteNames {
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
     std::string anonymous_vote, anonymous_user;
     std::string cell, live, meta;
-    std::string journal;     ///< The table of (item, diff): what is counted and not yet in a cell.
+    std::string journal;  ///< The table of (item, diff): what is counted and not yet in a cell.
+    std::string journal_index;
     std::string count_view;  ///< The view of (item, n): exact counts for plain SQL.
     /// The type of a column that holds such an id.
     std::string item_type, user_type;
@@ -61,6 +62,16 @@ std::string journal_sum(const VoteNames& names, const std::string& item);
 /// balance.
 std::string counted_sum(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
 
+/// PostgreSQL: the two numbers of the fold's advisory lock, an SQL text.
+std::string fold_lock_key(const VoteNames& names);
+/// The database's clock in microseconds since 1970: an expression.
+std::string now_microseconds(const sql::Grammar& grammar);
+
+/// The statements that set all counts of a place, and item.vote_count, to what they are to be, while
+/// nobody votes or folds. `when`: a condition that each of them has.
+std::string settle_text(const VoteNames& names, const sql::Grammar& grammar, CountPlace place,
+                        const std::string& when);
+
 /// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
 std::string schema_text(const VoteNames& names, const sql::Grammar& grammar);
 
@@ -72,35 +83,49 @@ class Layout {
     sql::Dialect dialect() const { return dialect_; }
 
     // Parameters in order, then the columns returned.
-    sql::Statement add_item;          ///< item; nothing where it exists
-    sql::Statement bump_item;         ///< difference, item; no row where it would leave 64 bits
-    sql::Statement bump_cell;         ///< item, slot, difference; no row: absent, or 64 bits left
-    sql::Statement insert_cell;       ///< item, slot, n; no row where it is there
-    sql::Statement fold_item;         ///< item: vote_count = sum of its cells
-    sql::Statement fold_lagging;      ///< the same for every item that lags; MySQL: -> those
-    sql::Statement lock_item;         ///< item: its row is the transaction's until its end
-    sql::Statement reconcile_alone;   ///< waits for others who reconcile or fold
-    sql::Statement count_in_item;     ///< item -> vote_count
-    sql::Statement count_in_cells;    ///< item -> sum of its cells
-    sql::Statement count_in_journal;  ///< item -> sum of its cells and its journal rows
-    sql::Statement audit_one;         ///< item -> id, vote_count, cells, counted_sum
-    sql::Statement audit_first;       ///< limit -> the same, by ascending id
-    sql::Statement audit_after;       ///< id, limit -> the same, following that id
-    sql::Statement items_first;       ///< limit -> id, ascending
-    sql::Statement items_after;       ///< id, limit -> id, following that id
-    sql::Statement read_place;        ///< -> where the counts of these tables are kept
-    sql::Statement hold_place;        ///< the same, and nobody moves them in this transaction
-    sql::Statement read_strategy;     ///< -> the strategy that create_tables was last called with
-    sql::Statement write_marks;       ///< place, strategy
+    sql::Statement add_item;         ///< item; nothing where it exists
+    sql::Statement bump_item;        ///< difference, item; no row where it would leave 64 bits
+    sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or 64 bits left
+    sql::Statement insert_cell;      ///< item, slot, n; no row where it is there
+    sql::Statement fold_item;        ///< item: vote_count = sum of its cells
+    sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
+    sql::Statement lock_item;        ///< item: its row is the transaction's until its end
+    sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
+    sql::Statement count_in_item;    ///< item -> vote_count
+    sql::Statement count_in_cells;   ///< item -> sum of its cells
+    // id, vote_count, cells, journal rows' sum, whether one of those asks for vote_count only,
+    // counted_sum. The journal's columns are 0 where the strategy has none.
+    sql::Statement audit_one;      ///< item -> the columns above
+    sql::Statement audit_first;    ///< limit -> the same, by ascending id
+    sql::Statement audit_after;    ///< id, limit -> the same, following that id
+    sql::Statement audit_orphans;  ///< -> the same of cells whose items are not there
+    sql::Statement append;         ///< item, difference: a journal row
+    sql::Statement items_first;    ///< limit -> id, ascending
+    sql::Statement items_after;    ///< id, limit -> id, following that id
+    sql::Statement read_place;     ///< -> where the counts of these tables are kept
+    sql::Statement hold_place;     ///< the same, and nobody moves them in this transaction
+    sql::Statement read_strategy;  ///< -> the strategy that create_tables was last called with
+    sql::Statement write_marks;    ///< place, strategy, the database's clock
 
-    /// item -> what it counts there. The place is no cache.
-    const sql::Statement& count_in(CountPlace place) const;
+    sql::Statement find_table;  ///< name -> how many tables or views are called so, of ours
 
+    /// Where these options count.
+    CountPlace place() const { return place_; }
+
+    /// Keeps everybody from folding until the transaction ends; comes before lock_all. A script.
+    std::string lock_fold;
     /// Keeps everybody from voting and from moving the counts until the transaction ends.
     std::string lock_all;
+    /// Sets all counts of this place to what they are to be, and item.vote_count too. Under both
+    /// locks.
+    std::string settle;
+    /// What brings tables of a release without a journal over, and does nothing to others. A script,
+    /// with its locks and its transaction.
+    std::string migration;
 
   private:
-    Layout(const VoteNames& names, const sql::Grammar& grammar);
+    Layout(const VotesOptions& options, const VoteNames& names, const sql::Grammar& grammar);
+    CountPlace place_;
     sql::Dialect dialect_;
     std::string schema_;
 };

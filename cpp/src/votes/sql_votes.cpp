@@ -11,12 +11,10 @@
 namespace hotcount {
 namespace {
 
-// Items per transaction of a reconcile: bounds how long voters wait for it.
-constexpr std::int64_t kReconcilePage = 1000;
-
 const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
 
-// The one value of a row that may be missing: empty then.
+}  // namespace
+
 Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement) {
     std::string mark;
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
@@ -26,8 +24,6 @@ Result<std::string> read_mark(sql::Connection& connection, const sql::Statement&
     HOTCOUNT_TRY(connection.query(statement, {}, read));
     return mark;
 }
-
-}  // namespace
 
 Error explain_missing_table(Error error) {
     const bool missing = error.server_code == "1146" ||   // MySQL's ER_NO_SUCH_TABLE
@@ -39,16 +35,26 @@ Error explain_missing_table(Error error) {
     return error;
 }
 
-SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options)
+SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
+                   Folder::Publish publish)
     : database_(std::move(database)),
       options_(std::move(options)),
       layout_(std::make_shared<const Layout>(options_, database_->dialect())),
       openings_(options_, database_->dialect()),
+      count_reader_(options_, database_->dialect()),
       workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
     if (database_->dialect() == sql::Dialect::postgres) {
         const VoteNames names{options_, sql::Grammar{sql::Dialect::postgres}};
         create_items_.emplace(create_items(names, options_));
     }
+    if (place() != CountPlace::journal) return;
+    journal_ = database_->dialect() == sql::Dialect::postgres
+                   ? make_postgres_journal(database_, options_)
+                   : make_mysql_journal(database_, options_);
+    folder_ = std::make_shared<Folder>(
+        journal_, options_,
+        std::max<Duration>(database_->options().timeout, std::chrono::seconds{10}),
+        std::move(publish));
 }
 
 Error count_overflow(const sql::Id& item) {
@@ -73,38 +79,6 @@ Error unknown_item(const sql::Id& item) {
                       "item " + sql::to_string(item) + " does not exist; nothing was applied");
 }
 
-Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
-    const Deadline deadline = database_->deadline(timeout);
-    // MySQL commits with every change of the schema: what follows is a transaction of its own there.
-    const bool apart = database_->dialect() == sql::Dialect::mysql;
-    if (apart) {
-        HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
-            return openings_.look(connection, *layout_, existing);
-        }));
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
-        HOTCOUNT_TRY(connection->run_script(fitting + more_schema()));
-    }
-    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
-        if (!apart) HOTCOUNT_TRY(connection.run_script(schema()));
-        const std::string_view strategy = to_string(options_.strategy);
-        HOTCOUNT_TRY_ASSIGN(std::string mark, read_mark(connection, layout_->read_strategy));
-        // Nobody is kept waiting by a process that only starts.
-        if (mark == strategy) return {};
-        if (!layout_->lock_all.empty()) {
-            HOTCOUNT_TRY(connection.run_script(layout_->lock_all));
-            HOTCOUNT_TRY_ASSIGN(mark, read_mark(connection, layout_->read_strategy));
-            if (mark == strategy) return {};
-        }
-        HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
-        if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
-        // Tables that were never counted here, or by a strategy that keeps other counts true.
-        HOTCOUNT_TRY(reconcile_all(connection));
-        HOTCOUNT_TRY(connection.execute(layout_->write_marks, {to_string(place()), strategy}));
-        return take_over(connection);
-    });
-}
-
 Result<bool> is_counted(sql::Connection& connection, const Layout& layout) {
     HOTCOUNT_TRY_ASSIGN(const std::string place, read_mark(connection, layout.read_place));
     return !place.empty();
@@ -119,35 +93,102 @@ Result<void> SqlVotes::check_items(std::span<const sql::Id> items) const {
 
 // -- votes --------------------------------------------------------------------------------------
 
+namespace {
+
+// Ends a call's time where it ends.
+class Timed {
+  public:
+    explicit Timed(CallTimes& times) : times_(times) {}
+    void end(std::size_t good, std::size_t failed) const {
+        times_.add(std::chrono::steady_clock::now() - begun_, good, failed);
+    }
+    void end(const Result<Cast>& result) const { end(result ? 1 : 0, result ? 0 : 1); }
+    void end(const std::vector<Result<Cast>>& results) const {
+        const auto good = static_cast<std::size_t>(std::count_if(
+            results.begin(), results.end(), [](const auto& result) { return result.ok(); }));
+        end(good, results.size() - good);
+    }
+
+  private:
+    CallTimes& times_;
+    const SteadyTime begun_{std::chrono::steady_clock::now()};
+};
+
+}  // namespace
+
 Result<Cast> SqlVotes::cast(const Ballot& ballot, Timeout timeout) {
     HOTCOUNT_TRY(check_ballot(ballot, options_));
-    return write(ballot, timeout);
+    const Timed timed{times_.get()};
+    auto result = write(ballot, timeout);
+    timed.end(result);
+    return result;
 }
 
 std::vector<Result<Cast>> SqlVotes::cast_many(std::span<const Ballot> ballots, Timeout timeout) {
     const CheckedBallots checked{ballots, options_};
-    if (checked.all_good()) return write_many(ballots, timeout);
-    return checked.merge(write_many(checked.good(), timeout));
+    const Timed timed{times_.get()};
+    auto results = write_many(checked.all_good() ? ballots : checked.good(), timeout);
+    timed.end(results);
+    return checked.all_good() ? results : checked.merge(std::move(results));
 }
 
+// What is told keeps this object: a call under way holds it.
 void SqlVotes::cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) {
     if (auto checked = check_ballot(ballot, options_); !checked)
         return done(std::move(checked).error());
-    write_async(ballot, std::move(done), timeout);
+    write_async(
+        ballot,
+        [timed = Timed{times_.get()}, done = std::move(done)](Result<Cast> result) {
+            timed.end(result);
+            done(std::move(result));
+        },
+        timeout);
 }
 
 void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
                                std::function<void(std::vector<Result<Cast>>)> done,
                                Timeout timeout) {
     CheckedBallots checked{ballots, options_};
-    if (checked.all_good()) return write_many_async(ballots, std::move(done), timeout);
+    auto told = [timed = Timed{times_.get()},
+                 done = std::move(done)](std::vector<Result<Cast>> results) {
+        timed.end(results);
+        done(std::move(results));
+    };
+    if (checked.all_good()) return write_many_async(ballots, std::move(told), timeout);
     const auto kept = std::make_shared<const CheckedBallots>(std::move(checked));
     write_many_async(
         kept->good(),
-        [kept, done = std::move(done)](std::vector<Result<Cast>> results) {
-            done(kept->merge(std::move(results)));
+        [kept, told = std::move(told)](std::vector<Result<Cast>> results) {
+            told(kept->merge(std::move(results)));
         },
         timeout);
+}
+
+Result<VotesStats> SqlVotes::stats(Timeout timeout) {
+    VotesStats stats;
+    const CallTimes& times = times_.get();
+    stats.votes = times.good();
+    stats.failed = times.failed();
+    stats.median = times.at(0.5);
+    stats.p99 = times.at(0.99);
+    stats.longest = times.at(1.0);
+    stats.retries = database_->stats().retries;
+    add_stats(stats);
+    if (folder_ == nullptr) return stats;
+    const Folder::Stats folds = folder_->stats();
+    stats.folds = folds.folds;
+    stats.folded_rows = folds.rows;
+    stats.failed_folds = folds.failed;
+    stats.fold_error = folds.last_error;
+    stats.fold_took = folds.took;
+    stats.held_items = folds.held;
+    stats.refused_items = folds.refused;
+    HOTCOUNT_TRY_ASSIGN(const JournalBacklog backlog,
+                        journal_->backlog(database_->deadline(timeout)));
+    stats.pending_rows = backlog.rows;
+    stats.pending_items = backlog.items;
+    if (backlog.rows > 0) stats.oldest = std::max(backlog.since_folded, folds.held_for);
+    return stats;
 }
 
 Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
@@ -188,38 +229,22 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
     return sql::transact(*database_, database_->deadline(timeout), add);
 }
 
-Result<std::int64_t> SqlVotes::read_count(sql::Connection& connection, const sql::Id& item) {
-    std::int64_t value = 0;
-    bool whole = true;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        whole = row.is_integer(0);
-        value = row.integer(0);
-        return {};
-    };
-    HOTCOUNT_TRY(connection.query(layout_->count_in(place()), {sql::to_value(item)}, read));
-    if (!whole) {
-        return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
-                                                   " is not a signed 64-bit integer");
-    }
-    return value;
-}
-
 Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout,
                                                 Consistency consistency) {
     (void)consistency;  // The count lives in the database: exact either way.
     HOTCOUNT_TRY(check_items(items));
-    const auto read = [&](sql::Connection& connection) -> Result<std::vector<Count>> {
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
-        std::vector<Count> counts;
-        counts.reserve(items.size());
-        const WallTime now = options_.clock->wall_now();
-        for (const sql::Id& item : items) {
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t value, read_count(connection, item));
-            counts.push_back(Count{value, true, now, "sql", 0});
-        }
-        return counts;
+    std::vector<Count> counts;
+    if (items.empty()) return counts;
+    WallTime now{};
+    const auto read = [&](sql::Connection& connection) {
+        now = options_.clock->wall_now();
+        return count_reader_.read(connection, items);
     };
-    return sql::read_snapshot(*database_, database_->deadline(timeout), read);
+    HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values,
+                        sql::read_snapshot(*database_, database_->deadline(timeout), read));
+    counts.reserve(items.size());
+    for (const std::int64_t value : values) counts.push_back(Count{value, true, now, "sql", 0});
+    return counts;
 }
 
 Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency consistency) {
@@ -262,127 +287,43 @@ void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::
     if (!begun) done(std::move(begun).error());
 }
 
-// By what the statement that read them saw: voters who commit meanwhile move the count and the votes
-// alike, so the difference stays right where the numbers do not. The item's row first, as voters lock.
-Result<void> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
-    const sql::Value item = sql::to_value(row.item);
-    if (place() == CountPlace::item || place() == CountPlace::cache) {
-        const auto difference = checked_subtract(row.votes, row.stored);
-        if (!difference) return count_overflow(row.item);
-        HOTCOUNT_TRY(connection.execute(layout_->bump_item, {*difference, item}));
-        return {};
-    }
-    const auto difference = checked_subtract(row.votes, row.cells);
-    if (!difference) return count_overflow(row.item);
-    HOTCOUNT_TRY(connection.query(layout_->lock_item, {item}, kIgnoreRows));
-    if (*difference != 0) HOTCOUNT_TRY(bump_cell(connection, *layout_, row.item, 0, *difference));
-    // Now that its row is held: a sum that had to wait for it would be an old one.
-    HOTCOUNT_TRY(connection.execute(layout_->fold_item, {item}));
-    return {};
-}
-
-Result<std::vector<Drift>> SqlVotes::reconcile_page(sql::Connection& connection,
-                                                    std::span<const sql::Id> items,
-                                                    const std::optional<sql::Id>& after,
-                                                    bool dry_run, std::optional<sql::Id>& last) {
-    std::vector<Audited> seen;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        for (int sum = 1; sum <= 3; ++sum) {
-            if (!row.is_null(sum) && !row.is_integer(sum)) return count_overflow(row.id(0));
-        }
-        seen.push_back(Audited{row.id(0), row.integer(1), row.integer(2), row.integer(3)});
-        return {};
-    };
-    if (!items.empty()) {
-        for (const sql::Id& item : items) {
-            HOTCOUNT_TRY(connection.query(layout_->audit_one, {sql::to_value(item)}, read));
-        }
-    } else if (after) {
-        HOTCOUNT_TRY(
-            connection.query(layout_->audit_after, {sql::to_value(*after), kReconcilePage}, read));
-    } else {
-        HOTCOUNT_TRY(connection.query(layout_->audit_first, {kReconcilePage}, read));
-    }
-    last.reset();
-    if (!seen.empty()) last = seen.back().item;
-
-    const bool in_cells = place() == CountPlace::cells || place() == CountPlace::journal;
-    // slotted leaves item.vote_count behind by design; that alone is no drift.
-    const bool stored_lags = options_.strategy == VoteStrategy::slotted;
-    std::vector<Drift> drifts;
-    for (const Audited& row : seen) {
-        if (in_cells && row.cells != row.votes) {
-            drifts.push_back(Drift{row.item, row.cells, row.votes});
-        } else if (row.stored != row.votes && !stored_lags) {
-            drifts.push_back(Drift{row.item, row.stored, row.votes});
-        } else {
-            continue;
-        }
-        if (!dry_run) HOTCOUNT_TRY(repair(connection, row));
-    }
-    return drifts;
-}
-
-Result<void> SqlVotes::reconcile_all(sql::Connection& connection) {
-    std::optional<sql::Id> after;
-    do {
-        std::optional<sql::Id> last;
-        HOTCOUNT_TRY(reconcile_page(connection, {}, after, false, last));
-        after = last;
-    } while (after);
-    return {};
-}
-
-Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql::Id>> items,
-                                               bool dry_run, Timeout timeout) {
-    const Deadline deadline = database_->deadline(timeout);
-    std::vector<Drift> drifts;
-    if (items && items->empty()) return drifts;
-    if (items) HOTCOUNT_TRY(check_items(*items));
-    std::optional<sql::Id> after;
-    // In order, as voters lock.
-    std::vector<sql::Id> sorted;
-    if (items) sorted.assign(items->begin(), items->end());
-    std::sort(sorted.begin(), sorted.end());
-    std::span<const sql::Id> left{sorted};
-    while (true) {
-        const auto page = left.first(std::min<std::size_t>(left.size(), kReconcilePage));
-        left = left.subspan(page.size());
-        std::optional<sql::Id> last;
-        const auto audit = [&](sql::Connection& connection) -> Result<std::vector<Drift>> {
-            // One at a time, or two would add the same difference.
-            if (!dry_run) HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
-            return reconcile_page(connection, page, after, dry_run, last);
-        };
-        HOTCOUNT_TRY_ASSIGN(auto found, dry_run ? sql::read_snapshot(*database_, deadline, audit)
-                                                : sql::transact(*database_, deadline, audit));
-        drifts.insert(drifts.end(), std::make_move_iterator(found.begin()),
-                      std::make_move_iterator(found.end()));
-        after = last;
-        if (items ? left.empty() : !after) return drifts;
-    }
-}
-
 Result<FlushReport> SqlVotes::flush(Timeout timeout) {
-    // naive and batched bring item.vote_count up to date in every commit.
-    if (options_.strategy != VoteStrategy::slotted) return FlushReport{0, 0, 0};
-    if (database_->dialect() == sql::Dialect::mysql) {
-        return flush_pages(database_->deadline(timeout));
+    const Deadline deadline = database_->deadline(timeout);
+    FlushReport report{0, 0, 0};
+    if (journal_ != nullptr) {
+        HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
+            return check_place(connection, *layout_, options_);
+        }));
+        HOTCOUNT_TRY_ASSIGN(const FoldReport folded, folder_->fold_now(deadline));
+        report = {folded.shown, folded.held + folded.failed, 0};
     }
-    const auto fold = [&](sql::Connection& connection) -> Result<FlushReport> {
-        // One at a time: a fold that had to wait for another would write its older sums.
+    // Otherwise item.vote_count is brought up to date in every commit, or by folds.
+    if (options_.strategy != VoteStrategy::slotted) return report;
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t shown, database_->dialect() == sql::Dialect::mysql
+                                                      ? flush_pages(deadline)
+                                                      : flush_at_once(deadline));
+    report.acked += shown;
+    return report;
+}
+
+void SqlVotes::note_appended(std::size_t rows) {
+    if (folder_ != nullptr) folder_->note_appended(rows);
+}
+
+Result<std::int64_t> SqlVotes::flush_at_once(Deadline deadline) {
+    const auto fold = [&](sql::Connection& connection) -> Result<std::int64_t> {
+        // One at a time, folds too: what had to wait for another would write its older sums.
+        if (!layout_->lock_fold.empty()) HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
         HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
         HOTCOUNT_TRY(check_place(connection, *layout_, options_));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t folded, connection.execute(layout_->fold_lagging));
-        return FlushReport{folded, 0, 0};
+        return connection.execute(layout_->fold_lagging);
     };
-    return sql::transact(*database_, database_->deadline(timeout), fold);
+    return sql::transact(*database_, deadline, fold);
 }
 
 // MySQL locks every cell that an UPDATE sums, and would keep the voters for all items waiting, where
 // they do not meet in a deadlock. So the items that lag are found by reading, and folded in order.
-Result<FlushReport> SqlVotes::flush_pages(Deadline deadline) {
+Result<std::int64_t> SqlVotes::flush_pages(Deadline deadline) {
     std::vector<sql::Id> lagging;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         lagging.push_back(row.id(0));
@@ -409,7 +350,7 @@ Result<FlushReport> SqlVotes::flush_pages(Deadline deadline) {
         };
         HOTCOUNT_TRY(sql::transact(*database_, deadline, fold));
     }
-    return FlushReport{static_cast<std::int64_t>(lagging.size()), 0, 0};
+    return static_cast<std::int64_t>(lagging.size());
 }
 
 Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {

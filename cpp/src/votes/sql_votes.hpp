@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "call_times.hpp"
+#include "count_reader.hpp"
+#include "folder.hpp"
 #include "layout.hpp"
 #include "opening.hpp"
 
@@ -17,10 +20,12 @@ namespace hotcount {
 
 class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
-    SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options);
+    /// `publish` is told of folds, where the strategy has a journal.
+    SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
+             Folder::Publish publish = {});
 
     Result<void> create_tables(Timeout timeout, ExistingCounts existing) override;
-    std::string schema() const override { return layout_->schema() + more_schema(); }
+    std::string schema() const override;
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
@@ -28,7 +33,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                          bool dry_run, Timeout timeout) override;
     Result<FlushReport> flush(Timeout timeout) override;
-    void note_appended(std::size_t) override {}
+    void note_appended(std::size_t rows) override;
+    Result<VotesStats> stats(Timeout timeout) override;
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
     // Ids are looked at first, so that one that no database takes is not written with others.
@@ -59,33 +65,47 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                                   Timeout timeout) = 0;
 
     /// Where this strategy counts in this database.
-    CountPlace place() const { return count_place(options_.strategy, layout_->dialect()); }
+    CountPlace place() const { return layout_->place(); }
+    /// Null where the strategy has no journal.
+    const std::shared_ptr<Folder>& folder() const { return folder_; }
+
+    /// What stats() says of votes that share transactions.
+    virtual void add_stats(VotesStats& stats) const { (void)stats; }
 
     /// As check_id().
     Result<void> check_items(std::span<const sql::Id> items) const;
 
-    /// What a strategy needs beside the tables of all.
+    /// What a strategy needs beside the tables of all, and what those tables are called.
     virtual std::string more_schema() const { return {}; }
+    virtual std::vector<std::string> more_tables() const { return {}; }
     /// Called in the transaction of create_tables where another strategy, or none, counted these
     /// tables before; item.vote_count is right by then.
     virtual Result<void> take_over(sql::Connection& connection);
 
   private:
-    // What one statement saw of an item.
+    // reconcile.cpp; what one statement saw of an item:
     struct Audited {
         sql::Id item;
         std::int64_t stored;
         std::int64_t cells;
+        std::int64_t pending;
+        bool asked;  // For a fold that only brings item.vote_count up to date.
         std::int64_t votes;
     };
-    Result<std::int64_t> read_count(sql::Connection& connection, const sql::Id& item);
-    Result<std::vector<Drift>> reconcile_page(sql::Connection& connection,
-                                              std::span<const sql::Id> items,
-                                              const std::optional<sql::Id>& after, bool dry_run,
-                                              std::optional<sql::Id>& last);
+    enum class Which : std::uint8_t { named, all, orphans };
+    Result<std::vector<Audited>> audit(sql::Connection& connection, Which which,
+                                       std::span<const sql::Id> items,
+                                       const std::optional<sql::Id>& after);
+    Result<std::vector<Drift>> compare(sql::Connection& connection, std::span<const Audited> seen,
+                                       Which which, bool dry_run);
     Result<void> repair(sql::Connection& connection, const Audited& row);
-    Result<FlushReport> flush_pages(Deadline deadline);
-    Result<void> reconcile_all(sql::Connection& connection);
+
+    Result<std::int64_t> flush_at_once(Deadline deadline);
+    Result<std::int64_t> flush_pages(Deadline deadline);
+
+    // create_tables.cpp
+    Result<bool> is_made(sql::Connection& connection) const;
+    Result<bool> is_marked(sql::Connection& connection) const;
     // Threads for what no group commit does, and how much waits for them.
     struct Workers {
         explicit Workers(std::size_t threads) : pool(threads) {}
@@ -97,9 +117,16 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     VotesOptions options_;
     std::shared_ptr<const Layout> layout_;
     const Openings openings_;
+    CountReader count_reader_;
+    std::shared_ptr<Journal> journal_{};
+    std::shared_ptr<Folder> folder_{};
     std::optional<sql::Statement> create_items_;  // Where the dialect takes an array of ids.
     ForkLocal<Workers> workers_;
+    mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
 };
+
+/// The one value of a row that may be missing: empty then.
+Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement);
 
 /// Whether hotcount counts these tables, with whatever strategy.
 Result<bool> is_counted(sql::Connection& connection, const Layout& layout);

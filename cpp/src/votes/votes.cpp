@@ -86,9 +86,10 @@ Result<Ballot> Ballot::anonymous(sql::Id item, std::string op_id, std::int64_t v
 
 Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options) {
     HOTCOUNT_TRY(check_options(options));
-    std::string text = Layout{options, dialect}.schema();
+    const Layout layout{options, dialect};
+    std::string text = layout.schema();
     if (options.strategy == VoteStrategy::cached) text += SyncTable{options, dialect}.schema();
-    return text;
+    return text + layout.migration;
 }
 
 std::string_view to_string(VoteStrategy strategy) {

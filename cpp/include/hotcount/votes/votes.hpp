@@ -37,6 +37,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -113,7 +114,7 @@ struct VotesOptions {
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
-/// A vote to cast; value 0 retracts. Ids are of the types that the options say. Text is UTF-8 of at
+/// A vote to cast; value 0 retracts. A value takes -2147483647 to 2147483647. Ids are of the types that the options say. Text is UTF-8 of at
 /// most 1,000 bytes without NUL, a UUID its canonical lower-case text; another id is a config error,
 /// and nothing is sent.
 struct Ballot {
@@ -158,6 +159,40 @@ struct FlushReport {
     std::int64_t acked;    ///< Items whose vote_count was brought up to date.
     std::int64_t pending;  ///< Items not reached before the deadline.
     std::int64_t at_risk;  ///< Acknowledged votes that a crash now could lose.
+};
+
+/// What this object has done in this process, and what waits in the tables.
+struct VotesStats {
+    std::uint64_t votes{0};   ///< Casts and retracts that were acknowledged, repeats among them.
+    std::uint64_t failed{0};  ///< That ended with an error.
+    /// Transactions that votes shared (batched, cached), and votes in them: those that were written
+    /// again after a refusal or a deadlock are counted again.
+    std::uint64_t batches{0};
+    std::uint64_t batched_votes{0};
+    std::uint64_t retries{0};    ///< Transactions of the database begun again: its other users too.
+    std::size_t waiting{0};      ///< Votes that wait to be written at this moment.
+    std::size_t held_votes{0};   ///< Votes that wait for rows which other transactions hold.
+    Duration held_votes_for{0};  ///< How long the first of those rows has been held.
+    // How long calls took that wait for votes, the median and so on, within about 19 %.
+    Duration median{0};
+    Duration p99{0};
+    Duration longest{0};
+
+    // batched and slotted on the servers; 0 elsewhere.
+    std::uint64_t folds{0};         ///< By this process.
+    std::uint64_t folded_rows{0};   ///< Journal rows in them.
+    std::uint64_t failed_folds{0};  ///< That ended with an error.
+    std::string fold_error{};       ///< The last fold's; empty where it ended well.
+    Duration fold_took{0};          ///< The last one.
+    std::int64_t pending_rows{0};   ///< Journal rows, of all processes, that are to be folded.
+    std::int64_t pending_items{0};  ///< Items with such rows: item.vote_count may be behind.
+    /// How old the oldest of them may be: since the last fold of any process, or since this one has
+    /// found an item held.
+    Duration oldest{0};
+    std::int64_t held_items{0};  ///< Whose item.vote_count waits for somebody's transaction.
+    /// Items that folds leave out because they fail for them, and why. Their votes are counted
+    /// exactly by count(), and not in item.vote_count.
+    std::vector<std::pair<sql::Id, std::string>> refused_items{};
 };
 
 /// What an acknowledgement means, in words and in facts that tools check.
@@ -253,11 +288,13 @@ class Votes {
         std::span<const sql::Id> items, Timeout timeout = {},
         Consistency consistency = Consistency::cached) = 0;
     /// Finds counts that disagree with the votes (of all items where none are named) and, unless
-    /// dry_run, sets them right in the same transaction.
+    /// dry_run, sets them right. In pages of 1,000 items, each a transaction with a timeout of its
+    /// own. batched and slotted on the servers: no voter waits for it, and it also finds counts that
+    /// items left behind whose rows are gone.
     virtual Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                                  bool dry_run = false, Timeout timeout = {}) = 0;
-    /// Brings item.vote_count up to date where the strategy does not keep it so itself (slotted,
-    /// cached).
+    /// Brings item.vote_count up to date where the strategy does not keep it so itself (batched and
+    /// slotted on the servers, cached; slotted on SQLite). Waits for items that somebody holds.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
     /// The caller's own SQL has committed so many journal rows, as hotcount.integrations.sqlalchemy
     /// does: this process folds them at its next pause, as it folds those of its own votes. Never
@@ -266,6 +303,8 @@ class Votes {
     /// A worker of its own, which lives on with this object. A config error where the strategy
     /// needs none.
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
+    /// Reads what waits in the journal from the database, where there is one.
+    virtual Result<VotesStats> stats(Timeout timeout = {}) = 0;
     virtual Contract contract() const = 0;
     virtual const VotesOptions& options() const = 0;
 

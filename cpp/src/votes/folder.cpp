@@ -1,0 +1,367 @@
+#include "folder.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <hotcount/base/interrupt.hpp>
+#include <hotcount/base/random.hpp>
+#include <hotcount/sql/transaction.hpp>
+#include <map>
+#include <mutex>
+
+#include "../base/background_thread.hpp"
+
+namespace hotcount {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A fold takes a twentieth of the time at most.
+constexpr int kRest = 20;
+// Own rows that override the pause.
+constexpr std::size_t kManyRows = kFoldPage;
+constexpr std::size_t kLeastPage = 100;
+constexpr int kFoldsPerTidying = 10;
+// How long an item that failed alone is left out.
+constexpr Duration kRefusedFor = seconds{30};
+constexpr Duration kLongestRest = seconds{30};
+// Between two looks at what somebody else holds.
+constexpr Duration kFirstLook = milliseconds{2};
+constexpr Duration kLastLook = milliseconds{100};
+
+bool took_too_long(const Error& error) {
+    return error.code == ErrorCode::deadline || error.server_code == "57014";
+}
+
+Error still_taken() {
+    return make_error(ErrorCode::deadline,
+                      "another process folded the journal, or moved the counts, until the "
+                      "deadline; what it has not folded is still to be");
+}
+
+}  // namespace
+
+struct Folder::Work {
+    Work(std::shared_ptr<Journal> of, const VotesOptions& options, Duration most, Publish to)
+        : journal(std::move(of)),
+          interval(options.fold_interval),
+          patience(most),
+          publish(std::move(to)) {}
+
+    const std::shared_ptr<Journal> journal;
+    const Duration interval;
+    const Duration patience;
+    const Publish publish;
+
+    std::mutex mutex{};
+    std::condition_variable changed{};
+    std::size_t appended{0};  // Since the last fold of this process began.
+    bool again{false};        // There is more to fold, whoever appended it.
+    bool stop{false};
+    bool started{false};
+    SteadyTime not_before{};
+    Stats stats{};
+
+    struct Refused {
+        std::string why;
+        SteadyTime until;
+    };
+    std::map<sql::Id, Refused> refused{};
+    std::map<sql::Id, SteadyTime> held{};  // Since when they are known to be.
+    std::size_t page{kFoldPage};
+    int folds_until_tidying{kFoldsPerTidying};
+
+    // -- the thread -----------------------------------------------------------------------------
+
+    void run() {
+        int failures = 0;
+        std::unique_lock lock(mutex);
+        while (true) {
+            const bool wanted = appended > 0 || again;
+            if (!wanted) {
+                if (stop) return;
+                if (!wait_for_work(lock)) again = true;
+                continue;
+            }
+            const bool many = appended >= kManyRows;
+            if (!many && !stop && SteadyClock::now() < not_before) {
+                changed.wait_until(lock, not_before);
+                continue;
+            }
+            const bool last = stop;
+            const std::size_t rows = std::exchange(appended, 0);
+            const bool more = std::exchange(again, false);
+            lock.unlock();
+            auto folded = fold_all(!many && !last, Deadline::after(patience), nullptr);
+            lock.lock();
+            if (last) return;
+            failures = folded ? 0 : std::min(failures + 1, 5);
+            Duration rest = interval;
+            if (!folded) {
+                rest = std::min<Duration>(interval * (1 << failures), kLongestRest);
+            } else if (folded->outcome == FoldedPage::Outcome::not_due) {
+                rest = folded->due_in;
+            } else {
+                rest = std::max<Duration>(interval, kRest * stats.took);
+            }
+            // Processes that wait for the same moment do not all come at once.
+            rest += Duration{static_cast<Duration::rep>(thread_random().below(
+                static_cast<std::uint64_t>(std::max<Duration::rep>(rest.count() / 10, 1))))};
+            not_before = SteadyClock::now() + rest;
+            const bool done = folded && (folded->outcome == FoldedPage::Outcome::folded ||
+                                         folded->outcome == FoldedPage::Outcome::elsewhere);
+            // What was appended may be in nobody's fold yet.
+            if (!done) again = again || rows > 0 || more;
+            if (folded && !folded->held.empty()) again = true;
+        }
+    }
+
+    // Until there is some; false once an item that was left out is to be tried again.
+    bool wait_for_work(std::unique_lock<std::mutex>& lock) {
+        if (refused.empty()) {
+            changed.wait(lock);
+            return true;
+        }
+        SteadyTime first = SteadyTime::max();
+        for (const auto& [item, left] : refused) first = std::min(first, left.until);
+        return changed.wait_until(lock, first) == std::cv_status::no_timeout;
+    }
+
+    // -- folding --------------------------------------------------------------------------------
+
+    // Everything that is there, but for items left out: page after page. The answer has what they
+    // came to together.
+    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, FoldReport* report) {
+        FoldedPage all;
+        while (true) {
+            const std::vector<sql::Id> but = left_out();
+            const auto begun = SteadyClock::now();
+            std::size_t most;
+            {
+                const std::lock_guard lock(mutex);
+                most = page;
+            }
+            auto folded = journal->fold(FoldRequest{due_only, {}, but, most}, deadline);
+            if (!folded && is_one_items_fault(folded.error())) {
+                folded = fold_apart(but, deadline);
+            }
+            if (!folded) {
+                note_failure(folded.error());
+                if (took_too_long(folded.error()) && most > kLeastPage && !deadline.passed()) {
+                    continue;
+                }
+                return folded;
+            }
+            if (folded->outcome != FoldedPage::Outcome::folded) {
+                all.outcome = folded->outcome;
+                all.due_in = folded->due_in;
+                return all;
+            }
+            note_fold(*folded, SteadyClock::now() - begun);
+            if (report != nullptr) {
+                report->shown += static_cast<std::int64_t>(folded->counts.size()) -
+                                 static_cast<std::int64_t>(folded->held.size());
+            }
+            all.rows += folded->rows;
+            all.held = folded->held;
+            tell(*folded);
+            if (!folded->more || deadline.passed()) return all;
+            due_only = false;  // The pause is between what was caught up with and what comes.
+        }
+    }
+
+    static bool is_one_items_fault(const Error& error) {
+        return !sql::is_transient(error) && sql::may_be_one_writes_fault(error);
+    }
+
+    // A page of items, halved where it fails.
+    Result<FoldedPage> fold_apart(std::span<const sql::Id> but, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> items, journal->items(deadline));
+        std::erase_if(items, [&](const sql::Id& item) {
+            return std::binary_search(but.begin(), but.end(), item);
+        });
+        FoldedPage all;
+        HOTCOUNT_TRY(fold_half(items, deadline, all));
+        return all;
+    }
+
+    Result<void> fold_half(std::span<const sql::Id> items, Deadline deadline, FoldedPage& all) {
+        if (items.empty() || all.outcome != FoldedPage::Outcome::folded) return {};
+        auto folded = journal->fold(FoldRequest{false, items, {}, kFoldPage}, deadline);
+        if (folded) {
+            all.outcome = folded->outcome;
+            all.rows += folded->rows;
+            all.more = all.more || folded->more;
+            all.counts.insert(all.counts.end(), folded->counts.begin(), folded->counts.end());
+            all.held.insert(all.held.end(), folded->held.begin(), folded->held.end());
+            return {};
+        }
+        if (!is_one_items_fault(folded.error())) return std::move(folded).error();
+        if (items.size() == 1) {
+            refuse(items.front(), folded.error().message);
+            return {};
+        }
+        const std::size_t half = items.size() / 2;
+        HOTCOUNT_TRY(fold_half(items.first(half), deadline, all));
+        return fold_half(items.subspan(half), deadline, all);
+    }
+
+    // Until what was there is folded, and shown where `wait_for_held`.
+    Result<FoldReport> fold_now(bool wait_for_held, Deadline deadline) {
+        FoldReport report;
+        Duration pause = kFirstLook;
+        const auto rest = [&] {
+            sleep_or_interrupt(std::min<Duration>(pause, deadline.remaining()));
+            pause = std::min<Duration>(2 * pause, kLastLook);
+        };
+        FoldedPage folded;
+        while (true) {
+            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &report));
+            if (folded.outcome != FoldedPage::Outcome::taken) break;
+            if (deadline.passed()) return still_taken();
+            rest();
+        }
+        HOTCOUNT_TRY(try_refused(deadline, report));
+        pause = kFirstLook;
+        while (wait_for_held && !folded.held.empty() && !deadline.passed()) {
+            rest();
+            auto later = journal->fold(FoldRequest{false, folded.held, {}, kFoldPage}, deadline);
+            if (!later) break;  // They are in the journal.
+            if (later->outcome != FoldedPage::Outcome::folded) continue;
+            note_fold(*later, Duration{0});
+            tell(*later);
+            report.shown += static_cast<std::int64_t>(later->counts.size()) -
+                            static_cast<std::int64_t>(later->held.size());
+            folded.held = std::move(later->held);
+        }
+        report.held = static_cast<std::int64_t>(folded.held.size());
+        return report;
+    }
+
+    // Those that failed before, each alone.
+    Result<void> try_refused(Deadline deadline, FoldReport& report) {
+        for (const sql::Id& item : left_out()) {
+            FoldedPage one;
+            HOTCOUNT_TRY(fold_half({&item, 1}, deadline, one));
+            if (one.rows == 0) continue;
+            note_fold(one, Duration{0});
+            tell(one);
+            ++report.shown;
+            const std::lock_guard lock(mutex);
+            refused.erase(item);
+        }
+        const std::lock_guard lock(mutex);
+        report.failed = static_cast<std::int64_t>(refused.size());
+        return {};
+    }
+
+    void tell(const FoldedPage& folded) {
+        if (publish && !folded.counts.empty()) publish(folded.counts);
+        bool tidy = false;
+        {
+            const std::lock_guard lock(mutex);
+            if (folded.rows > 0 && --folds_until_tidying <= 0) {
+                folds_until_tidying = kFoldsPerTidying;
+                tidy = true;
+            }
+        }
+        // What fails is done by the server itself, in time.
+        if (tidy) (void)journal->tidy(Deadline::after(patience));
+    }
+
+    // -- what is known --------------------------------------------------------------------------
+
+    // Sorted.
+    std::vector<sql::Id> left_out() {
+        const std::lock_guard lock(mutex);
+        const SteadyTime now = SteadyClock::now();
+        std::erase_if(refused, [&](const auto& entry) { return entry.second.until <= now; });
+        std::vector<sql::Id> items;
+        for (const auto& [item, why] : refused) items.push_back(item);
+        return items;
+    }
+
+    void refuse(const sql::Id& item, const std::string& why) {
+        const std::lock_guard lock(mutex);
+        refused[item] = {why, SteadyClock::now() + kRefusedFor};
+    }
+
+    void note_fold(const FoldedPage& folded, Duration took) {
+        const std::lock_guard lock(mutex);
+        stats.last_error.clear();
+        if (folded.rows > 0) {
+            ++stats.folds;
+            stats.rows += folded.rows;
+            if (took > Duration{0}) stats.took = took;
+            if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
+        }
+        std::map<sql::Id, SteadyTime> now_held;
+        for (const sql::Id& item : folded.held) {
+            const auto known = held.find(item);
+            now_held[item] = known != held.end() ? known->second : SteadyClock::now();
+        }
+        held = std::move(now_held);
+    }
+
+    void note_failure(const Error& error) {
+        const std::lock_guard lock(mutex);
+        ++stats.failed;
+        stats.last_error = error.message;
+        if (took_too_long(error)) page = std::max(page / 4, kLeastPage);
+    }
+};
+
+Folder::Handle::~Handle() {
+    const std::lock_guard lock(work->mutex);
+    work->stop = true;
+    work->changed.notify_all();
+}
+
+Folder::Folder(std::shared_ptr<Journal> journal, const VotesOptions& options, Duration patience,
+               Publish publish)
+    : handle_([journal = std::move(journal), interval = options, patience,
+               publish = std::move(publish)] {
+          return std::make_unique<Handle>(
+              std::make_shared<Work>(journal, interval, patience, publish));
+      }) {}
+
+Folder::~Folder() = default;
+
+void Folder::note_appended(std::size_t rows) {
+    if (rows == 0) return;
+    const std::shared_ptr<Work>& work = handle_.get().work;
+    const std::lock_guard lock(work->mutex);
+    const bool many = work->appended < kManyRows && work->appended + rows >= kManyRows;
+    const bool first = work->appended == 0;
+    work->appended += rows;
+    if (!work->started) {
+        // Where the system starts no more threads: with the next rows, perhaps. Others fold too.
+        work->started = spawn_background_thread([work] { work->run(); }).ok();
+    }
+    if (first || many) work->changed.notify_one();
+}
+
+Result<FoldReport> Folder::fold_now(Deadline deadline) {
+    return handle_.get().work->fold_now(true, deadline);
+}
+
+Result<FoldReport> Folder::fold_once(Deadline deadline) {
+    return handle_.get().work->fold_now(false, deadline);
+}
+
+Folder::Stats Folder::stats() const {
+    const std::shared_ptr<Work>& work = handle_.get().work;
+    const std::lock_guard lock(work->mutex);
+    Stats stats = work->stats;
+    stats.held = static_cast<std::int64_t>(work->held.size());
+    stats.held_for = Duration{0};
+    for (const auto& [item, since] : work->held) {
+        stats.held_for = std::max<Duration>(stats.held_for, SteadyClock::now() - since);
+    }
+    for (const auto& [item, refused] : work->refused) stats.refused.emplace_back(item, refused.why);
+    return stats;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,242 @@
+"""Folds of the votes' journal on the servers: when they come, and what is in their way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.eventually import eventually
+from tests.journal_side import JournalSide
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresServer
+from tests.together import together
+
+pytestmark = pytest.mark.server
+
+FAILS_FOR_2 = {
+    "postgresql": (
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.id = 2 THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NEW; END $$",
+        "CREATE TRIGGER refuse BEFORE UPDATE ON item FOR EACH ROW EXECUTE FUNCTION refuse()",
+    ),
+    "mysql": (
+        "CREATE TRIGGER refuse BEFORE UPDATE ON item FOR EACH ROW"
+        " IF NEW.id = 2 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF",
+    ),
+}
+FAILS_NO_MORE = {
+    "postgresql": "DROP TRIGGER refuse ON item",
+    "mysql": "DROP TRIGGER refuse",
+}
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def side(request: pytest.FixtureRequest) -> JournalSide:
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return JournalSide(postgres=server.create_database())
+    maria: MariaDbServer = request.getfixturevalue("mariadb_server")
+    return JournalSide(mariadb=(maria, request.getfixturevalue("mariadb_database")))
+
+
+# -- what readers see -----------------------------------------------------------
+
+
+def test_a_count_is_exact_whether_or_not_its_votes_are_folded(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2, 3)
+    side.vote(2, 1)
+    before = [int(count) for count in votes.count_many([1, 2, 3, 1])]
+    assert (before, side.shown(), side.seen()) == ([3, 1, 0, 3], 0, 3)
+    votes.flush(20)
+    after = [int(count) for count in votes.count_many([1, 2, 3, 1])]
+    assert (after, side.shown(), side.seen(), side.pending()) == ([3, 1, 0, 3], 3, 3, 0)
+
+
+def test_many_counts_are_read_in_the_order_that_they_were_asked_for(side: JournalSide) -> None:
+    votes = side.made()
+    votes.add_items(list(range(1, 301)))
+    side.run(
+        "INSERT INTO vote_journal (item, diff) VALUES "
+        + ", ".join(f"({item}, {item})" for item in range(1, 301))
+    )
+    asked = [*range(300, 0, -1), 7, 7]
+    assert [int(count) for count in votes.count_many(asked)] == asked
+
+
+def test_votes_that_nobody_folds_are_counted_and_named_as_pending(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2)
+    side.vote(2, 1)
+    stats = votes.stats()
+    assert (stats["pending_rows"], stats["pending_items"], stats["folds"]) == (2, 2, 0)
+    assert 0 < stats["oldest_pending_s"] < 600
+    assert int(votes.count(1)) == 2
+    # Another process comes and folds them.
+    assert side.votes().flush(20).acked == 2
+    assert (side.shown(1), side.shown(2), votes.stats()["pending_rows"]) == (2, 1, 0)
+
+
+# -- when folds come ----------------------------------------------------------
+
+
+def test_create_tables_of_a_process_that_comes_leaves_the_journal_to_those_who_vote(
+    side: JournalSide,
+) -> None:
+    side.made()
+    side.vote(1, 1)
+    side.votes().create_tables(timeout=20)
+    assert side.pending() == 1
+
+
+def test_folds_keep_to_the_pause_that_all_processes_share(side: JournalSide) -> None:
+    side.made()
+    marks = "SELECT value FROM vote_meta WHERE name = 'folded_at'"
+    began = side.number(marks)
+    side.vote(1, 1)
+    side.votes().flush(20)
+    assert side.number(marks) > began
+    assert side.number("SELECT value FROM vote_meta WHERE name = 'fold_took'") > 0
+
+
+def test_folds_of_several_processes_at_once_add_each_vote_once(side: JournalSide) -> None:
+    folders = [side.made(), side.votes(), side.votes(), side.votes()]
+
+    def work(index: int) -> None:
+        for k in range(6):
+            side.vote(1 + k % 3, 100 * index + k)
+            folders[index % len(folders)].flush(20)
+
+    together(work)
+    folders[0].flush(20)
+    counts = [int(count) for count in folders[0].count_many([1, 2, 3])]
+    assert [side.shown(item) for item in (1, 2, 3)] == counts
+    assert sum(counts) == side.number("SELECT COUNT(*) FROM vote")
+    assert folders[0].reconcile(dry_run=True) == []
+
+
+# -- what is in their way ------------------------------------------------------
+
+
+def test_an_item_that_somebody_holds_follows_once_it_is_free(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2)
+    side.vote(2, 1)
+    with side.session() as other:
+        other.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+        report = votes.flush(0.5)
+        assert (report.acked, report.pending) == (1, 1)
+        assert votes.stats()["held_items"] == 1
+        assert (side.shown(1), side.shown(2), side.seen(1)) == (0, 1, 2)
+        assert int(votes.count(1)) == 2
+        # It waits for that one only.
+        assert votes.reconcile(dry_run=True) == []
+    assert votes.flush(20).pending == 0
+    assert (side.shown(1), side.pending(), votes.stats()["held_items"]) == (2, 0, 0)
+
+
+def test_an_item_that_folds_fail_for_keeps_its_votes_and_stops_nobody(side: JournalSide) -> None:
+    votes = side.made()
+    votes.add_items(list(range(4, 40)))
+    side.run(*FAILS_FOR_2[side.dialect])
+    for item in (1, 2, 3, *range(4, 40)):
+        side.vote(item, 1, 2)
+    report = votes.flush(20)
+    assert (report.acked, report.pending) == (38, 1)
+    assert (side.shown(1), side.shown(2), side.shown(39)) == (2, 0, 2)
+    refused = votes.stats()["refused_items"]
+    assert list(refused) == [2]
+    assert "not this one" in refused[2]
+    assert [int(count) for count in votes.count_many([1, 2])] == [2, 2]
+    side.run(FAILS_NO_MORE[side.dialect])
+    assert votes.flush(20).pending == 0
+    assert (side.shown(2), votes.stats()["refused_items"]) == (2, {})
+
+
+def test_a_count_that_leaves_64_bits_stops_no_other_items_fold(side: JournalSide) -> None:
+    votes = side.made()
+    side.run(
+        f"INSERT INTO vote_cell (item, slot, n, ver) VALUES (1, -1, {2**63 - 1}, 1)",
+        "INSERT INTO vote_journal (item, diff) VALUES (1, 1), (2, 1)",
+    )
+    votes.flush(20)
+    assert list(votes.stats()["refused_items"]) == [1]
+    assert (side.shown(2), side.pending()) == (1, 1)
+
+
+def test_an_item_whose_row_is_gone_is_folded_and_asks_for_no_more(side: JournalSide) -> None:
+    votes = side.made()
+    side.run("INSERT INTO vote_journal (item, diff) VALUES (99, 5)")
+    assert votes.flush(20).pending == 0
+    assert side.pending() == 0
+    # Made again by hand it would count on: reconcile finds what it left.
+    assert [(drift.item, drift.counted, drift.actual) for drift in votes.reconcile()] == [
+        (99, 5, 0)
+    ]
+    assert int(votes.count(99)) == 0
+
+
+def test_rows_that_a_voter_has_yet_to_commit_are_left_to_the_next_fold(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1)
+    with side.session() as other:
+        other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
+        other.execute("INSERT INTO vote_journal (item, diff) VALUES (1, 1)")
+        side.vote(1, 3)
+        votes.flush(2)
+        assert int(votes.count(1)) == 2
+        other.commit()
+    assert int(votes.count(1)) == 3
+    votes.flush(20)
+    assert (side.shown(), side.pending()) == (3, 0)
+
+
+def test_a_voter_in_an_old_snapshot_sees_the_count_that_it_had(side: JournalSide) -> None:
+    """A dump's: what folds take out of the journal is still there for it."""
+    votes = side.made()
+    side.vote(1, 1, 2)
+    level = "REPEATABLE READ"
+    with side.session() as dump:
+        dump.commit()
+        dump.execute(f"SET TRANSACTION ISOLATION LEVEL {level}") if (
+            side.dialect == "postgresql"
+        ) else None
+        assert dump.execute("SELECT n FROM vote_count WHERE item = 1")[0][0] == 2
+        side.vote(1, 3)
+        votes.flush(20)
+        assert dump.execute("SELECT n FROM vote_count WHERE item = 1")[0][0] == 2
+    assert side.seen() == 3
+
+
+# -- the background ------------------------------------------------------------
+
+
+def test_a_vote_is_shown_without_a_flush(side: JournalSide) -> None:
+    votes = side.made(fold_interval=0.05)
+    votes.cast(1, 1)
+    eventually(lambda: side.shown() == 1)
+    votes.cast(1, 2)
+    eventually(lambda: side.shown() == 2)
+    eventually(lambda: votes.stats()["pending_rows"] == 0)
+    assert votes.stats()["folds"] >= 1
+
+
+def test_a_process_that_begins_to_vote_folds_what_others_left(side: JournalSide) -> None:
+    side.made()
+    side.vote(2, 1)
+    side.run("UPDATE vote_meta SET value = '1' WHERE name = 'folded_at'")
+    votes = side.votes(fold_interval=0.05)
+    votes.cast(1, 1)
+    eventually(lambda: (side.shown(1), side.shown(2)) == (1, 1))
+
+
+def test_the_background_comes_back_for_an_item_that_was_held(side: JournalSide) -> None:
+    # Without the key, whose check of a vote would wait for the other on MariaDB.
+    votes = side.made(fold_interval=0.05, foreign_key=False)
+    with side.session() as other:
+        other.execute("UPDATE item SET vote_count = 0 WHERE id = 2")
+        side.vote(2, 1)
+        votes.cast(1, 1)
+        eventually(lambda: votes.stats()["held_items"] == 1)
+        eventually(lambda: side.shown(1) == 1)
+    eventually(lambda: side.shown(2) == 1)
+    eventually(lambda: votes.stats()["held_items"] == 0)

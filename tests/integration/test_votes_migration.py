@@ -1,0 +1,162 @@
+"""Tables of a release without a journal, and processes of both releases beside each other."""
+
+from __future__ import annotations
+
+import hotcount
+import pytest
+
+from tests.journal_side import JournalSide
+from tests.mariadb_server import MariaDbServer
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def side(request: pytest.FixtureRequest) -> JournalSide:
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return JournalSide(postgres=server.create_database())
+    maria: MariaDbServer = request.getfixturevalue("mariadb_server")
+    return JournalSide(mariadb=(maria, request.getfixturevalue("mariadb_database")))
+
+
+def make_old_tables(side: JournalSide, strategy: str = "batched") -> None:
+    """As the release before made them, with 3 votes for item 1 and an opening balance of 40."""
+    side.made()
+    side.run("DROP VIEW vote_count")
+    side.run("DROP TABLE vote_journal")
+    side.run(
+        "DELETE FROM vote_meta WHERE name IN ('folded_at', 'fold_took')",
+        "UPDATE vote_meta SET value = 'cells' WHERE name = 'counted_in'",
+        f"UPDATE vote_meta SET value = '{strategy}' WHERE name = 'counted_by'",
+        "INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 1, 1, 0), (1, 2, 2, 0)",
+        "INSERT INTO vote_cell (item, slot, n, ver) VALUES (1, 0, 3, 2), (1, -2, 40, 1)",
+        "UPDATE item SET vote_count = 43 WHERE id = 1",
+    )
+
+
+def old_vote(side: JournalSide, user: int) -> list[tuple[int]]:
+    """What the release before writes of a vote for item 1, if the mark lets it; whom it wrote."""
+    with side.session() as session:
+        mark = session.execute(
+            "SELECT value FROM vote_meta WHERE name = 'counted_in'"
+            + (" LOCK IN SHARE MODE" if side.dialect == "mysql" else "")
+        )[0][0]
+        if (mark.decode() if isinstance(mark, bytes) else mark) != "cells":
+            return []
+        session.execute(f"INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, {user}, 1, 0)")
+        session.execute("UPDATE vote_cell SET n = n + 1 WHERE item = 1 AND slot = 0")
+        session.execute("UPDATE item SET vote_count = vote_count + 1 WHERE id = 1")
+        session.commit()
+    return [(user,)]
+
+
+@pytest.mark.parametrize("strategy", ["batched", "slotted"])
+def test_a_process_of_this_release_refuses_tables_of_the_one_before(
+    side: JournalSide, strategy: str
+) -> None:
+    make_old_tables(side, strategy)
+    votes = side.votes(strategy)
+    with pytest.raises(hotcount.HotcountError, match="create_tables"):
+        votes.cast(1, 3)
+    with pytest.raises(hotcount.HotcountError, match="create_tables"):
+        votes.count(1)
+    assert old_vote(side, 3) == [(3,)]
+
+
+@pytest.mark.parametrize("before", ["batched", "slotted"])
+@pytest.mark.parametrize("after", ["batched", "slotted"])
+def test_create_tables_brings_counts_and_opening_balances_over(
+    side: JournalSide, before: str, after: str
+) -> None:
+    make_old_tables(side, before)
+    votes = side.votes(after)
+    votes.create_tables(timeout=20)
+    assert (int(votes.count(1)), side.shown(), side.seen()) == (43, 43, 43)
+    assert votes.reconcile(dry_run=True) == []
+    side.vote(1, 9)
+    assert int(votes.count(1)) == 44
+    votes.flush(20)
+    assert side.shown() == 44
+    assert side.number("SELECT n FROM vote_cell WHERE item = 1 AND slot = -2") == 40
+
+
+def test_a_process_of_the_release_before_is_refused_from_then_on(side: JournalSide) -> None:
+    make_old_tables(side)
+    side.votes().create_tables(timeout=20)
+    assert old_vote(side, 3) == []
+    mark = side.run("SELECT value FROM vote_meta WHERE name = 'counted_in'")[0][0]
+    # Its error: "table vote was last counted in its journal, strategy batched counts in its cells".
+    assert mark in ("journal", b"journal")
+
+
+def test_the_printed_schema_brings_tables_over_too(side: JournalSide) -> None:
+    make_old_tables(side)
+    votes = side.votes()
+    for _ in range(2):
+        for statement in votes.schema().split(";\n"):
+            if statement.strip():
+                side.run(statement)
+    assert int(votes.count(1)) == 43
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_tables_that_were_half_brought_over_are_finished(side: JournalSide) -> None:
+    """The journal is there and the mark is the old one: a process that died between the two."""
+    make_old_tables(side)
+    side.votes().create_tables(timeout=20)
+    side.run("UPDATE vote_meta SET value = 'cells' WHERE name = 'counted_in'")
+    # An old process votes on, and a row from a voter whose mark was a moment older is there.
+    assert old_vote(side, 3) == [(3,)]
+    side.run("INSERT INTO vote_journal (item, diff) VALUES (1, 7)")
+    votes = side.votes()
+    with pytest.raises(hotcount.ConfigError, match="create_tables"):
+        votes.count(1)
+    votes.create_tables(timeout=20)
+    assert (int(votes.count(1)), side.shown(), side.pending()) == (44, 44, 0)
+
+
+@pytest.mark.parametrize("missing", ["TABLE vote_journal", "VIEW vote_count", "VIEW vote_live"])
+def test_create_tables_makes_what_is_missing_of_tables_that_are_counted(
+    side: JournalSide, missing: str
+) -> None:
+    votes = side.made()
+    cascades = side.dialect == "postgresql" and missing.startswith("TABLE")
+    side.run(f"DROP {missing}{' CASCADE' if cascades else ''}")
+    votes.create_tables(timeout=20)
+    side.vote(1, 1)
+    assert (int(votes.count(1)), side.seen()) == (1, 1)
+
+
+def test_create_tables_waits_for_nobody_where_nothing_changes(side: JournalSide) -> None:
+    side.made()
+    with side.session() as other:
+        other.execute("SELECT * FROM vote_count")
+        other.execute("SELECT value FROM vote_meta FOR UPDATE")
+        other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 1, 1, 0)")
+        side.votes().create_tables(timeout=20)
+        side.votes().create_tables(timeout=20)
+
+
+@pytest.mark.parametrize("after", ["naive", "cached"])
+def test_pending_votes_go_over_to_another_strategy_and_back(side: JournalSide, after: str) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2)
+    cache = hotcount.Memory() if after == "cached" else None
+    other = side.votes(after, cache=cache)
+    other.create_tables(timeout=20)
+    assert (int(other.count(1)), side.shown(), side.seen()) == (2, 2, 2)
+    other.cast(1, 3)
+    other.flush(20)
+    with pytest.raises(hotcount.ConfigError, match="create_tables"):
+        votes.flush(20)
+    votes.create_tables(timeout=20)
+    assert (int(votes.count(1)), side.shown(), side.seen()) == (3, 3, 3)
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_without_a_foreign_key_the_vote_tables_reference_nothing(side: JournalSide) -> None:
+    side.made(foreign_key=False)
+    assert "FOREIGN KEY" not in side.votes(foreign_key=False).schema()
+    side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (99, 1, 1, 0)")
