@@ -35,7 +35,7 @@ class BatchedVotes final : public SqlVotes {
   public:
     BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
                  std::shared_ptr<CountCopies> copies)
-        : SqlVotes(std::move(votes_database), std::move(votes_options)),
+        : SqlVotes(std::move(votes_database), std::move(votes_options), publisher(copies)),
           copies_(std::move(copies)),
           commit_([this] {
               return std::make_unique<sql::GroupCommit>(
@@ -97,16 +97,28 @@ class BatchedVotes final : public SqlVotes {
                 "the vote and a journal row of what it changes are committed in SQL, in one "
                 "transaction with the votes of other callers",
                 "nothing acknowledged; a cached count misses votes until the next fold, a voter's "
-                "own too, and for max_age where a fold could not reach the cache",
+                "own too, and for max_age where a fold could not reach the cache; " +
+                    lag_of_item_count(options()),
                 true, false};
         }
+        if (place() == CountPlace::item) {
+            return Contract{"batched",
+                            "the vote and the item's count are committed in SQL, in one "
+                            "transaction with the votes of other callers",
+                            "nothing acknowledged", true, true};
+        }
         return Contract{"batched",
-                        "the vote, its cell and the item's count are committed in SQL, in one "
-                        "transaction with the votes of other callers",
-                        "nothing acknowledged", true, true};
+                        "the vote and a journal row of what it changes are committed in SQL, in "
+                        "one transaction with the votes of other callers",
+                        "nothing acknowledged; " + lag_of_item_count(options()), true, true};
     }
 
   private:
+    static Folder::Publish publisher(const std::shared_ptr<CountCopies>& copies) {
+        if (copies == nullptr) return {};
+        return [copies](std::span<const FoldedCount> counts) { copies->publish(counts); };
+    }
+
     void add_stats(VotesStats& stats) const override {
         const sql::GroupCommit::Stats commits = commit_.get().stats();
         stats.batches = commits.batches;

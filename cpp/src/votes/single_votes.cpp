@@ -72,12 +72,14 @@ class SingleVotes final : public SqlVotes {
 
     Contract contract() const override {
         const bool slotted = options().strategy == VoteStrategy::slotted;
-        return Contract{std::string{to_string(options().strategy)},
-                        slotted ? "the vote and its slot's count are committed in SQL"
-                                : "the vote and the item's count are committed in SQL",
-                        slotted ? "nothing acknowledged; item.vote_count lags until flush()"
-                                : "nothing acknowledged",
-                        true, true};
+        return Contract{
+            std::string{to_string(options().strategy)},
+            slotted ? "the vote and its slot's count are committed in SQL"
+                    : "the vote and the item's count are committed in SQL",
+            slotted ? "nothing acknowledged; a plain reader of item.vote_count sees it after "
+                      "flush()"
+                    : "nothing acknowledged",
+            true, true};
     }
 
   private:

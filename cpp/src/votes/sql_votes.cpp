@@ -57,6 +57,18 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
         std::move(publish));
 }
 
+std::string lag_of_item_count(const VotesOptions& options) {
+    const std::string pause = std::to_string(microseconds_of(options.fold_interval) / 1000);
+    return options.item_table + "." + options.item_count +
+           " is brought up to date by folds: a plain reader of it sees a vote usually after the "
+           "longer of fold_interval (" +
+           pause +
+           " ms) and 20 times what the last fold took, and one fold more; later while somebody "
+           "holds the item's row, and once a process folds where all that voted have ended; "
+           "stats() has the age of the oldest. count(), count_many() and the view " +
+           options.vote_table + "_count are exact";
+}
+
 Error count_overflow(const sql::Id& item) {
     return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
                                                " would leave signed 64 bits; nothing was applied");

@@ -151,6 +151,9 @@ Result<void> ensure_item(sql::Connection& connection, const Layout& layout, Miss
 /// a database error, with its code.
 Error narrow_column(Error error);
 
+/// What a plain reader of item.vote_count sees where there is a journal: for contract().
+std::string lag_of_item_count(const VotesOptions& options);
+
 /// The error for a count that would leave 64 bits.
 Error count_overflow(const sql::Id& item);
 
