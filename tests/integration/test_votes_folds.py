@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.eventually import eventually
@@ -205,6 +207,40 @@ def test_a_voter_in_an_old_snapshot_sees_the_count_that_it_had(side: JournalSide
         votes.flush(20)
         assert dump.execute("SELECT n FROM vote_count WHERE item = 1")[0][0] == 2
     assert side.seen() == 3
+
+
+def test_an_item_that_voters_hold_in_turns_is_shown(side: JournalSide) -> None:
+    """Shared locks, as foreign keys' checks take on MariaDB: there is always one."""
+    votes = side.made()
+    side.vote(1, 1)
+    done = threading.Event()
+    turns = [threading.Semaphore(1), threading.Semaphore(0)]
+
+    def hold(index: int) -> None:
+        with side.session() as session:
+            while not done.is_set():
+                if not turns[index].acquire(timeout=0.1):
+                    continue
+                session.execute(
+                    "SELECT id FROM item WHERE id = 1 LOCK IN SHARE MODE"
+                    if side.dialect == "mysql"
+                    else "SELECT id FROM item WHERE id = 1 FOR KEY SHARE"
+                )
+                # The other one takes it before this one lets it go.
+                turns[1 - index].release()
+                done.wait(0.02)
+                session.commit()
+
+    voters = [threading.Thread(target=hold, args=(index,)) for index in (0, 1)]
+    for voter in voters:
+        voter.start()
+    try:
+        assert votes.flush(25).pending == 0
+        assert side.shown() == 1
+    finally:
+        done.set()
+        for voter in voters:
+            voter.join()
 
 
 # -- the background ------------------------------------------------------------

@@ -27,6 +27,10 @@ constexpr int kFoldsPerTidying = 10;
 // How long an item that failed alone is left out.
 constexpr Duration kRefusedFor = seconds{30};
 constexpr Duration kLongestRest = seconds{30};
+// Folds that leave a held item alone before one waits for its row, and how many items one fold waits
+// for, where there is a line to wait in.
+constexpr int kPatientMisses = 2;
+constexpr std::size_t kInsisted = 4;
 // Between two looks at what somebody else holds.
 constexpr Duration kFirstLook = milliseconds{2};
 constexpr Duration kLastLook = milliseconds{100};
@@ -69,7 +73,12 @@ struct Folder::Work {
         SteadyTime until;
     };
     std::map<sql::Id, Refused> refused{};
-    std::map<sql::Id, SteadyTime> held{};  // Since when they are known to be.
+    struct Held {
+        SteadyTime since;  // When it was found so first.
+        int misses{0};     // Folds that found it so.
+        SteadyTime insist_after{};
+    };
+    std::map<sql::Id, Held> held{};
     std::size_t page{kFoldPage};
     int folds_until_tidying{kFoldsPerTidying};
 
@@ -167,8 +176,40 @@ struct Folder::Work {
             all.rows += folded->rows;
             all.held = folded->held;
             tell(*folded);
-            if (!folded->more || deadline.passed()) return all;
+            if (!folded->more || deadline.passed()) {
+                insist(deadline, all.held);
+                return all;
+            }
             due_only = false;  // The pause is between what was caught up with and what comes.
+        }
+    }
+
+    // Where voters share an item's row there may be always one who holds it: who waits for it in line
+    // gets it. A moment for each, for a few at a time, because voters wait behind.
+    void insist(Deadline deadline, std::vector<sql::Id>& still_held) {
+        if (!journal->may_starve()) return;
+        std::vector<sql::Id> items;
+        {
+            const std::lock_guard lock(mutex);
+            const SteadyTime now = SteadyClock::now();
+            for (auto& [item, known] : held) {
+                if (known.misses < kPatientMisses || known.insist_after > now) continue;
+                if (items.size() == kInsisted) break;
+                items.push_back(item);
+                known.insist_after =
+                    now + std::min<Duration>(interval * known.misses, kLongestRest);
+            }
+        }
+        for (const sql::Id& item : items) {
+            auto folded =
+                journal->fold(FoldRequest{false, {&item, 1}, {}, kFoldPage, true}, deadline);
+            if (!folded || folded->rows == 0 || !folded->held.empty()) continue;
+            {
+                const std::lock_guard lock(mutex);
+                held.erase(item);
+            }
+            std::erase(still_held, item);
+            tell(*folded);
         }
     }
 
@@ -240,6 +281,32 @@ struct Folder::Work {
         return report;
     }
 
+    // Once more those that were held; those that still are.
+    std::vector<sql::Id> fold_held(std::vector<sql::Id> items, Deadline deadline,
+                                   FoldReport& report) {
+        // In line each is waited for by itself.
+        const bool in_line = journal->may_starve();
+        std::vector<sql::Id> still;
+        for (std::span<const sql::Id> left{items}; !left.empty();) {
+            const auto part = left.first(in_line ? 1 : left.size());
+            left = left.subspan(part.size());
+            auto later =
+                deadline.passed()
+                    ? Result<FoldedPage>{FoldedPage{FoldedPage::Outcome::taken}}
+                    : journal->fold(FoldRequest{false, part, {}, kFoldPage, in_line}, deadline);
+            if (!later || later->outcome != FoldedPage::Outcome::folded) {
+                still.insert(still.end(), part.begin(), part.end());
+                continue;
+            }
+            tell(*later);
+            report.shown += static_cast<std::int64_t>(later->counts.size()) -
+                            static_cast<std::int64_t>(later->held.size());
+            still.insert(still.end(), later->held.begin(), later->held.end());
+        }
+        note_held(still);
+        return still;
+    }
+
     // Those that failed before, each alone.
     Result<void> try_refused(Deadline deadline, FoldReport& report) {
         for (const sql::Id& item : left_out()) {
@@ -297,10 +364,22 @@ struct Folder::Work {
             if (took > Duration{0}) stats.took = took;
             if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
         }
-        std::map<sql::Id, SteadyTime> now_held;
-        for (const sql::Id& item : folded.held) {
+        set_held(folded.held);
+    }
+
+    void note_held(std::span<const sql::Id> items) {
+        const std::lock_guard lock(mutex);
+        set_held(items);
+    }
+
+    // Under the mutex.
+    void set_held(std::span<const sql::Id> items) {
+        std::map<sql::Id, Held> now_held;
+        for (const sql::Id& item : items) {
             const auto known = held.find(item);
-            now_held[item] = known != held.end() ? known->second : SteadyClock::now();
+            Held& one = now_held[item];
+            one = known != held.end() ? known->second : Held{SteadyClock::now()};
+            ++one.misses;
         }
         held = std::move(now_held);
     }
@@ -357,8 +436,8 @@ Folder::Stats Folder::stats() const {
     Stats stats = work->stats;
     stats.held = static_cast<std::int64_t>(work->held.size());
     stats.held_for = Duration{0};
-    for (const auto& [item, since] : work->held) {
-        stats.held_for = std::max<Duration>(stats.held_for, SteadyClock::now() - since);
+    for (const auto& [item, held] : work->held) {
+        stats.held_for = std::max<Duration>(stats.held_for, SteadyClock::now() - held.since);
     }
     for (const auto& [item, refused] : work->refused) stats.refused.emplace_back(item, refused.why);
     return stats;
