@@ -26,7 +26,7 @@ class _PostgresSession:
         self._connection = connection
 
     def execute(self, sql: str) -> list[tuple[Any, ...]]:
-        cursor = self._connection.execute(sql)  # type: ignore[call-overload]
+        cursor = self._connection.execute(sql)
         return list(cursor.fetchall()) if cursor.description else []
 
     def commit(self) -> None:

@@ -268,8 +268,11 @@ def test_copies_in_a_cache_have_the_balance(sides: BothSides) -> None:
     votes.create_tables(existing_counts="keep")
     assert counts(votes) == [KEPT, 0, 2]
     votes.cast(1, 7)
+    votes.flush(20)
     found = votes.count(1)
-    assert (int(found), found.source) == (KEPT + 1, "cache")
+    # SQLite's count is read where it is.
+    where = "cache" if "_journal" in votes.schema() else "sql"
+    assert (int(found), found.source) == (KEPT + 1, where)
 
 
 def test_a_sync_worker_saves_the_balance_with_the_votes(sides: BothSides) -> None:

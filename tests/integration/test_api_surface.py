@@ -79,6 +79,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Votes.flush": (TIMEOUT,),
     "Votes.sync_worker": (),
     "Votes.contract": (),
+    "Votes.stats": ("*", TIMEOUT),
     "SyncWorker.run_once": ("*", TIMEOUT),
     "SyncWorker.run": ("stop",),
     "SyncWorker.stats": (),

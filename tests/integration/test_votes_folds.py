@@ -8,7 +8,6 @@ import pytest
 
 from tests.eventually import eventually
 from tests.journal_side import JournalSide
-from tests.mariadb_server import MariaDbServer
 from tests.servers import PostgresServer
 from tests.together import together
 
@@ -29,15 +28,6 @@ FAILS_NO_MORE = {
     "postgresql": "DROP TRIGGER refuse ON item",
     "mysql": "DROP TRIGGER refuse",
 }
-
-
-@pytest.fixture(params=["postgresql", "mariadb"])
-def side(request: pytest.FixtureRequest) -> JournalSide:
-    if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        return JournalSide(postgres=server.create_database())
-    maria: MariaDbServer = request.getfixturevalue("mariadb_server")
-    return JournalSide(mariadb=(maria, request.getfixturevalue("mariadb_database")))
 
 
 # -- what readers see -----------------------------------------------------------
@@ -114,6 +104,21 @@ def test_folds_of_several_processes_at_once_add_each_vote_once(side: JournalSide
     assert [side.shown(item) for item in (1, 2, 3)] == counts
     assert sum(counts) == side.number("SELECT COUNT(*) FROM vote")
     assert folders[0].reconcile(dry_run=True) == []
+
+
+def test_the_room_of_folded_rows_is_given_back_after_ten_folds(
+    postgres_server: PostgresServer,
+) -> None:
+    side = JournalSide(postgres=postgres_server.create_database())
+    votes = side.made()
+    for user in range(10):
+        side.vote(1, user)
+        votes.flush(20)
+    vacuumed = (
+        "SELECT vacuum_count FROM pg_stat_user_tables WHERE schemaname = current_schema()"
+        " AND relname = 'vote_journal'"
+    )
+    eventually(lambda: side.number(vacuumed) == 1)
 
 
 # -- what is in their way ------------------------------------------------------

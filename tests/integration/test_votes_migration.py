@@ -6,19 +6,8 @@ import hotcount
 import pytest
 
 from tests.journal_side import JournalSide
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture(params=["postgresql", "mariadb"])
-def side(request: pytest.FixtureRequest) -> JournalSide:
-    if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        return JournalSide(postgres=server.create_database())
-    maria: MariaDbServer = request.getfixturevalue("mariadb_server")
-    return JournalSide(mariadb=(maria, request.getfixturevalue("mariadb_database")))
 
 
 def make_old_tables(side: JournalSide, strategy: str = "batched") -> None:

@@ -148,7 +148,11 @@ TEST_P(VotesTest, AMissingItemIsMadeWhereTheOptionSaysSo) {
 }
 
 TEST_P(VotesTest, ACountThatWouldLeave64BitsIsRefusedAndNothingChanges) {
-    const auto votes = make_with_items(2);
+    VotesOptions options;
+    options.slots = 1;
+    const auto votes = make(options);
+    const sql::Id items[] = {std::int64_t{1}, std::int64_t{2}};
+    ASSERT_TRUE(succeeded(votes->add_items(items)));
     // As large as it takes four billion of the largest votes to make.
     const bool in_cells = GetParam() == VoteStrategy::slotted;
     const std::string number = std::to_string(INT64_MAX);
@@ -291,16 +295,17 @@ TEST(VotesAdoption, ASwitchOfStrategyIsRefusedUntilReconciledAndThenExact) {
     for (std::int64_t user = 0; user < 3; ++user) {
         ASSERT_TRUE(succeeded(naive->cast(Ballot{std::int64_t{1}, user})));
     }
-    const auto batched = make(VoteStrategy::batched);
-    EXPECT_TRUE(failed_with(batched->cast(Ballot{std::int64_t{1}, std::int64_t{9}}),
-                            ErrorCode::config, "create_tables() reconciles"));
-    ASSERT_TRUE(succeeded(batched->create_tables()));
-    ASSERT_TRUE(succeeded(batched->cast(Ballot{std::int64_t{1}, std::int64_t{9}})));
-    EXPECT_EQ(batched->count(std::int64_t{1})->value, 4);
     const auto slotted = make(VoteStrategy::slotted);
-    ASSERT_TRUE(succeeded(slotted->cast(Ballot{std::int64_t{1}, std::int64_t{10}})))
-        << "slotted and batched count in the same cells";
-    EXPECT_EQ(batched->count(std::int64_t{1})->value, 5);
+    EXPECT_TRUE(failed_with(slotted->cast(Ballot{std::int64_t{1}, std::int64_t{9}}),
+                            ErrorCode::config, "create_tables() reconciles"));
+    ASSERT_TRUE(succeeded(slotted->create_tables()));
+    ASSERT_TRUE(succeeded(slotted->cast(Ballot{std::int64_t{1}, std::int64_t{9}})));
+    EXPECT_EQ(slotted->count(std::int64_t{1})->value, 4);
+    ASSERT_TRUE(succeeded(naive->create_tables()));
+    const auto batched = make(VoteStrategy::batched);
+    ASSERT_TRUE(succeeded(batched->cast(Ballot{std::int64_t{1}, std::int64_t{10}})))
+        << "naive and batched both count in the item's row";
+    EXPECT_EQ(naive->count(std::int64_t{1})->value, 5);
 }
 
 TEST(VotesOptionsTest, NamesThatCannotBeOrNumbersOutOfRangeAreRefused) {
@@ -315,6 +320,9 @@ TEST(VotesOptionsTest, NamesThatCannotBeOrNumbersOutOfRangeAreRefused) {
     options = {};
     options.commit.max_batch = 0;
     EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "max_batch"));
+    options = {};
+    options.fold_interval = 9ms;
+    EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "fold_interval"));
 }
 
 }  // namespace
