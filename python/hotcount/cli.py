@@ -253,6 +253,9 @@ def sync(options: argparse.Namespace) -> int:
     if strategy == "cached" and not options.cache:
         say("hotcount sync: strategy cached needs --cache, where its counts are")
         return BAD_USAGE
+    if strategy == "slotted" and options.cache:
+        say("hotcount sync: strategy slotted has no cache")
+        return BAD_USAGE
     if strategy == "batched" and options.db.startswith("sqlite:"):
         say("hotcount sync: batched on SQLite counts in the items' table; there is nothing to fold")
         return BAD_USAGE

@@ -116,6 +116,20 @@ def test_as_of_is_the_folds_time(votes: Votes) -> None:
     assert began - 0.01 <= votes.count(1).as_of <= ended + 0.01
 
 
+def test_a_count_that_a_change_of_strategy_set_is_as_of_that_time(
+    database: hotcount.Database, votes: Votes
+) -> None:
+    naive = Votes(database, strategy="naive")
+    naive.create_tables()
+    naive.cast(2, 1)
+    began = time.time()
+    votes.create_tables()
+    ended = time.time()
+    counted = votes.count(2)
+    assert (counted.value, counted.source) == (1, "sql")
+    assert began - 0.01 <= counted.as_of <= ended + 0.01
+
+
 def test_a_copy_ends_after_max_age(database: hotcount.Database, cache: Any) -> None:
     votes = make_votes(database, cache, max_age=0.3)
     votes.count(1)

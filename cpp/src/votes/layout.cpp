@@ -240,13 +240,19 @@ std::string settle_text(const VoteNames& n, const sql::Grammar& g, CountPlace pl
         // Not TRUNCATE: it empties the table for snapshots that are older, a dump's.
         text = "DELETE FROM " + n.journal + (when.empty() ? "" : " WHERE " + when) + ";\n";
     }
-    const std::string slot = std::to_string(place == CountPlace::journal ? kFoldSlot : 0);
+    const bool folds = place == CountPlace::journal;
+    const std::string slot = std::to_string(folds ? kFoldSlot : 0);
     const std::string cells = sum_over(n.cell, "item", id, "n");
+    // As a fold's: copies in a cache are as of that time.
+    const std::string ver = folds ? now_microseconds(g) : "1";
+    const std::string next = g.own(n.cell, "ver") + " + 1";
     return text + "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT " + id + ", " + slot +
-           ", " + owed + " - " + cells + ", 1 FROM " + n.item + " WHERE " + if_so + owed + " <> " +
-           cells + g.or_update("item, slot") + "n = " + g.own(n.cell, "n") + " + " +
-           g.excluded("n") + ", ver = " + g.own(n.cell, "ver") + " + 1;\nUPDATE " + n.item +
-           " SET " + n.count + " = " + cells + " WHERE " + if_so + g.differ(n.count, cells) + ";\n";
+           ", " + owed + " - " + cells + ", " + ver + " FROM " + n.item + " WHERE " + if_so + owed +
+           " <> " + cells + g.or_update("item, slot") + "n = " + g.own(n.cell, "n") + " + " +
+           g.excluded("n") +
+           ", ver = " + (folds ? "GREATEST(" + next + ", " + g.excluded("ver") + ")" : next) +
+           ";\nUPDATE " + n.item + " SET " + n.count + " = " + cells + " WHERE " + if_so +
+           g.differ(n.count, cells) + ";\n";
 }
 
 std::string fold_lock_key(const VoteNames& n) {
