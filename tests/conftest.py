@@ -14,6 +14,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.journal_side import JournalSide
 from tests.mariadb_server import MariaDbServer
 from tests.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
 
@@ -130,3 +131,13 @@ def database(request: pytest.FixtureRequest, database_path: Path) -> Iterator[ho
         url = "sqlite:///:memory:"
     with hotcount.Database(url, timeout=20) as database:
         yield database
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def journal_side(request: pytest.FixtureRequest) -> JournalSide:
+    """A database with votes whose journal the test looks into."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return JournalSide(postgres=server.create_database())
+    maria: MariaDbServer = request.getfixturevalue("mariadb_server")
+    return JournalSide(mariadb=(maria, request.getfixturevalue("mariadb_database")))

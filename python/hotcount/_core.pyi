@@ -1945,7 +1945,7 @@ class Votes:
         """
     def schema(self) -> str:
         """
-        The SQL that create_tables runs.
+        The SQL that create_tables runs, and what brings tables of an older release over.
         """
     def stats(self, *, timeout: float | datetime.timedelta | None = None) -> dict[str, typing.Any]:
         """
@@ -1954,7 +1954,7 @@ class Votes:
         votes and failed_votes; batches, the transactions that votes shared, and
         mean_batch_votes; retried_transactions of the database; waiting_votes, and held_votes,
         which wait for rows that other transactions have held for held_votes_s; median_call_s,
-        p99_call_s and longest_call_s, within 19 %. Where the counts have a journal: folds,
+        p99_call_s and longest_call_s, within a quarter. Where the counts have a journal: folds,
         folded_rows, failed_folds, fold_error and last_fold_s of this process; pending_rows and
         pending_items of all, oldest_pending_s, the age of the oldest at most; held_items;
         refused_items, a dict of items that folds fail for, and why. Times are seconds.
@@ -2228,7 +2228,7 @@ class AsyncVotes:
         """
     def schema(self) -> str:
         """
-        The SQL that create_tables runs.
+        The SQL that create_tables runs, and what brings tables of an older release over.
         """
     def stats(
         self, *, timeout: float | datetime.timedelta | None = None
@@ -2239,7 +2239,7 @@ class AsyncVotes:
         votes and failed_votes; batches, the transactions that votes shared, and
         mean_batch_votes; retried_transactions of the database; waiting_votes, and held_votes,
         which wait for rows that other transactions have held for held_votes_s; median_call_s,
-        p99_call_s and longest_call_s, within 19 %. Where the counts have a journal: folds,
+        p99_call_s and longest_call_s, within a quarter. Where the counts have a journal: folds,
         folded_rows, failed_folds, fold_error and last_fold_s of this process; pending_rows and
         pending_items of all, oldest_pending_s, the age of the oldest at most; held_items;
         refused_items, a dict of items that folds fail for, and why. Times are seconds.
@@ -2577,7 +2577,8 @@ def slotted_counter_schema(dialect: str) -> str:
 
 def votes_schema(dialect: str, strategy: str, item_type: type, user_type: type) -> str:
     """
-    For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database.
+    For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database, and
+    what brings tables of an older release over.
     """
 
 __version__: str = "0.1.0"

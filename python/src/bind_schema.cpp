@@ -34,7 +34,8 @@ void bind_schema(py::module_& module) {
             return unwrap(votes_schema(to_dialect(dialect), options));
         },
         py::arg("dialect"), py::arg("strategy"), py::arg("item_type"), py::arg("user_type"),
-        "For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database.");
+        "For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database, and\n"
+        "what brings tables of an older release over.");
     module.def(
         "slotted_counter_schema",
         [](const py::str& dialect) { return unwrap(slotted_counter_schema(to_dialect(dialect))); },

@@ -362,7 +362,9 @@ void define_votes_calls(py::class_<Extra...>& cls) {
         "existing_counts says what is right. 'keep': the difference is the item's opening\n"
         "balance, for good; every count has it, and reconcile() expects it. 'recount': the\n"
         "votes; what was counted is lost. It is ignored where hotcount counts already.");
-    define<&Calls::schema>(cls, "schema", "(self) -> str", "The SQL that create_tables runs.");
+    define<&Calls::schema>(
+        cls, "schema", "(self) -> str",
+        "The SQL that create_tables runs, and what brings tables of an older release over.");
     define<&Calls::add_items>(
         cls, "add_items",
         "(self, items: " + ids + ", *, " + kTimeout + ") -> " + Face::returns("None"),
@@ -428,7 +430,7 @@ void define_votes_calls(py::class_<Extra...>& cls) {
         "votes and failed_votes; batches, the transactions that votes shared, and\n"
         "mean_batch_votes; retried_transactions of the database; waiting_votes, and held_votes,\n"
         "which wait for rows that other transactions have held for held_votes_s; median_call_s,\n"
-        "p99_call_s and longest_call_s, within 19 %. Where the counts have a journal: folds,\n"
+        "p99_call_s and longest_call_s, within a quarter. Where the counts have a journal: folds,\n"
         "folded_rows, failed_folds, fold_error and last_fold_s of this process; pending_rows and\n"
         "pending_items of all, oldest_pending_s, the age of the oldest at most; held_items;\n"
         "refused_items, a dict of items that folds fail for, and why. Times are seconds.");

@@ -69,6 +69,22 @@ def is_consistent(votes: hotcount.Votes) -> bool:
     return votes.reconcile(dry_run=True) == []
 
 
+def test_stats_say_what_was_voted_and_how_long_it_took(votes: hotcount.Votes) -> None:
+    before = votes.stats()
+    assert (before["votes"], before["failed_votes"], before["median_call_s"]) == (0, 0, 0.0)
+    votes.cast_many([1, 1, 2], [7, 8, 7])
+    votes.cast(1, 7)
+    with pytest.raises(hotcount.IntegrityError):
+        votes.cast(99, 7)
+    stats = votes.stats()
+    assert (stats["votes"], stats["failed_votes"]) == (4, 1)
+    assert 0 < stats["median_call_s"] <= stats["p99_call_s"] <= stats["longest_call_s"] < 60
+    votes.flush()
+    stats = votes.stats()
+    assert (stats["pending_rows"], stats["held_items"], stats["refused_items"]) == (0, 0, {})
+    assert (stats["waiting_votes"], stats["held_votes"], stats["fold_error"]) == (0, 0, "")
+
+
 # -- one user, one vote -----------------------------------------------------
 
 

@@ -43,109 +43,111 @@ def old_vote(side: JournalSide, user: int) -> list[tuple[int]]:
 
 @pytest.mark.parametrize("strategy", ["batched", "slotted"])
 def test_a_process_of_this_release_refuses_tables_of_the_one_before(
-    side: JournalSide, strategy: str
+    journal_side: JournalSide, strategy: str
 ) -> None:
-    make_old_tables(side, strategy)
-    votes = side.votes(strategy)
+    make_old_tables(journal_side, strategy)
+    votes = journal_side.votes(strategy)
     with pytest.raises(hotcount.HotcountError, match="create_tables"):
         votes.cast(1, 3)
     with pytest.raises(hotcount.HotcountError, match="create_tables"):
         votes.count(1)
-    assert old_vote(side, 3) == [(3,)]
+    assert old_vote(journal_side, 3) == [(3,)]
 
 
 @pytest.mark.parametrize("before", ["batched", "slotted"])
 @pytest.mark.parametrize("after", ["batched", "slotted"])
 def test_create_tables_brings_counts_and_opening_balances_over(
-    side: JournalSide, before: str, after: str
+    journal_side: JournalSide, before: str, after: str
 ) -> None:
-    make_old_tables(side, before)
-    votes = side.votes(after)
+    make_old_tables(journal_side, before)
+    votes = journal_side.votes(after)
     votes.create_tables(timeout=20)
-    assert (int(votes.count(1)), side.shown(), side.seen()) == (43, 43, 43)
+    assert (int(votes.count(1)), journal_side.shown(), journal_side.seen()) == (43, 43, 43)
     assert votes.reconcile(dry_run=True) == []
-    side.vote(1, 9)
+    journal_side.vote(1, 9)
     assert int(votes.count(1)) == 44
     votes.flush(20)
-    assert side.shown() == 44
-    assert side.number("SELECT n FROM vote_cell WHERE item = 1 AND slot = -2") == 40
+    assert journal_side.shown() == 44
+    assert journal_side.number("SELECT n FROM vote_cell WHERE item = 1 AND slot = -2") == 40
 
 
-def test_a_process_of_the_release_before_is_refused_from_then_on(side: JournalSide) -> None:
-    make_old_tables(side)
-    side.votes().create_tables(timeout=20)
-    assert old_vote(side, 3) == []
-    mark = side.run("SELECT value FROM vote_meta WHERE name = 'counted_in'")[0][0]
+def test_a_process_of_the_release_before_is_refused_from_then_on(journal_side: JournalSide) -> None:
+    make_old_tables(journal_side)
+    journal_side.votes().create_tables(timeout=20)
+    assert old_vote(journal_side, 3) == []
+    mark = journal_side.run("SELECT value FROM vote_meta WHERE name = 'counted_in'")[0][0]
     # Its error: "table vote was last counted in its journal, strategy batched counts in its cells".
     assert mark in ("journal", b"journal")
 
 
-def test_the_printed_schema_brings_tables_over_too(side: JournalSide) -> None:
-    make_old_tables(side)
-    votes = side.votes()
+def test_the_printed_schema_brings_tables_over_too(journal_side: JournalSide) -> None:
+    make_old_tables(journal_side)
+    votes = journal_side.votes()
     for _ in range(2):
         for statement in votes.schema().split(";\n"):
             if statement.strip():
-                side.run(statement)
+                journal_side.run(statement)
     assert int(votes.count(1)) == 43
     assert votes.reconcile(dry_run=True) == []
 
 
-def test_tables_that_were_half_brought_over_are_finished(side: JournalSide) -> None:
+def test_tables_that_were_half_brought_over_are_finished(journal_side: JournalSide) -> None:
     """The journal is there and the mark is the old one: a process that died between the two."""
-    make_old_tables(side)
-    side.votes().create_tables(timeout=20)
-    side.run("UPDATE vote_meta SET value = 'cells' WHERE name = 'counted_in'")
+    make_old_tables(journal_side)
+    journal_side.votes().create_tables(timeout=20)
+    journal_side.run("UPDATE vote_meta SET value = 'cells' WHERE name = 'counted_in'")
     # An old process votes on, and a row from a voter whose mark was a moment older is there.
-    assert old_vote(side, 3) == [(3,)]
-    side.run("INSERT INTO vote_journal (item, diff) VALUES (1, 7)")
-    votes = side.votes()
+    assert old_vote(journal_side, 3) == [(3,)]
+    journal_side.run("INSERT INTO vote_journal (item, diff) VALUES (1, 7)")
+    votes = journal_side.votes()
     with pytest.raises(hotcount.ConfigError, match="create_tables"):
         votes.count(1)
     votes.create_tables(timeout=20)
-    assert (int(votes.count(1)), side.shown(), side.pending()) == (44, 44, 0)
+    assert (int(votes.count(1)), journal_side.shown(), journal_side.pending()) == (44, 44, 0)
 
 
 @pytest.mark.parametrize("missing", ["TABLE vote_journal", "VIEW vote_count", "VIEW vote_live"])
 def test_create_tables_makes_what_is_missing_of_tables_that_are_counted(
-    side: JournalSide, missing: str
+    journal_side: JournalSide, missing: str
 ) -> None:
-    votes = side.made()
-    cascades = side.dialect == "postgresql" and missing.startswith("TABLE")
-    side.run(f"DROP {missing}{' CASCADE' if cascades else ''}")
+    votes = journal_side.made()
+    cascades = journal_side.dialect == "postgresql" and missing.startswith("TABLE")
+    journal_side.run(f"DROP {missing}{' CASCADE' if cascades else ''}")
     votes.create_tables(timeout=20)
-    side.vote(1, 1)
-    assert (int(votes.count(1)), side.seen()) == (1, 1)
+    journal_side.vote(1, 1)
+    assert (int(votes.count(1)), journal_side.seen()) == (1, 1)
 
 
-def test_create_tables_waits_for_nobody_where_nothing_changes(side: JournalSide) -> None:
-    side.made()
-    with side.session() as other:
+def test_create_tables_waits_for_nobody_where_nothing_changes(journal_side: JournalSide) -> None:
+    journal_side.made()
+    with journal_side.session() as other:
         other.execute("SELECT * FROM vote_count")
         other.execute("SELECT value FROM vote_meta FOR UPDATE")
         other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 1, 1, 0)")
-        side.votes().create_tables(timeout=20)
-        side.votes().create_tables(timeout=20)
+        journal_side.votes().create_tables(timeout=20)
+        journal_side.votes().create_tables(timeout=20)
 
 
 @pytest.mark.parametrize("after", ["naive", "cached"])
-def test_pending_votes_go_over_to_another_strategy_and_back(side: JournalSide, after: str) -> None:
-    votes = side.made()
-    side.vote(1, 1, 2)
+def test_pending_votes_go_over_to_another_strategy_and_back(
+    journal_side: JournalSide, after: str
+) -> None:
+    votes = journal_side.made()
+    journal_side.vote(1, 1, 2)
     cache = hotcount.Memory() if after == "cached" else None
-    other = side.votes(after, cache=cache)
+    other = journal_side.votes(after, cache=cache)
     other.create_tables(timeout=20)
-    assert (int(other.count(1)), side.shown(), side.seen()) == (2, 2, 2)
+    assert (int(other.count(1)), journal_side.shown(), journal_side.seen()) == (2, 2, 2)
     other.cast(1, 3)
     other.flush(20)
     with pytest.raises(hotcount.ConfigError, match="create_tables"):
         votes.flush(20)
     votes.create_tables(timeout=20)
-    assert (int(votes.count(1)), side.shown(), side.seen()) == (3, 3, 3)
+    assert (int(votes.count(1)), journal_side.shown(), journal_side.seen()) == (3, 3, 3)
     assert votes.reconcile(dry_run=True) == []
 
 
-def test_without_a_foreign_key_the_vote_tables_reference_nothing(side: JournalSide) -> None:
-    side.made(foreign_key=False)
-    assert "FOREIGN KEY" not in side.votes(foreign_key=False).schema()
-    side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (99, 1, 1, 0)")
+def test_without_a_foreign_key_the_vote_tables_reference_nothing(journal_side: JournalSide) -> None:
+    journal_side.made(foreign_key=False)
+    assert "FOREIGN KEY" not in journal_side.votes(foreign_key=False).schema()
+    journal_side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (99, 1, 1, 0)")

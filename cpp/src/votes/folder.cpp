@@ -26,6 +26,7 @@ constexpr std::size_t kLeastPage = 100;
 constexpr int kFoldsPerTidying = 10;
 // How long an item that failed alone is left out.
 constexpr Duration kRefusedFor = seconds{30};
+constexpr std::size_t kMostRefusals = 100;
 constexpr Duration kLongestRest = seconds{30};
 // Folds that leave a held item alone before one waits for its row, and how many items one fold waits
 // for, where there is a line to wait in.
@@ -224,11 +225,13 @@ struct Folder::Work {
             return std::binary_search(but.begin(), but.end(), item);
         });
         FoldedPage all;
-        HOTCOUNT_TRY(fold_half(items, deadline, all));
+        std::size_t refusals = 0;
+        HOTCOUNT_TRY(fold_half(items, deadline, all, refusals));
         return all;
     }
 
-    Result<void> fold_half(std::span<const sql::Id> items, Deadline deadline, FoldedPage& all) {
+    Result<void> fold_half(std::span<const sql::Id> items, Deadline deadline, FoldedPage& all,
+                           std::size_t& refusals) {
         if (items.empty() || all.outcome != FoldedPage::Outcome::folded) return {};
         auto folded = journal->fold(FoldRequest{false, items, {}, kFoldPage}, deadline);
         if (folded) {
@@ -240,13 +243,16 @@ struct Folder::Work {
             return {};
         }
         if (!is_one_items_fault(folded.error())) return std::move(folded).error();
+        // So many are no item's own fault.
+        if (refusals == kMostRefusals) return std::move(folded).error();
         if (items.size() == 1) {
+            ++refusals;
             refuse(items.front(), folded.error().message);
             return {};
         }
         const std::size_t half = items.size() / 2;
-        HOTCOUNT_TRY(fold_half(items.first(half), deadline, all));
-        return fold_half(items.subspan(half), deadline, all);
+        HOTCOUNT_TRY(fold_half(items.first(half), deadline, all, refusals));
+        return fold_half(items.subspan(half), deadline, all, refusals);
     }
 
     // Until what was there is folded, and shown where `wait_for_held`.
@@ -311,7 +317,8 @@ struct Folder::Work {
     Result<void> try_refused(Deadline deadline, FoldReport& report) {
         for (const sql::Id& item : left_out()) {
             FoldedPage one;
-            HOTCOUNT_TRY(fold_half({&item, 1}, deadline, one));
+            std::size_t refusals = 0;
+            HOTCOUNT_TRY(fold_half({&item, 1}, deadline, one, refusals));
             if (one.rows == 0) continue;
             note_fold(one, Duration{0});
             tell(one);

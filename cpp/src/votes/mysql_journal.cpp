@@ -136,6 +136,7 @@ class MysqlJournal final : public Journal {
 
         std::map<sql::Id, std::int64_t> sums;
         std::vector<sql::Id> ids;
+        ids.reserve(rows.size());
         for (const Row& row : rows) {
             ids.emplace_back(row.id);
             std::int64_t& sum = sums[row.item];
@@ -147,6 +148,7 @@ class MysqlJournal final : public Journal {
         HOTCOUNT_TRY(remove_.run_padded(connection, ids, nullptr));
 
         std::vector<sql::Id> items;
+        items.reserve(sums.size());
         for (const auto& [item, sum] : sums) items.push_back(item);
         HOTCOUNT_TRY_ASSIGN(page.counts, read_totals(connection, items));
         HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> free, take_items(connection, items));
