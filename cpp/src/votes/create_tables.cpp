@@ -39,15 +39,18 @@ Result<bool> SqlVotes::is_marked(sql::Connection& connection) const {
 
 Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     const Deadline deadline = database_->deadline(timeout);
+    bool made = false;
     const auto look = [&](sql::Connection& connection) -> Result<bool> {
-        HOTCOUNT_TRY_ASSIGN(const bool made, is_made(connection));
+        HOTCOUNT_TRY_ASSIGN(made, is_made(connection));
         return made ? is_marked(connection) : Result<bool>{false};
     };
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
     // MySQL commits with every change of the schema: what follows is a transaction of its own there.
     const bool apart = database_->dialect() == sql::Dialect::mysql;
-    if (apart) {
+    // Where all is there, making it is not only idle: CREATE INDEX IF NOT EXISTS locks the journal
+    // against voters first, who then meet the lock below in a deadlock.
+    if (apart && !made) {
         HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
             return openings_.look(connection, *layout_, existing);
         }));
@@ -56,7 +59,9 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         HOTCOUNT_TRY(connection->run_script(fitting + more_schema()));
     }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
-        if (!apart) HOTCOUNT_TRY(connection.run_script(layout_->schema() + more_schema()));
+        if (!apart && !made) {
+            HOTCOUNT_TRY(connection.run_script(layout_->schema() + more_schema()));
+        }
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
         if (marked) return {};
         if (!layout_->lock_all.empty()) {

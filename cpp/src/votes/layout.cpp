@@ -35,7 +35,7 @@ std::string audit(const VoteNames& n, CountPlace place, const std::string& from,
     std::string journal = "0, 0";
     if (place == CountPlace::journal) {
         journal = sum_over(n.journal, "item", id, "diff") + ", (SELECT COUNT(*) FROM " + n.journal +
-                  " WHERE item = " + id + " AND diff = 0)";
+                  " WHERE item = " + id + ")";
     }
     return "SELECT " + id + ", " + stored + ", " + sum_over(n.cell, "item", id, "n") + ", " +
            journal + ", " + counted_sum(n, id) + " FROM " + from;

@@ -89,7 +89,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
         std::int64_t stored;
         std::int64_t cells;
         std::int64_t pending;
-        bool asked;  // For a fold that only brings item.vote_count up to date.
+        bool asked;  // For a fold, by any row: that brings item.vote_count up to date.
         std::int64_t votes;
     };
     enum class Which : std::uint8_t { named, all, orphans };
