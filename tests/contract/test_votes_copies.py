@@ -306,5 +306,7 @@ def test_processes_share_copies_that_never_fall(
             worker.join()
             assert worker.exitcode == 0
         votes.flush()
-        found = votes.count(1)
-        assert (found.value, found.source) == (75, "cache")
+        assert int(votes.count(1)) == 75
+        # A busy machine may have kept the cache from answering in time, for a second.
+        eventually(lambda: votes.count(1).source == "cache")
+        assert int(votes.count(1)) == 75

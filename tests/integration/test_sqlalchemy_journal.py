@@ -206,6 +206,24 @@ def until_it_commits(work: Any) -> None:
                 raise
 
 
+@pytest.mark.parametrize(
+    "name", ["page", "free", "clock", "totals", "here", "again", "written", "noted", "w", "b", "ok"]
+)
+def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
+    sides: BothSides, name: str
+) -> None:
+    options: dict[str, Any] = {"item_table": name, "vote_table": f"{name}_vote"}
+    votes = hotcount.Votes(sides.database, **options)
+    votes.create_tables()
+    votes.add_items([1])
+    votes.cast(1, 1)
+    with sides.engine.begin() as connection:
+        cast_vote(connection, votes, 1, 2)
+    votes.flush(timeout=30)
+    assert int(votes.count(1)) == one(sides, f"SELECT vote_count FROM {name} WHERE id = 1") == 2
+    assert votes.reconcile(dry_run=True) == []
+
+
 # -- who folds --------------------------------------------------------------
 
 

@@ -10,6 +10,8 @@
 //   free    the items whose rows nobody holds; shown: their own counts
 //   again   the other items, in the journal
 //   paced   when this fold began and how long it took, for all processes
+//
+// Each name has hc_ before it: without, one would hide the user's own table of that name.
 #include "journal.hpp"
 #include "postgres_ballots.hpp"
 #include "sql_votes.hpp"
@@ -26,48 +28,60 @@ std::string mark_of(const VoteNames& n, const std::string& name) {
 std::string fold_text(const VoteNames& n, const std::string& which) {
     const std::string slot = std::to_string(kFoldSlot);
     const std::string now = now_microseconds(sql::Grammar{sql::Dialect::postgres});
-    return "WITH clock AS MATERIALIZED (SELECT " + now + " AS us), due AS MATERIALIZED (SELECT " +
-           mark_of(n, "counted_in") + " = '" + std::string{to_string(CountPlace::journal)} +
-           "' AS here, COALESCE(CAST(" + mark_of(n, "folded_at") +
+    return "WITH hc_clock AS MATERIALIZED (SELECT " + now +
+           " AS us), hc_due AS MATERIALIZED (SELECT " + mark_of(n, "counted_in") + " = '" +
+           std::string{to_string(CountPlace::journal)} + "' AS here, COALESCE(CAST(" +
+           mark_of(n, "folded_at") +
            " AS bigint), 0) + GREATEST(CAST(?3 AS bigint), 20 * COALESCE(CAST(" +
            mark_of(n, "fold_took") +
-           " AS bigint), 0)) - us AS wait FROM clock), alone AS MATERIALIZED (SELECT CASE WHEN "
+           " AS bigint), 0)) - us AS wait FROM hc_clock), hc_alone AS MATERIALIZED (SELECT CASE "
+           "WHEN "
            "here AND (CAST(?2 AS bigint) = 0 OR wait <= 0) THEN pg_try_advisory_xact_lock(" +
-           fold_lock_key(n) + ") END AS mine FROM due), here AS MATERIALIZED (SELECT name FROM " +
-           n.meta + " WHERE name = 'counted_in' AND value = '" +
+           fold_lock_key(n) +
+           ") END AS mine FROM hc_due), hc_here AS MATERIALIZED (SELECT name FROM " + n.meta +
+           " WHERE name = 'counted_in' AND value = '" +
            std::string{to_string(CountPlace::journal)} +
-           "' AND (SELECT mine FROM alone) FOR SHARE SKIP LOCKED), page AS MATERIALIZED (SELECT "
+           "' AND (SELECT mine FROM hc_alone) FOR SHARE SKIP LOCKED), hc_page AS MATERIALIZED "
+           "(SELECT "
            "ctid AS place FROM " +
-           n.journal + " WHERE EXISTS (SELECT FROM here) AND " + which +
-           " LIMIT CAST(?4 AS bigint)), gone AS (DELETE FROM " + n.journal +
-           " WHERE ctid = ANY (ARRAY(SELECT place FROM page)) RETURNING item, diff), sums AS "
-           "MATERIALIZED (SELECT item, CAST(SUM(diff) AS bigint) AS d FROM gone GROUP BY item), "
-           "moved AS (INSERT INTO " +
+           n.journal + " WHERE EXISTS (SELECT FROM hc_here) AND " + which +
+           " LIMIT CAST(?4 AS bigint)), hc_gone AS (DELETE FROM " + n.journal +
+           " WHERE ctid = ANY (ARRAY(SELECT place FROM hc_page)) RETURNING item, diff), hc_sums AS "
+           "MATERIALIZED (SELECT item, CAST(SUM(diff) AS bigint) AS d FROM hc_gone GROUP BY item), "
+           "hc_moved AS (INSERT INTO " +
            n.cell + " (item, slot, n, ver) SELECT item, " + slot +
-           ", d, us FROM sums, clock ORDER BY item ON CONFLICT (item, slot) DO UPDATE SET n = " +
+           ", d, us FROM hc_sums, hc_clock ORDER BY item ON CONFLICT (item, slot) DO UPDATE SET n "
+           "= " +
            n.cell + ".n + excluded.n, ver = GREATEST(" + n.cell +
-           ".ver + 1, excluded.ver) RETURNING item, n, ver), totals AS MATERIALIZED (SELECT "
+           ".ver + 1, excluded.ver) RETURNING item, n, ver), hc_totals AS MATERIALIZED (SELECT "
            "m.item, CAST(m.n + COALESCE((SELECT SUM(o.n) FROM " +
            n.cell + " AS o WHERE o.item = m.item AND o.slot <> " + slot +
-           "), 0) AS bigint) AS n, m.ver FROM moved AS m), free AS MATERIALIZED (SELECT " + n.id +
-           " AS id FROM " + n.item + " WHERE " + n.id + " IN (SELECT item FROM sums) ORDER BY " +
-           n.id + " FOR NO KEY UPDATE SKIP LOCKED), shown AS (UPDATE " + n.item + " AS i SET " +
-           n.count + " = t.n FROM totals AS t JOIN free AS f ON f.id = t.item WHERE i." + n.id +
-           " = t.item RETURNING t.item), again AS (INSERT INTO " + n.journal +
-           " (item, diff) SELECT s.item, 0 FROM sums AS s WHERE NOT EXISTS (SELECT FROM free AS f "
+           "), 0) AS bigint) AS n, m.ver FROM hc_moved AS m), hc_free AS MATERIALIZED (SELECT " +
+           n.id + " AS id FROM " + n.item + " WHERE " + n.id +
+           " IN (SELECT item FROM hc_sums) ORDER BY " + n.id +
+           " FOR NO KEY UPDATE SKIP LOCKED), hc_shown AS (UPDATE " + n.item + " AS i SET " +
+           n.count + " = t.n FROM hc_totals AS t JOIN hc_free AS f ON f.id = t.item WHERE i." +
+           n.id + " = t.item RETURNING t.item), hc_again AS (INSERT INTO " + n.journal +
+           " (item, diff) SELECT s.item, 0 FROM hc_sums AS s WHERE NOT EXISTS (SELECT FROM hc_free "
+           "AS f "
            "WHERE f.id = s.item) AND EXISTS (SELECT FROM " +
            n.item + " AS i WHERE i." + n.id +
-           " = s.item) RETURNING item), took AS MATERIALIZED (SELECT " + now +
-           " - us AS us FROM clock WHERE (SELECT COUNT(*) FROM shown) + (SELECT COUNT(*) FROM "
-           "again) >= 0), paced AS (UPDATE " +
+           " = s.item) RETURNING item), hc_took AS MATERIALIZED (SELECT " + now +
+           " - us AS us FROM hc_clock WHERE (SELECT COUNT(*) FROM hc_shown) + (SELECT COUNT(*) "
+           "FROM "
+           "hc_again) >= 0), hc_paced AS (UPDATE " +
            n.meta +
            " AS m SET value = CASE m.name WHEN 'folded_at' THEN CAST(c.us AS text) ELSE CAST(t.us "
-           "AS text) END FROM clock AS c, took AS t WHERE m.name IN ('folded_at', 'fold_took') AND "
-           "EXISTS (SELECT FROM gone)) SELECT 0, (SELECT item FROM sums LIMIT 0), CASE WHEN here "
+           "AS text) END FROM hc_clock AS c, hc_took AS t WHERE m.name IN ('folded_at', "
+           "'fold_took') AND "
+           "EXISTS (SELECT FROM hc_gone)) SELECT 0, (SELECT item FROM hc_sums LIMIT 0), CASE WHEN "
+           "here "
            "IS NOT TRUE THEN 3 WHEN CAST(?2 AS bigint) <> 0 AND wait > 0 THEN 2 WHEN NOT EXISTS "
-           "(SELECT FROM here) THEN 1 ELSE 0 END, CASE WHEN here AND CAST(?2 AS bigint) <> 0 AND "
-           "wait > 0 THEN wait ELSE (SELECT COUNT(*) FROM gone) END FROM due UNION ALL SELECT 1, "
-           "item, n, ver FROM totals UNION ALL SELECT 2, item, 0, 0 FROM again";
+           "(SELECT FROM hc_here) THEN 1 ELSE 0 END, CASE WHEN here AND CAST(?2 AS bigint) <> 0 "
+           "AND "
+           "wait > 0 THEN wait ELSE (SELECT COUNT(*) FROM hc_gone) END FROM hc_due UNION ALL "
+           "SELECT 1, "
+           "item, n, ver FROM hc_totals UNION ALL SELECT 2, item, 0, 0 FROM hc_again";
 }
 
 class PostgresJournal final : public Journal {
