@@ -25,7 +25,7 @@ std::uint64_t Connection::next_place() {
 Result<std::int64_t> Connection::run_alone(const Statement& statement,
                                            std::span<const Value> parameters,
                                            const RowVisitor* visit, const Alone& how) {
-    HOTCOUNT_TRY(begin(how.deadline));
+    if (!in_transaction()) HOTCOUNT_TRY(begin(how.deadline));
     auto changed = run(statement, parameters, visit);
     if (!changed) {
         rollback();

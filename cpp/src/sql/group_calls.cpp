@@ -78,11 +78,11 @@ Result<void> GroupQueue::enqueue_async(Tickets tickets, Deadline deadline) {
                                                  "applied");
     }
     for (const auto& ticket : tickets) ticket->waited_for_ = false;
-    bool leads = false;
+    std::shared_ptr<Ticket> leads;
     HOTCOUNT_TRY(enqueue(tickets, deadline, leads));
     in_flight_ += tickets.size();
     expire_at(deadline.time());
-    if (leads) ask_pool_to_lead();
+    if (leads != nullptr) ask_pool_to_lead();
     return {};
 }
 
@@ -115,11 +115,19 @@ std::vector<TicketAnswer> GroupQueue::take_expired(SteadyTime now) {
         next = std::min(next, ticket.deadline_.time());
         return false;
     };
-    if (current_ != nullptr) {
-        for (const auto& ticket : current_->tickets) {
+    const auto expire_written = [&](const Group& group) {
+        for (const auto& ticket : group.tickets) {
             if (is_late(*ticket)) expired.push_back({ticket, give_up(*ticket)});
         }
-    }
+    };
+    if (current_ != nullptr) expire_written(*current_);
+    for (const auto& group : looked_at_) expire_written(*group);
+    take_out_held([&](const auto& ticket) {
+        if (!is_late(*ticket)) return false;
+        ticket->gone_ = true;
+        expired.push_back({ticket, late_while_held()});
+        return true;
+    });
     // A copy: groups go with their last tickets.
     for (const auto& group : std::deque(groups_)) {
         take_out(group, [&](const auto& ticket) {
@@ -154,23 +162,25 @@ void GroupQueue::answer_in_pool(std::vector<TicketAnswer> answers) {
     });
 }
 
+Error GroupQueue::closed_early() const {
+    return make_error(ErrorCode::closed,
+                      database_->name() + ": closed before it was written; nothing was applied");
+}
+
 void GroupQueue::close() {
     std::vector<TicketAnswer> ended;
     {
         const std::lock_guard lock(mutex_);
         closed_ = true;
-        const Error error =
-            make_error(ErrorCode::closed, database_->name() +
-                                              ": closed before it was written; nothing was "
-                                              "applied");
-        for (const auto& group : std::deque(groups_)) {
-            take_out(group, [&](const auto& ticket) {
-                if (ticket->waited_for_) return false;
-                ticket->gone_ = true;
-                ended.push_back({ticket, error});
-                return true;
-            });
-        }
+        const Error error = closed_early();
+        const auto ends = [&](const auto& ticket) {
+            if (ticket->waited_for_) return false;
+            ticket->gone_ = true;
+            ended.push_back({ticket, error});
+            return true;
+        };
+        for (const auto& group : std::deque(groups_)) take_out(group, ends);
+        take_out_held(ends);
     }
     answer(std::move(ended));
     if (pool_.is_own_thread()) return;

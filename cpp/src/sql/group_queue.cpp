@@ -14,18 +14,31 @@ GroupQueue::GroupQueue(std::shared_ptr<Database> database, std::shared_ptr<Batch
       pool_(options.workers) {}
 
 GroupCommit::Stats GroupQueue::stats() const {
-    return {batches_.load(std::memory_order_relaxed), writes_.load(std::memory_order_relaxed)};
+    GroupCommit::Stats stats{batches_.load(std::memory_order_relaxed),
+                             writes_.load(std::memory_order_relaxed), 0, 0, Duration{0}};
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(mutex_);
+    stats.waiting = queued_;
+    stats.held = waits_held_;
+    for (const auto& group : looked_at_) stats.held += group->tickets.size();
+    for (const auto& [key, held] : held_) {
+        stats.held_for = std::max(stats.held_for, Duration{now - held.since});
+    }
+    return stats;
 }
 
 // -- callers ----------------------------------------------------------------
 
 Result<void> GroupQueue::submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
-    bool leads = false;
+    std::shared_ptr<Ticket> leads;
     {
         const std::lock_guard lock(mutex_);
         HOTCOUNT_TRY(enqueue(std::span{&ticket, 1}, deadline, leads));
     }
-    return leads ? lead(ticket, deadline) : await(ticket, deadline);
+    if (leads != nullptr) {
+        if (auto answer = lead_once(ticket.get(), deadline)) return *std::move(answer);
+    }
+    return await(ticket, deadline);
 }
 
 std::vector<Result<void>> GroupQueue::submit_all(Tickets tickets, Deadline deadline) {
@@ -34,9 +47,9 @@ std::vector<Result<void>> GroupQueue::submit_all(Tickets tickets, Deadline deadl
     // In portions that fit the queue, so that a large call is not refused for its size alone.
     const std::size_t portion = std::max<std::size_t>(1, options_.max_queue / 2);
     while (!tickets.empty()) {
-        auto now = tickets.first(std::min(portion, tickets.size()));
+        const auto now = tickets.first(std::min(portion, tickets.size()));
         tickets = tickets.subspan(now.size());
-        bool leads = false;
+        std::shared_ptr<Ticket> leads;
         const auto queued = [&] {
             const std::lock_guard lock(mutex_);
             return enqueue(now, deadline, leads);
@@ -45,35 +58,43 @@ std::vector<Result<void>> GroupQueue::submit_all(Tickets tickets, Deadline deadl
             results.insert(results.end(), now.size(), queued);
             continue;
         }
-        if (leads) {
-            results.push_back(lead(now.front(), deadline));
-            now = now.subspan(1);
-        }
+        std::optional<Result<void>> led;
+        if (leads != nullptr) led = lead_once(leads.get(), deadline);
         // In order: a ticket whose turn it is to lead is always the first of ours not yet written.
-        for (const auto& ticket : now) results.push_back(await(ticket, deadline));
+        for (const auto& ticket : now) {
+            results.push_back(led && ticket == leads ? *led : await(ticket, deadline));
+        }
     }
     return results;
 }
 
-// Under the mutex.
-Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline, bool& leads) {
-    if (queued_ + tickets.size() > options_.max_queue) {
-        return make_error(ErrorCode::capacity, database_->name() + ": " + std::to_string(queued_) +
+// Under the mutex. `leads`: the one of them whose caller is to lead.
+Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline,
+                                 std::shared_ptr<Ticket>& leads) {
+    const std::size_t waiting = queued_ + waits_held_;
+    if (waiting + tickets.size() > options_.max_queue) {
+        return make_error(ErrorCode::capacity, database_->name() + ": " + std::to_string(waiting) +
                                                    " writes are waiting (max_queue=" +
                                                    std::to_string(options_.max_queue) +
                                                    "); nothing was applied");
     }
     for (const auto& ticket : tickets) {
+        ticket->deadline_ = deadline;
+        ticket->one_of_many_ = tickets.size() > 1;
+        if (const auto held = find_held(*ticket); held != held_.end()) {
+            hold(held, ticket);
+            continue;
+        }
         if (groups_.empty() || groups_.back()->tickets.size() >= options_.max_batch) {
             groups_.push_back(std::make_shared<Group>());
         }
-        ticket->deadline_ = deadline;
         ticket->group_ = groups_.back();
         groups_.back()->tickets.push_back(ticket);
+        ++queued_;
+        if (leading_) continue;
+        leading_ = true;
+        leads = ticket;
     }
-    queued_ += tickets.size();
-    leads = !leading_;
-    leading_ = true;
     if (wanted_ > 0 && queued_ >= wanted_) {
         wanted_ = 0;
         gathered_.notify_one();
@@ -105,7 +126,10 @@ Result<void> GroupQueue::await(const std::shared_ptr<Ticket>& ticket, Deadline d
                 first = false;
             }
         }
-        if (first) return lead(ticket, deadline);
+        if (first) {
+            if (auto answer = lead_once(ticket.get(), deadline)) return *std::move(answer);
+            continue;
+        }
         if (ticket->error) return *ticket->error;
         return {};
     }
@@ -118,6 +142,10 @@ Error GroupQueue::give_up(Ticket& ticket) {
     if (group->queued) {
         take_out(group, [&](const auto& each) { return each.get() == &ticket; });
         return late_in_queue();
+    }
+    if (group->held) {
+        leave_held(ticket);
+        return late_while_held();
     }
     if (group->excuses) {
         group->excused = true;
@@ -138,26 +166,28 @@ Error GroupQueue::late_in_queue() const {
                           ": the deadline passed while waiting to be written; nothing was applied");
 }
 
+Error GroupQueue::late_while_held() const {
+    return make_error(ErrorCode::deadline,
+                      database_->name() +
+                          ": the deadline passed while another transaction held the row; nothing "
+                          "was applied");
+}
+
 // Under the mutex: to the front of the queue, in order.
 void GroupQueue::put_back(const std::vector<std::shared_ptr<Ticket>>& tickets) {
-    auto group = std::make_shared<Group>();
+    std::vector<std::shared_ptr<Group>> groups;
     for (const auto& ticket : tickets) {
-        if (ticket->excused_ || ticket->gone_) continue;
-        ticket->group_ = group;
-        group->tickets.push_back(ticket);
+        if (groups.empty() || groups.back()->tickets.size() >= options_.max_batch) {
+            groups.push_back(std::make_shared<Group>());
+        }
+        ticket->group_ = groups.back();
+        groups.back()->tickets.push_back(ticket);
     }
-    if (group->tickets.empty()) return;
-    queued_ += group->tickets.size();
-    groups_.push_front(std::move(group));
+    queued_ += tickets.size();
+    groups_.insert(groups_.begin(), groups.begin(), groups.end());
 }
 
 // -- leaders ----------------------------------------------------------------
-
-Result<void> GroupQueue::lead(const std::shared_ptr<Ticket>& own, Deadline deadline) {
-    if (auto unknown = lead_once(own.get(), deadline)) return *std::move(unknown);
-    if (own->error) return *own->error;
-    return {};
-}
 
 // Under the mutex.
 void GroupQueue::ask_pool_to_lead() {
@@ -180,47 +210,58 @@ void GroupQueue::lead_in_pool() {
     (void)lead_once(nullptr, deadline);
 }
 
-// Returns what `own` is told where its write is still under way; else that is in own->error.
-std::optional<Error> GroupQueue::lead_once(Ticket* own, Deadline deadline) {
+// Returns what `own` is told; none where it is to be written by another turn, or by a thread of the
+// pool that waits on for others.
+std::optional<Result<void>> GroupQueue::lead_once(Ticket* own, Deadline deadline) {
     wait_for_company(deadline);
     const SteadyTime started = std::chrono::steady_clock::now();
     std::shared_ptr<Group> group;
     auto write = std::make_shared<GroupWrite>(*this, own, deadline);
+    bool own_is_settled = false;
     if (auto begun = write->begin(); !begun) {
-        group = fail_first(own, deadline, begun.error());
-    } else if (group = take_group(); group != nullptr) {
-        write->run(*group);
+        group = fail_first(own, deadline, begun.error(), own_is_settled);
+    } else if (group = take_group(own, own_is_settled); group != nullptr) {
+        write->run({group});
     }
     if (write->awaits_commit()) {
         if (own == nullptr) {
-            write->resume(*group);
+            write->resume();
         } else if (pool_.start()) {
-            return leave_commit_to_pool(*own, std::move(write), std::move(group), started);
+            return leave_commit_to_pool(*own, own_is_settled, std::move(write), std::move(group),
+                                        started);
         } else {
             write->forgo();
         }
     }
+    std::optional<Result<void>> answer;
+    if (own_is_settled && !own->again_) {
+        answer = own->error ? Result<void>{*own->error} : Result<void>{};
+    }
     end_turn(std::move(write), group, started);
-    return std::nullopt;
+    return answer;
 }
 
 // The caller that leads has no more time, and others of its group have. The role goes along.
-std::optional<Error> GroupQueue::leave_commit_to_pool(Ticket& own,
-                                                      std::shared_ptr<GroupWrite> write,
-                                                      std::shared_ptr<Group> group,
-                                                      SteadyTime started) {
+std::optional<Result<void>> GroupQueue::leave_commit_to_pool(Ticket& own, bool own_is_settled,
+                                                             std::shared_ptr<GroupWrite> write,
+                                                             std::shared_ptr<Group> group,
+                                                             SteadyTime started) {
     const std::lock_guard lock(mutex_);
-    std::optional<Error> unknown;
-    if (write->awaits_commit_of(own)) unknown = give_up(own);  // Else it was in another half.
-    ++in_flight_;                                              // close() waits for it.
+    std::optional<Result<void>> answer;
+    if (write->awaits_commit_of(own)) {
+        answer = give_up(own);
+    } else if (own_is_settled && !own.again_) {  // It was in another half.
+        answer = own.error ? Result<void>{*own.error} : Result<void>{};
+    }
+    ++in_flight_;  // close() waits for it.
     pool_.run(
         [self = shared_from_this(), write = std::move(write), group = std::move(group), started] {
-            write->resume(*group);
+            write->resume();
             self->end_turn(write, group, started);
             const std::lock_guard ended(self->mutex_);
             if (--self->in_flight_ == 0) self->none_in_flight_.notify_all();
         });
-    return unknown;
+    return answer;
 }
 
 void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_ptr<Group>& group,
@@ -229,15 +270,12 @@ void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_p
     {
         const Duration took = std::chrono::steady_clock::now() - started;
         const std::lock_guard lock(mutex_);
-        put_back(write->put_off());
         if (group != nullptr) {
-            expected_ = group->tickets.size() + queued_;
+            const auto left = settle(group, answers);
+            const std::size_t settled = group->tickets.size() - left.size();
+            return_left(left, {}, answers);
+            expected_ = settled + queued_;
             patience_ = took / 2;
-            for (const auto& ticket : group->tickets) {
-                if (ticket->waited_for_ || ticket->gone_ || ticket->group_ != group) continue;
-                ticket->gone_ = true;
-                answers.push_back({ticket, ticket->error});
-            }
         }
         current_.reset();
         // The role first, the answers second: the next transaction starts while this one's callers
@@ -245,11 +283,7 @@ void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_p
         pass_leadership();
     }
     write.reset();  // Its connection, where there was nothing to write.
-    if (group != nullptr) {
-        group->answered.set();
-        group->turn.set();
-        group->tickets.clear();  // They hold the group, and it must not hold them for ever.
-    }
+    if (group != nullptr) wake(*group);
     if (pool_.is_own_thread()) {
         answer(std::move(answers));
     } else {
@@ -257,15 +291,44 @@ void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_p
     }
 }
 
+// A group's tickets are settled, or in another group.
+void GroupQueue::wake(Group& group) {
+    group.answered.set();
+    group.turn.set();
+    group.tickets.clear();  // They hold the group, and it must not hold them for ever.
+}
+
+// Under the mutex, after a turn: returns those of the group that are to be written by another, in
+// order, and adds who is to be answered.
+std::vector<std::shared_ptr<Ticket>> GroupQueue::settle(const std::shared_ptr<Group>& group,
+                                                        std::vector<TicketAnswer>& answers) {
+    std::vector<std::shared_ptr<Ticket>> left;
+    for (const auto& ticket : group->tickets) {
+        if (ticket->gone_) continue;
+        if (ticket->again_) {
+            left.push_back(ticket);
+        } else if (!ticket->waited_for_) {
+            ticket->gone_ = true;
+            answers.push_back({ticket, ticket->error});
+        }
+    }
+    return left;
+}
+
 // There is no transaction to be had. Where that is for a deadline, only those fail whose deadline it
 // is; else all who would have shared the transaction. Returns their group, taken.
 std::shared_ptr<TicketGroup> GroupQueue::fail_first(Ticket* own, Deadline deadline,
-                                                    const Error& error) {
+                                                    const Error& error, bool& own_is_settled) {
     const bool late = error.code == ErrorCode::deadline;
     if (late && own != nullptr) {
         const std::lock_guard lock(mutex_);
-        take_out(own->group_, [&](const auto& each) { return each.get() == own; });
+        if (own->group_->held) {
+            leave_held(*own);
+        } else {
+            take_out(own->group_, [&](const auto& each) { return each.get() == own; });
+        }
         own->error = error;
+        own_is_settled = true;
         return nullptr;
     }
     if (late && deadline.passed()) {
@@ -277,7 +340,7 @@ std::shared_ptr<TicketGroup> GroupQueue::fail_first(Ticket* own, Deadline deadli
         answer(std::move(expired));
         return nullptr;
     }
-    std::shared_ptr<Group> group = take_group();
+    std::shared_ptr<Group> group = take_group(own, own_is_settled);
     if (group != nullptr) {
         for (const auto& ticket : group->tickets) ticket->error = error;
     }
@@ -301,8 +364,9 @@ void GroupQueue::wait_for_company(Deadline deadline) {
     wanted_ = 0;
 }
 
-// The leader's: nobody else takes groups. None where all have left.
-std::shared_ptr<TicketGroup> GroupQueue::take_group() {
+// The leader's: nobody else takes groups. None where all have left. The lane may have put others
+// before the leader's own.
+std::shared_ptr<TicketGroup> GroupQueue::take_group(const Ticket* own, bool& has_own) {
     const std::lock_guard lock(mutex_);
     if (groups_.empty()) return nullptr;
     current_ = std::move(groups_.front());
@@ -310,6 +374,7 @@ std::shared_ptr<TicketGroup> GroupQueue::take_group() {
     queued_ -= current_->tickets.size();
     current_->queued = false;
     current_->excuses = true;
+    has_own = own != nullptr && own->group_ == current_;
     return current_;
 }
 
@@ -317,7 +382,12 @@ std::shared_ptr<TicketGroup> GroupQueue::take_group() {
 void GroupQueue::pass_leadership() {
     if (groups_.empty()) {
         leading_ = false;
-    } else if (groups_.front()->tickets.front()->waited_for_) {
+        return;
+    }
+    // Whoever waits for many may be waiting for one of them that is held.
+    const Ticket& first = *groups_.front()->tickets.front();
+    const bool stuck = first.one_of_many_ && writer_->commits_by_itself() && pool_.start();
+    if (first.waited_for_ && !stuck) {
         groups_.front()->turn.set();
     } else {
         ask_pool_to_lead();

@@ -8,7 +8,9 @@
 #include <hotcount/base/event.hpp>
 #include <hotcount/base/worker_pool.hpp>
 #include <hotcount/sql/group_commit.hpp>
+#include <map>
 #include <mutex>
+#include <unordered_map>
 
 namespace hotcount::sql {
 
@@ -20,6 +22,7 @@ struct TicketGroup {
     bool queued{true};
     bool excuses{false};  // Being written, and a member may still leave with nothing applied.
     bool excused{false};  // One has.
+    bool held{false};     // Waits for the lane; tickets come and go.
 
     Event turn{};      // The caller of the first ticket is to lead; also set with `answered`.
     Event answered{};  // Every ticket's error is final, or the ticket is in another group by now.
@@ -44,28 +47,60 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     using Group = TicketGroup;
     using Tickets = std::span<const std::shared_ptr<Ticket>>;
     struct Portions;
+    // Something that another transaction holds, and who waits for it.
+    struct Held {
+        std::shared_ptr<Group> group;  // In order. Empty only while the lane writes those before.
+        SteadyTime since;
+        std::uint64_t turn;     // The lane waits for the lowest.
+        bool looked_at{false};  // The lane is writing some that are not in the group any more.
+    };
+    using HeldByKey = std::unordered_map<std::uint64_t, Held>;
 
-    Result<void> enqueue(Tickets tickets, Deadline deadline, bool& leads);
+    Result<void> enqueue(Tickets tickets, Deadline deadline, std::shared_ptr<Ticket>& leads);
     Result<void> enqueue_async(Tickets tickets, Deadline deadline);
     void hand_in(const std::shared_ptr<Portions>& call);
 
     Result<void> await(const std::shared_ptr<Ticket>& ticket, Deadline deadline);
     Error give_up(Ticket& ticket);
     Error late_in_queue() const;
+    Error late_while_held() const;
+    Error closed_early() const;
     template <class Leaves>
     void take_out(const std::shared_ptr<Group>& group, Leaves&& leaves);
     void put_back(const std::vector<std::shared_ptr<Ticket>>& tickets);
 
-    Result<void> lead(const std::shared_ptr<Ticket>& own, Deadline deadline);
+    // group_held.cpp
+    HeldByKey::iterator find_held(const Ticket& ticket);
+    void hold(HeldByKey::iterator where, const std::shared_ptr<Ticket>& ticket);
+    void leave_held(Ticket& ticket);
+    template <class Leaves>
+    void take_out_held(Leaves&& leaves);
+    void return_left(const std::vector<std::shared_ptr<Ticket>>& left, const HeldByKey& known,
+                     std::vector<TicketAnswer>& answers);
+    void forget_empty();
+    void hold_queued();
+    void schedule_look();
+    void look_at_held();
+    struct Look;
+    Look take_held(SteadyTime now);
+    void take_held(HeldByKey::iterator where, Look& look);
+    void end_look(const Look& look);
+
     void lead_in_pool();
-    std::optional<Error> lead_once(Ticket* own, Deadline deadline);
-    std::optional<Error> leave_commit_to_pool(Ticket& own, std::shared_ptr<GroupWrite> write,
-                                              std::shared_ptr<Group> group, SteadyTime started);
+    std::optional<Result<void>> lead_once(Ticket* own, Deadline deadline);
+    std::optional<Result<void>> leave_commit_to_pool(Ticket& own, bool own_is_settled,
+                                                     std::shared_ptr<GroupWrite> write,
+                                                     std::shared_ptr<Group> group,
+                                                     SteadyTime started);
     void end_turn(std::shared_ptr<GroupWrite> write, const std::shared_ptr<Group>& group,
                   SteadyTime started);
-    std::shared_ptr<Group> fail_first(Ticket* own, Deadline deadline, const Error& error);
+    static void wake(Group& group);
+    static std::vector<std::shared_ptr<Ticket>> settle(const std::shared_ptr<Group>& group,
+                                                       std::vector<TicketAnswer>& answers);
+    std::shared_ptr<Group> fail_first(Ticket* own, Deadline deadline, const Error& error,
+                                      bool& own_is_settled);
     void wait_for_company(Deadline deadline);
-    std::shared_ptr<Group> take_group();
+    std::shared_ptr<Group> take_group(const Ticket* own, bool& has_own);
     void pass_leadership();
     void ask_pool_to_lead();
 
@@ -79,13 +114,20 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     const std::shared_ptr<BatchWriter> writer_;
     const GroupCommitOptions options_;
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable gathered_;
     std::condition_variable none_in_flight_;
-    std::deque<std::shared_ptr<Group>> groups_;  // To be written in this order; none is empty.
-    std::shared_ptr<Group> current_;             // Being written.
-    std::size_t queued_{0};                      // Tickets in groups_.
-    std::size_t in_flight_{0};                   // Calls whose completions were not called yet.
+    std::deque<std::shared_ptr<Group>> groups_;      // To be written in this order; none is empty.
+    std::shared_ptr<Group> current_;                 // Being written.
+    std::size_t queued_{0};                          // Tickets in groups_.
+    HeldByKey held_;                                 // None of these rows is in groups_.
+    std::vector<std::shared_ptr<Group>> looked_at_;  // Of the held: being written by the lane.
+    std::size_t waits_held_{0};                      // Tickets in held_.
+    std::uint64_t turns_{0};                         // Drawn by what is held.
+    bool looks_{false};                              // A look is under way or scheduled.
+    bool has_waited_{false};                         // The lane's last turn.
+    Duration look_pause_{0};
+    std::size_t in_flight_{0};  // Calls whose completions were not called yet.
     bool leading_{false};
     bool closed_{false};
     std::size_t wanted_{0};    // The gathering leader is woken when so many are queued.
@@ -97,6 +139,7 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     std::atomic<std::uint64_t> writes_{0};
 
     WorkerPool pool_;
+    WorkerPool lane_{1};
 };
 
 // Under the mutex: takes tickets out of a group that is still queued. Where the first one goes,
@@ -117,6 +160,13 @@ void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) 
     }
     group->answered.set();
     group->turn.set();
+}
+
+// Under the mutex: takes tickets out of what waits for the lane.
+template <class Leaves>
+void GroupQueue::take_out_held(Leaves&& leaves) {
+    for (auto& [key, held] : held_) waits_held_ -= std::erase_if(held.group->tickets, leaves);
+    forget_empty();
 }
 
 }  // namespace hotcount::sql

@@ -21,7 +21,11 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
         return take_rows(visit);
     }
     HOTCOUNT_TRY(check_parameters(parameters));
-    HOTCOUNT_TRY(make_ready(how.deadline));
+    if (state_ == State::begun) {
+        state_ = State::idle;  // Of which nothing was sent.
+    } else {
+        HOTCOUNT_TRY(make_ready(how.deadline));
+    }
     if (how.deadline.passed()) {
         return make_error(ErrorCode::deadline,
                           options_.name +

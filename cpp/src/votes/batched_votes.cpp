@@ -26,7 +26,7 @@ std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout
                                               const VotesOptions& options) {
     if (layout->dialect() == sql::Dialect::mysql) return make_mysql_batch_writer(layout, options);
     if (layout->dialect() == sql::Dialect::postgres) {
-        return make_postgres_batch_writer(layout, options);
+        return make_postgres_batch_writer(options);
     }
     return std::make_shared<BatchWriter>(layout, options);
 }

@@ -24,6 +24,15 @@ void append_element(std::string& array, std::optional<std::int64_t> number) {
 
 void close_array(std::string& array) { array = "{" + array + "}"; }
 
+bool is(const sql::Row& row, int column, const sql::Id& id) {
+    if (const auto* number = std::get_if<std::int64_t>(&id)) return row.integer(column) == *number;
+    return row.text(column) == std::get<std::string>(id);
+}
+
+bool same_row(const Ballot& a, const Ballot& b) { return a.item == b.item && a.user == b.user; }
+
+}  // namespace
+
 const char* element_type(IdType type) {
     switch (type) {
         case IdType::integer:
@@ -35,15 +44,6 @@ const char* element_type(IdType type) {
     }
     return "uuid";
 }
-
-bool is(const sql::Row& row, int column, const sql::Id& id) {
-    if (const auto* number = std::get_if<std::int64_t>(&id)) return row.integer(column) == *number;
-    return row.text(column) == std::get<std::string>(id);
-}
-
-bool same_row(const Ballot& a, const Ballot& b) { return a.item == b.item && a.user == b.user; }
-
-}  // namespace
 
 PostgresBallots::PostgresBallots(std::vector<VoteTicket*> of) : votes(std::move(of)) {
     const sql::Id* last = nullptr;

@@ -1,6 +1,7 @@
 // Votes as parameters of one PostgreSQL statement: arrays, a vote at each index.
 #pragma once
 
+#include <array>
 #include <hotcount/sql/dialect.hpp>
 #include <span>
 #include <string>
@@ -13,6 +14,11 @@ namespace hotcount {
 /// One statement's votes: at most one of a user for an item, sorted by (item, user).
 struct PostgresBallots {
     explicit PostgresBallots(std::vector<VoteTicket*> of);
+
+    /// ?1 to ?4, and the distinct items as ?5.
+    std::array<sql::Value, 5> parameters() const {
+        return {items, users, values, versions, distinct_items};
+    }
 
     std::vector<VoteTicket*> votes;
     // Array literals: '{1,2,NULL}'.
@@ -27,6 +33,8 @@ std::vector<PostgresBallots> in_waves(std::span<VoteTicket* const> votes);
 /// The table of the parameters ?1 to ?4: items, users, values, versions, of the types that the
 /// options say. Columns: item, voter, val, version, number.
 std::string ballot_table(const VotesOptions& options);
+/// "bigint" and the like: what an id is as a parameter.
+const char* element_type(IdType type);
 /// "CAST(?5 AS bigint[])" and the like.
 std::string array_of(IdType type, const std::string& parameter);
 
@@ -50,8 +58,8 @@ Error unasked_row();
 std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
                                                   const VoteNames& names,
                                                   const VotesOptions& options);
-std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(std::shared_ptr<const Layout> layout,
-                                                             const VotesOptions& options);
+std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(const VotesOptions& options,
+                                                             NoteAppended appended = {});
 
 /// Visits rows that begin with (item, user) in the order of the ballots, and notes who had one.
 class BallotReader {

@@ -1,161 +1,349 @@
-// batched on PostgreSQL: a batch's votes, their items' cells and counts in one statement.
+// batched on PostgreSQL: a batch is one statement, which commits by itself.
 //
-//   locked    the items, in order: batches that share one stand in line here, holding nothing else
-//   written   the votes that change, with what they were
-//   changed   by how much each item's count moves
-//   counted   its cell 0, moved: added to as it is found, whatever the statement's snapshot had
-//   folded    the item's own count: that cell as it is now, and the others, which only strategy
-//             slotted writes to, as the snapshot has them. Their ids stand there twice because a
-//             plan for a table that was small would read all of it to join
+//   b         the votes, numbered
+//   ok        the items that are there and that nobody holds, with the lock that the foreign key
+//             takes: skipped, not waited for
+//   written   the votes of such items that change, with what they were
+//   noted     by how much each item's count moves, in the journal
 //
-// What is not among `written` is asked for in a second statement, which
-// batches of fresh votes do without. Votes without a user are written by a statement of their own;
-// a batch of both kinds takes its items first, in order, or two of them could each hold what the
-// other's second statement waits for.
+// Its rows say of each vote what it came to; of one that was not written, why: its item is missing or
+// held, it is as asked already, or the counts are kept elsewhere. What was there already is read from
+// the statement's snapshot. Where that snapshot says that the vote would change something, another
+// transaction has changed it since, and the vote is written again: an answer is never put together
+// from two moments.
+//
+// A vote that is alone is written by a shorter statement, which waits where the item is held until
+// somebody else wants to write. What is held for long is waited for in a transaction of the lane's.
+#include <algorithm>
+#include <atomic>
+
 #include "postgres_ballots.hpp"
 #include "sql_votes.hpp"
 
 namespace hotcount {
 namespace {
 
-std::string write_text(const VoteNames& n, const VotesOptions& options) {
-    const std::string place{to_string(CountPlace::cells)};
+// The columns of both statements' rows. From `old` on they are NULL where the vote was written.
+enum Column : std::uint8_t {
+    number,
+    item_free,
+    prev,
+    val,
+    old_val,
+    old_version,
+    there,
+    mark,
+    level
+};
+
+const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
+// Another transaction has held a row for longer than lock_timeout.
+constexpr std::string_view kLockTimeout = "55P03";
+// What the statement brings upon itself where a row is no vote's.
+constexpr std::string_view kDivisionByZero = "22012";
+// How often a vote may be found changed by others between a statement's snapshot and its upsert. More
+// is no chance: a trigger or a policy keeps its row from being written.
+constexpr int kMostTries = 20;
+
+// Votes may be counted in the journal. A statement of another level of isolation may not see that the
+// counts have moved.
+std::string may_count() {
+    return "name = 'counted_in' AND value = '" + std::string{to_string(CountPlace::journal)} +
+           "' AND current_setting('transaction_isolation') = 'read committed'";
+}
+
+// What is said of a vote that was not written: columns old_val to level. `there`: SQL for whether its
+// item is.
+std::string reasons(const VoteNames& n, const std::string& item, const std::string& voter,
+                    const std::string& there) {
+    const auto unless_written = [](const std::string& text) {
+        return "CASE WHEN w.val IS NULL THEN " + text + " END";
+    };
+    const std::string row = " FROM " + n.vote + " AS v WHERE v." + n.vote_item + " = " + item +
+                            " AND v." + n.vote_user + " = " + voter + ")";
+    return unless_written("(SELECT v.val" + row) + ", " +
+           unless_written("(SELECT v.version" + row) + ", " + unless_written(there) + ", " +
+           unless_written("(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')") + ", " +
+           unless_written("current_setting('transaction_isolation')");
+}
+
+std::string batch_text(const VoteNames& n, const VotesOptions& options) {
     const std::string rows =
-        "SELECT b.item, b.voter, b.val, 0, b.version FROM " + ballot_table(options) +
-        " JOIN locked AS l ON l.id = b.item WHERE EXISTS (SELECT FROM " + n.meta +
-        " WHERE name = 'counted_in' AND value = '" + place + "') ORDER BY b.number";
-    return "WITH locked AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
-           n.id + " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
-           " FOR NO KEY UPDATE), written AS (" + upsert_votes(n, rows) + " RETURNING " +
+        "SELECT b.item, b.voter, b.val, 0, b.version FROM b JOIN ok ON ok.id "
+        "= b.item WHERE EXISTS (SELECT FROM " +
+        n.meta + " WHERE " + may_count() + ") ORDER BY b.number";
+    return "WITH b AS MATERIALIZED (SELECT * FROM " + ballot_table(options) +
+           "), ok AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " + n.id +
+           " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
+           " FOR KEY SHARE SKIP LOCKED), written AS (" + upsert_votes(n, rows) + " RETURNING " +
            n.vote_item + " AS item, " + n.vote_user +
-           " AS voter, prev, val), changed AS MATERIALIZED (SELECT item, SUM(val - prev) AS "
-           "difference FROM written GROUP BY item HAVING SUM(val - prev) <> 0), counted AS (INSERT "
-           "INTO " +
-           n.cell +
-           " (item, slot, n, ver) SELECT item, 0, difference, 1 FROM changed ORDER BY item" +
-           " ON CONFLICT (item, slot) DO UPDATE SET n = " + n.cell +
-           ".n + excluded.n, ver = " + n.cell + ".ver + 1 RETURNING item, n), folded AS (UPDATE " +
-           n.item + " AS i SET " + n.count + " = c.n + COALESCE((SELECT SUM(o.n) FROM " + n.cell +
-           " AS o WHERE o.item = c.item AND o.slot <> 0), 0) FROM counted AS c WHERE i." + n.id +
-           " = c.item AND i." + n.id + " = ANY (" + array_of(options.item_type, "?5") +
-           ")) SELECT item, voter, prev, val FROM written";
+           " AS voter, prev, val), noted AS (INSERT INTO " + n.journal +
+           " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM written GROUP BY item "
+           "HAVING SUM(val - prev) <> 0) "
+           // A row that is no vote's is a row that a trigger made another one: it fails them all.
+           "SELECT COALESCE(b.number, 1 / CASE WHEN b.number IS NULL THEN 0 ELSE 1 END), ok.id IS "
+           "NOT NULL, w.prev, w.val, " +
+           reasons(n, "b.item", "b.voter",
+                   "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
+           " FROM b LEFT JOIN ok ON ok.id = b.item FULL JOIN written AS w ON w.item = b.item AND "
+           "w.voter = b.voter";
+}
+
+// ?1 to ?4: item, user, value, version.
+std::string single_text(const VoteNames& n, const VotesOptions& options) {
+    const std::string item = "CAST(?1 AS " + std::string{element_type(options.item_type)} + ")";
+    const std::string user = "CAST(?2 AS " + std::string{element_type(options.user_type)} + ")";
+    const std::string the_item = " FROM " + n.item + " WHERE " + n.id + " = " + item;
+    const std::string ballot =
+        "SELECT " + item + ", " + user + ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM ";
+    std::string text = "WITH ";
+    std::string there = "EXISTS (SELECT" + the_item + ")";
+    std::string rows = ballot + n.meta + " WHERE " + may_count() + " AND " + there;
+    if (!options.foreign_key) {
+        // The foreign key would see to it that the item stays until the commit.
+        text += "i AS MATERIALIZED (SELECT" + the_item + " FOR KEY SHARE), ";
+        there = "EXISTS (SELECT FROM i)";
+        rows = ballot + n.meta + " WHERE " + may_count() + " AND " + there;
+    }
+    return text + "w AS (" + upsert_votes(n, rows) +
+           " RETURNING prev, val), noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
+           item + ", val - prev FROM w WHERE val <> prev) SELECT 1, TRUE, w.prev, w.val, " +
+           reasons(n, item, user, there) + " FROM (SELECT 1) AS one LEFT JOIN w ON TRUE";
 }
 
 class PostgresBatchWriter final : public sql::BatchWriter {
   public:
-    PostgresBatchWriter(std::shared_ptr<const Layout> layout, const VoteNames& n,
-                        const VotesOptions& options)
-        : layout_(std::move(layout)),
-          options_(options),
+    PostgresBatchWriter(const VoteNames& n, const VotesOptions& options, NoteAppended appended)
+        : options_(options),
+          appended_(std::move(appended)),
           create_(create_items(n, options)),
-          lock_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
-                array_of(options.item_type, "?1") + ") ORDER BY " + n.id + " FOR NO KEY UPDATE"),
+          wait_for_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
+                          array_of(options.item_type, "?1") + ") ORDER BY " + n.id +
+                          " FOR KEY SHARE"),
           of_users_(n, options),
           anonymous_(n.anonymous(sql::Grammar{sql::Dialect::postgres}),
                      anonymous_options(options)) {}
 
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::Ticket>> batch) override {
-        const std::vector<VoteTicket*> votes = sorted_votes(batch);
-        const auto [of_users, anonymous] = by_table(votes);
-        if (!of_users.empty() && !anonymous.empty()) {
-            const PostgresBallots both{votes};
-            if (options_.missing_item == MissingItem::create) {
-                HOTCOUNT_TRY(connection.execute(create_, {both.distinct_items}));
-            }
-            const sql::RowVisitor ignore = [](const sql::Row&) -> Result<void> { return {}; };
-            auto locked = connection.query(lock_, {both.distinct_items}, ignore);
-            if (!locked) return explain_missing_table(std::move(locked).error());
-        }
-        HOTCOUNT_TRY(write_table(connection, of_users_, of_users));
-        return write_table(connection, anonymous_, anonymous);
+    bool commits_by_itself() const override { return true; }
+
+    Result<void> write_and_commit(sql::Connection& connection,
+                                  std::span<const std::shared_ptr<sql::Ticket>> batch,
+                                  sql::BatchTurn& turn) override {
+        const PostgresBallots ballots{take_one_table(batch)};
+        const Table& table = ballots.votes.front()->ballot.by_op_id ? anonymous_ : of_users_;
+        auto written = turn.waits_for() > Duration{0}
+                           ? write_waiting(connection, table, ballots, turn)
+                           : write_alone(connection, table, ballots, turn);
+        if (!written) return explain(std::move(written).error(), ballots);
+        return {};
     }
 
   private:
     // The statements over one of the two vote tables.
     struct Table {
         Table(const VoteNames& n, const VotesOptions& options)
-            : write(write_text(n, options)),
-              read("SELECT b.item, b.voter, v.val FROM " + ballot_table(options) + " JOIN " +
-                   n.item + " AS i ON i." + n.id + " = b.item LEFT JOIN " + n.vote + " AS v ON v." +
-                   n.vote_item + " = b.item AND v." + n.vote_user + " = b.voter ORDER BY number") {}
-        sql::Statement write;
-        sql::Statement read;
+            : batch(batch_text(n, options)), single(single_text(n, options)) {}
+        sql::Statement batch;
+        sql::Statement single;
     };
 
-    Result<void> write_table(sql::Connection& connection, const Table& table,
-                             std::span<VoteTicket* const> votes) const {
-        for (const PostgresBallots& wave : in_waves(votes)) {
-            HOTCOUNT_TRY(write_wave(connection, table, wave));
+    // One statement's: those into the table of the first, sorted, one of each row. The others are
+    // left for later.
+    static std::vector<VoteTicket*> take_one_table(
+        std::span<const std::shared_ptr<sql::Ticket>> batch) {
+        const auto& first = static_cast<const VoteTicket&>(*batch.front());
+        std::vector<VoteTicket*> votes = sorted_votes(batch);
+        const VoteTicket* last = nullptr;
+        std::erase_if(votes, [&](VoteTicket* vote) {
+            const Ballot& ballot = vote->ballot;
+            const bool other = ballot.by_op_id != first.ballot.by_op_id;
+            const bool second = !other && last != nullptr && last->ballot.item == ballot.item &&
+                                last->ballot.user == ballot.user;
+            if (!other) last = vote;
+            if (!other && !second) return false;
+            vote->fate = sql::Ticket::Fate::deferred;
+            return true;
+        });
+        return votes;
+    }
+
+    static sql::Value version_of(const Ballot& ballot) {
+        return ballot.version ? sql::Value{*ballot.version} : sql::Value{};
+    }
+
+    Result<void> write_alone(sql::Connection& connection, const Table& table,
+                             const PostgresBallots& ballots, sql::BatchTurn& turn) {
+        // Somebody may come or leave between two turns, so the answer's shape is the same.
+        const bool single = ballots.votes.size() == 1 && turn.is_alone();
+        if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+        const Ballot& first = ballots.votes.front()->ballot;
+        while (true) {
+            const bool wraps = wraps_.load(std::memory_order_relaxed);
+            Answers answers{*this, ballots};
+            const sql::Alone how = turn.alone(wraps);
+            const sql::RowVisitor visit = answers.visitor();
+            auto run = single
+                           ? connection.run_alone(
+                                 table.single,
+                                 std::array{sql::to_value(first.item), sql::to_value(first.user),
+                                            sql::Value{first.value}, version_of(first)},
+                                 &visit, how)
+                           : connection.run_alone(table.batch, ballots.parameters(), &visit, how);
+            if (!run) return std::move(run).error();
+            if (answers.other_level && !wraps) {
+                // The session's own level is another one. Nothing was written.
+                wraps_.store(true, std::memory_order_relaxed);
+                continue;
+            }
+            return end(connection, answers, turn);
+        }
+    }
+
+    // The lane's: for items that have been held for long, which are waited for before anything is
+    // written, so that nobody's outcome hangs on the wait.
+    Result<void> write_waiting(sql::Connection& connection, const Table& table,
+                               const PostgresBallots& ballots, sql::BatchTurn& turn) {
+        if (connection.commit_is_open()) return connection.await_commit(turn.deadline());
+        const auto milliseconds =
+            std::chrono::duration_cast<std::chrono::milliseconds>(turn.waits_for()).count();
+        const std::string timeout = std::to_string(milliseconds);
+        HOTCOUNT_TRY(connection.query(set_lock_timeout_, {timeout}, kIgnoreRows));
+        auto locked = connection.query(wait_for_items_, {ballots.distinct_items}, kIgnoreRows);
+        if (!locked && locked.error().server_code == kLockTimeout) {
+            for (VoteTicket* vote : ballots.votes) vote->fate = sql::Ticket::Fate::shared_held;
+            return {};
+        }
+        if (!locked) return std::move(locked).error();
+        if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+        Answers answers{*this, ballots};
+        const sql::RowVisitor visit = answers.visitor();
+        auto run = connection.run(table.batch, ballots.parameters(), &visit);
+        if (!run && run.error().server_code == kLockTimeout) {
+            // One of the votes' own rows: looked for by halves.
+            return make_error(ErrorCode::deadline, run.error().message, "57014");
+        }
+        if (!run) return std::move(run).error();
+        HOTCOUNT_TRY(connection.commit());
+        return end(connection, answers, turn);
+    }
+
+    // What a statement's rows say.
+    struct Answers {
+        Answers(const PostgresBatchWriter& of, const PostgresBallots& asked)
+            : writer(of), ballots(asked) {}
+        sql::RowVisitor visitor() {
+            return [this](const sql::Row& row) { return take(row); };
+        }
+        Result<void> take(const sql::Row& row) {
+            const auto index = static_cast<std::size_t>(row.integer(number)) - 1;
+            if (index >= ballots.votes.size()) return unasked_row();
+            VoteTicket& vote = *ballots.votes[index];
+            if (!row.is_null(val)) {
+                vote.cast = cast_of(row, prev);
+                if (vote.cast.changed) ++changed;
+                return {};
+            }
+            const std::string_view counted_in = row.is_null(mark) ? "" : row.text(mark);
+            if (row.text(level) != "read committed") {
+                other_level = true;
+            } else if (counted_in != to_string(CountPlace::journal)) {
+                vote.error = wrong_place(writer.options_.vote_table, counted_in,
+                                         writer.options_.strategy, sql::Dialect::postgres);
+            } else if (row.text(there) != "t") {
+                missing.push_back(&vote);
+            } else if (row.text(item_free) != "t") {
+                vote.fate = sql::Ticket::Fate::shared_held;
+            } else if (!row.is_null(old_val) && stays(row, vote.ballot)) {
+                vote.cast = unchanged_cast(row.integer(old_val));
+            } else if (++vote.tries < kMostTries) {
+                vote.fate = sql::Ticket::Fate::deferred;
+            } else {
+                vote.error = unasked_row();
+            }
+            return {};
+        }
+        // As the upsert has it.
+        static bool stays(const sql::Row& row, const Ballot& ballot) {
+            if (!ballot.version) return row.integer(old_val) == ballot.value;
+            return !row.is_null(old_version) && row.integer(old_version) >= *ballot.version;
+        }
+
+        const PostgresBatchWriter& writer;
+        const PostgresBallots& ballots;
+        std::vector<VoteTicket*> missing{};
+        std::size_t changed{0};
+        bool other_level{false};
+    };
+
+    Result<void> end(sql::Connection& connection, const Answers& answers, sql::BatchTurn& turn) {
+        if (answers.changed > 0 && appended_) appended_(answers.changed);
+        if (answers.missing.empty()) return {};
+        if (options_.missing_item == MissingItem::refuse) {
+            for (VoteTicket* vote : answers.missing) {
+                vote->error = explain_refusal(unknown_item(vote->ballot.item), vote->ballot, false);
+            }
+            return {};
+        }
+        const PostgresBallots ballots{answers.missing};
+        if (create(connection, ballots, turn) || ballots.votes.size() == 1) return {};
+        // One of them is refused, or all are.
+        for (VoteTicket* vote : answers.missing) {
+            (void)create(connection, PostgresBallots{{vote}}, turn);
         }
         return {};
     }
 
-    Result<void> write_wave(sql::Connection& connection, const Table& table,
-                            const PostgresBallots& wave) const {
-        if (options_.missing_item == MissingItem::create) {
-            auto created = connection.execute(create_, {wave.distinct_items});
-            if (!created) return explain(std::move(created).error(), wave);
+    // Adds their items, for which the votes are written again. False, and each has its error, where
+    // that is refused.
+    bool create(sql::Connection& connection, const PostgresBallots& ballots, sql::BatchTurn& turn) {
+        const std::array<sql::Value, 1> items{ballots.distinct_items};
+        auto created = connection.run_alone(create_, items, nullptr, turn.alone(true));
+        for (VoteTicket* vote : ballots.votes) {
+            vote->error.reset();
+            vote->fate = sql::Ticket::Fate::deferred;
+            if (created) continue;
+            vote->error =
+                explain_refusal(explain_missing_table(created.error()), vote->ballot, false);
+            // Of the item. Of the vote it is certain that it is not.
+            if (vote->error->code == ErrorCode::outcome_unknown) {
+                vote->error->code = ErrorCode::deadline;
+                vote->error->message += "; the vote was not applied";
+            }
         }
-        BallotReader reader{wave};
-        const sql::RowVisitor written = [&](const sql::Row& row) -> Result<void> {
-            VoteTicket* const vote = reader.find(row);
-            if (vote == nullptr) return unasked_row();
-            vote->cast = cast_of(row, 2);
-            return {};
-        };
-        auto done = connection.query(
-            table.write, {wave.items, wave.users, wave.values, wave.versions, wave.distinct_items},
-            written);
-        if (!done) return explain(std::move(done).error(), wave);
-        const PostgresBallots left{reader.unanswered()};
-        if (left.votes.empty()) return {};
-        return read_unwritten(connection, table, left);
+        return created.ok();
     }
 
-    // Why they were not written: as asked already, no such item, or counts that are kept elsewhere.
-    Result<void> read_unwritten(sql::Connection& connection, const Table& table,
-                                const PostgresBallots& ballots) const {
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
-        BallotReader reader{ballots};
-        const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
-            VoteTicket* const vote = reader.find(row);
-            if (vote == nullptr || row.is_null(2)) return unasked_row();
-            vote->cast = unchanged_cast(row.integer(2));
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(
-            table.read, {ballots.items, ballots.users, ballots.values, ballots.versions}, found));
-        for (VoteTicket* const vote : reader.unanswered()) {
-            vote->error = explain_refusal(unknown_item(vote->ballot.item), vote->ballot, false);
-        }
-        return {};
-    }
-
-    static Error explain(Error error, const PostgresBallots& wave) {
+    Error explain(Error error, const PostgresBallots& ballots) const {
         error = narrow_column(explain_missing_table(std::move(error)));
-        if (wave.votes.size() != 1) return error;
-        const Ballot& ballot = wave.votes.front()->ballot;
+        if (ballots.votes.size() != 1) return error;
+        const Ballot& ballot = ballots.votes.front()->ballot;
+        if (error.server_code == kDivisionByZero) error.message += "; " + unasked_row().message;
         if (error.code == ErrorCode::overflow) {
             error.message += "; " + count_overflow(ballot.item).message;
         }
-        return explain_refusal(std::move(error), ballot, false);
+        const bool missing =
+            error.server_code == "23503" &&
+            error.message.find("(" + options_.vote_item + ")=(") != std::string::npos;
+        return explain_refusal(std::move(error), ballot, missing);
     }
 
-    const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
+    const NoteAppended appended_;
     const sql::Statement create_;
-    const sql::Statement lock_;
+    const sql::Statement set_lock_timeout_{"SELECT set_config('lock_timeout', ?1, TRUE)"};
+    const sql::Statement wait_for_items_;
     const Table of_users_;
     const Table anonymous_;
+    // Sessions' transactions are not READ COMMITTED by default: BEGIN says so.
+    std::atomic<bool> wraps_{false};
 };
 
 }  // namespace
 
-std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(std::shared_ptr<const Layout> layout,
-                                                             const VotesOptions& options) {
+std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(const VotesOptions& options,
+                                                             NoteAppended appended) {
     const VoteNames names{options, sql::Grammar{sql::Dialect::postgres}};
-    return std::make_shared<PostgresBatchWriter>(std::move(layout), names, options);
+    return std::make_shared<PostgresBatchWriter>(names, options, std::move(appended));
 }
 
 }  // namespace hotcount

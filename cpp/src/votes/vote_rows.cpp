@@ -1,6 +1,7 @@
 #include "vote_rows.hpp"
 
 #include <algorithm>
+#include <hotcount/base/hash.hpp>
 #include <hotcount/sql/transaction.hpp>
 #include <tuple>
 
@@ -52,6 +53,16 @@ std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
     return std::make_unique<BothTables>(
         make_rows(layout, names, options),
         make_rows(layout, names.anonymous(grammar), anonymous_options(options)));
+}
+
+sql::TicketKeys keys_of(const Ballot& ballot) {
+    // Users choose ids.
+    const auto hash = [](const sql::Id& id, char kind) {
+        return keyed_hash(kind + sql::to_string(id));
+    };
+    const std::uint64_t item = hash(ballot.item, 'i');
+    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+    return {item, item * kOdd + hash(ballot.user, ballot.by_op_id ? 'o' : 'u')};
 }
 
 std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch) {

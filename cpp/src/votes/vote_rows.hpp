@@ -5,6 +5,7 @@
 // Every function runs inside the caller's transaction.
 #pragma once
 
+#include <functional>
 #include <hotcount/sql/group_commit.hpp>
 #include <memory>
 #include <span>
@@ -15,11 +16,18 @@
 
 namespace hotcount {
 
+/// What two ballots have in common that another transaction may hold.
+sql::TicketKeys keys_of(const Ballot& ballot);
+
 struct VoteTicket : sql::Ticket {
-    explicit VoteTicket(const Ballot& to_cast) : ballot(to_cast) {}
+    explicit VoteTicket(const Ballot& to_cast) : Ticket(keys_of(to_cast)), ballot(to_cast) {}
     const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
     Cast cast{};
+    int tries{0};  // The writer's: times that it was to be written and was not.
 };
+
+/// Told after their commit how many rows, about, a batch has added to the journal.
+using NoteAppended = std::function<void(std::size_t)>;
 
 class VoteRows {
   public:

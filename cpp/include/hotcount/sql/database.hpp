@@ -109,8 +109,8 @@ class Connection {
     virtual Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                                      const RowVisitor* visit) = 0;
 
-    /// Runs a statement as a transaction of its own and returns when that is committed; rows are
-    /// visited then. On failure nothing was applied, unless the code is outcome_unknown. A
+    /// Runs a statement as a transaction of its own, or as the whole of the one that was begun, and
+    /// returns when that is committed; rows are visited then. On failure nothing was applied, unless the code is outcome_unknown. A
     /// statement that `how` has cancelled ends as its answer says: in success, or in a deadline
     /// error with the server's code for a cancelled statement. One that gave way is waited for until
     /// the deadline. Where there is no answer then, commit_is_open(): the same call with another

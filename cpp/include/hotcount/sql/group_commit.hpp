@@ -31,6 +31,19 @@
 //     2 x log2(members) transactions for one such write. may_be_one_writes_fault() says which
 //     errors are looked into so; the others fail the group.
 //
+// A writer may commit by itself (commits_by_itself()), in one statement where a database has such a
+// one. It settles each write apart, and may leave some to be written later: a second write to a row
+// that this batch writes already (deferred), and those whose rows another transaction holds:
+//
+//   groups --> leader --> written
+//     ^  ^        |-----> deferred, to the front of the groups
+//     |  |        `-----> held, and all later writes to the same rows behind them
+//     |  `----------------- written by the lane, after 5 to 100 ms; after 1 s it waits for the rows
+//     `-------------------- no longer held: those that came meanwhile, to the front
+//
+// The lane is a thread of its own with a connection of its own. So whatever one row waits for, the
+// others go on, and writes to one row keep their order.
+//
 // Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal. A forked
 // child has none of the pool's threads and none of the calls under way.
 #pragma once
@@ -73,21 +86,43 @@ struct TicketGroup;
 class GroupQueue;
 class GroupWrite;
 
+/// What two writes have in common that another transaction may hold, as hashes: what collides waits
+/// along. A row of the one is a row of the other's where both are equal.
+struct TicketKeys {
+    std::uint64_t shared{0};  ///< The row that many writes refer to: an item.
+    std::uint64_t row{0};     ///< The row that is written: a user's vote for an item.
+};
+
 /// One caller's write. Derive from it; the batch writer knows the derived type.
 class Ticket {
   public:
+    Ticket() = default;
+    explicit Ticket(TicketKeys keys) : keys_(keys) {}
     virtual ~Ticket() = default;
 
     /// Set by the writer where this write alone was refused; the others go on.
     std::optional<Error> error{};
 
+    /// Set by a writer that commits by itself.
+    enum class Fate : std::uint8_t {
+        open,         ///< As write_and_commit() returns.
+        written,      ///< Committed, whatever it returns.
+        deferred,     ///< Not written: it follows another write of this batch to the same row.
+        shared_held,  ///< Not written: another transaction holds what it shares with others.
+        row_held,     ///< Not written: another transaction holds the row.
+    };
+    Fate fate{Fate::open};
+
   private:
     friend class GroupQueue;
     friend class GroupWrite;
+    const TicketKeys keys_{};
+    bool again_{false};  // Its leader's: it is to be written by another turn.
     // Set before it is queued.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
     Completion<void> done_{};
     bool waited_for_{true};
+    bool one_of_many_{false};  // That its caller waits for.
     // Under the mutex of the queue.
     std::shared_ptr<TicketGroup> group_{};
     bool gone_{false};     // Its caller has been told already.
@@ -100,18 +135,57 @@ struct TicketAnswer {
     std::optional<Error> error;  ///< None: committed. Else the ticket may be being written yet.
 };
 
-/// Writes a batch inside the transaction that GroupCommit began.
+/// A batch's turn, as a writer that commits by itself sees it.
+class BatchTurn {
+  public:
+    virtual Deadline deadline() const = 0;
+    /// Right before what commits the batch is sent: from here on nobody leaves with nothing applied.
+    /// False where members have left: write_and_commit() returns then, with whatever error, and is
+    /// called again without them.
+    virtual bool close_doors() = 0;
+    /// Nobody waits behind the batch and nothing is held: a statement that may wait for a row is as
+    /// good as one that does not, as long as it gives way.
+    virtual bool is_alone() = 0;
+    /// How long to wait for what the batch shares, where another transaction holds it; 0: not at all.
+    /// The lane's, about what is held for long.
+    virtual Duration waits_for() const = 0;
+    /// How a statement of it runs that may meet a row that is held: it gives way to others. What is
+    /// cancelled so is written again in halves; one write alone is held.
+    virtual Alone alone(bool read_committed) = 0;
+
+  protected:
+    ~BatchTurn() = default;
+};
+
+/// Writes a batch inside the transaction that GroupCommit began, or in its own.
 class BatchWriter {
   public:
     virtual ~BatchWriter() = default;
+    /// Whether write_and_commit() is called, and write() is not.
+    virtual bool commits_by_itself() const { return false; }
+    /// Writes and commits the batch, or parts of it one after the other. The connection has begun a
+    /// transaction of which nothing was sent, which run_alone() takes for none. Each ticket's error
+    /// and fate are its own; a returned error is of those without either, and leaves them as write()
+    /// would. Where it is outcome_unknown and the connection says commit_is_open(), the same call
+    /// may come again with those tickets, to wait on for the answer: with the same statement, which
+    /// is not sent. Two calls at a time, the lane's and another, which share no rows.
+    virtual Result<void> write_and_commit(Connection& connection,
+                                          std::span<const std::shared_ptr<Ticket>> batch,
+                                          BatchTurn& turn) {
+        (void)connection, (void)batch, (void)turn;
+        return make_error(ErrorCode::database, "this writer does not commit by itself");
+    }
     /// `Ticket::error` refuses one write only. A returned error rolls everything back; where it is
     /// one that a single write can cause (may_be_one_writes_fault), the batch is halved and written
     /// again until the guilty write alone fails. So write() may be called again with a ticket,
     /// also for the reasons above. One call at a time.
     virtual Result<void> write(Connection& connection,
-                               std::span<const std::shared_ptr<Ticket>> batch) = 0;
-    /// Called once what write() wrote last is committed, before anybody is told. It keeps the next
-    /// batch waiting.
+                               std::span<const std::shared_ptr<Ticket>> batch) {
+        (void)connection, (void)batch;
+        return make_error(ErrorCode::database, "this writer commits by itself");
+    }
+    /// Called once what write() wrote last is committed, or a part of what write_and_commit() did,
+    /// before anybody is told. It keeps the next batch waiting.
     virtual void committed() {}
     /// Called by a thread of the pool before completions are, for all that it is going to call;
     /// other threads may be in write(). For what is to be done once for many. May block.
@@ -146,6 +220,9 @@ class GroupCommit {
     struct Stats {
         std::uint64_t batches;  ///< Transactions written.
         std::uint64_t writes;   ///< Tickets in them.
+        std::size_t waiting;    ///< Tickets that wait to be written now; held ones apart.
+        std::size_t held;       ///< Tickets that wait for rows which other transactions hold.
+        Duration held_for;      ///< How long the first of those rows has been held.
     };
     Stats stats() const;
 
