@@ -6,11 +6,7 @@
 //   written   the votes of such items that change, with what they were
 //   noted     by how much each item's count moves, in the journal
 //
-// Its rows say of each vote what it came to; of one that was not written, why: its item is missing or
-// held, it is as asked already, or the counts are kept elsewhere. What was there already is read from
-// the statement's snapshot. Where that snapshot says that the vote would change something, another
-// transaction has changed it since, and the vote is written again: an answer is never put together
-// from two moments.
+// Its rows say of each vote what it came to (postgres_vote.hpp).
 //
 // A vote that is alone is written by a shorter statement, which waits where the item is held until
 // somebody else wants to write. What is held for long is waited for in a transaction of the lane's.
@@ -18,60 +14,23 @@
 #include <atomic>
 
 #include "postgres_ballots.hpp"
+#include "postgres_vote.hpp"
 #include "sql_votes.hpp"
 
 namespace hotcount {
 namespace {
-
-// The columns of both statements' rows. From `old` on they are NULL where the vote was written.
-enum Column : std::uint8_t {
-    number,
-    item_free,
-    prev,
-    val,
-    old_val,
-    old_version,
-    there,
-    mark,
-    level
-};
 
 const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
 // Another transaction has held a row for longer than lock_timeout.
 constexpr std::string_view kLockTimeout = "55P03";
 // What the statement brings upon itself where a row is no vote's.
 constexpr std::string_view kDivisionByZero = "22012";
-// How often a vote may be found changed by others between a statement's snapshot and its upsert. More
-// is no chance: a trigger or a policy keeps its row from being written.
-constexpr int kMostTries = 20;
-
-// Votes may be counted in the journal. A statement of another level of isolation may not see that the
-// counts have moved.
-std::string may_count() {
-    return "name = 'counted_in' AND value = '" + std::string{to_string(CountPlace::journal)} +
-           "' AND current_setting('transaction_isolation') = 'read committed'";
-}
-
-// What is said of a vote that was not written: columns old_val to level. `there`: SQL for whether its
-// item is.
-std::string reasons(const VoteNames& n, const std::string& item, const std::string& voter,
-                    const std::string& there) {
-    const auto unless_written = [](const std::string& text) {
-        return "CASE WHEN w.val IS NULL THEN " + text + " END";
-    };
-    const std::string row = " FROM " + n.vote + " AS v WHERE v." + n.vote_item + " = " + item +
-                            " AND v." + n.vote_user + " = " + voter + ")";
-    return unless_written("(SELECT v.val" + row) + ", " +
-           unless_written("(SELECT v.version" + row) + ", " + unless_written(there) + ", " +
-           unless_written("(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')") + ", " +
-           unless_written("current_setting('transaction_isolation')");
-}
 
 std::string batch_text(const VoteNames& n, const VotesOptions& options) {
     const std::string rows =
         "SELECT b.item, b.voter, b.val, 0, b.version FROM b JOIN ok ON ok.id "
         "= b.item WHERE EXISTS (SELECT FROM " +
-        n.meta + " WHERE " + may_count() + ") ORDER BY b.number";
+        n.meta + " WHERE " + may_be_counted() + ") ORDER BY b.number";
     return "WITH b AS MATERIALIZED (SELECT * FROM " + ballot_table(options) +
            "), ok AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " + n.id +
            " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
@@ -83,32 +42,17 @@ std::string batch_text(const VoteNames& n, const VotesOptions& options) {
            // A row that is no vote's is a row that a trigger made another one: it fails them all.
            "SELECT COALESCE(b.number, 1 / CASE WHEN b.number IS NULL THEN 0 ELSE 1 END), ok.id IS "
            "NOT NULL, w.prev, w.val, " +
-           reasons(n, "b.item", "b.voter",
-                   "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
+           unwritten_columns(
+               n, "b.item", "b.voter",
+               "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
            " FROM b LEFT JOIN ok ON ok.id = b.item FULL JOIN written AS w ON w.item = b.item AND "
            "w.voter = b.voter";
 }
 
-// ?1 to ?4: item, user, value, version.
 std::string single_text(const VoteNames& n, const VotesOptions& options) {
-    const std::string item = "CAST(?1 AS " + std::string{element_type(options.item_type)} + ")";
-    const std::string user = "CAST(?2 AS " + std::string{element_type(options.user_type)} + ")";
-    const std::string the_item = " FROM " + n.item + " WHERE " + n.id + " = " + item;
-    const std::string ballot =
-        "SELECT " + item + ", " + user + ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM ";
-    std::string text = "WITH ";
-    std::string there = "EXISTS (SELECT" + the_item + ")";
-    std::string rows = ballot + n.meta + " WHERE " + may_count() + " AND " + there;
-    if (!options.foreign_key) {
-        // The foreign key would see to it that the item stays until the commit.
-        text += "i AS MATERIALIZED (SELECT" + the_item + " FOR KEY SHARE), ";
-        there = "EXISTS (SELECT FROM i)";
-        rows = ballot + n.meta + " WHERE " + may_count() + " AND " + there;
-    }
-    return text + "w AS (" + upsert_votes(n, rows) +
-           " RETURNING prev, val), noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
-           item + ", val - prev FROM w WHERE val <> prev) SELECT 1, TRUE, w.prev, w.val, " +
-           reasons(n, item, user, there) + " FROM (SELECT 1) AS one LEFT JOIN w ON TRUE";
+    return single_vote(n, options,
+                       "noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
+                           single_item(options) + ", val - prev FROM w WHERE val <> prev)");
 }
 
 class PostgresBatchWriter final : public sql::BatchWriter {
@@ -235,37 +179,34 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             return [this](const sql::Row& row) { return take(row); };
         }
         Result<void> take(const sql::Row& row) {
-            const auto index = static_cast<std::size_t>(row.integer(number)) - 1;
+            const auto index = static_cast<std::size_t>(row.integer(kNumberColumn)) - 1;
             if (index >= ballots.votes.size()) return unasked_row();
             VoteTicket& vote = *ballots.votes[index];
-            if (!row.is_null(val)) {
-                vote.cast = cast_of(row, prev);
-                if (vote.cast.changed) ++changed;
-                return {};
-            }
-            const std::string_view counted_in = row.is_null(mark) ? "" : row.text(mark);
-            if (row.text(level) != "read committed") {
-                other_level = true;
-            } else if (counted_in != to_string(CountPlace::journal)) {
-                vote.error = wrong_place(writer.options_.vote_table, counted_in,
-                                         writer.options_.strategy, sql::Dialect::postgres);
-            } else if (row.text(there) != "t") {
-                missing.push_back(&vote);
-            } else if (row.text(item_free) != "t") {
-                vote.fate = sql::Ticket::Fate::shared_held;
-            } else if (!row.is_null(old_val) && stays(row, vote.ballot)) {
-                vote.cast = unchanged_cast(row.integer(old_val));
-            } else if (++vote.tries < kMostTries) {
-                vote.fate = sql::Ticket::Fate::deferred;
-            } else {
-                vote.error = unasked_row();
+            const VoteOutcome outcome = read_outcome(row, vote.ballot);
+            switch (outcome.kind) {
+                case VoteOutcome::Kind::cast:
+                    vote.cast = outcome.cast;
+                    if (vote.cast.changed) ++changed;
+                    break;
+                case VoteOutcome::Kind::held:
+                    vote.fate = sql::Ticket::Fate::shared_held;
+                    break;
+                case VoteOutcome::Kind::missing:
+                    missing.push_back(&vote);
+                    break;
+                case VoteOutcome::Kind::overtaken:
+                    vote.fate = sql::Ticket::Fate::deferred;
+                    if (++vote.tries == kMostTries) vote.error = unasked_row();
+                    break;
+                case VoteOutcome::Kind::elsewhere:
+                    vote.error = wrong_place(writer.options_.vote_table, outcome.counted_in,
+                                             writer.options_.strategy, sql::Dialect::postgres);
+                    break;
+                case VoteOutcome::Kind::other_level:
+                    other_level = true;
+                    break;
             }
             return {};
-        }
-        // As the upsert has it.
-        static bool stays(const sql::Row& row, const Ballot& ballot) {
-            if (!ballot.version) return row.integer(old_val) == ballot.value;
-            return !row.is_null(old_version) && row.integer(old_version) >= *ballot.version;
         }
 
         const PostgresBatchWriter& writer;
@@ -314,17 +255,11 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     }
 
     Error explain(Error error, const PostgresBallots& ballots) const {
-        error = narrow_column(explain_missing_table(std::move(error)));
-        if (ballots.votes.size() != 1) return error;
-        const Ballot& ballot = ballots.votes.front()->ballot;
-        if (error.server_code == kDivisionByZero) error.message += "; " + unasked_row().message;
-        if (error.code == ErrorCode::overflow) {
-            error.message += "; " + count_overflow(ballot.item).message;
+        if (ballots.votes.size() != 1) {
+            return narrow_column(explain_missing_table(std::move(error)));
         }
-        const bool missing =
-            error.server_code == "23503" &&
-            error.message.find("(" + options_.vote_item + ")=(") != std::string::npos;
-        return explain_refusal(std::move(error), ballot, missing);
+        if (error.server_code == kDivisionByZero) error.message += "; " + unasked_row().message;
+        return explain_postgres_vote(std::move(error), options_, ballots.votes.front()->ballot);
     }
 
     const VotesOptions options_;

@@ -4,6 +4,7 @@
 #include <hotcount/counter/slot.hpp>
 #include <hotcount/sql/transaction.hpp>
 
+#include "postgres_vote.hpp"
 #include "sql_votes.hpp"
 #include "vote_rows.hpp"
 
@@ -16,7 +17,13 @@ class SingleVotes final : public SqlVotes {
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
           rows_(make_vote_rows(layout(), options())),
           lanes_(
-              [threads = options().commit.workers] { return std::make_unique<Lanes>(threads); }) {}
+              [threads = options().commit.workers] { return std::make_unique<Lanes>(threads); }) {
+        if (options().strategy == VoteStrategy::slotted &&
+            database().dialect() == sql::Dialect::postgres) {
+            const VoteNames names{options(), sql::Grammar{sql::Dialect::postgres}};
+            in_one_statement_ = std::make_unique<PostgresSlottedVotes>(names, options());
+        }
+    }
 
     Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
         return cast_within(ballot, database().deadline(timeout));
@@ -117,6 +124,9 @@ class SingleVotes final : public SqlVotes {
     }
 
     Result<Cast> cast_within(const Ballot& ballot, Deadline deadline) {
+        if (in_one_statement_ != nullptr) {
+            return in_one_statement_->cast(database(), ballot, deadline);
+        }
         return sql::transact(
             database(), deadline, [&](sql::Connection& connection) -> Result<Cast> {
                 HOTCOUNT_TRY(
@@ -138,6 +148,7 @@ class SingleVotes final : public SqlVotes {
     }
 
     std::unique_ptr<VoteRows> rows_;
+    std::unique_ptr<PostgresSlottedVotes> in_one_statement_;
     ForkLocal<Lanes> lanes_;
 };
 
