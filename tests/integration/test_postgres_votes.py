@@ -61,6 +61,7 @@ def test_reconcile_mends_a_drift_while_votes_go_on(
 ) -> None:
     votes = make_votes(postgres_database, strategy)
     votes.cast_many([1] * 10, list(range(10)))
+    votes.flush()  # So that there is a cell.
     drift = "UPDATE vote_cell SET n = n - 5" if strategy != "naive" else (
         "UPDATE item SET vote_count = vote_count - 5 WHERE id = 1"
     )  # fmt: skip
@@ -87,7 +88,8 @@ def test_reconcile_mends_a_drift_while_votes_go_on(
         return 0
 
     found = sum(together(work, 6))
-    assert found == 1
+    # Another one may find that item.vote_count alone is still behind.
+    assert found == 1 or (strategy == "batched" and found == 2)
     assert int(votes.count(1)) == 160
     assert seen == sorted(seen)
     votes.flush()

@@ -272,8 +272,9 @@ Alone GroupWrite::alone(bool read_committed) {
     const bool many = groups_.size() != 1 || groups_.front()->tickets.size() > 1;
     Alone how{deadline_, read_committed};
     how.patience = many && !was_cancelled_ ? kPatienceWithMany : kPatience;
-    how.gives_way = [this] {
-        if (in_lane_) return true;
+    // Those in the batch wait for each other too.
+    how.gives_way = [this, many] {
+        if (in_lane_ || many) return true;
         const std::lock_guard lock(queue_.mutex_);
         return queue_.queued_ > 0;
     };

@@ -43,11 +43,12 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
         auto settled = settle_alone(how, std::chrono::steady_clock::now());
         if (settled) return take_rows(visit);
         // What the session lacks was not run. What it has left to roll back is rolled back.
+        const bool gone = statement_gone_;
         if (how.read_committed && !broken_) {
             state_ = State::failed;
             rollback();
         }
-        if (!statement_gone_ || broken_ || again == kMaxAgain || how.deadline.passed()) {
+        if (!gone || broken_ || again == kMaxAgain || how.deadline.passed()) {
             return std::move(settled).error();
         }
     }

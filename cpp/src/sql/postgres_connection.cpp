@@ -311,12 +311,15 @@ bool PostgresConnection::prepare(const Statement& statement, Known& known) {
         }
         expected_.push_back({Expected::Kind::forgotten});
         for (auto& [id, each] : known_) each.name.clear();
+        names_.clear();
         prepared_ = 0;
         // The server may have refused to deallocate the old ones.
         ++generation_;
     }
     known.name = statement_name(options_.statement_scope, known.text);
     if (generation_ > 0) known.name += "_" + std::to_string(generation_);
+    // Another object may have the same text.
+    if (!names_.insert(known.name).second) return true;
     if (pq_.PQsendPrepare(handle_, known.name.c_str(), known.text.c_str(), 0, nullptr) == 0) {
         return false;
     }
@@ -402,8 +405,9 @@ void PostgresConnection::read_answers() {
             nulls = 0;
             take_answer(std::move(answer));
         } else if (answered_first_) {
+            // A commit that is refused at Sync is answered before Sync itself.
             answered_first_ = false;
-            expected_.pop_front();
+            if (expected_.front().kind != Expected::Kind::sync) expected_.pop_front();
         } else {
             ++nulls;
         }
@@ -434,7 +438,10 @@ void PostgresConnection::take_answer(Answer answer) {
 
 void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
     const auto known = known_.find(of.statement);
-    if (of.kind == Expected::Kind::prepare && known != known_.end()) known->second.name.clear();
+    if (of.kind == Expected::Kind::prepare && known != known_.end()) {
+        names_.erase(known->second.name);
+        known->second.name.clear();
+    }
     if (pq_.PQresultStatus(answer.get()) == pq::kPipelineAborted) return;  // For the one before it.
     const char* const field = pq_.PQresultErrorField(answer.get(), pq::kSqlState);
     const std::string_view state = field != nullptr ? field : "";

@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -201,6 +202,7 @@ class PostgresConnection final : public Connection {
 
     std::uint64_t term_{0};  // The primary's (PrimaryWatch) when this was connected.
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
+    std::unordered_set<std::string> names_;           // Prepared, or on their way.
     std::size_t prepared_{0};                         // In the session, in use or not.
     std::uint64_t generation_{0};                     // Of names: none comes twice in a session.
     bool statement_gone_{false};  // The refusal is that the session lacks what we had prepared.

@@ -15,6 +15,7 @@ void PostgresConnection::disconnect() {
     pq_.PQfinish(handle_);
     handle_ = nullptr;
     known_.clear();
+    names_.clear();
     prepared_ = 0;
     statement_gone_ = false;
     commit_is_open_ = false;

@@ -23,10 +23,12 @@ class BatchWriter final : public GroupVoteWriter {
 };
 
 std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout>& layout,
-                                              const VotesOptions& options) {
+                                              const VotesOptions& options,
+                                              const std::shared_ptr<Folder>& folder) {
     if (layout->dialect() == sql::Dialect::mysql) return make_mysql_batch_writer(layout, options);
     if (layout->dialect() == sql::Dialect::postgres) {
-        return make_postgres_batch_writer(options);
+        return make_postgres_batch_writer(
+            options, [folder](std::size_t rows) { folder->note_appended(rows); });
     }
     return std::make_shared<BatchWriter>(layout, options);
 }
@@ -39,7 +41,7 @@ class BatchedVotes final : public SqlVotes {
           copies_(std::move(copies)),
           commit_([this] {
               return std::make_unique<sql::GroupCommit>(
-                  shared_database(), make_writer(layout(), options()), options().commit);
+                  shared_database(), make_writer(layout(), options(), folder()), options().commit);
           }) {}
 
     Result<void> create_tables(Timeout timeout, ExistingCounts existing) override {
@@ -123,6 +125,9 @@ class BatchedVotes final : public SqlVotes {
         const sql::GroupCommit::Stats commits = commit_.get().stats();
         stats.batches = commits.batches;
         stats.batched_votes = commits.writes;
+        stats.waiting = commits.waiting;
+        stats.held_votes = commits.held;
+        stats.held_votes_for = commits.held_for;
     }
 
     const std::shared_ptr<CountCopies> copies_;  // Null without a cache.

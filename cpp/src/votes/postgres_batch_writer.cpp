@@ -23,8 +23,6 @@ namespace {
 const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
 // Another transaction has held a row for longer than lock_timeout.
 constexpr std::string_view kLockTimeout = "55P03";
-// What the statement brings upon itself where a row is no vote's.
-constexpr std::string_view kDivisionByZero = "22012";
 
 std::string batch_text(const VoteNames& n, const VotesOptions& options) {
     const std::string rows =
@@ -258,7 +256,6 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         if (ballots.votes.size() != 1) {
             return narrow_column(explain_missing_table(std::move(error)));
         }
-        if (error.server_code == kDivisionByZero) error.message += "; " + unasked_row().message;
         return explain_postgres_vote(std::move(error), options_, ballots.votes.front()->ballot);
     }
 

@@ -22,6 +22,9 @@ enum Column : std::uint8_t {
 };
 static_assert(number == kNumberColumn);
 
+// What a statement brings upon itself where a row is no vote's.
+constexpr std::string_view kDivisionByZero = "22012";
+
 // As the upsert has it.
 bool stays(const sql::Row& row, const Ballot& ballot) {
     if (row.is_null(old_val)) return false;
@@ -77,8 +80,11 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
     const std::string rows = "SELECT " + item + ", " + user +
                              ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM " + n.meta +
                              " WHERE " + may_be_counted() + " AND " + is_there;
-    return "WITH " + locked + "w AS (" + upsert_votes(n, rows) + " RETURNING prev, val), " +
-           counted + " SELECT 1, TRUE, w.prev, w.val, " +
+    return "WITH " + locked + "w AS (" + upsert_votes(n, rows) + " RETURNING " + n.vote_item +
+           " AS item, " + n.vote_user + " AS voter, prev, val), " + counted +
+           // A row that is not the vote's is one that a trigger made another one: it fails it.
+           " SELECT 1 / CASE WHEN w.item <> " + item + " OR w.voter <> " + user +
+           " THEN 0 ELSE 1 END, TRUE, w.prev, w.val, " +
            unwritten_columns(n, item, user, is_there) +
            " FROM (SELECT 1) AS one LEFT JOIN w ON TRUE";
 }
@@ -97,6 +103,7 @@ VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot) {
 
 Error explain_postgres_vote(Error error, const VotesOptions& options, const Ballot& ballot) {
     error = narrow_column(explain_missing_table(std::move(error)));
+    if (error.server_code == kDivisionByZero) error.message += "; " + unasked_row().message;
     if (error.code == ErrorCode::overflow) {
         error.message += "; " + count_overflow(ballot.item).message;
     }
