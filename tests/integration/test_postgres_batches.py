@@ -80,7 +80,7 @@ def test_missing_items_are_refused_by_name_and_the_others_are_written(
     postgres_database: PostgresDatabase, strategy: str, foreign_key: bool
 ) -> None:
     votes = make_votes(postgres_database, strategy, foreign_key=foreign_key)
-    with pytest.raises(hotcount.IntegrityError, match="item 9 does not exist.*user 7 for item 9"):
+    with pytest.raises(hotcount.IntegrityError, match=r"item 9 does not exist.*user 7 for item 9"):
         votes.cast(9, 7)
     with pytest.raises(hotcount.BatchError) as caught:
         votes.cast_many([1, 9, 2, 10], [7, 7, 7, 7])
@@ -364,7 +364,7 @@ def test_a_statement_that_waits_past_its_deadline_is_cancelled(
     votes = make_votes(postgres_database, strategy)
     table = "vote_journal" if strategy == "batched" else "vote_cell"
     with session(postgres_database, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE") as other:
-        with pytest.raises(hotcount.DeadlineError, match="cancelled.*nothing was applied"):
+        with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
             votes.cast(1, 7, timeout=0.5)
         assert waiting(postgres_database) == 0
         other.rollback()

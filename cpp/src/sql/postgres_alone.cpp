@@ -1,5 +1,6 @@
 // A statement that is a transaction of its own: its answer is the commit's.
 #include <algorithm>
+#include <hotcount/base/interrupt.hpp>
 
 #include "postgres_cancel.hpp"
 #include "postgres_connection.hpp"
@@ -9,6 +10,11 @@ namespace {
 
 // How often whoever may want a statement to give way is asked.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
+// A cancel is a connection of its own, and a server under load answers it late: it is sent a tenth of
+// the time before the deadline, at most so early, and waited for so long after it. Without that answer
+// the outcome is unknown.
+constexpr Duration kEarliestCancel = std::chrono::milliseconds{100};
+constexpr Duration kGraceAlone = std::chrono::milliseconds{200};
 constexpr std::string_view kCancelled = "57014";
 
 }  // namespace
@@ -64,12 +70,16 @@ bool PostgresConnection::queue_alone(const Statement& statement, std::span<const
 
 // Until the answer is there. False where it did not come in time: the statement was cancelled then.
 bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
+    const SteadyTime deadline = how.deadline.time();
+    const SteadyTime cancel_at =
+        deadline - std::min(kEarliestCancel, Duration{deadline - sent} / 10);
     SteadyTime ask = how.gives_way && !cancelled_ ? sent + how.patience : SteadyTime::max();
     while (true) {
-        if (settle(std::min(ask, how.deadline.time()), &how.deadline)) return true;
+        if (settle(std::min(ask, cancelled_ ? deadline : cancel_at), &how.deadline)) return true;
         if (lost_) return false;
-        if (how.deadline.passed()) break;
-        ask = std::chrono::steady_clock::now() + kBetweenQuestions;
+        const SteadyTime now = std::chrono::steady_clock::now();
+        if (how.deadline.passed() || (!cancelled_ && now >= cancel_at)) break;
+        ask = now + kBetweenQuestions;
         if (how.gives_way()) {
             cancel_in_background(pq_, handle_);
             cancelled_ = true;
@@ -78,7 +88,8 @@ bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
     }
     if (!cancelled_) cancel_in_background(pq_, handle_);
     cancelled_ = true;
-    return settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+    const SteadyTime now = std::chrono::steady_clock::now();
+    return settle((interrupted() ? now : std::max(deadline, now)) + kGraceAlone, nullptr);
 }
 
 Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent) {

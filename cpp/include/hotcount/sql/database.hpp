@@ -62,7 +62,8 @@ using RowVisitor = std::function<Result<void>(const Row&)>;
 
 /// How a statement runs that is a transaction of its own (Connection::run_alone()).
 struct Alone {
-    /// When it passes, the statement is cancelled.
+    /// The statement is cancelled before it passes, early enough for the server to say so: on
+    /// PostgreSQL a tenth of the time, at most 100 ms.
     Deadline deadline;
     /// READ COMMITTED also where the session's transactions are of another level by default. On
     /// PostgreSQL it costs BEGIN and COMMIT, which travel along.
