@@ -357,8 +357,8 @@ def test_a_held_vote_row_keeps_only_its_own_votes_waiting(
 # -- what is known at the deadline -------------------------------------------
 
 
-# 'batched' puts a vote aside whose statement was cancelled, and the deadline may pass while it is tried
-# again: its outcome is unknown then.
+# 'batched' puts a vote aside whose statement was cancelled, and the deadline may pass while it is
+# tried again: its outcome is unknown then.
 @pytest.mark.parametrize("strategy", ["slotted"])
 def test_a_statement_that_waits_past_its_deadline_is_cancelled(
     postgres_database: PostgresDatabase, strategy: str
