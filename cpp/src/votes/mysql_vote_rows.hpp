@@ -49,11 +49,34 @@ Cast mysql_cast(std::int64_t previous, std::int64_t value);
 /// What is wrong with a vote that was refused.
 Error explain_mysql_vote(Error error, const Ballot& ballot);
 
+/// A vote and its count in one statement, for batched (alone in its batch) and slotted; for servers
+/// with compound statements.
+class MysqlOneVote {
+  public:
+    explicit MysqlOneVote(const VotesOptions& options);
+    /// In a transaction of its own, as run_alone(). False where nothing was done: the item is not
+    /// there or (batched) held, counts are kept elsewhere, or the vote is as it was. `cast` is what
+    /// a vote comes to that is new, and changed for others.
+    Result<bool> write(sql::Connection& connection, const Ballot& ballot, std::int64_t slot,
+                       const sql::Alone& how, Cast& cast) const;
+
+  private:
+    struct Names {
+        explicit Names(const VotesOptions& options);
+        VoteNames of_users;
+        VoteNames anonymous;
+    };
+    MysqlOneVote(const VotesOptions& options, const Names& names);
+    const sql::Statement of_users_;
+    const sql::Statement anonymous_;
+};
+
 std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
                                                const VoteNames& names, const VotesOptions& options);
 /// The writer of strategy batched.
 std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
-                                                          const VotesOptions& options);
+                                                          const VotesOptions& options,
+                                                          NoteAppended appended = {});
 
 /// The schema for this database: where the item table is there already, columns that refer to its
 /// ids are of that very type, as the foreign key asks.

@@ -4,6 +4,7 @@
 #include <hotcount/counter/slot.hpp>
 #include <hotcount/sql/transaction.hpp>
 
+#include "mysql_vote_rows.hpp"
 #include "postgres_vote.hpp"
 #include "sql_votes.hpp"
 #include "vote_rows.hpp"
@@ -16,6 +17,10 @@ class SingleVotes final : public SqlVotes {
     SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
           rows_(make_vote_rows(layout(), options())),
+          one_(options().strategy == VoteStrategy::slotted &&
+                       layout()->dialect() == sql::Dialect::mysql
+                   ? std::make_unique<const MysqlOneVote>(options())
+                   : nullptr),
           lanes_(
               [threads = options().commit.workers] { return std::make_unique<Lanes>(threads); }) {
         if (options().strategy == VoteStrategy::slotted &&
@@ -127,6 +132,10 @@ class SingleVotes final : public SqlVotes {
         if (in_one_statement_ != nullptr) {
             return in_one_statement_->cast(database(), ballot, deadline);
         }
+        if (one_ != nullptr) {
+            HOTCOUNT_TRY_ASSIGN(const std::optional<Cast> cast, cast_at_once(ballot, deadline));
+            if (cast) return *cast;
+        }
         return sql::transact(
             database(), deadline, [&](sql::Connection& connection) -> Result<Cast> {
                 HOTCOUNT_TRY(
@@ -137,18 +146,35 @@ class SingleVotes final : public SqlVotes {
             });
     }
 
+    // None where it takes more than one statement.
+    Result<std::optional<Cast>> cast_at_once(const Ballot& ballot, Deadline deadline) {
+        return sql::transact_alone(
+            database(), deadline, [&](sql::Connection& connection) -> Result<std::optional<Cast>> {
+                HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
+                if (!can.compound) return std::optional<Cast>{};
+                Cast cast = mysql_cast(0, ballot.value);
+                HOTCOUNT_TRY_ASSIGN(const bool written, one_->write(connection, ballot, slot(),
+                                                                    sql::Alone{deadline}, cast));
+                return written ? std::optional{cast} : std::nullopt;
+            });
+    }
+
+    std::int64_t slot() const { return choose_slot(SlotChoice::sticky, options().slots); }
+
     Result<void> move_count(sql::Connection& connection, const sql::Id& item, const Cast& cast) {
         const auto difference = checked_subtract(cast.value, cast.previous);
         if (!difference) return count_overflow(item);
         if (options().strategy == VoteStrategy::slotted) {
-            return bump_cell(connection, *layout(), item,
-                             choose_slot(SlotChoice::sticky, options().slots), *difference);
+            return bump_cell(connection, *layout(), item, slot(), *difference);
         }
         return bump_item(connection, *layout(), item, *difference);
     }
 
     std::unique_ptr<VoteRows> rows_;
+    // Null where the dialect is another one.
     std::unique_ptr<PostgresSlottedVotes> in_one_statement_;
+    const std::unique_ptr<const MysqlOneVote> one_;
+    ServerAbilities abilities_;
     ForkLocal<Lanes> lanes_;
 };
 

@@ -62,6 +62,22 @@ auto transact(Database& database, Deadline deadline, Body&& body)
     }
 }
 
+/// The same for a body that begins and commits by itself, as with Connection::run_alone().
+template <class Body>
+auto transact_alone(Database& database, Deadline deadline, Body&& body)
+    -> decltype(body(std::declval<Connection&>())) {
+    using Answer = decltype(body(std::declval<Connection&>()));
+    Retry retry{database, deadline};
+    while (true) {
+        auto attempt = [&]() -> Answer {
+            HOTCOUNT_TRY_ASSIGN(const Lease connection, database.writer(deadline));
+            return body(*connection);
+        }();
+        if (attempt) return attempt;
+        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
+    }
+}
+
 /// What body(Connection&) -> Result<T> reads in one snapshot; in another, from the beginning, where
 /// the first was cut short for a transient reason. So the body may run more than once.
 template <class Body>
