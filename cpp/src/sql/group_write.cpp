@@ -154,9 +154,9 @@ void GroupWrite::write(Tickets batch) {
 
 // A statement that ran into a row which somebody holds, and gave way.
 bool GroupWrite::is_cancelled(const Error& error) const {
-    constexpr std::string_view kCancelled = "57014";
+    // query_canceled, ER_QUERY_INTERRUPTED
     return queue_.writer_->commits_by_itself() && error.code == ErrorCode::deadline &&
-           error.server_code == kCancelled;
+           (error.server_code == "57014" || error.server_code == "1317");
 }
 
 Result<void> GroupWrite::attempt(Tickets batch) {
