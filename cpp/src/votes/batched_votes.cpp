@@ -25,10 +25,12 @@ class BatchWriter final : public GroupVoteWriter {
 std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout>& layout,
                                               const VotesOptions& options,
                                               const std::shared_ptr<Folder>& folder) {
-    if (layout->dialect() == sql::Dialect::mysql) return make_mysql_batch_writer(layout, options);
+    const NoteAppended appended = [folder](std::size_t rows) { folder->note_appended(rows); };
+    if (layout->dialect() == sql::Dialect::mysql) {
+        return make_mysql_batch_writer(layout, options, appended);
+    }
     if (layout->dialect() == sql::Dialect::postgres) {
-        return make_postgres_batch_writer(
-            options, [folder](std::size_t rows) { folder->note_appended(rows); });
+        return make_postgres_batch_writer(options, appended);
     }
     return std::make_shared<BatchWriter>(layout, options);
 }

@@ -2,16 +2,23 @@
 //
 //   look      the items, in order, with the lock that keeps them there: shared, as a foreign key's.
 //             What another transaction holds is passed over and put aside (MariaDB 10.6 and MySQL
-//             8.0.1; older servers wait for it). The same statement takes the mark's row: read
-//             without a lock it may be the one of before a change of strategy
+//             8.0.1; older servers wait for it). The mark's row goes with it, locked: read without
+//             a lock it may be the one of before a change of strategy
 //   upsert    the votes; those that were there are read back
 //   journal   by how much each item's count moves: rows of VALUES. INSERT ... SELECT would take the
 //             table's AUTO-INC lock
-//   COMMIT    in one trip with the journal where the server has compound statements (MariaDB 10.6)
+//   COMMIT    with the journal, in one compound statement, where the server has such (MariaDB 10.6)
 //
-// There a vote alone is one compound statement, all of the above in one trip: with 12 processes of
-// one thread on one item it makes 1.5 times the votes of four trips.
+// There a batch is written in hope first, without the look: where vote tables refer to the item
+// table, the upsert itself finds what is missing, and it waits for nothing. It is refused for one
+// held row or missing item, and then all is done again with the look, for a while. That makes 1.3
+// times the votes over 10,000 items in batches of 16. The mark is locked by the last statement then,
+// which is as good: who moves the counts has it until they are moved.
+//
+// A vote alone is one compound statement, all of the above in one trip: with 12 processes of one
+// thread on one item it makes 1.5 times the votes of four trips.
 #include <algorithm>
+#include <atomic>
 
 #include "mysql_vote_rows.hpp"
 #include "sql_votes.hpp"
@@ -42,8 +49,11 @@ class MysqlBatchWriter final : public sql::BatchWriter {
           exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
                  ", ", ")"),
           note_("INSERT INTO " + n.journal + " (item, diff) VALUES ", journal_row, 2, ", ", ""),
-          note_and_commit_("BEGIN NOT ATOMIC INSERT INTO " + n.journal + " (item, diff) VALUES ",
-                           journal_row, 2, ", ", "; COMMIT; END"),
+          note_and_commit_("BEGIN NOT ATOMIC IF (SELECT value FROM " + n.meta +
+                               " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+                               std::string{to_string(CountPlace::journal)} + "' THEN INSERT INTO " +
+                               n.journal + " (item, diff) VALUES ",
+                           journal_row, 2, ", ", "; COMMIT; ELSE SELECT 1; ROLLBACK; END IF; END"),
           one_(options) {}
 
     bool commits_by_itself() const override { return true; }
@@ -53,11 +63,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                                   sql::BatchTurn& turn) override {
         HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
         const bool open = connection.commit_is_open();
+        bool hopes = true;
         if (batch.size() == 1 &&
             (open || (can.compound && turn.waits_for() == Duration{0} && turn.is_alone()))) {
             auto& vote = static_cast<VoteTicket&>(*batch.front());
             HOTCOUNT_TRY_ASSIGN(const bool written, write_one(connection, vote, turn));
             if (written) return after_commit(vote.cast.changed ? 1 : 0);
+            hopes = false;
             HOTCOUNT_TRY(connection.begin(turn.deadline()));
         } else if (open) {
             // With whatever statement: it is not sent.
@@ -65,11 +77,22 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                                               sql::Alone{turn.deadline()}));
             return after_commit(batch.size());
         }
-        return write_all(connection, sorted_votes(batch), turn, can);
+        const std::vector<VoteTicket*> votes = sorted_votes(batch);
+        if (hopes) {
+            HOTCOUNT_TRY_ASSIGN(hopes, may_hope(connection, turn, can));
+        }
+        if (hopes) {
+            HOTCOUNT_TRY_ASSIGN(const bool written, write_in_hope(connection, votes, turn, can));
+            if (written) return {};
+            HOTCOUNT_TRY(connection.begin(turn.deadline()));
+        }
+        return write_all(connection, votes, turn, can);
     }
 
   private:
     using Abilities = ServerAbilities::Abilities;
+    // Folds hold many items for some 10 ms.
+    static constexpr Duration kCareful = std::chrono::milliseconds{20};
 
     Result<void> after_commit(std::size_t appended) const {
         if (appended > 0 && appended_) appended_(appended);
@@ -77,9 +100,10 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     }
 
     static BulkStatement look(const VoteNames& n, const std::string& lock) {
-        return BulkStatement{"SELECT " + n.id + ", (SELECT value FROM " + n.meta +
-                                 " WHERE name = 'counted_in' LOCK IN SHARE MODE) FROM " + n.item +
-                                 " WHERE " + n.id + " IN (",
+        return BulkStatement{"SELECT " + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
+                                 n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+                                 std::string{to_string(CountPlace::journal)} + "' AND " + n.id +
+                                 " IN (",
                              placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
     }
 
@@ -92,6 +116,31 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
         }
         return one_.write(connection, ballot, 0, turn.alone(false), vote.cast);
+    }
+
+    Result<bool> may_hope(sql::Connection& connection, sql::BatchTurn& turn, Abilities can) {
+        if (!can.compound || turn.waits_for() > Duration{0} ||
+            std::chrono::steady_clock::now().time_since_epoch().count() <
+                careful_until_.load(std::memory_order_relaxed)) {
+            return false;
+        }
+        return keys_.refer_to_items(connection);
+    }
+
+    // False where it takes a look: rolled back.
+    Result<bool> write_in_hope(sql::Connection& connection, std::span<VoteTicket* const> votes,
+                               sql::BatchTurn& turn, Abilities can) {
+        if (auto set = rows_->set_all(connection, votes); !set) {
+            // ER_LOCK_WAIT_TIMEOUT, ER_NO_REFERENCED_ROW_2
+            const std::string& code = set.error().server_code;
+            if (code != "1205" && code != "1452") return set.error();
+            const SteadyTime until = std::chrono::steady_clock::now() + kCareful;
+            careful_until_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+            connection.rollback();
+            return false;
+        }
+        HOTCOUNT_TRY(note(connection, votes, turn, can));
+        return true;
     }
 
     Result<void> write_all(sql::Connection& connection, std::vector<VoteTicket*> votes,
@@ -140,10 +189,6 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         std::vector<sql::Id> found;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             found.push_back(row.id(0));
-            if (row.text(1) != to_string(CountPlace::journal)) {
-                return wrong_place(options_.vote_table, row.text(1), options_.strategy,
-                                   sql::Dialect::mysql);
-            }
             return {};
         };
         std::vector<sql::Id> missing;
@@ -217,9 +262,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         std::erase_if(votes, [&](VoteTicket* vote) {
             const sql::Id& item = vote->ballot.item;
             if (!std::binary_search(missing.begin(), missing.end(), item)) return false;
-            vote->error = explain_refusal(
-                make_error(ErrorCode::integrity, "the vote was refused; nothing was applied"),
-                vote->ballot, true);
+            vote->error = mysql_missing_item(vote->ballot);
             return true;
         });
         return {};
@@ -246,15 +289,30 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             left = left.subspan(now.size());
             if (left.empty() && can.compound) {
                 HOTCOUNT_TRY(close_doors(connection, turn));
-                HOTCOUNT_TRY(connection.run_alone(note_and_commit_.of(size), now, nullptr,
+                bool refused = false;
+                const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+                    refused = true;
+                    return {};
+                };
+                HOTCOUNT_TRY(connection.run_alone(note_and_commit_.of(size), now, &see,
                                                   sql::Alone{turn.deadline()}));
+                if (refused) return counts_were_moved(connection, turn);
                 return after_commit(values.size() / kColumns);
             }
             HOTCOUNT_TRY(connection.run(note_.of(size), now, nullptr));
         }
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
         HOTCOUNT_TRY(close_doors(connection, turn));
         HOTCOUNT_TRY(connection.commit());
         return after_commit(values.size() / kColumns);
+    }
+
+    Result<void> counts_were_moved(sql::Connection& connection, sql::BatchTurn& turn) {
+        HOTCOUNT_TRY(connection.begin(turn.deadline()));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+        // And back: as a deadlock, it is to be written again.
+        return make_error(ErrorCode::deadline,
+                          "the counts were moved meanwhile; nothing was applied", "1213");
     }
 
     static Result<void> close_doors(sql::Connection& connection, sql::BatchTurn& turn) {
@@ -277,6 +335,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     BulkStatement note_;
     BulkStatement note_and_commit_;
     const MysqlOneVote one_;
+    // In steady_clock's own units: until then batches look first.
+    std::atomic<SteadyTime::rep> careful_until_{0};
 };
 
 }  // namespace

@@ -26,7 +26,34 @@ KeyColumns::KeyColumns(const VotesOptions& options)
           "SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') "
           "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
           "AND (TABLE_NAME = ?1 AND COLUMN_NAME IN (?2, ?3) "
-          "OR TABLE_NAME = ?4 AND COLUMN_NAME = ?5)") {}
+          "OR TABLE_NAME = ?4 AND COLUMN_NAME = ?5)"),
+      references_(
+          "SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = "
+          "DATABASE() "
+          "AND TABLE_NAME = ?1 AND COLUMN_NAME = ?2 AND REFERENCED_TABLE_SCHEMA = DATABASE() "
+          "AND REFERENCED_TABLE_NAME = ?3 AND REFERENCED_COLUMN_NAME = ?4") {}
+
+Result<bool> KeyColumns::refer_to_items(sql::Connection& connection) {
+    if (const int known = refer_.load(std::memory_order_relaxed); known >= 0) return known != 0;
+    bool refer = true;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        refer = refer && row.integer(0) > 0;
+        return {};
+    };
+    for (const std::string& table : {options_.vote_table, anonymous_options(options_).vote_table}) {
+        HOTCOUNT_TRY(connection.query(
+            references_,
+            {std::string_view{table}, std::string_view{options_.vote_item},
+             std::string_view{options_.item_table}, std::string_view{options_.item_id}},
+            see));
+    }
+    // Tables that are yet to be made are no answer.
+    HOTCOUNT_TRY(are_bytes(connection));
+    if (known_.load(std::memory_order_relaxed) >= 0) {
+        refer_.store(refer ? 1 : 0, std::memory_order_relaxed);
+    }
+    return refer;
+}
 
 Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
     if (const int known = known_.load(std::memory_order_relaxed); known >= 0) return known != 0;

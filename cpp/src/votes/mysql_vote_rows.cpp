@@ -21,6 +21,12 @@ Cast mysql_cast(std::int64_t previous, std::int64_t value) {
     return Cast{value != 0, previous != value, previous, value};
 }
 
+Error mysql_missing_item(const Ballot& ballot) {
+    return explain_refusal(
+        make_error(ErrorCode::integrity, "the vote was refused; nothing was applied"), ballot,
+        true);
+}
+
 Error explain_mysql_vote(Error error, const Ballot& ballot) {
     const bool missing = error.server_code == "1452";
     return explain_refusal(explain_missing_table(std::move(error)), ballot, missing);
@@ -28,11 +34,10 @@ Error explain_mysql_vote(Error error, const Ballot& ballot) {
 
 namespace {
 
-// A batch waits for a row that somebody holds for a second, not to its deadline: its other votes are
-// worth more. MariaDB only.
-std::string bounded_wait(const VotesOptions& options) {
+// A batch does not wait for a row that somebody holds: its other votes are worth more. MariaDB only.
+std::string without_waiting(const VotesOptions& options) {
     if (options.strategy != VoteStrategy::batched) return {};
-    return "/*M!100603 SET STATEMENT innodb_lock_wait_timeout = 1 FOR */ ";
+    return "/*M!100603 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ";
 }
 
 std::string number(std::size_t placeholder) { return "?" + std::to_string(placeholder); }
@@ -47,8 +52,10 @@ class MysqlVoteRows final : public VoteRows {
           lock_item_("SELECT (SELECT value FROM " + n.meta +
                      " WHERE name = 'counted_in' LOCK IN SHARE MODE) FROM " + n.item + " WHERE " +
                      n.id + " = ?1 FOR UPDATE"),
+          keep_item_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id +
+                     " = ?1 LOCK IN SHARE MODE"),
           upsert_(
-              bounded_wait(options) + "INSERT INTO " + n.vote + " (" + n.vote_item + ", " +
+              without_waiting(options) + "INSERT INTO " + n.vote + " (" + n.vote_item + ", " +
                   n.vote_user + ", val, prev, version) VALUES ",
               [](std::size_t first) {
                   return "(" + number(first) + ", " + number(first + 1) + ", " + number(first + 2) +
@@ -70,7 +77,7 @@ class MysqlVoteRows final : public VoteRows {
                         number, 1, ", ", ")", 1) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
-        HOTCOUNT_TRY(hold(connection, ballot.item));
+        HOTCOUNT_TRY(hold(connection, ballot));
         return write(connection, ballot);
     }
 
@@ -105,11 +112,20 @@ class MysqlVoteRows final : public VoteRows {
     }
 
   private:
-    // The item's row stays as it is where the count goes elsewhere: there the foreign key's shared
-    // lock will do, and voters for one item do not wait for each other.
-    Result<void> hold(sql::Connection& connection, const sql::Id& item) {
+    // The item's row stays as it is where the count goes elsewhere: there a shared lock will do, the
+    // foreign key's where there is one, and voters for one item do not wait for each other.
+    Result<void> hold(sql::Connection& connection, const Ballot& ballot) {
+        const sql::Id& item = ballot.item;
         if (options_.strategy != VoteStrategy::naive) {
-            return check_place(connection, *layout_, options_, true);
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+            if (options_.foreign_key) return {};
+            bool there = false;
+            const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+                there = true;
+                return {};
+            };
+            HOTCOUNT_TRY(connection.query(keep_item_, {sql::to_value(item)}, see));
+            return there ? Result<void>{} : mysql_missing_item(ballot);
         }
         std::optional<std::string> place;
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
@@ -215,6 +231,7 @@ class MysqlVoteRows final : public VoteRows {
     VotesOptions options_;
     KeyColumns keys_;
     sql::Statement lock_item_;
+    sql::Statement keep_item_;
     BulkStatement upsert_;
     BulkStatement read_;
     BulkStatement read_of_item_;

@@ -22,11 +22,16 @@ class KeyColumns {
     /// compares letters without case, or ignores spaces at the end: there, votes are set one by
     /// one. Asked of the database once.
     Result<bool> are_bytes(sql::Connection& connection);
+    /// Whether both vote tables refer to the item table, so that no vote is stored for an item that
+    /// is not there. Asked once.
+    Result<bool> refer_to_items(sql::Connection& connection);
 
   private:
     const VotesOptions options_;
     const sql::Statement types_;
+    const sql::Statement references_;
     std::atomic<int> known_{-1};
+    std::atomic<int> refer_{-1};
 };
 
 /// What the server can do; asked of it once.
@@ -46,6 +51,8 @@ class ServerAbilities {
 /// How a vote is written over the one that is there; `vote` is the vote table.
 std::string mysql_on_duplicate(const std::string& vote);
 Cast mysql_cast(std::int64_t previous, std::int64_t value);
+/// The error for a vote for an item that is not there.
+Error mysql_missing_item(const Ballot& ballot);
 /// What is wrong with a vote that was refused.
 Error explain_mysql_vote(Error error, const Ballot& ballot);
 
