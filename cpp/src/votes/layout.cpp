@@ -163,14 +163,18 @@ std::string counted_sum(const VoteNames& n, const std::string& item, Bits bits) 
 
 namespace {
 
+std::string literal(const std::string& text) {
+    std::string quoted = "'";
+    for (const char c : text) {
+        quoted += c;
+        if (c == '\'') quoted += c;
+    }
+    return quoted + "'";
+}
+
 // A table's number in PostgreSQL's catalogue.
 std::string regclass(const std::string& table) {
-    std::string name = "'";
-    for (const char c : table) {
-        name += c;
-        if (c == '\'') name += c;
-    }
-    return "CAST(" + name + "' AS regclass)";
+    return "CAST(" + literal(table) + " AS regclass)";
 }
 
 }  // namespace
@@ -192,12 +196,13 @@ std::string journal_table(const VoteNames& n, const sql::Grammar& g) {
         case sql::Dialect::postgres:
             // The identity is for logical replication: there is no key to tell deleted rows by.
             return "CREATE TABLE IF NOT EXISTS " + n.journal + " (item " + n.item_type +
-                   " NOT NULL, diff " + number + " NOT NULL);\nCREATE INDEX IF NOT EXISTS " +
-                   n.journal_index + " ON " + n.journal +
-                   " (item);\nDO $$ BEGIN IF (SELECT relreplident <> 'f' FROM pg_class WHERE oid "
-                   "= " +
+                   " NOT NULL, diff " + number + " NOT NULL);\n" +
+                   // CREATE INDEX IF NOT EXISTS would lock the table before it looks.
+                   "DO $hotcount$ BEGIN IF to_regclass(" + literal(n.journal_index) +
+                   ") IS NULL THEN CREATE INDEX " + n.journal_index + " ON " + n.journal +
+                   " (item); END IF; IF (SELECT relreplident <> 'f' FROM pg_class WHERE oid = " +
                    regclass(n.journal) + ") THEN ALTER TABLE " + n.journal +
-                   " REPLICA IDENTITY FULL; END IF; END $$;\n";
+                   " REPLICA IDENTITY FULL; END IF; END $hotcount$;\n";
         case sql::Dialect::mysql:
             break;
     }
