@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -107,7 +108,7 @@ class PostgresConnection final : public Connection {
     // A statement as this session runs it.
     struct Known {
         std::string text;  // With the server's placeholders.
-        std::string name;  // Empty: not prepared.
+        std::string name;  // Empty: it is not known whether it is prepared.
     };
     struct ClearResult {
         const Libpq* pq;
@@ -118,6 +119,9 @@ class PostgresConnection final : public Connection {
     // Statements kept prepared in a session: more than any one application's layouts make. One more,
     // and all are deallocated.
     static constexpr std::size_t kMaxPrepared = 256;
+    // Statements whose text and name are kept. One more, and all are looked up anew: an application
+    // may make its layouts again and again.
+    static constexpr std::size_t kMaxKnown = 1024;
 
     // postgres_dial.cpp
     Result<void> dial(Deadline deadline);
@@ -152,6 +156,7 @@ class PostgresConnection final : public Connection {
 
     // False where libpq has no connection to queue on.
     bool queue(const Statement& statement, std::span<const Value> parameters, Expected::Kind kind);
+    std::string name_of(const Known& known) const;
     bool prepare(const Statement& statement, Known& known);
     Known& know(const Statement& statement);
     void take_refusal(Answer answer, const Expected& of);
@@ -177,9 +182,11 @@ class PostgresConnection final : public Connection {
 
     std::uint64_t term_{0};  // The primary's (PrimaryWatch) when this was connected.
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
-    std::size_t prepared_{0};                         // In the session, in use or not.
-    std::uint64_t generation_{0};                     // Of names: none comes twice in a session.
-    bool statement_gone_{false};  // The refusal is that the session lacks what we had prepared.
+    // Of what is prepared in the session. Statements of one text, as two objects over the same tables
+    // have them, share one.
+    std::unordered_set<std::string> names_;
+    std::uint64_t generation_{0};  // Of names: none is prepared twice in a session.
+    bool statement_gone_{false};   // The refusal is that the session lacks what we had prepared.
     std::deque<Expected> expected_;
     bool answered_first_{false};  // The first of them has its answer, and libpq's null is to come.
     Answer answer_{nullptr, ClearResult{nullptr}};   // To the statement.

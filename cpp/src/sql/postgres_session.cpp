@@ -15,7 +15,7 @@ void PostgresConnection::disconnect() {
     pq_.PQfinish(handle_);
     handle_ = nullptr;
     known_.clear();
-    prepared_ = 0;
+    names_.clear();
     statement_gone_ = false;
     commit_is_open_ = false;
     expected_.clear();
