@@ -237,7 +237,7 @@ Result<void> MysqlConnection::await_commit(Deadline deadline) {
         return refusal;
     }
     shared_.transactions.fetch_add(1, std::memory_order_relaxed);
-    shared_.primary.has_written();
+    shared_.primary.has_written(term_);
     return {};
 }
 

@@ -118,7 +118,7 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
                           options_.name + ": the server rolled the transaction back");
     }
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
-    options_.shared->primary.has_written();
+    options_.shared->primary.has_written(term_);
     return {};
 }
 

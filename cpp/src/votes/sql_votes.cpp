@@ -81,9 +81,11 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
             return openings_.look(connection, *layout_, existing);
         }));
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
-        HOTCOUNT_TRY(connection->run_script(fitting + more_schema()));
+        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+            HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
+            return connection->run_script(fitting + more_schema());
+        }));
     }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         if (!apart) HOTCOUNT_TRY(connection.run_script(schema()));
