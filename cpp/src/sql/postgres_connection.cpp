@@ -272,7 +272,7 @@ Error PostgresConnection::lost_connection(bool may_be_applied) {
 
 Error PostgresConnection::refused() {
     const Answer refusal = std::move(refusal_);
-    Error error = postgres_failure(pq_, refusal.get(), options_.name, password());
+    Error error = postgres_failure(pq_, refusal.get(), options_.name);
     if (statement_gone_) {
         error.code = ErrorCode::unavailable;
         error.message += "; nothing was applied";

@@ -146,8 +146,9 @@ class PostgresConnection final : public Connection {
     Error refused();
     Result<void> send_and_settle(const Statement& statement, std::span<const Value> parameters,
                                  Deadline deadline);
+    // Wherever libpq has found it: the URL, PGPASSWORD, a password file. Each host may have another.
     std::string_view password() const {
-        const char* const text = handle_ != nullptr ? pq_.PQpass(handle_) : nullptr;
+        const char* const text = pq_.PQpass(handle_);
         return text != nullptr ? text : "";
     }
     bool keeps_prepared() const {
