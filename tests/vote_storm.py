@@ -29,7 +29,7 @@ import psycopg
 import pymysql  # type: ignore[import-untyped]
 
 ITEMS = 12
-USERS = 8
+USERS = 3  # Few: each vote is changed often.
 # Threads of each voter: most have one, as workers of web servers.
 VOTERS = (1, 1, 4)
 FOLDERS = 2
@@ -219,7 +219,7 @@ class Storm:
                     due = list(KILLS_OF)
                     self._random.shuffle(due)
                 self._wait_for_progress(voters + folders)
-                time.sleep(self._random.uniform(0, 0.05))  # Anywhere in what they do.
+                time.sleep(self._random.uniform(0, 0.2))  # Anywhere in what they do.
                 self._kill(due.pop(), voters, folders)
             self._wait_for_progress(voters + folders)
         finally:
