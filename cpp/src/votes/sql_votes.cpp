@@ -83,8 +83,11 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         }));
         HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
             HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-            HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
-            return connection->run_script(fitting + more_schema());
+            HOTCOUNT_TRY_ASSIGN(const std::string type, mysql_item_type(*connection, options_));
+            VoteNames names{options_, sql::Grammar{sql::Dialect::mysql}};
+            if (!type.empty()) names.item_type = type;
+            return connection->run_script(schema_text(names, sql::Grammar{sql::Dialect::mysql}) +
+                                          more_schema(type));
         }));
     }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {

@@ -20,7 +20,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options);
 
     Result<void> create_tables(Timeout timeout, ExistingCounts existing) override;
-    std::string schema() const override { return layout_->schema() + more_schema(); }
+    std::string schema() const override { return layout_->schema() + more_schema({}); }
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
@@ -60,8 +60,12 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     /// As check_id().
     Result<void> check_items(std::span<const sql::Id> items) const;
 
-    /// What a strategy needs beside the tables of all.
-    virtual std::string more_schema() const { return {}; }
+    /// What a strategy needs beside the tables of all. `item_type`: of columns that hold an item's
+    /// id, where it is not the one that the options say.
+    virtual std::string more_schema(const std::string& item_type) const {
+        (void)item_type;
+        return {};
+    }
     /// Called in the transaction of create_tables where another strategy, or none, counted these
     /// tables before; item.vote_count is right by then.
     virtual Result<void> take_over(sql::Connection& connection);
