@@ -61,11 +61,12 @@ def switcher(design: Design, world: World, me: int) -> Iterator[World]:
     actor = world.actors[me]
     if actor.step == "rest":
         world = locked(world, me, (FOLDING, "update")) if design.switch_stops_folds else world
-        yield put(world, me, step="lock", script=actor.script[1:], memo=actor.script[0])
+        yield put(world, me, step="mark", script=actor.script[1:], memo=actor.script[0])
+    elif actor.step == "mark":
+        yield put(locked(world, me, (MARK, "update")), me, step="lock")
     elif actor.step == "lock":
-        if design.switch_stops_voters:
-            where = VOTES if design.dialect == "postgres" else MARK
-            world = locked(world, me, (where, "update"))
+        if design.switch_stops_voters and design.dialect == "postgres":
+            world = locked(world, me, (VOTES, "update"))
         yield put(world, me, step="read")
     elif actor.step == "read":
         yield put(world, me, step="write", sees=world.tables)

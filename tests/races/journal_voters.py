@@ -193,7 +193,14 @@ def folder(design: Design, world: World, me: int) -> Iterator[World]:
                 yield committed(world, me)
                 return
             world = locked(world, me, (FOLDING, "update"))
-        if (actor.sees if postgres else world.tables).mark != "journal":
+        mark = (actor.sees if postgres else world.tables).mark
+        if design.fold_holds_mark:
+            if holders(world, me, MARK, "share"):
+                yield committed(world, me)
+                return
+            world = locked(world, me, (MARK, "share"))
+            mark = mark if mark != "journal" else world.tables.mark
+        if mark != "journal":
             yield committed(world, me)
         else:
             yield put(world, me, step="take")

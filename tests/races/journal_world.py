@@ -72,6 +72,7 @@ class Design:
     fold_comes_back: bool = True  # To the items that it passed over.
     fold_truncates: bool = False
     fold_locks_in_its_statement: bool = True  # PostgreSQL: so its snapshot may be older.
+    fold_holds_mark: bool = True  # It looks again, with a lock, before it takes rows.
     page: int = 0  # Rows that a fold takes; 0: all.
     reconcile_lock: str = "before"  # Or "inside" its statement, or "none".
     reconcile_pending: bool = True
@@ -166,7 +167,7 @@ CONFLICTS = {
 
 
 VOTES = ("votes",)  # PostgreSQL: the tables of votes, which a switch locks.
-MARK = ("mark",)  # MariaDB: its row.
+MARK = ("mark",)  # Its row, which a switch locks, and on MariaDB each voter.
 FOLDING = ("folding",)  # The fold's lock.
 
 
