@@ -73,6 +73,7 @@ Where = Union[sa.Connection, Session, "scoped_session[Session]"]
 
 _MOST = 2**63 - 1
 _LEAST = -(2**63)
+_MOST_BYTES = 1000  # Of a key or an id.
 # Where this process begins to count connections: two that began at 0 would meet on every slot.
 _places = itertools.count(random.SystemRandom().randrange(1_000_000))
 
@@ -226,6 +227,7 @@ def _op_id(user: object, value: int, version: int | None, op_id: object) -> str:
         raise TypeError(f"op_id must be str, not {type(op_id).__name__}")
     if not 1 <= len(op_id) <= 255 or "\0" in op_id:
         raise ConfigError(f"op_id takes 1 to 255 characters without NUL: {op_id!r}")
+    _size(op_id, "op_id")
     if value == 0:
         raise ConfigError("value is 0: a vote without a user cannot be retracted")
     return op_id
@@ -355,10 +357,17 @@ def _key(key: object) -> str:
         text = key
     else:
         raise TypeError(f"key must be str or bytes, not {type(key).__name__}")
-    size = len(text.encode(errors="surrogatepass"))
-    if not 1 <= size <= 1000 or "\0" in text:
+    size = _size(text, "key")
+    if not 1 <= size <= _MOST_BYTES or "\0" in text:
         raise ConfigError(f"key takes 1 to 1000 bytes without NUL; this one has {size}: {key!r}")
     return text
+
+
+def _size(text: str, name: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} has a lone surrogate, which UTF-8 cannot hold") from None
 
 
 def _integer(value: object, name: str) -> int:
@@ -378,6 +387,9 @@ def _id(value: object, wanted: type, name: str) -> int | str:
     text = str(value)
     if "\0" in text:
         raise ConfigError(f"{name} has a NUL byte: {text!r}")
+    # Also where the column would take it: Votes itself could not name such a vote.
+    if (size := _size(text, name)) > _MOST_BYTES:
+        raise ConfigError(f"{name} has {size} bytes, and takes at most {_MOST_BYTES}: {text!r}")
     return text
 
 
