@@ -157,6 +157,12 @@ void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
 }
 
 Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy) {
+    if (found.empty()) {
+        return make_error(ErrorCode::config,
+                          "table " + vote_table +
+                              " is there, and what its items count is not known yet; "
+                              "create_tables() finds out, also where schema() made the tables");
+    }
     return make_error(ErrorCode::config, "table " + vote_table + " was last counted in its " +
                                              std::string{found} + ", strategy " +
                                              std::string{to_string(strategy)} + " counts in its " +

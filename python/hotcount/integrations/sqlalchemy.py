@@ -264,6 +264,11 @@ def _write_vote(
         mode.be_strict(each)
     if isinstance(place, bytes):
         place = place.decode()
+    if place is None:
+        raise ConfigError(
+            f"table {votes.vote_table} is there, and what its items count is not known yet; "
+            "create_tables() finds out, also where schema() made the tables"
+        )
     if place != text.place:
         raise ConfigError(
             f"table {votes.vote_table} was last counted in its {place}, strategy "
