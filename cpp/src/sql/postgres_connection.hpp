@@ -20,9 +20,9 @@
 #include <hotcount/sql/database.hpp>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -185,7 +185,7 @@ class PostgresConnection final : public Connection {
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
     // Of what is prepared in the session. Statements of one text, as two objects over the same tables
     // have them, share one.
-    std::unordered_set<std::string> names_;
+    std::set<std::string> names_;
     std::uint64_t generation_{0};  // Of names: none is prepared twice in a session.
     bool statement_gone_{false};   // The refusal is that the session lacks what we had prepared.
     std::deque<Expected> expected_;
