@@ -342,7 +342,8 @@ def test_a_flood_does_not_starve_the_loop(name: str) -> None:
             return longest
 
     with attacked(ENDLESS[name]) as server:
-        assert asyncio.run(main()) < 0.3
+        # A loop that the flood holds is held until the deadline.
+        assert asyncio.run(main()) < TIMEOUT / 2
 
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "dripping pushes"])
