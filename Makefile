@@ -10,7 +10,8 @@
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
-#   make votes      votes on private PostgreSQL and MariaDB and on SQLite, batched beside naive
+#   make votes      votes on private PostgreSQL 15 and 18, MariaDB and SQLite: the strategies, web
+#                   workers, a held item; BEFORE=../other for that build beside this one
 #   make compare-builds BEFORE=../other   this build beside that of another work tree, as ratios
 
 # PYTHON chooses the interpreter that .venv is made of.
@@ -94,8 +95,12 @@ peers: build
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/peers.txt
 	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
 
+# With BEFORE=../other its strategies run beside this build's. VOTES_ARGS="--cases C++ --rounds 3"
+VOTES_ARGS ?=
 votes: build
-	.venv/bin/python -m loadtest.peers.sql_votes $(VOTES_ARGS)
+	.venv/bin/python scripts/pins votes >.venv/votes.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/votes.txt
+	.venv/bin/python -m loadtest.peers.sql_votes $(if $(BEFORE),--before $(BEFORE)) $(VOTES_ARGS)
 
 # Where another commit was checked out and built. BUILDS_ARGS="--only sync --rounds 5"
 BEFORE ?=

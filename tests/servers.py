@@ -123,8 +123,9 @@ class PostgresServer:
 
     superuser = "hotcount"
 
-    def __init__(self, *, port: int = 0) -> None:
-        self.programs = _postgres_programs()
+    def __init__(self, *, port: int = 0, programs: Path | None = None) -> None:
+        """programs: a folder with those of another PostgreSQL than the newest installed one."""
+        self.programs = programs or _postgres_programs()
         self._user = unprivileged_user("postgres")
         self.folder = Path(tempfile.mkdtemp(prefix="hotcount-pg-"))
         self.port = port

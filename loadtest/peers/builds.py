@@ -28,13 +28,13 @@ from pathlib import Path
 from loadtest.peers import native, one_load
 from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import OURS, RATE, Case, Failed, Load, LostAdds, Measured, Run, found
-from loadtest.peers.sql_votes import IN_FLIGHT, ZIPF_ITEMS, hotcount_load
+from loadtest.peers.sql_votes import IN_FLIGHT, hotcount_load
+from loadtest.peers.vote_processes import BEFORE, ZIPF_ITEMS
 from tests.mariadb_server import MariaDbServer
 from tests.servers import PostgresServer, RedisServer, free_port
 
 GROUPS = (*one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
 ON_REDIS = (*one_load.LOADS, "cpp")
-BEFORE = "before"
 
 # What a load has acknowledged must be found afterwards: raises LostAdds.
 Check = Callable[[Measured], None]
@@ -183,19 +183,11 @@ def groups_of(text: str) -> list[str]:
     return [group for group in GROUPS if group in chosen]
 
 
-def tree_of(text: str) -> Path:
-    tree = Path(text).resolve()
-    for needed in (".venv/bin/python", ".venv/bin/hotcount-load"):
-        if not (tree / needed).exists():
-            raise argparse.ArgumentTypeError(f"{tree / needed} is missing: run `make build` there")
-    return tree
-
-
 def arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.peers.builds", description="This build beside another one."
     )
-    parser.add_argument("before", type=tree_of, help="the other work tree, built")
+    parser.add_argument("before", type=native.tree_of, help="the other work tree, built")
     parser.add_argument("--rounds", type=int, default=10, help="rounds of each case [10]")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of each load [0.5]")
     parser.add_argument(

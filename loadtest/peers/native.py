@@ -1,4 +1,5 @@
-"""Contenders that are programs: hotcount from C++, Go's clients, and redis-benchmark.
+"""Contenders that are programs: hotcount from C++, Go's clients, and redis-benchmark; and where
+this work tree and another one have theirs.
 
     hotcount-peers-cpp PORT blocking|completions WIDTH SECONDS KEYS SEED
     hotcount-peers-go PORT rueidis|rueidis-delayed|go-redis WIDTH SECONDS KEYS SEED
@@ -9,6 +10,7 @@ and print one line of JSON: `adds` in `seconds`, and `warm_adds` before the cloc
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -22,6 +24,7 @@ from loadtest.peers.rounds import RATE, Failed, Measured
 ROOT = Path(__file__).resolve().parents[2]
 GO_SOURCES = ROOT / "loadtest" / "peers" / "go"
 CPP_PROGRAM = Path("loadtest", "peers", "cpp", "hotcount-peers-cpp")
+VOTES_PROGRAM = CPP_PROGRAM.with_name("hotcount-peers-votes")
 GO_PROGRAM = Path("build", "peers", "hotcount-peers-go")
 # Where Go's own installation instructions put it; often not on PATH.
 GO_HOME = "/usr/local/go/bin"
@@ -32,11 +35,25 @@ class LeftOut(Exception):
     """Contenders cannot run here; the message says which and why."""
 
 
+def tree_of(text: str) -> Path:
+    """An argument that names another work tree, in which `make build` was run."""
+    tree = Path(text).resolve()
+    for needed in (".venv/bin/python", ".venv/bin/hotcount-load"):
+        if not (tree / needed).exists():
+            raise argparse.ArgumentTypeError(f"{tree / needed} is missing: run `make build` there")
+    return tree
+
+
 def run(command: list[str]) -> str:
     """What the program prints; Failed with what it says on stderr where it fails."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S, check=False
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as failure:
         raise Failed(str(failure)) from failure

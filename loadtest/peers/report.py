@@ -6,10 +6,10 @@ import statistics
 import textwrap
 from typing import Any
 
-from loadtest.peers.rounds import OURS, P50, P99, RATE, Case
+from loadtest.peers.rounds import HELD_WORST, OURS, P50, P99, RATE, READS_P99, Case
 
 # Whose ratio is to be reached from above: not more than the target.
-LATENCIES = (P50, P99)
+LATENCIES = (P50, P99, READS_P99, HELD_WORST)
 
 HEADINGS = {
     "sync": "Blocking calls from Python threads",
@@ -18,9 +18,10 @@ HEADINGS = {
     "scripts": "Limits, op_ids and sets from Python",
     "cpp": "From C++; Go's clients with as many goroutines",
     "idle": "One idle caller in Python: microseconds a call",
-    "postgres": "Votes on PostgreSQL, one item",
-    "mariadb": "Votes on MariaDB, one item",
-    "sqlite": "Votes on SQLite, one item",
+    "postgres": "Votes on PostgreSQL, one item unless said",
+    "postgres18": "Votes on PostgreSQL 18, one item unless said",
+    "mariadb": "Votes on MariaDB, one item unless said",
+    "sqlite": "Votes on SQLite, one item unless said",
 }
 
 
@@ -103,7 +104,7 @@ def rows(one: dict[str, Any]) -> list[tuple[str, ...]]:
         if peer == OURS and len(one["figures"]) > 1:
             continue
         for metric, theirs in figures.items():
-            name = one["case"] if metric == RATE else f"{one['case']}, {metric.split()[0]}"
+            name = one["case"] if metric == RATE else f"{one['case']}, {metric.removesuffix(' us')}"
             our = ranged(ours[metric], number) if metric in ours else "-"
             if peer == OURS:
                 made.append((name, "-", our, "-", "-", "", ""))
@@ -180,6 +181,7 @@ GROUP_WORDS = {
     "cpp": "C++, ",
     "idle": "Python, ",
     "postgres": "PostgreSQL, ",
+    "postgres18": "PostgreSQL 18, ",
     "mariadb": "MariaDB, ",
     "sqlite": "SQLite, ",
 }

@@ -12,6 +12,8 @@ TIMEOUT_S = 30.0
 RATE = "adds/s"
 P50 = "p50 us"
 P99 = "p99 us"
+READS_P99 = "reads' p99 us"
+HELD_WORST = "held votes' worst us"
 OURS = "hotcount"
 
 # Every contender adds to keys of this name: hotcount's counters put "count:" before theirs, and
@@ -32,7 +34,7 @@ class Measured:
     """What one load came to."""
 
     added: int  # acknowledged, warming up included: what the server must hold
-    figures: dict[str, float]  # by metric: RATE, or P50 and P99
+    figures: dict[str, float]  # by metric: RATE, P50, P99 ...
 
 
 # Seconds to run for and a seed for the choice of keys. Raises when an add fails.

@@ -3,6 +3,12 @@ durability, in alternating rounds.
 
     make votes
     make votes VOTES_ARGS="--only postgres --rounds 7 --json votes.json"
+    make votes BEFORE=../hotcount-before VOTES_ARGS="--cases C++,gunicorn"
+
+PostgreSQL is the newest that is installed, and 18 from PyPI ("postgres18"); MariaDB is the
+installed one; all of them flush every commit. The first cases are one process's callers, by
+hotcount-load; those of processes, with more contenders, are described in vote_processes.py.
+All of it with 5 rounds takes hours: choose. --list names the cases.
 
 Everybody votes for one item, unless a row says otherwise. Each load makes tables of its own; a vote
 counts when it was acknowledged after its commit, and every load is audited: one lost or counted
@@ -18,7 +24,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -29,16 +34,22 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.peers import native
+from loadtest.peers.postgres18 import programs_of_postgres_18
 from loadtest.peers.report import markdown_table, summary, text_table
 from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, order
+from loadtest.peers.vote_processes import (
+    ZIPF_ITEMS,
+    Server,
+    process_cases,
+    python_votes,
+    transactions_per_s,
+)
 from tests.mariadb_server import MariaDbServer
 from tests.servers import PostgresServer
 
-GROUPS = ("postgres", "mariadb", "sqlite")
+GROUPS = ("postgres", "postgres18", "mariadb", "sqlite")
 IN_FLIGHT = 1000
 WARM_UP = "400ms"
-
-ZIPF_ITEMS = 10_000
 
 # What PostgresBatchWriter sends, its arrays replaced by votes that the server makes up: {item} of
 # each, {items} of all.
@@ -119,17 +130,6 @@ def hotcount_load(
     )
 
 
-def python_votes(
-    url: str, strategy: str, mode: str, width: int, processes: int, seconds: float, seed: int
-) -> Measured:
-    words = (url, strategy, mode, width, processes, seconds)
-    command = [sys.executable, "-m", "loadtest.peers.python_votes", *map(str, words)]
-    line = json.loads(native.run(command))
-    if not line["right"]:
-        raise Failed(f"Python, {strategy}: the count is not what was acknowledged")
-    return Measured(line["votes"], {RATE: line["votes"] / line["seconds"], P99: line["p99_us"]})
-
-
 class Pgbench:
     """pgbench on tables of its own."""
 
@@ -163,10 +163,7 @@ class Pgbench:
                 *("-T", str(max(1, round(seconds))), "-f", str(path), "postgres"),
             ]
         )
-        found = re.search(r"tps = ([0-9.]+)", printed)
-        if found is None or "failed transactions: 0 (" not in printed:
-            raise Failed(f"pgbench said: {printed}")
-        return Measured(0, {RATE: votes * float(found[1])})
+        return Measured(0, {RATE: votes * transactions_per_s(printed)})
 
 
 def cases_on(
@@ -229,52 +226,71 @@ def cases_on(
 
 
 def python_cases(group: str, url: str) -> list[Case]:
-    def load(name: str, strategy: str, mode: str, width: int, processes: int) -> Load:
-        return Load(name, partial(python_votes, url, strategy, mode, width, processes))
+    def load(name: str, strategy: str, mode: str, width: int) -> Load:
+        def run(seconds: float, _seed: int) -> Measured:
+            words: list[object] = [url, strategy, mode, width, 1, seconds]
+            return python_votes(Path(sys.executable), words, [])
+
+        return Load(name, run)
 
     return [
         Case(
             "Python, 64 threads",
             group,
             [
-                load(OURS, "batched", "threads", 64, 1),
-                load("naive", "naive", "threads", 64, 1),
+                load(OURS, "batched", "threads", 64),
+                load("naive", "naive", "threads", 64),
             ],
         ),
         Case(
             f"Python, {IN_FLIGHT:,} asyncio tasks",
             group,
             [
-                load(OURS, "batched", "tasks", IN_FLIGHT, 1),
-                load("naive, 64 threads", "naive", "threads", 64, 1),
-            ],
-        ),
-        Case(
-            "Python, 4 processes of 16 threads",
-            group,
-            [
-                load(OURS, "batched", "threads", 16, 4),
-                load("naive", "naive", "threads", 16, 4),
+                load(OURS, "batched", "tasks", IN_FLIGHT),
+                load("naive, 64 threads", "naive", "threads", 64),
             ],
         ),
     ]
 
 
-def set_up(group: str, stack: ExitStack) -> list[Case]:
-    """Starts what the group needs; it ends with the stack."""
-    if group == "sqlite":
-        return cases_on(group, None, {"64": 10}, None)
+def start_server(group: str, stack: ExitStack) -> Server:
+    """A private one; it ends with the stack."""
     if group == "mariadb":
         maria = MariaDbServer(config=("--innodb-log-file-size=512M",))
         stack.callback(maria.remove)
-        maria.start()
-        return cases_on(group, maria.url(maria.create_database()), {"64": 15}, None)
-    postgres = PostgresServer()
+        return maria.start()
+    postgres = PostgresServer(programs=programs_of_postgres_18() if group == "postgres18" else None)
     stack.callback(postgres.remove)
-    postgres.start("max_wal_size=4GB")
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-votes-")))
-    targets = {"16": 8.0, "64": 30.0, "in flight": 50.0}
-    return cases_on(group, postgres.url(), targets, Pgbench(postgres, folder))
+    return postgres.start("max_wal_size=4GB")
+
+
+def cases_of(group: str, chosen: argparse.Namespace, stack: ExitStack) -> list[Case]:
+    """Starts what the group needs; it ends with the stack."""
+    if group == "sqlite":
+        return cases_on(group, None, {"64": 10}, None)
+    server = start_server(group, stack)
+    if isinstance(server, MariaDbServer):
+        made = cases_on(group, server.url(server.create_database()), {"64": 15}, None)
+    else:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-votes-")))
+        targets = {"16": 8.0, "64": 30.0, "in flight": 50.0}
+        made = cases_on(group, server.url(), targets, Pgbench(server, folder))
+    return made + process_cases(group, server, chosen.before, chosen.held)
+
+
+def chosen_of(cases: list[Case], chosen: argparse.Namespace) -> list[Case]:
+    """Those, and of their loads those, that --cases and --contenders name."""
+
+    def has(name: str, words: str) -> bool:
+        return any(word in name for word in words.split(","))
+
+    for case in cases:
+        case.loads = [
+            load
+            for load in case.loads
+            if load.contender == OURS or has(load.contender, chosen.contenders)
+        ]
+    return [case for case in cases if has(case.name, chosen.cases)]
 
 
 def measure(cases: list[Case], rounds: int, seconds: float, say: Callable[[str], None]) -> None:
@@ -311,12 +327,32 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         metavar="WORDS",
         help="only cases whose name has one of these words, by commas [all]",
     )
+    parser.add_argument(
+        "--contenders",
+        default="",
+        metavar="WORDS",
+        help="beside hotcount's batched, only contenders whose name has one of these words [all]",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table there too")
+    parser.add_argument(
+        "--before",
+        type=native.tree_of,
+        metavar="TREE",
+        help="another work tree, built, whose strategies are run beside those of processes here",
+    )
+    parser.add_argument(
+        "--held", type=float, default=5, metavar="SECONDS", help="how long an item is held [5]"
+    )
+    parser.add_argument("--list", action="store_true", help="name the cases, run none")
     chosen = parser.parse_args(words)
     unknown = [group for group in chosen.only.split(",") if group not in GROUPS]
-    if unknown or chosen.rounds < 1 or chosen.seconds <= 0:
-        parser.error(f"--only takes some of {','.join(GROUPS)}; --rounds and --seconds more than 0")
+    if unknown or chosen.rounds < 1 or chosen.seconds <= 0 or chosen.held <= 0:
+        parser.error(
+            f"--only takes some of {','.join(GROUPS)}; --rounds, --seconds and --held more than 0"
+        )
+    if chosen.before and not (chosen.before / "build/release" / native.VOTES_PROGRAM).exists():
+        parser.error(f"--before: {native.VOTES_PROGRAM.name} is missing in {chosen.before}")
     return chosen
 
 
@@ -327,11 +363,12 @@ def main(words: list[str] | None = None) -> int:
         for group in chosen.only.split(","):
             # One server at a time: an idle one still writes checkpoints.
             with ExitStack() as stack:
-                some = [
-                    case
-                    for case in set_up(group, stack)
-                    if any(word in case.name for word in chosen.cases.split(","))
-                ]
+                some = chosen_of(cases_of(group, chosen, stack), chosen)
+                if chosen.list:
+                    for case in some:
+                        names = "; ".join(load.contender for load in case.loads)
+                        print(f"{group}: {case.name}: {names}")
+                    continue
                 measure(
                     some, chosen.rounds, chosen.seconds, lambda line: print(line, file=sys.stderr)
                 )
@@ -342,6 +379,8 @@ def main(words: list[str] | None = None) -> int:
     except (RuntimeError, subprocess.SubprocessError) as missing:
         print(missing, file=sys.stderr)
         return 2
+    if chosen.list:
+        return 0
     summaries = [summary(case) for case in cases]
     print(
         f"Votes acknowledged a second, {os.cpu_count()} CPUs shared with the server, closed loop, "

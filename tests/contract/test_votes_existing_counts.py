@@ -133,6 +133,28 @@ def test_tables_of_a_creation_that_was_cut_off_are_refused(sides: BothSides) -> 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+def test_tables_that_were_made_and_never_counted_say_what_is_missing(
+    sides: BothSides, strategy: str
+) -> None:
+    votes = make(sides, strategy)
+    votes.create_tables()
+    votes.add_items([1])
+    # As migrations leave them that ran schema().
+    run(sides, "DELETE FROM vote_meta WHERE name <> 'schema'")
+    missing = pytest.raises(
+        hotcount.ConfigError, match=r"vote is there.*create_tables\(\) finds out"
+    )
+    with missing:
+        votes.cast(1, 1)
+    with missing:
+        votes.count(1, consistency="exact")
+    with missing, sides.engine.begin() as connection:
+        cast_vote(connection, votes, 1, 1)
+    votes.create_tables()
+    assert votes.cast(1, 1).changed
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_counts_that_hotcount_keeps_are_never_refused(sides: BothSides, strategy: str) -> None:
     votes = make(sides, strategy)
     votes.create_tables()

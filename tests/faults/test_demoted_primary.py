@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hotcount
+import psycopg
 import pytest
 
 from tests.eventually import eventually
@@ -224,3 +225,72 @@ def test_without_a_new_primary_the_end_is_unavailable_and_nothing_is_applied(
         old.demote(False)
         votes.cast(1, 2)
     assert sorted(old.users()) == [1, 2]
+
+
+@STRATEGIES
+def test_tables_are_made_on_the_new_primary_within_the_deadline(
+    nodes: tuple[Node, Node], address: FaultProxy, strategy: str
+) -> None:
+    old, new = nodes
+    with hotcount.Database(url_of(nodes, address), timeout=30) as database:
+        votes = hotcount.Votes(
+            database,
+            strategy=strategy,  # type: ignore[arg-type]
+            item_table="later_item",
+            vote_table="later_vote",
+        )
+        old.demote()
+        connections = address.connections
+        done = in_threads(lambda _: votes.create_tables(), range(1))
+        eventually(lambda: address.connections > connections)
+        address.server = new.socket
+        done()
+        votes.add_items([1])
+        votes.cast(1, 1)
+    assert new.column("SELECT user_id FROM later_vote") == [1]
+
+
+def test_a_counters_table_is_made_on_the_new_primary_within_the_deadline(
+    nodes: tuple[Node, Node], address: FaultProxy
+) -> None:
+    old, new = nodes
+    with hotcount.Database(url_of(nodes, address), timeout=30) as database:
+        counter = hotcount.SlottedCounter(database, table="later_slot")
+        old.demote()
+        connections = address.connections
+        done = in_threads(lambda _: counter.create_table(), range(1))
+        eventually(lambda: address.connections > connections)
+        address.server = new.socket
+        done()
+        counter.add("k")
+    assert new.column("SELECT count FROM later_slot") == [1]
+
+
+@pytest.mark.parametrize("nodes", ["postgres"], indirect=True)
+def test_what_the_old_primary_still_commits_does_not_end_the_search_for_the_new_one(
+    nodes: tuple[Node, Node], address: FaultProxy
+) -> None:
+    """MariaDB is not read only before every transaction under way has ended."""
+    prepare(nodes, "naive")
+    old, new = nodes
+    assert isinstance(old.server, PostgresServer)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with open_votes(url_of(nodes, address), "naive") as votes:
+        votes.cast(2, 1)
+        with psycopg.connect(old.own_url()) as other:
+            other.execute("SELECT FROM item WHERE id = 1 FOR UPDATE")
+            late = in_threads(lambda user: votes.cast(1, user), range(50, 51))
+            eventually(lambda: old.column(waiting) == [1])
+            old.demote()
+            connections = address.connections
+            refused = in_threads(lambda user: votes.cast(2, user), range(60, 61))
+            eventually(lambda: address.connections > connections + 1)
+            # The one that commits late keeps its connection; others are closed at once.
+            address.server = Path("/nonexistent/socket")
+        late()
+        closed = address.refused
+        eventually(lambda: address.refused > closed + 2)
+        address.server = new.socket
+        refused()
+    assert sorted(old.users()) == [1, 50]
+    assert new.users() == [60]

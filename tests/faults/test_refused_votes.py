@@ -86,6 +86,19 @@ REFUSALS: dict[str, Refusal] = {
             ],
         },
     ),
+    # What a poll that is closed may well raise, and the server itself hardly ever.
+    "trigger with a code of the server's": Refusal(
+        {"postgresql": "55000"},
+        after={
+            "postgresql": [
+                RAISE.replace(
+                    "'not you'", "'not you' USING ERRCODE = 'object_not_in_prerequisite_state'"
+                ),
+                "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON vote FOR EACH ROW "
+                "EXECUTE FUNCTION refuse()",
+            ]
+        },
+    ),
     "trigger that leaves the row": Refusal(
         {"sqlite": "SQLITE_CONSTRAINT_TRIGGER"},
         after={

@@ -1,4 +1,5 @@
-"""Votes on PostgreSQL and MariaDB: a client dies, the server dies, a COMMIT is not answered.
+"""Votes on PostgreSQL and MariaDB: a client dies, the server dies, a COMMIT is not answered; and
+all of it at once, beside others that lock items (tests/vote_storm.py).
 
 After each: the live votes are those acknowledged and some of those whose outcome is unknown, the
 counts are the live votes, and doing everything again brings in the rest and changes nothing else.
@@ -13,13 +14,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hotcount
+import psycopg
 import pytest
 
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.mariadb_server import MariaDbServer
 from tests.servers import PostgresDatabase, PostgresServer
+from tests.vote_storm import ITEMS, Storm, counts_statement, exact_counts
 
 pytestmark = pytest.mark.server
 
@@ -63,6 +67,12 @@ class Target:
         options = f"sslmode=disable&options=-csearch_path%3D{self._postgres.schema}"
         login = self.server.superuser
         return f"postgresql://{login}@127.0.0.1:{proxy.port}/postgres?{options}"
+
+    def connect(self) -> Any:
+        """Another client's session, which commits when told."""
+        if isinstance(self.server, MariaDbServer):
+            return self.server.connect(self._name)
+        return psycopg.connect(self.url)
 
     def live_users(self) -> set[int]:
         sql = f"SELECT user_id FROM vote_live WHERE item_id = {ITEM}"
@@ -210,6 +220,54 @@ def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(target: Target, ru
             check(target, accepted, unknown)
             accepted |= unknown
             unknown.clear()
+
+
+# 100 kills take minutes:
+# .venv/bin/python -m pytest -m "" tests/faults/test_votes_on_servers.py -k kills_of_everybody
+@KINDS
+@pytest.mark.parametrize(
+    "kills",
+    [10, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(1200)])],
+)
+def test_kills_of_everybody_beside_random_locks_lose_no_vote_and_no_count(
+    target: Target, kills: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_votes(target.url) as votes:
+        votes.add_items(range(1, ITEMS + 1))
+
+    def restart() -> None:
+        target.server.kill()
+        target.server.start()
+
+    storm = Storm(target.url, target.connect, restart, seed=kills)
+    storm.run(kills)
+    with capsys.disabled():
+        print(f"\n{storm.figures()}")
+    assert storm.kills.total() == kills
+    assert storm.kills["server"] == kills // 10
+    assert storm.snapshots > 0
+    assert storm.locks > 0
+
+    # What the dead have sent may still be carried out.
+    wait_for_quiet(target)
+    # Nobody is left who could fold, and exact reads are right all the same.
+    with target.connect() as session, session.cursor() as cursor:
+        counts, sums = exact_counts(cursor, counts_statement(cursor))
+        assert {item: n for item, n in counts.items() if n} == {i: n for i, n in sums.items() if n}
+        cursor.execute("SELECT item_id, user_id, val FROM vote_live")
+        live = {(int(row[0]), int(row[1])): int(row[2]) for row in cursor.fetchall()}
+    assert storm.ledger.differences(live) == []
+    with open_votes(target.url) as votes:
+        items = list(range(1, ITEMS + 1))
+        assert [int(count) for count in votes.count_many(items)] == [
+            sums.get(item, 0) for item in items
+        ]
+        assert votes.flush().pending == 0
+        assert votes.reconcile(dry_run=True) == []
+    with target.connect() as session, session.cursor() as cursor:
+        cursor.execute("SELECT id, vote_count FROM item")
+        shown = {int(row[0]): int(row[1] or 0) for row in cursor.fetchall()}
+    assert shown == {item: sums.get(item, 0) for item in items}
 
 
 @pytest.fixture

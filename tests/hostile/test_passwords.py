@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -131,7 +132,7 @@ def speaking(hello: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join()
 
 
-def postgres_refusal(client: socket.socket) -> None:
+def postgres_refusal(client: socket.socket, password: str = PASSWORD) -> None:
     while True:
         size = int.from_bytes(client.recv(4, socket.MSG_WAITALL), "big")
         if not size:
@@ -140,7 +141,7 @@ def postgres_refusal(client: socket.socket) -> None:
         if int.from_bytes(code, "big") not in (80877103, 80877104):  # TLS, GSS
             break
         client.sendall(b"N")
-    fields = f"SFATAL\0VFATAL\0C28P01\0Mno entry with {PASSWORD}, x\0D{PASSWORD}\0\0".encode()
+    fields = f"SFATAL\0VFATAL\0C28P01\0Mno entry with {password}, x\0D{password}\0\0".encode()
     client.sendall(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
 
 
@@ -175,6 +176,32 @@ def test_a_redis_that_quotes_the_password_is_not_quoted(tmp_path: Path) -> None:
                 redis.ping()
             assert "***" in str(refused.value)
             assert not any(leaks(text) for text in texts_of_exception(refused.value))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("found_in", ["PGPASSWORD", "PGPASSFILE"])
+def test_a_password_that_libpq_finds_by_itself_is_hidden_like_one_of_a_url(
+    found_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = f"of-{found_in}-zq"  # Of no other test: what was ever given is remembered.
+    told = password
+    if found_in == "PGPASSFILE":
+        told = str(tmp_path / "pgpass")
+        Path(told).write_text(f"127.0.0.1:*:*:*:{password}\n")
+        Path(told).chmod(0o600)
+    monkeypatch.setenv(found_in, told)
+    texts: list[str] = []
+    with speaking(functools.partial(postgres_refusal, password=password)) as port:
+        url = f"postgresql://user@127.0.0.1:{port}/app?sslmode=disable&gssencmode=disable"
+        with pytest.raises(hotcount.AuthError, match=r"no entry with \*\*\*, x") as refused:
+            hotcount.Database(url, timeout=5)
+        texts += texts_of_exception(refused.value)
+    # Whoever else repeats it, an application's own proxy for one.
+    with ScriptedServer(tmp_path, lambda _: f"-ERR {password} x\r\n".encode()) as server:
+        with hotcount.Redis(server.url) as redis, pytest.raises(hotcount.HotcountError) as other:
+            redis.ping()
+        texts += texts_of_exception(other.value)
+    assert not [text for text in texts if password in text]
 
 
 @pytest.mark.server

@@ -331,7 +331,7 @@ def test_what_comes_and_is_not_kept_takes_no_memory(name: str, lane: str) -> Non
 @pytest.mark.parametrize("name", ["pushes", "a string", "attributes"])
 def test_a_flood_does_not_starve_the_loop(name: str) -> None:
     async def main() -> float:
-        async with aio.Redis(server.url, timeout=TIMEOUT) as redis:
+        async with aio.Redis(server.url, timeout=2) as redis:
             call = asyncio.ensure_future(aio.Counter(redis).add("k"))
             longest, last = 0.0, time.monotonic()
             while not call.done():
@@ -342,7 +342,8 @@ def test_a_flood_does_not_starve_the_loop(name: str) -> None:
             return longest
 
     with attacked(ENDLESS[name]) as server:
-        assert asyncio.run(main()) < 0.3
+        # A loop that the flood holds is held until the deadline.
+        assert asyncio.run(main()) < 1
 
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "dripping pushes"])

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 from hotcount import Cast
+from hotcount.integrations.sqlalchemy import cast_vote
 
 from tests.eventually import eventually
 from tests.mariadb_server import MariaDbServer
+from tests.sqlalchemy_side import both_sides
 from tests.together import together
 
 pytestmark = pytest.mark.server
 
 STRATEGIES = ["naive", "slotted", "batched"]
+ALL = [*STRATEGIES, "cached"]
 
 
 def make(url: str, strategy: str = "batched", **options: Any) -> hotcount.Votes:
-    return hotcount.Votes(hotcount.Database(url, timeout=20), None, strategy, **options)  # type: ignore[arg-type]
+    cache = hotcount.Memory() if strategy == "cached" else None
+    return hotcount.Votes(hotcount.Database(url, timeout=20), cache, strategy, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -165,7 +170,7 @@ def test_names_that_need_quoting(
 # -- tables that were there before ------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ALL)
 def test_an_item_table_whose_ids_ignore_case(
     mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
 ) -> None:
@@ -179,12 +184,68 @@ def test_an_item_table_whose_ids_ignore_case(
     votes.create_tables()
     answers = votes.cast_many(["Post", "post", "POST", "post"], [1, 1, 2, 3])
     assert [answer.changed for answer in answers] == [True, False, True, True]
-    assert int(votes.count("pOsT")) == 3
-    votes.flush()
+    spellings = ["Post", "post", "pOsT", "post "]
+    assert [int(count) for count in votes.count_many(spellings)] == [3] * 4
+    assert votes.flush().pending == 0
     assert mariadb_server.execute("SELECT id, vote_count FROM item", database=mariadb_database) == [
         ("Post", 3)
     ]
+    # And once more where the counts are known: each spelling moves the one count.
+    votes.cast_many(["POST", "post ", "Post"], [4, 5, 6])
+    assert [int(count) for count in votes.count_many(spellings)] == [6] * 4
+    assert [int(votes.count(each, consistency="exact")) for each in spellings] == [6] * 4
     assert votes.reconcile(dry_run=True) == []
+    assert votes.reconcile(["pOST"]) == []
+    assert votes.flush().pending == 0
+
+
+@pytest.mark.parametrize("strategy", ALL)
+@pytest.mark.parametrize("character_set", ["latin1", "utf8mb3", "ucs2"])
+def test_an_item_table_whose_ids_have_other_bytes(
+    mariadb_server: MariaDbServer, mariadb_database: str, character_set: str, strategy: str
+) -> None:
+    mariadb_server.execute(
+        f"CREATE TABLE item (id VARCHAR(40) CHARACTER SET {character_set} PRIMARY KEY, "
+        "vote_count BIGINT NOT NULL DEFAULT 0)",
+        database=mariadb_database,
+    )
+    url = mariadb_server.url(mariadb_database)
+    votes = make(url, strategy, item_type=str, user_type=int)
+    votes.create_tables()
+    items = ["größe", "plain"]
+    votes.add_items(items)
+    for user in range(3):
+        assert all(votes.cast_many(items, [user, user]).changed)
+        assert votes.flush().pending == 0
+    # A cache that has lost everything knows what was saved.
+    for each in (votes, make(url, strategy, item_type=str, user_type=int)):
+        assert [int(count) for count in each.count_many(items)] == [3, 3]
+    rows = "SELECT vote_count FROM item"
+    assert mariadb_server.execute(rows, database=mariadb_database) == [(3,), (3,)]
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_a_recount_asked_for_under_another_spelling_is_of_the_one_count(
+    request: pytest.FixtureRequest, database_path: Path
+) -> None:
+    sides = both_sides(request, "mariadb", database_path)
+    with sides.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE item (id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci "
+            "PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)"
+        )
+    votes = hotcount.Votes(
+        sides.database, hotcount.Memory(), "cached", item_type=str, user_type=int
+    )
+    votes.create_tables()
+    votes.add_items(["Post"])
+    votes.cast("Post", 1)
+    with sides.engine.begin() as connection:
+        cast_vote(connection, votes, "pOST", 2)
+    assert votes.flush().pending == 0
+    assert int(votes.count("Post")) == 2
+    assert votes.reconcile(dry_run=True) == []
+    sides.close()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

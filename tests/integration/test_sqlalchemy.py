@@ -357,6 +357,30 @@ def test_ids_may_be_text_and_uuids(sides: BothSides) -> None:
     assert int(votes.count(item)) == 3
 
 
+@pytest.mark.parametrize("bad", ["\ud800", "a\0b", "x" * 1001], ids=["surrogate", "nul", "long"])
+def test_an_id_that_votes_itself_refuses_is_refused(sides: BothSides, bad: str) -> None:
+    votes = hotcount.Votes(sides.database, strategy="naive", user_type=str)
+    votes.create_tables()
+    votes.add_items([1])
+    counter = hotcount.SlottedCounter(sides.database)
+    counter.create_table()
+    with sides.engine.begin() as connection:
+        calls: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "user": (lambda: votes.cast(1, bad), lambda: cast_vote(connection, votes, 1, bad)),
+            "op_id": (
+                lambda: votes.cast(1, None, op_id=bad),
+                lambda: cast_vote(connection, votes, 1, None, op_id=bad),
+            ),
+            "key": (lambda: counter.add(bad), lambda: increment(connection, counter, bad)),
+        }
+        for name, (own, inside) in calls.items():
+            for call in (own, inside):
+                with pytest.raises(hotcount.ConfigError, match=name):
+                    call()
+        assert cast_vote(connection, votes, 1, "x" * 1000).changed
+    assert int(votes.count(1)) == 1
+
+
 def test_tables_that_another_strategy_counts_are_refused(sides: BothSides) -> None:
     votes = make_votes(sides, "naive")
     votes.add_items([1])

@@ -203,3 +203,30 @@ def test_prepared_statements_have_a_name_by_their_text(
     assert names[0] == names[1]
     assert all(len(name.rstrip(":")) == len("hotcount_") + 32 for name in names[0])
     assert len(names[0]) > 1
+
+
+@STRATEGIES
+def test_two_objects_over_the_same_tables_share_what_is_prepared(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    """Their statements are of one text, and so of one name: no session prepares it twice."""
+    make_votes(postgres_database, strategy)
+    log = postgres_database.server.folder / "server.log"
+    url = postgres_database.url_for("hotcount", f"&application_name=shared_{strategy}")
+    postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")
+    try:
+        before = len(log.read_text())
+        # One writer and one reader: every object meets what the one before it has prepared.
+        with hotcount.Database(url, timeout=20, max_writers=1, max_readers=1) as database:
+            for user in range(4):
+                votes = hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+                assert votes.cast(1, user).changed
+                assert int(votes.count(1)) == user + 1
+                said = log.read_text()[before:]
+    finally:
+        postgres_database.psql("ALTER ROLE hotcount RESET log_statement")
+    assert "already exists" not in said
+    # Also behind the last of them the votes are written by name.
+    votes_written = [line for line in said.splitlines() if 'INSERT INTO "vote"' in line]
+    assert len(votes_written) >= 4
+    assert all("execute hotcount_" in line for line in votes_written)

@@ -7,7 +7,7 @@
 namespace hotcount {
 namespace {
 
-constexpr std::size_t kMostSecrets = 64;
+constexpr std::size_t kMostSecrets = 1000;
 constexpr std::size_t kHiddenAnywhere = 4;  // From so many characters on.
 
 struct Secrets {
@@ -36,7 +36,11 @@ void remember_secret(std::string_view password) {
     if (password.empty()) return;
     Secrets& all = secrets();
     const std::lock_guard lock(all.mutex);
-    if (std::find(all.known.begin(), all.known.end(), password) != all.known.end()) return;
+    const auto before = std::find(all.by_age.begin(), all.by_age.end(), password);
+    if (before != all.by_age.end()) {
+        std::rotate(before, before + 1, all.by_age.end());
+        return;
+    }
     if (all.by_age.size() == kMostSecrets) {
         std::erase(all.known, all.by_age.front());
         all.by_age.pop_front();

@@ -1,4 +1,4 @@
-// Passwords that this process was given, so that no text of a server's is passed on with one in it:
+// Passwords that this process has connected with, wherever it had them from, so that no text of a server's is passed on with one in it:
 // an old Redis quotes the arguments of a command that it does not know, and a proxy says what it
 // likes.
 #pragma once
@@ -8,7 +8,8 @@
 
 namespace hotcount {
 
-/// Keeps a password for hide_secrets(): the last 64 different ones. Thread-safe.
+/// Keeps a password for hide_secrets(): the 1000 that were given last. So whoever connects gives his
+/// each time. Thread-safe.
 void remember_secret(std::string_view password);
 
 /// The text with *** for each password in it. One of less than four characters is hidden where it

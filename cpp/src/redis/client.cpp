@@ -10,7 +10,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "../base/secrets.hpp"
 #include "commands.hpp"
 #include "exclusive.hpp"
 #include "housekeeper.hpp"
@@ -282,7 +281,6 @@ class LaneClient final : public Client {
 }  // namespace
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
-    remember_secret(options.password);
     if (options.timeout <= Duration{0}) {
         return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../base/readable.hpp"
+#include "../base/secrets.hpp"
 #include "encode.hpp"
 #include "error_word.hpp"
 
@@ -88,6 +89,7 @@ Result<void> Connection::secure(const TlsContext& tls, Deadline deadline) {
 }
 
 Result<void> Connection::greet(Deadline deadline) {
+    remember_secret(options_.password);
     const bool names_user = !options_.user.empty() && !options_.password.empty();
     if (!options_.password.empty() && !names_user) {
         // By itself, because inside HELLO it would name the user "default", who takes any password

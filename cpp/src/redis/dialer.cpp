@@ -92,6 +92,8 @@ void Dialer::work() {
             (void)start_threads();
         } else {
             note_failure(began);
+            paid_until_ = std::max(paid_until_, began) + kDialCost;
+            next_at_ = std::max(next_at_, paid_until_ - kDialCredit);
             why_ = opened.error();
             told.assign(std::make_move_iterator(waiting_.begin()),
                         std::make_move_iterator(waiting_.end()));
@@ -116,8 +118,7 @@ void Dialer::note_failure(SteadyTime began) {
     reached_ = false;
     if (began < failed_at_) return;
     failed_at_ = std::chrono::steady_clock::now();
-    paid_until_ = std::max(paid_until_, began) + kDialCost;
-    next_at_ = std::max(failed_at_ + draw_pause(++failures_), paid_until_ - kDialCredit);
+    next_at_ = failed_at_ + draw_pause(++failures_);
 }
 
 bool Dialer::worth_waiting(const Error& error) {

@@ -105,7 +105,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     unsigned failures_before_{0};  // When the last dial succeeded.
     std::optional<Error> why_;     // The last dial failed.
     SteadyTime failed_at_{};
-    SteadyTime next_at_{};  // No dial begins before.
+    SteadyTime next_at_{};     // No dial begins before.
     SteadyTime paid_until_{};  // By the failures so far, at kDialCost each.
     std::vector<Address> last_;
     TlsContext tls_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/hash.hpp>
@@ -43,36 +44,59 @@ bool refused_before_it_ran(std::string_view error) {
 // may join a flight only where none after it touches one of the call's keys.
 class Pipeline::Combiner {
   public:
-    explicit Combiner(std::size_t calls) : single_(calls == 1) {
+    explicit Combiner(std::size_t calls)
+        : single_(calls == 1), last_(std::min(calls, kReserved) + 1) {
         flights_.reserve(std::min(calls, kReserved));
     }
 
-    /// Whether the call went into a flight that is there.
-    bool join(const OperationPtr& operation) {
-        if (operation->alone_) return false;
-        if (operation->is(Request::Kind::add)) return join_add(operation);
-        if (operation->is(Request::Kind::script) && operation->request_.script_->combinable()) {
-            return join_script(operation);
+    /// Puts the call into a flight that is there, and is true then, or begins one.
+    bool take(OperationPtr operation) {
+        if (single_) {  // Nobody comes to join it.
+            begin(std::move(operation), [](std::size_t) {});
+            return false;
         }
+        const Request& request = operation->request_;
+        if (request.kind_ == Request::Kind::add) {
+            const LastFlights::Key key{request.key_};
+            if (!operation->alone_ && join_add(operation, key)) return true;
+            begin(std::move(operation), [&](std::size_t index) { last_.put(key, index); });
+            return false;
+        }
+        std::vector<LastFlights::Key> keys;
+        if (request.kind_ == Request::Kind::script) {
+            keys.reserve(request.keys_.size());
+            for (const std::string& key : request.keys_) keys.emplace_back(key);
+            if (!operation->alone_ && request.script_->combinable() &&
+                join_script(operation, keys)) {
+                return true;
+            }
+        }
+        begin(std::move(operation), [&](std::size_t index) {
+            for (const LastFlights::Key& key : keys) last_.put(key, index);
+        });
         return false;
     }
 
-    void begin(OperationPtr operation) {
+    std::vector<Flight>& flights() { return flights_; }
+
+  private:
+    static constexpr std::size_t kReserved = 1024;
+    static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+    template <class Note>
+    void begin(OperationPtr operation, const Note& note) {
         const std::size_t index = flights_.size();
         const Request& request = operation->request_;
-        const auto note = [&](const std::string& key) {
-            if (!single_) last_.put(key, index);  // Nobody comes to join it.
-        };
         Flight flight;
         switch (request.kind_) {
             case Request::Kind::add:
                 flight.total = request.n_;
-                note(request.key_);
+                note(index);
                 break;
             case Request::Kind::script:
                 flight.keys = request.keys_.size();
                 flight.with_text = operation->with_text_;
-                for (const std::string& key : request.keys_) note(key);
+                note(index);
                 if (!operation->alone_ && request.script_->combinable()) scripts_.push_back(index);
                 break;
             default:  // It may touch any key.
@@ -83,27 +107,30 @@ class Pipeline::Combiner {
         flights_.push_back(std::move(flight));
     }
 
-    std::vector<Flight>& flights() { return flights_; }
-
-  private:
-    static constexpr std::size_t kReserved = 1024;
-    static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-
     // Key -> the last flight that touches it. A table of open addressing: with a node for each key
     // of a std::unordered_map 64 adds to 64 keys took 15 us from the queue to their replies, so
-    // they take 10 (combine_adds in redis_bench.cpp). Keys are views into what flights hold.
+    // they take 10 (combine_adds in redis_bench.cpp). Keys are views into what flights hold. Each
+    // is hashed once, as the keyed hash is most of a call's cost here.
     class LastFlights {
       public:
-        std::size_t find(std::string_view key) const {
+        struct Key {
+            explicit Key(std::string_view name) : text(name), hash(keyed_hash(name)) {}
+            std::string_view text;
+            std::size_t hash;
+        };
+
+        explicit LastFlights(std::size_t keys) : first_size_(std::bit_ceil(2 * keys)) {}
+
+        std::size_t find(const Key& key) const {
             if (count_ == 0) return kNone;
-            const Place& place = places_[place_of(key)];
+            const Place& place = places_[place_of(key.text, key.hash)];
             return place.flight == kFree ? kNone : place.flight;
         }
-        void put(std::string_view key, std::size_t flight) {
+        void put(const Key& key, std::size_t flight) {
             if (2 * (count_ + 1) > places_.size()) grow();
-            Place& place = places_[place_of(key)];
+            Place& place = places_[place_of(key.text, key.hash)];
             if (place.flight == kFree) ++count_;
-            place = {key, flight};
+            place = {key.text, key.hash, flight};
         }
         void clear() {
             if (count_ > 0) std::fill(places_.begin(), places_.end(), Place{});
@@ -114,32 +141,34 @@ class Pipeline::Combiner {
         static constexpr std::size_t kFree = kNone;
         struct Place {
             std::string_view key{};
+            std::size_t hash{0};
             std::size_t flight{kFree};
         };
 
-        std::size_t place_of(std::string_view key) const {
-            std::size_t at = keyed_hash(key);
+        std::size_t place_of(std::string_view key, std::size_t hash) const {
+            std::size_t at = hash;
             while (true) {
                 const Place& place = places_[at & (places_.size() - 1)];
-                if (place.flight == kFree || place.key == key) break;
+                if (place.flight == kFree || (place.hash == hash && place.key == key)) break;
                 ++at;
             }
             return at & (places_.size() - 1);
         }
         void grow() {
-            std::vector<Place> before(std::max<std::size_t>(128, 2 * places_.size()));
+            std::vector<Place> before(std::max(first_size_, 2 * places_.size()));
             before.swap(places_);
             for (const Place& place : before) {
-                if (place.flight != kFree) places_[place_of(place.key)] = place;
+                if (place.flight != kFree) places_[place_of(place.key, place.hash)] = place;
             }
         }
 
+        const std::size_t first_size_;
         std::vector<Place> places_;  // As many as a power of two, at most half of them taken.
         std::size_t count_{0};
     };
 
-    bool join_add(const OperationPtr& operation) {
-        const std::size_t found = last_.find(operation->request_.key_);
+    bool join_add(const OperationPtr& operation, const LastFlights::Key& key) {
+        const std::size_t found = last_.find(key);
         if (found == kNone) return false;
         Flight& flight = flights_[found];
         if (!flight.first->is(Request::Kind::add) || flight.first->alone_) return false;
@@ -151,7 +180,7 @@ class Pipeline::Combiner {
         return true;
     }
 
-    bool join_script(const OperationPtr& operation) {
+    bool join_script(const OperationPtr& operation, std::span<const LastFlights::Key> keys) {
         const Request& request = operation->request_;
         for (const std::size_t index : scripts_) {
             Flight& flight = flights_[index];
@@ -162,14 +191,14 @@ class Pipeline::Combiner {
                 continue;
             }
             const bool overtakes =
-                std::any_of(request.keys_.begin(), request.keys_.end(), [&](const auto& key) {
+                std::any_of(keys.begin(), keys.end(), [&](const LastFlights::Key& key) {
                     const std::size_t found = last_.find(key);
                     return found != kNone && found > index;
                 });
             if (overtakes) continue;
             flight.keys += request.keys_.size();
             flight.rest.push_back(operation);
-            for (const std::string& key : request.keys_) last_.put(key, index);
+            for (const LastFlights::Key& key : keys) last_.put(key, index);
             return true;
         }
         return false;
@@ -220,12 +249,12 @@ void Pipeline::encode() {
         operation->state_ = Operation::State::in_flight;
         const Request& request = operation->request_;
         bytes += request.bytes_.size() + request.key_.size() + 64;
-        if (combiner.join(operation)) {
+        const std::size_t own_replies = request_replies(*operation);
+        if (combiner.take(std::move(operation))) {
             ++counts_.combined;
-            continue;
+        } else {
+            replies += own_replies;
         }
-        replies += request_replies(*operation);
-        combiner.begin(std::move(operation));
     }
     if (flights_.empty()) heard_at_ = now;
     for (Flight& flight : combiner.flights()) {

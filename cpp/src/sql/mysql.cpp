@@ -7,7 +7,6 @@
 #include <map>
 #include <tuple>
 
-#include "../base/secrets.hpp"
 #include "libmariadb.hpp"
 #include "mysql_connection.hpp"
 #include "pool.hpp"
@@ -134,7 +133,6 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     target.port = url.port.value_or(3306);
     target.user = url.user;
     target.password = url.password;
-    remember_secret(url.password);
     target.timeout = options.timeout;
     target.prepare = options.prepare;
     if (!url.path.empty()) target.database = url.path.substr(1);

@@ -135,7 +135,7 @@ Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, cons
     // The cancel may be still to come, to the next statement.
     if (cancelled_) broken_ = true;
     shared_.transactions.fetch_add(1, std::memory_order_relaxed);
-    shared_.primary.has_written();
+    shared_.primary.has_written(term_);
     if (visit != nullptr) {
         for (const auto& columns : rows) HOTCOUNT_TRY((*visit)(MysqlRow{columns}));
     }

@@ -9,7 +9,6 @@
 #include <hotcount/base/interrupt.hpp>
 
 #include "../base/readable.hpp"
-#include "secret.hpp"
 
 namespace hotcount::sql {
 
@@ -126,8 +125,7 @@ Error MysqlConnection::refused(MysqlStage stage, unsigned number, const char* sq
         broken_ = true;
         shared_.primary.refused_to_write(term_);
     }
-    Error error = mysql_failure(target_.name, stage, number, sqlstate,
-                                without_secret(text, target_.password));
+    Error error = mysql_failure(target_.name, stage, number, sqlstate, text);
     if (stage == MysqlStage::connecting &&
         std::string_view{text}.find("restricted_auth") != std::string_view::npos) {
         error = password_kept(target_.name, asked_method_);
@@ -234,7 +232,7 @@ Result<void> MysqlConnection::await_commit(Deadline deadline) {
         return refusal;
     }
     shared_.transactions.fetch_add(1, std::memory_order_relaxed);
-    shared_.primary.has_written();
+    shared_.primary.has_written(term_);
     return {};
 }
 

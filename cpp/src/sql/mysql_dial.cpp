@@ -7,6 +7,7 @@
 #include <hotcount/base/codec.hpp>
 #include <hotcount/base/fork.hpp>
 
+#include "../base/secrets.hpp"
 #include "backoff.hpp"
 #include "mysql_connection.hpp"
 
@@ -84,6 +85,7 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     }
     library_.options(session_, lib::kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
 
+    remember_secret(target_.password);
     keep_password_from_strangers();
 
     lib::Session* connected = nullptr;

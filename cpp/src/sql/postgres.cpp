@@ -9,7 +9,6 @@
 #include <hotcount/base/shared_objects.hpp>
 #include <tuple>
 
-#include "../base/secrets.hpp"
 #include "pool.hpp"
 #include "postgres_connection.hpp"
 #include "url_flag.hpp"
@@ -243,7 +242,6 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
     for (const std::string* text : {&url.host, &url.path, &url.user, &url.password}) {
         if (text->find('\0') != std::string::npos) return bad_option("a NUL in it");
     }
-    remember_secret(url.password);
     HOTCOUNT_TRY_ASSIGN(const Libpq* const pq, load_libpq());
     Parameters parameters = parameters_of(url);
     if (pq->PQlibVersion() >= kHasRequireAuth && !verifies_server(parameters) &&

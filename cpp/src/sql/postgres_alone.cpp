@@ -118,7 +118,7 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
     }
     if (cancelled_) broken_ = true;
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
-    options_.shared->primary.has_written();
+    options_.shared->primary.has_written(term_);
     return {};
 }
 

@@ -115,7 +115,7 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
                           options_.name + ": the server rolled the transaction back");
     }
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
-    options_.shared->primary.has_written();
+    options_.shared->primary.has_written(term_);
     return {};
 }
 
@@ -278,7 +278,7 @@ Error PostgresConnection::lost_connection(bool may_be_applied) {
 
 Error PostgresConnection::refused() {
     const Answer refusal = std::move(refusal_);
-    Error error = postgres_failure(pq_, refusal.get(), options_.name, password());
+    Error error = postgres_failure(pq_, refusal.get(), options_.name);
     if (statement_gone_) {
         error.code = ErrorCode::unavailable;
         error.message += "; nothing was applied";
@@ -297,14 +297,19 @@ Error PostgresConnection::refused() {
 PostgresConnection::Known& PostgresConnection::know(const Statement& statement) {
     const auto found = known_.find(statement.id());
     if (found != known_.end()) return found->second;
-    // Those without a name are kept for their text only.
-    if (known_.size() >= kMaxPrepared && prepared_ == 0) known_.clear();
+    if (known_.size() >= kMaxKnown) known_.clear();
     Placed placed = place_parameters(statement.text(), Dialect::postgres);
     return known_.emplace(statement.id(), Known{std::move(placed.text), {}}).first->second;
 }
 
+std::string PostgresConnection::name_of(const Known& known) const {
+    std::string name = statement_name(options_.statement_scope, known.text);
+    if (generation_ > 0) name += "_" + std::to_string(generation_);
+    return name;
+}
+
 bool PostgresConnection::prepare(const Statement& statement, Known& known) {
-    if (prepared_ >= kMaxPrepared) {
+    if (names_.size() >= kMaxPrepared) {
         if (pq_.PQsendQueryParams(handle_, "DEALLOCATE ALL", 0, nullptr, nullptr, nullptr, nullptr,
                                   0) == 0) {
             return false;
@@ -312,18 +317,14 @@ bool PostgresConnection::prepare(const Statement& statement, Known& known) {
         expected_.push_back({Expected::Kind::forgotten});
         for (auto& [id, each] : known_) each.name.clear();
         names_.clear();
-        prepared_ = 0;
         // The server may have refused to deallocate the old ones.
         ++generation_;
     }
-    known.name = statement_name(options_.statement_scope, known.text);
-    if (generation_ > 0) known.name += "_" + std::to_string(generation_);
-    // Another object may have the same text.
-    if (!names_.insert(known.name).second) return true;
+    known.name = name_of(known);
     if (pq_.PQsendPrepare(handle_, known.name.c_str(), known.text.c_str(), 0, nullptr) == 0) {
         return false;
     }
-    ++prepared_;
+    names_.insert(known.name);
     expected_.push_back({Expected::Kind::prepare, statement.id(), true, false});
     return true;
 }
@@ -339,6 +340,9 @@ bool PostgresConnection::queue(const Statement& statement, std::span<const Value
     const bool by_name =
         keeps_prepared() && kind != Expected::Kind::forgotten && kind != Expected::Kind::question;
     Known& known = know(statement);
+    if (by_name && known.name.empty()) {
+        if (std::string name = name_of(known); names_.contains(name)) known.name = std::move(name);
+    }
     const bool known_before = by_name && !known.name.empty();
     if (by_name && !known_before && !prepare(statement, known)) return false;
     // libpq wants each text to end in a NUL.
@@ -438,9 +442,14 @@ void PostgresConnection::take_answer(Answer answer) {
 
 void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
     const auto known = known_.find(of.statement);
-    if (of.kind == Expected::Kind::prepare && known != known_.end()) {
-        names_.erase(known->second.name);
-        known->second.name.clear();
+    if (of.kind == Expected::Kind::prepare) {
+        if (known != known_.end()) {
+            names_.erase(std::exchange(known->second.name, {}));
+        } else {
+            // Whichever it was: the next names are others.
+            names_.clear();
+            ++generation_;
+        }
     }
     if (pq_.PQresultStatus(answer.get()) == pq::kPipelineAborted) return;  // For the one before it.
     const char* const field = pq_.PQresultErrorField(answer.get(), pq::kSqlState);

@@ -22,6 +22,7 @@
 #include <hotcount/sql/database.hpp>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -113,7 +114,7 @@ class PostgresConnection final : public Connection {
     // A statement as this session runs it.
     struct Known {
         std::string text;  // With the server's placeholders.
-        std::string name;  // Empty: not prepared.
+        std::string name;  // Empty: it is not known whether it is prepared.
     };
     struct ClearResult {
         const Libpq* pq;
@@ -130,6 +131,9 @@ class PostgresConnection final : public Connection {
     // Statements kept prepared in a session: more than any one application's layouts make. One more,
     // and all are deallocated.
     static constexpr std::size_t kMaxPrepared = 256;
+    // Statements whose text and name are kept. One more, and all are looked up anew: an application
+    // may make its layouts again and again.
+    static constexpr std::size_t kMaxKnown = 1024;
 
     static const Statement& begin_statement();
     static const Statement& begin_read_statement();
@@ -160,8 +164,9 @@ class PostgresConnection final : public Connection {
     Error refused();
     Result<void> send_and_settle(const Statement& statement, std::span<const Value> parameters,
                                  Deadline deadline);
+    // Wherever libpq has found it: the URL, PGPASSWORD, a password file. Each host may have another.
     std::string_view password() const {
-        const char* const text = handle_ != nullptr ? pq_.PQpass(handle_) : nullptr;
+        const char* const text = pq_.PQpass(handle_);
         return text != nullptr ? text : "";
     }
     bool keeps_prepared() const {
@@ -176,6 +181,7 @@ class PostgresConnection final : public Connection {
 
     // False where libpq has no connection to queue on.
     bool queue(const Statement& statement, std::span<const Value> parameters, Expected::Kind kind);
+    std::string name_of(const Known& known) const;
     bool prepare(const Statement& statement, Known& known);
     Known& know(const Statement& statement);
     void take_refusal(Answer answer, const Expected& of);
@@ -202,10 +208,11 @@ class PostgresConnection final : public Connection {
 
     std::uint64_t term_{0};  // The primary's (PrimaryWatch) when this was connected.
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
-    std::unordered_set<std::string> names_;           // Prepared, or on their way.
-    std::size_t prepared_{0};                         // In the session, in use or not.
-    std::uint64_t generation_{0};                     // Of names: none comes twice in a session.
-    bool statement_gone_{false};  // The refusal is that the session lacks what we had prepared.
+    // Of what is prepared in the session. Statements of one text, as two objects over the same tables
+    // have them, share one.
+    std::set<std::string> names_;
+    std::uint64_t generation_{0};  // Of names: none is prepared twice in a session.
+    bool statement_gone_{false};   // The refusal is that the session lacks what we had prepared.
     std::deque<Expected> expected_;
     bool answered_first_{false};  // The first of them has its answer, and libpq's null is to come.
     Answer answer_{nullptr, ClearResult{nullptr}};   // To the statement.

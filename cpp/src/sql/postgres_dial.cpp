@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 
+#include "../base/secrets.hpp"
 #include "backoff.hpp"
 #include "postgres_authentication.hpp"
 #include "postgres_connection.hpp"
@@ -112,6 +113,7 @@ Result<void> PostgresConnection::await_connection(Deadline deadline) {
     if (pq_.PQstatus(handle_) == pq::kConnectionBad) progress = pq::kPollingFailed;
     Reader reader;
     while (progress != pq::kPollingOk) {
+        remember_secret(password());
         if (progress == pq::kPollingFailed) {
             return connect_failure(pq_, handle_, options_.name);
         }
@@ -142,9 +144,7 @@ bool PostgresConnection::guards_password() const {
     if (options_.trusts_server || pq_.PQstatus(handle_) != pq::kConnectionAwaitingResponse) {
         return false;
     }
-    // The password may be a file's or the environment's.
-    const char* const password = pq_.PQpass(handle_);
-    if (password == nullptr || *password == '\0') return false;
+    if (password().empty()) return false;
     // What Kerberos encrypts, it has authenticated.
     return pq_.PQgssEncInUse(handle_) == 0 && !is_unix_socket(pq_.PQsocket(handle_));
 }

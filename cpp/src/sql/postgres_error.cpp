@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "../base/secrets.hpp"
-#include "secret.hpp"
 
 namespace hotcount::sql {
 namespace {
 
-// What the server says, fit to be shown.
+// What the server says, fit to be shown: it may be anything, and endless.
 std::string one_line(std::string_view text) {
+    constexpr std::size_t kLongest = 1000;
     std::string line;
     for (const char c : hide_secrets(text)) {
         const bool blank = c == '\n' || c == '\t' || c == ' ';
@@ -20,6 +20,7 @@ std::string one_line(std::string_view text) {
         }
     }
     if (!line.empty() && line.back() == ' ') line.pop_back();
+    if (line.size() > kLongest) line = line.substr(0, kLongest) + "...";
     return line;
 }
 
@@ -56,14 +57,13 @@ ErrorCode classify_sqlstate(std::string_view state) {
     return ErrorCode::database;
 }
 
-Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name,
-                       std::string_view password) {
+Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name) {
     const auto field = [&](int which) -> std::string_view {
         const char* text = pq.PQresultErrorField(result, which);
         return text != nullptr ? std::string_view{text} : std::string_view{};
     };
     const std::string state{field(pq::kSqlState)};
-    std::string message;
+    std::string message = name + ": ";
     if (field(pq::kPrimary).empty()) {
         message += one_line(pq.PQresultErrorMessage(result));
     } else {
@@ -71,7 +71,6 @@ Error postgres_failure(const Libpq& pq, const pg_result* result, const std::stri
         // Names the key that a constraint refuses.
         if (!field(pq::kDetail).empty()) message += ": " + one_line(field(pq::kDetail));
     }
-    message = name + ": " + without_secret(std::move(message), password);
     if (!state.empty()) message += " (SQLSTATE " + state + ")";
     return make_error(state.empty() ? ErrorCode::database : classify_sqlstate(state),
                       std::move(message), state);
@@ -84,14 +83,12 @@ bool ends_session(const Libpq& pq, const pg_result* result) {
 }
 
 Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::string& name) {
-    const char* const password = pq.PQpass(connection);
-    const std::string text =
-        without_secret(pq.PQerrorMessage(connection), password != nullptr ? password : "");
+    const std::string text = pq.PQerrorMessage(connection);
     const std::size_t at = find_state(text);
     if (at != std::string::npos) {
         const std::string state = text.substr(at, 5);
         // What follows is the place in the server's source.
-        const std::string said = hide_secrets(text.substr(at + 7, text.find('\n', at) - at - 7));
+        const std::string said = one_line(text.substr(at + 7, text.find('\n', at) - at - 7));
         return make_error(classify_sqlstate(state),
                           name + ": " + said + " (SQLSTATE " + state + ")", state);
     }
@@ -105,9 +102,7 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
 }
 
 std::string connection_message(const Libpq& pq, const pg_conn* connection) {
-    const char* const password = pq.PQpass(connection);
-    return one_line(
-        without_secret(pq.PQerrorMessage(connection), password != nullptr ? password : ""));
+    return one_line(pq.PQerrorMessage(connection));
 }
 
 }  // namespace hotcount::sql

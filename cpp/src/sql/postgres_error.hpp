@@ -11,10 +11,9 @@ namespace hotcount::sql {
 /// What an SQLSTATE means to a caller; the message and what was sent are not looked at.
 ErrorCode classify_sqlstate(std::string_view state);
 
-/// An error that the server answered with; `name` is the database's. The password stays out of the
-/// message, whatever the server says.
-Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name,
-                       std::string_view password);
+/// An error that the server answered with; `name` is the database's. What the server says is
+/// shortened, and shows no password (hide_secrets()).
+Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name);
 /// Whether the server ends the session with that answer.
 bool ends_session(const Libpq& pq, const pg_result* result);
 

@@ -16,7 +16,6 @@ void PostgresConnection::disconnect() {
     handle_ = nullptr;
     known_.clear();
     names_.clear();
-    prepared_ = 0;
     statement_gone_ = false;
     commit_is_open_ = false;
     expected_.clear();
@@ -61,6 +60,7 @@ Result<void> PostgresConnection::run_script(const std::string& text) {
     HOTCOUNT_TRY_ASSIGN(const Deadline deadline, before_statement());
     // What was left of earlier answers.
     HOTCOUNT_TRY(exchange(deadline));
+    statement_gone_ = false;
     // Several statements at once are for the simple protocol, which knows no pipeline.
     const std::string begin = "BEGIN ISOLATION LEVEL READ COMMITTED;\n";
     const std::string sent = state_ == State::begun ? begin + text : text;
@@ -102,7 +102,8 @@ Result<void> PostgresConnection::run_script(const std::string& text) {
     pq_.PQenterPipelineMode(handle_);
     if (refusal == nullptr) return {};
     if (state_ != State::idle) state_ = State::failed;
-    return postgres_failure(pq_, refusal.get(), options_.name, password());
+    refusal_ = std::move(refusal);
+    return refused();
 }
 
 }  // namespace hotcount::sql

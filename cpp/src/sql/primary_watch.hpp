@@ -22,8 +22,11 @@ class PrimaryWatch {
         // Sessions of an earlier term say nothing new.
         term_.compare_exchange_strong(term, term + 1, std::memory_order_acq_rel);
     }
-    void has_written() {
-        if (looking_.load(std::memory_order_relaxed)) {
+    /// A session of that term has committed a write.
+    void has_written(std::uint64_t term) {
+        // One of an earlier term had begun before its server was demoted: the new one is not found.
+        if (looking_.load(std::memory_order_relaxed) &&
+            term == term_.load(std::memory_order_acquire)) {
             looking_.store(false, std::memory_order_release);
         }
     }

@@ -8,8 +8,9 @@ namespace hotcount::sql {
 namespace {
 
 // What a SQLSTATE begins with that no single row brings about. Not here: 22 (data), 23 and 44
-// (constraints), 54 (an index row that is too large), P0 (RAISE), and whatever a trigger invents.
-constexpr std::array<std::string_view, 18> kStatesOfAll{
+// (constraints), 54 (an index row that is too large), P0 (RAISE), whatever a trigger invents, and what
+// it borrows: 55000 (object not in prerequisite state) for a poll that is closed.
+constexpr std::array<std::string_view, 19> kStatesOfAll{
     "08",     // connection
     "0A",     // not supported: a plan whose table has changed
     "25",     // state of the transaction; read only
@@ -23,7 +24,8 @@ constexpr std::array<std::string_view, 18> kStatesOfAll{
     "427",    // names
     "428",    // types of columns
     "53",     // resources
-    "55",     // state of an object: locked, in use
+    "55006",  // object in use
+    "55P",    // object locked, parameter that cannot be changed
     "57",     // an operator or a timeout ends it
     "58",     // errors of the system
     "F0",     // configuration
@@ -148,8 +150,7 @@ bool Retry::again(const Error& error) {
 }
 
 Error Retry::give_up(Error error) const {
-    if (read_only_ &&
-        (error.code == ErrorCode::deadline || error.code == ErrorCode::unavailable)) {
+    if (read_only_ && (error.code == ErrorCode::deadline || error.code == ErrorCode::unavailable)) {
         error = *read_only_;
     }
     if (!is_transient(error)) return error;

@@ -25,6 +25,8 @@ struct CachedTicket final : VoteTicket {
     // What the transaction read beside the vote.
     std::int64_t epoch{0};
     std::shared_ptr<const std::string> space{};
+    std::optional<sql::Id> item{};  // SyncTable::State::item
+    const sql::Id& counted_item() const { return item ? *item : ballot.item; }
 };
 
 // Committed votes, to be counted in the cache: one call for each id that the tables had.
@@ -36,15 +38,15 @@ class Increments {
         if (!ticket.cast.changed) return;
         // No overflow: the writer has refused a change that leaves 64 bits.
         const std::int64_t difference = ticket.cast.value - ticket.cast.previous;
-        std::string item = keeper_.to_text(ticket.ballot.item);
+        std::string item = keeper_.to_text(ticket.counted_item());
         auto& each = by_space_[*ticket.space][{item, ticket.epoch}];
         const auto sum = checked_add(each.difference, difference);
-        if (!sum) return keeper_.doubt(ticket.ballot.item, 1);
+        if (!sum) return keeper_.doubt(ticket.counted_item(), 1);
         each = {std::move(item), *sum, each.votes + 1, ticket.epoch};
     }
-    void add_failed(const VoteTicket& ticket, const Error& error) {
+    void add_failed(const CachedTicket& ticket, const Error& error) {
         // Perhaps it is committed, and nobody would count it.
-        if (error.code == ErrorCode::outcome_unknown) keeper_.doubt(ticket.ballot.item, 1);
+        if (error.code == ErrorCode::outcome_unknown) keeper_.doubt(ticket.counted_item(), 1);
     }
     void count(Deadline deadline) {
         for (const auto& [space, increments] : by_space_) {
@@ -120,6 +122,7 @@ class CachedWriter final : public GroupVoteWriter {
             auto& ticket = static_cast<CachedTicket&>(*vote);
             ticket.epoch = state->epoch;
             ticket.space = space_;
+            ticket.item = state->item;
         }
         return {};
     }
@@ -269,7 +272,9 @@ class CachedVotes final : public SqlVotes {
         stats.batched_votes = commits.writes;
     }
 
-    std::string more_schema() const override { return keeper_->table().schema(); }
+    std::string more_schema(const std::string& item_type) const override {
+        return keeper_->table().schema(item_type);
+    }
     std::vector<std::string> more_tables() const override {
         return {options().vote_table + "_sync", options().vote_table + "_recount"};
     }
@@ -314,13 +319,14 @@ class CachedVotes final : public SqlVotes {
         std::vector<std::optional<Count>> counts(items.size());
         std::vector<std::optional<CacheEntry>> unfilled(items.size());
         std::vector<std::int64_t> stored(items.size(), 0);
+        std::vector<sql::Id> known_as{items.begin(), items.end()};  // As State::item, once read.
         for (int look = 0; look < kMaxLooks; ++look) {
             std::vector<std::size_t> open;
             std::vector<std::string> texts;
             for (std::size_t i = 0; i < items.size(); ++i) {
                 if (counts[i]) continue;
                 open.push_back(i);
-                texts.push_back(keeper_->to_text(items[i]));
+                texts.push_back(keeper_->to_text(known_as[i]));
             }
             if (open.empty()) break;
             const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
@@ -332,21 +338,27 @@ class CachedVotes final : public SqlVotes {
                 }
                 const auto entry = entries[k] ? *entries[k] : std::optional<CacheEntry>{};
                 if (entry && entry->filled()) {
-                    counts[i] = counted(items[i], entry->value, "cache");
+                    counts[i] = counted(known_as[i], entry->value, "cache");
                 } else if (entry && unfilled[i] && unfilled[i]->token == entry->token) {
                     // Unfilled before and after SQL was read, so nothing was saved between.
                     const auto sum = checked_add(stored[i], entry->value);
-                    counts[i] = counted(items[i], sum.value_or(stored[i]), "sql");
+                    counts[i] = counted(known_as[i], sum.value_or(stored[i]), "sql");
                 } else {
                     // A cache that does not answer is as good as empty: readers go on.
                     unfilled[i] = entry;
                     from_sql.push_back(i);
                 }
             }
-            HOTCOUNT_TRY(read_counts(items, from_sql, stored, deadline));
+            const std::vector<sql::Id> looked_for{known_as};
+            HOTCOUNT_TRY(read_counts(known_as, from_sql, stored, deadline));
             for (const std::size_t i : from_sql) {
+                // The cache was asked for another spelling of it.
+                if (known_as[i] != looked_for[i] && look + 1 < kMaxLooks) {
+                    unfilled[i].reset();
+                    continue;
+                }
                 if (!unfilled[i] || look + 1 == kMaxLooks) {
-                    counts[i] = counted(items[i], stored[i], "sql");
+                    counts[i] = counted(known_as[i], stored[i], "sql");
                 }
             }
         }
@@ -360,7 +372,8 @@ class CachedVotes final : public SqlVotes {
         return Count{value, false, options().clock->wall_now(), source, keeper_->in_doubt(item)};
     }
 
-    Result<void> read_counts(std::span<const sql::Id> items, std::span<const std::size_t> which,
+    // Each of `items` that has a row is then as the row has it.
+    Result<void> read_counts(std::span<sql::Id> items, std::span<const std::size_t> which,
                              std::vector<std::int64_t>& stored, Deadline deadline) {
         if (which.empty()) return {};
         const auto read = [&](sql::Connection& connection) -> Result<void> {
@@ -368,6 +381,7 @@ class CachedVotes final : public SqlVotes {
             for (const std::size_t i : which) {
                 HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, items[i]));
                 stored[i] = state ? state->stored : 0;
+                if (state) items[i] = state->item;
             }
             return {};
         };
@@ -405,7 +419,7 @@ class CachedVotes final : public SqlVotes {
                 if (!state) continue;
                 HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
                                     keeper_->table().sum(connection, item));
-                found.push_back({item, state->stored, state->epoch, votes});
+                found.push_back({state->item, state->stored, state->epoch, votes});
             }
             return {};
         };

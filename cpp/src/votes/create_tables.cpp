@@ -7,7 +7,7 @@
 namespace hotcount {
 
 std::string SqlVotes::schema() const {
-    return layout_->schema() + more_schema() + layout_->migration;
+    return layout_->schema() + more_schema({}) + layout_->migration;
 }
 
 // Asked without a lock, so that a process that only starts keeps nobody waiting and waits for nobody.
@@ -54,13 +54,18 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
             return openings_.look(connection, *layout_, existing);
         }));
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY_ASSIGN(const std::string fitting, mysql_schema(*connection, options_));
-        HOTCOUNT_TRY(connection->run_script(fitting + more_schema()));
+        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+            HOTCOUNT_TRY_ASSIGN(const std::string type, mysql_item_type(*connection, options_));
+            VoteNames names{options_, sql::Grammar{sql::Dialect::mysql}};
+            if (!type.empty()) names.item_type = type;
+            return connection->run_script(schema_text(names, sql::Grammar{sql::Dialect::mysql}) +
+                                          more_schema(type));
+        }));
     }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         if (!apart && !made) {
-            HOTCOUNT_TRY(connection.run_script(layout_->schema() + more_schema()));
+            HOTCOUNT_TRY(connection.run_script(layout_->schema() + more_schema({})));
         }
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
         if (marked) return {};

@@ -114,22 +114,22 @@ Result<ServerAbilities::Abilities> ServerAbilities::of(sql::Connection& connecti
     return Abilities{(known & kCompound) != 0, (known & kSkipLocked) != 0};
 }
 
-Result<std::string> mysql_schema(sql::Connection& connection, const VotesOptions& options) {
-    VoteNames names{options, sql::Grammar{sql::Dialect::mysql}};
+Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options) {
     static const sql::Statement kType{
         "SELECT COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
         "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?1 AND COLUMN_NAME = ?2"};
+    std::string type;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-        names.item_type = row.text(0);
+        type = row.text(0);
         if (!row.is_null(2)) {
-            names.item_type += " CHARACTER SET " + std::string{row.text(1)} + " COLLATE " +
-                               std::string{row.text(2)};
+            type += " CHARACTER SET " + std::string{row.text(1)} + " COLLATE " +
+                    std::string{row.text(2)};
         }
         return {};
     };
     HOTCOUNT_TRY(connection.query(
         kType, {std::string_view{options.item_table}, std::string_view{options.item_id}}, see));
-    return schema_text(names, sql::Grammar{sql::Dialect::mysql});
+    return type;
 }
 
 }  // namespace hotcount

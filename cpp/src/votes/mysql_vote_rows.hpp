@@ -85,8 +85,9 @@ std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const 
                                                           const VotesOptions& options,
                                                           NoteAppended appended = {});
 
-/// The schema for this database: where the item table is there already, columns that refer to its
-/// ids are of that very type, as the foreign key asks.
-Result<std::string> mysql_schema(sql::Connection& connection, const VotesOptions& options);
+/// The type of the item table's ids where it is there already, else empty. Columns that refer to them
+/// are of that very type: a foreign key asks for it, and where ids are compared with them, another
+/// character set has other bytes.
+Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options);
 
 }  // namespace hotcount

@@ -205,6 +205,12 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
 
 Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
                   sql::Dialect dialect) {
+    if (found.empty()) {
+        return make_error(ErrorCode::config,
+                          "table " + vote_table +
+                              " is there, and what its items count is not known yet; "
+                              "create_tables() finds out, also where schema() made the tables");
+    }
     return make_error(ErrorCode::config,
                       "table " + vote_table + " was last counted in its " + std::string{found} +
                           ", strategy " + std::string{to_string(strategy)} + " counts in its " +

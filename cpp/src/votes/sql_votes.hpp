@@ -76,7 +76,11 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<void> check_items(std::span<const sql::Id> items) const;
 
     /// What a strategy needs beside the tables of all, and what those tables are called.
-    virtual std::string more_schema() const { return {}; }
+    /// `item_type`: of columns that hold an item's id, where it is not the one that the options say.
+    virtual std::string more_schema(const std::string& item_type) const {
+        (void)item_type;
+        return {};
+    }
     virtual std::vector<std::string> more_tables() const { return {}; }
     /// Called in the transaction of create_tables where another strategy, or none, counted these
     /// tables before; item.vote_count is right by then.

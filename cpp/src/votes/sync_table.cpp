@@ -52,7 +52,7 @@ SyncTable::SyncTable(const VotesOptions& options, sql::Dialect dialect)
     : SyncTable(options, Names{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}
 
 SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Grammar& g)
-    : vote_table_(options.vote_table),
+    : options_(options),
       dialect_(g.dialect()),
       share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_share()),
       // Not FOR UPDATE on PostgreSQL, which also waits for whoever has inserted a vote: two that
@@ -62,9 +62,9 @@ SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Gra
       read_state_(
           "SELECT COALESCE(s.epoch, 0), COALESCE(s.gen, 0), COALESCE(s.saved_gen, 0), "
           "COALESCE(s.saved_version, 0), COALESCE(i." +
-          n.count + ", 0), COALESCE(s.holder, ''), COALESCE(s.wide, 0) FROM " + n.item +
-          " AS i LEFT JOIN " + n.sync + " AS s ON s.item = i." + n.id + " WHERE i." + n.id +
-          " = ?1"),
+          n.count + ", 0), COALESCE(s.holder, ''), COALESCE(s.wide, 0), i." + n.id + " FROM " +
+          n.item + " AS i LEFT JOIN " + n.sync + " AS s ON s.item = i." + n.id + " WHERE i." +
+          n.id + " = ?1"),
       sum_(sum_text(n, g)),
       set_wide_("INSERT INTO " + n.sync + " (item, wide) VALUES (?1, 1)" + g.or_update("item") +
                 "wide = 1"),
@@ -84,15 +84,23 @@ SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Gra
                  ", gen = " + g.own(n.sync, "gen") + " + 1"),
       ask_("INSERT INTO " + n.again + " (item, asked) VALUES (?1, 1)" + g.or_update("item") +
            "asked = " + g.own(n.again, "asked") + " + 1"),
-      asked_("SELECT item, asked FROM " + n.again + " ORDER BY item LIMIT ?1"),
+      asked_("SELECT COALESCE(i." + n.id + ", r.item), r.asked, r.item FROM " + n.again +
+             " AS r LEFT JOIN " + n.item + " AS i ON i." + n.id +
+             " = r.item ORDER BY r.item LIMIT ?1"),
       settle_("DELETE FROM " + n.again + " WHERE item = ?1 AND asked = ?2"),
       forget_all_("DELETE FROM " + n.again),
       read_marks_("SELECT name, value FROM " + n.meta +
                   " WHERE name IN ('counted_in', 'cache_id')"),
       hold_marks_(read_marks_.text() + g.for_share()),
       write_id_("INSERT INTO " + n.meta + " (name, value) VALUES ('cache_id', ?1)" +
-                g.or_update("name") + "value = " + g.excluded("value")),
-      schema_(schema_text(n, g)) {}
+                g.or_update("name") + "value = " + g.excluded("value")) {}
+
+std::string SyncTable::schema(const std::string& item_type) const {
+    const sql::Grammar grammar{dialect_};
+    Names names{options_, grammar};
+    if (!item_type.empty()) names.item_type = item_type;
+    return schema_text(names, grammar);
+}
 
 Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connection,
                                                         const sql::Id& item, Hold hold) const {
@@ -103,8 +111,8 @@ Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connect
     }
     std::optional<State> state;
     const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
-        state = State{row.integer(0), row.integer(1),           row.integer(2),     row.integer(3),
-                      row.integer(4), std::string{row.text(5)}, row.integer(6) != 0};
+        state = State{row.integer(0), row.integer(1),           row.integer(2),      row.integer(3),
+                      row.integer(4), std::string{row.text(5)}, row.integer(6) != 0, row.id(7)};
         return {};
     };
     HOTCOUNT_TRY(connection.query(read_state_, {sql::to_value(item)}, visit));
@@ -186,7 +194,7 @@ Result<std::vector<SyncTable::Request>> SyncTable::recounts(sql::Connection& con
                                                             std::size_t limit) const {
     std::vector<Request> requests;
     const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
-        requests.push_back(Request{row.id(0), row.integer(1)});
+        requests.push_back(Request{row.id(0), row.integer(1), row.id(2)});
         return {};
     };
     HOTCOUNT_TRY(connection.query(asked_, {static_cast<std::int64_t>(limit)}, visit));
@@ -194,7 +202,7 @@ Result<std::vector<SyncTable::Request>> SyncTable::recounts(sql::Connection& con
 }
 
 Result<void> SyncTable::settle(sql::Connection& connection, const Request& request) const {
-    HOTCOUNT_TRY(connection.execute(settle_, {sql::to_value(request.item), request.asked}));
+    HOTCOUNT_TRY(connection.execute(settle_, {sql::to_value(request.asked_for), request.asked}));
     return {};
 }
 
@@ -209,7 +217,7 @@ Result<std::string> SyncTable::cache_id(sql::Connection& connection, bool hold) 
         return explain_missing_table(std::move(found).error());
     }
     if (place != to_string(CountPlace::cache) || id.empty()) {
-        return wrong_place(vote_table_, place, VoteStrategy::cached, dialect_);
+        return wrong_place(options_.vote_table, place, VoteStrategy::cached, dialect_);
     }
     return id;
 }

@@ -39,7 +39,8 @@ class SyncTable {
   public:
     SyncTable(const VotesOptions& options, sql::Dialect dialect);
 
-    const std::string& schema() const { return schema_; }
+    /// `item_type`: of columns that hold an item's id; empty for that of the options.
+    std::string schema(const std::string& item_type = {}) const;
 
     struct State {
         std::int64_t epoch;
@@ -49,6 +50,9 @@ class SyncTable {
         std::int64_t stored;  ///< item.vote_count
         std::string holder;
         bool wide;
+        /// As its row has it: to a column that compares without case, "a" and "A" are one item, and
+        /// to a cache two. The cache knows it by this one.
+        sql::Id item;
     };
     /// What keeps the state as it was read until the transaction ends: those that vote share the
     /// item's row, those that change the state have it alone. So a recount waits for the votes
@@ -76,8 +80,9 @@ class SyncTable {
                                  std::int64_t above) const;
 
     struct Request {
-        sql::Id item;
+        sql::Id item;  ///< As State::item.
         std::int64_t asked;
+        sql::Id asked_for;  ///< As it was asked.
     };
     /// Asks for a recount; once more where it is asked for already.
     Result<void> ask_recount(sql::Connection& connection, const sql::Id& item) const;
@@ -95,7 +100,7 @@ class SyncTable {
     struct Names;
     SyncTable(const VotesOptions& options, const Names& names, const sql::Grammar& grammar);
 
-    std::string vote_table_;
+    VotesOptions options_;
     sql::Dialect dialect_;
     sql::Statement share_item_;
     sql::Statement lock_item_;
@@ -114,7 +119,6 @@ class SyncTable {
     sql::Statement read_marks_;
     sql::Statement hold_marks_;
     sql::Statement write_id_;
-    std::string schema_;
 };
 
 }  // namespace hotcount

@@ -20,6 +20,7 @@ Where = Union[sa.Connection, Session, "scoped_session[Session]"]
 
 MOST = 2**63 - 1
 LEAST = -(2**63)
+_MOST_BYTES = 1000  # Of a key or an id.
 
 
 def family(name: str) -> str:
@@ -42,10 +43,18 @@ def key_text(key: object) -> str:
         text = key
     else:
         raise TypeError(f"key must be str or bytes, not {type(key).__name__}")
-    size = len(text.encode(errors="surrogatepass"))
-    if not 1 <= size <= 1000 or "\0" in text:
+    size = size_of(text, "key")
+    if not 1 <= size <= _MOST_BYTES or "\0" in text:
         raise ConfigError(f"key takes 1 to 1000 bytes without NUL; this one has {size}: {key!r}")
     return text
+
+
+def size_of(text: str, name: str) -> int:
+    """In bytes of UTF-8."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} has a lone surrogate, which UTF-8 cannot hold") from None
 
 
 def integer(value: object, name: str) -> int:
@@ -65,6 +74,9 @@ def id_of(value: object, wanted: type, name: str) -> int | str:
     text = str(value)
     if "\0" in text:
         raise ConfigError(f"{name} has a NUL byte: {text!r}")
+    # Also where the column would take it: Votes itself could not name such a vote.
+    if (size := size_of(text, name)) > _MOST_BYTES:
+        raise ConfigError(f"{name} has {size} bytes, and takes at most {_MOST_BYTES}: {text!r}")
     return text
 
 

@@ -74,6 +74,7 @@ from hotcount.integrations._sqlalchemy_transaction import (
     id_of,
     integer,
     key_text,
+    size_of,
     translated,
     whole,
 )
@@ -254,6 +255,7 @@ def _op_id(user: object, value: int, version: int | None, op_id: object) -> str:
         raise TypeError(f"op_id must be str, not {type(op_id).__name__}")
     if not 1 <= len(op_id) <= 255 or "\0" in op_id:
         raise ConfigError(f"op_id takes 1 to 255 characters without NUL: {op_id!r}")
+    size_of(op_id, "op_id")
     if value == 0:
         raise ConfigError("value is 0: a vote without a user cannot be retracted")
     return op_id
@@ -332,6 +334,11 @@ def _add_item(connection: sa.Connection, add: sa.TextClause, item: dict[str, Any
 
 def _check_place(votes: Votes, text: VoteText, found: str | bytes | None) -> None:
     place = found.decode() if isinstance(found, bytes) else found
+    if place is None:
+        raise ConfigError(
+            f"table {votes.vote_table} is there, and what its items count is not known yet; "
+            "create_tables() finds out, also where schema() made the tables"
+        )
     if place != text.place:
         raise ConfigError(
             f"table {votes.vote_table} was last counted in its {place}, strategy "

@@ -21,8 +21,17 @@ TEST(SecretsTest, AShortOneIsHiddenWhereItStandsAlone) {
 
 TEST(SecretsTest, TheLastOnesAreKept) {
     remember_secret("the-oldest");
-    for (int i = 0; i < 64; ++i) remember_secret("number-" + std::to_string(1000 + i));
-    EXPECT_EQ(hide_secrets("the-oldest number-1063 number-1000"), "the-oldest *** ***");
+    remember_secret("the-next");
+    for (int i = 0; i < 999; ++i) remember_secret("number-" + std::to_string(1000 + i));
+    EXPECT_EQ(hide_secrets("the-oldest the-next number-1998"), "the-oldest *** ***");
+}
+
+TEST(SecretsTest, OneThatIsGivenAgainIsKeptLonger) {
+    remember_secret("in-use");
+    for (int i = 0; i < 999; ++i) remember_secret("first-" + std::to_string(1000 + i));
+    remember_secret("in-use");
+    for (int i = 0; i < 999; ++i) remember_secret("second-" + std::to_string(1000 + i));
+    EXPECT_EQ(hide_secrets("in-use first-1998"), "*** first-1998");
 }
 
 }  // namespace

@@ -40,26 +40,33 @@ class Retry {
     std::optional<Error> read_only_;  // The last refusal of a server that only read.
 };
 
+/// attempt() -> Result<T>, and again where it fails for a transient reason, until the deadline. What it
+/// leased is back by then: nobody waits for a connection that sleeps.
+template <class Attempt>
+auto until_it_passes(Database& database, Deadline deadline, Attempt&& attempt)
+    -> decltype(attempt()) {
+    Retry retry{database, deadline};
+    while (true) {
+        auto outcome = attempt();
+        if (outcome) return outcome;
+        if (!retry.again(outcome.error())) return retry.give_up(std::move(outcome).error());
+    }
+}
+
 /// Leases a writer, begins, runs body(Connection&) -> Result<T>, commits; where that fails for a
 /// transient reason, from the beginning, until the deadline. So the body may run more than once.
 template <class Body>
 auto transact(Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<Connection&>())) {
     using Answer = decltype(body(std::declval<Connection&>()));
-    Retry retry{database, deadline};
-    while (true) {
-        auto attempt = [&]() -> Answer {
-            HOTCOUNT_TRY_ASSIGN(const Lease connection, database.writer(deadline));
-            HOTCOUNT_TRY(connection->begin(deadline));
-            Answer answer = body(*connection);
-            if (!answer) return answer;
-            HOTCOUNT_TRY(connection->commit());
-            return answer;
-        }();
-        if (attempt) return attempt;
-        // The lease is back: nobody waits for a connection that sleeps.
-        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
-    }
+    return until_it_passes(database, deadline, [&]() -> Answer {
+        HOTCOUNT_TRY_ASSIGN(const Lease connection, database.writer(deadline));
+        HOTCOUNT_TRY(connection->begin(deadline));
+        Answer answer = body(*connection);
+        if (!answer) return answer;
+        HOTCOUNT_TRY(connection->commit());
+        return answer;
+    });
 }
 
 /// The same for a body that begins and commits by itself, as with Connection::run_alone().
@@ -84,18 +91,13 @@ template <class Body>
 auto read_snapshot(Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<Connection&>())) {
     using Answer = decltype(body(std::declval<Connection&>()));
-    Retry retry{database, deadline};
-    while (true) {
-        auto attempt = [&]() -> Answer {
-            HOTCOUNT_TRY_ASSIGN(const Lease connection, database.reader(deadline));
-            HOTCOUNT_TRY(connection->begin_read(deadline));
-            Answer answer = body(*connection);
-            if (answer) HOTCOUNT_TRY(connection->commit());
-            return answer;
-        }();
-        if (attempt) return attempt;
-        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
-    }
+    return until_it_passes(database, deadline, [&]() -> Answer {
+        HOTCOUNT_TRY_ASSIGN(const Lease connection, database.reader(deadline));
+        HOTCOUNT_TRY(connection->begin_read(deadline));
+        Answer answer = body(*connection);
+        if (answer) HOTCOUNT_TRY(connection->commit());
+        return answer;
+    });
 }
 
 }  // namespace hotcount::sql

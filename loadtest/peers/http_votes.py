@@ -1,0 +1,134 @@
+"""Votes through a web server: gunicorn's sync workers under wrk, an HTTP client in C.
+
+A sync worker answers one request at a time and closes the connection behind it, so wrk connects
+for each request, as a proxy in front of such workers does. It keeps twice as many requests under
+way as there are workers: none of them waits for work. A client in Python would take more of the
+machine than the workers; wrk takes next to nothing.
+
+Latencies are wrk's: from the request to the answer, so with the time that it waits for a worker.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+
+import hotcount
+
+from loadtest.peers import native
+from loadtest.peers.rounds import P99, RATE, Failed, Measured
+from loadtest.peers.vote_app import DJANGO
+from tests.servers import free_port
+
+SCRIPT = Path(__file__).with_name("vote.lua")
+WARM_UP_S = 1
+START_S = 30
+
+
+def find_wrk() -> str:
+    program = which("wrk")
+    if program is None:
+        raise RuntimeError("wrk is not installed; run scripts/setup")
+    return program
+
+
+@contextmanager
+def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
+    """The port that vote_app.py is served on, by the hotcount of that interpreter."""
+    port = free_port()
+    with tempfile.TemporaryFile() as log:
+
+        def said() -> str:
+            log.seek(0)
+            return log.read().decode(errors="replace")
+
+        process = subprocess.Popen(
+            [
+                *(str(python), "-m", "gunicorn", "--no-control-socket"),
+                *("--bind", f"127.0.0.1:{port}", "--worker-class", "sync"),
+                *("--workers", str(workers), "--timeout", "60"),
+                "loadtest.peers.vote_app:application",
+            ],
+            cwd=native.ROOT,
+            env={**os.environ, "VOTE_APP_URL": url, "VOTE_APP_WAY": way},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            deadline = time.monotonic() + START_S
+            while not answers(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise Failed(f"gunicorn did not start; it said: {said()}")
+                time.sleep(0.02)
+            try:
+                yield port
+            except Failed as failure:
+                raise Failed(f"{failure}; gunicorn said: {said()[-2000:]}") from failure
+            if "Traceback" in said():
+                raise Failed(f"gunicorn said: {said()}")
+        finally:
+            process.terminate()  # The master takes its workers along.
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_S)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def wrk(port: int, connections: int, seconds: float, seed: int) -> dict[str, float]:
+    printed = native.run(
+        [
+            *(find_wrk(), "--threads", "1", "--connections", str(connections)),
+            *("--duration", f"{max(1, round(seconds))}s", "--timeout", "30s"),
+            *("--latency", "--script", str(SCRIPT), f"http://127.0.0.1:{port}/", str(seed)),
+        ]
+    )
+    figures: dict[str, float] = json.loads(printed.strip().splitlines()[-1])
+    if figures["refused"] or figures["broken"]:
+        raise Failed(f"wrk: {figures}")
+    return figures
+
+
+def http_votes(
+    url: str, way: str, workers: int, python: Path, seconds: float, seed: int
+) -> Measured:
+    """Requests a second on an empty database, audited: each answered one is a vote, and counted."""
+    strategy = "naive" if way == DJANGO else way
+    with hotcount.Votes(url, strategy=strategy) as votes:  # type: ignore[arg-type]
+        votes.create_tables()
+        votes.add_items([1])
+    connections = 2 * workers
+    with gunicorn(python, workers, url, way) as port:
+        warm = wrk(port, connections, WARM_UP_S, 2 * seed)
+        figures = wrk(port, connections, seconds, 2 * seed + 1)
+    if not figures["requests"]:
+        raise Failed(f"{way}: no request was answered in {seconds} s")
+    with hotcount.Votes(url, strategy=strategy) as votes:  # type: ignore[arg-type]
+        votes.flush()
+        counted = int(votes.count(1))
+        drift = votes.reconcile(dry_run=True)
+    acknowledged = int(warm["requests"] + figures["requests"])
+    # wrk leaves those that are under way when its time is over: they may or may not be votes.
+    if drift or not acknowledged <= counted <= acknowledged + 2 * connections:
+        raise Failed(f"{way}: {counted} counted of {acknowledged} acknowledged, drift {drift}")
+    rate = 1e6 * figures["requests"] / figures["us"]
+    return Measured(0, {RATE: rate, P99: figures["p99_us"]})

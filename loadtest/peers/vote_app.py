@@ -1,0 +1,66 @@
+"""The web application under http_votes.py's load: one vote a request, as WSGI and nothing more.
+
+    VOTE_APP_URL=postgresql://... VOTE_APP_WAY=batched gunicorn loadtest.peers.vote_app:application
+
+Without --preload each worker makes its own, before its first request.
+GET /?item=1&user=2 votes and answers when the vote is committed. VOTE_APP_WAY: a strategy of
+hotcount's, or "django": what an application without hotcount does, INSERT the vote and UPDATE the
+count with an F() expression in one transaction, on a connection that the worker keeps
+(CONN_MAX_AGE=None), by psycopg or PyMySQL. In the better order for each database: on PostgreSQL the
+item's row is locked last, for the shortest time; on MariaDB the vote's foreign key has locked it
+already, shared, and two such votes deadlock where the UPDATE does not come first.
+The tables are hotcount's default ones and are there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qs
+
+import hotcount
+
+from loadtest.peers.other_clients import connect
+
+DJANGO = "django"
+TIMEOUT_S = 30.0
+INSERT = "INSERT INTO vote (item_id, user_id, val, prev) VALUES (%s, %s, 1, 0)"
+UPDATE = "UPDATE item SET vote_count = vote_count + 1 WHERE id = %s"
+
+Vote = Callable[[int, int], object]
+
+
+def voter() -> Vote:
+    url, way = os.environ["VOTE_APP_URL"], os.environ["VOTE_APP_WAY"]
+    if way != DJANGO:
+        strategy: Any = way
+        votes = hotcount.Votes(hotcount.Database(url, timeout=TIMEOUT_S), strategy=strategy)
+        return votes.cast
+    connection = connect(url)
+    cursor = connection.cursor()
+    update_first = not url.startswith("postgresql:")
+
+    def insert_and_update(item: int, user: int) -> None:
+        if update_first:
+            cursor.execute(UPDATE, (item,))
+        cursor.execute(INSERT, (item, user))
+        if not update_first:
+            cursor.execute(UPDATE, (item,))
+        connection.commit()
+
+    return insert_and_update
+
+
+vote = voter() if "VOTE_APP_URL" in os.environ else None
+
+
+def application(
+    environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], object]
+) -> Iterable[bytes]:
+    asked = parse_qs(environ["QUERY_STRING"])
+    if "user" in asked:
+        assert vote is not None, "VOTE_APP_URL is not set"
+        vote(int(asked["item"][0]), int(asked["user"][0]))
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "3")])
+    return [b"ok\n"]
