@@ -207,13 +207,23 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
     return {std::move(opened), StoreKind::redis, name, shown};
 }
 
-DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers,
-                             py::handle max_writers, py::handle prepare) {
+DatabaseHandle open_database(std::string_view text, const DatabaseArguments& given) {
     sql::DatabaseOptions options;
-    if (timeout && !timeout.is_none()) options.timeout = to_duration(timeout, "timeout");
-    if (max_readers) options.max_readers = to_size(max_readers, "max_readers");
-    if (max_writers) options.max_writers = to_size(max_writers, "max_writers");
-    if (prepare) options.prepare = to_bool(prepare, "prepare");
+    if (given.timeout && !given.timeout.is_none()) {
+        options.timeout = to_duration(given.timeout, "timeout");
+    }
+    if (given.max_readers) options.max_readers = to_size(given.max_readers, "max_readers");
+    if (given.max_writers) options.max_writers = to_size(given.max_writers, "max_writers");
+    if (given.prepare) options.prepare = to_bool(given.prepare, "prepare");
+    if (given.idle_timeout) {
+        options.idle_timeout.reset();
+        if (!given.idle_timeout.is_none()) {
+            options.idle_timeout = to_duration(given.idle_timeout, "idle_timeout");
+        }
+    }
+    if (given.tcp_user_timeout) {
+        options.tcp_user_timeout = to_duration(given.tcp_user_timeout, "tcp_user_timeout");
+    }
     const std::string shown = "hotcount.Database(" + literal(unwrap(parse_url(text)).str()) +
                               ", timeout=" + literal(options.timeout) + ")";
 
@@ -256,9 +266,13 @@ py::object open_url(std::string_view text, const py::dict& options) {
         case StoreKind::database:
             break;
     }
-    check_options(options, url.scheme, {"timeout", "max_readers", "max_writers", "prepare"});
-    return py::cast(open_database(text, find(options, "timeout"), find(options, "max_readers"),
-                                  find(options, "max_writers"), find(options, "prepare")));
+    check_options(
+        options, url.scheme,
+        {"timeout", "max_readers", "max_writers", "prepare", "idle_timeout", "tcp_user_timeout"});
+    return py::cast(
+        open_database(text, {find(options, "timeout"), find(options, "max_readers"),
+                             find(options, "max_writers"), find(options, "prepare"),
+                             find(options, "idle_timeout"), find(options, "tcp_user_timeout")}));
 }
 
 // -- StoreReference ---------------------------------------------------------

@@ -9,6 +9,7 @@
 #include <hotcount/base/interrupt.hpp>
 
 #include "../base/readable.hpp"
+#include "tcp_limits.hpp"
 
 namespace hotcount::sql {
 
@@ -18,6 +19,8 @@ namespace {
 
 // How long a call may go on after its deadline to leave the server in order.
 constexpr Duration kGrace = std::chrono::milliseconds{50};
+// A server that takes longer to answer nothing at all is not worth the wait: another session may be.
+constexpr Duration kAnswersWithin = std::chrono::seconds{1};
 
 // Milliseconds to poll for, rounded up; never more than a minute at a time.
 int poll_time(SteadyTime until) {
@@ -61,13 +64,18 @@ void MysqlConnection::watch_socket() {
     forget_socket();
     if (socket < 0) return;
     (void)::fcntl(socket, F_SETFD, FD_CLOEXEC);
+    set_tcp_limits(socket, target_.tcp_user_timeout);
     socket_ = socket;
     shared_.sockets.add(socket_);
 }
 
-bool MysqlConnection::drop_if_gone() {
+bool MysqlConnection::still_there(bool ask, Deadline deadline) {
     broken_ = broken_ || term_ != shared_.primary.term() || readable_now(socket_);
-    return broken_;
+    if (broken_ || !ask) return !broken_;
+    tidy_until_ = std::min(std::chrono::steady_clock::now() + kAnswersWithin, deadline.time());
+    if (!tell("DO 0", MysqlStage::statement)) broken_ = true;
+    tidy_until_.reset();
+    return !broken_;
 }
 
 // What the call was waiting for and has come; 0 at the deadline.

@@ -69,7 +69,9 @@ class PostgresConnection final : public Connection {
     PostgresConnection& operator=(const PostgresConnection&) = delete;
     ~PostgresConnection() override { disconnect(); }
 
-    Result<void> connect(Deadline deadline);
+    /// Where the server has no room for another session: waits for it until the deadline, or says so
+    /// at once (is_out_of_room()).
+    Result<void> connect(Deadline deadline, bool waits_for_room = true);
 
     Result<void> begin(Deadline deadline) override;
     Result<void> begin_read(Deadline deadline) override;
@@ -79,6 +81,7 @@ class PostgresConnection final : public Connection {
     void rollback() override;
     bool in_transaction() const override { return state_ != State::idle; }
     bool broken() const override { return broken_; }
+    bool still_there(bool ask, Deadline deadline) override;
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
     Result<void> run_script(const std::string& text) override;
