@@ -27,6 +27,10 @@ class MysqlDatabase final : public Database, ForkAware {
                                           options.idle_timeout)) {
         writers_->on_no_room([this] { readers_->close_idle(); });
         readers_->on_no_room([this] { writers_->close_idle(); });
+        shared_.close_idle = [this] {
+            writers_->close_idle();
+            readers_->close_idle();
+        };
         start_watching_forks();
     }
     ~MysqlDatabase() override {

@@ -21,6 +21,7 @@ namespace {
 constexpr Duration kGrace = std::chrono::milliseconds{50};
 // A server that takes longer to answer nothing at all is not worth the wait: another session may be.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
+constexpr unsigned kTooManyPrepared = 1461;  // ER_MAX_PREPARED_STMT_COUNT_REACHED
 
 // Milliseconds to poll for, rounded up; never more than a minute at a time.
 int poll_time(SteadyTime until) {
@@ -305,12 +306,23 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
         return make_error(ErrorCode::capacity, target_.name + ": no memory");
     }
     int refused = 0;
-    const bool in_time = drive(
-        [&] {
-            return library_.stmt_prepare_start(&refused, made.handle, placed.text.data(),
-                                               placed.text.size());
-        },
-        [&](int ready) { return library_.stmt_prepare_cont(&refused, made.handle, ready); });
+    const auto try_once = [&] {
+        return drive(
+            [&] {
+                return library_.stmt_prepare_start(&refused, made.handle, placed.text.data(),
+                                                   placed.text.size());
+            },
+            [&](int ready) { return library_.stmt_prepare_cont(&refused, made.handle, ready); });
+    };
+    bool in_time = try_once();
+    if (in_time && refused != 0 && library_.stmt_error_number(made.handle) == kTooManyPrepared) {
+        // The server has no room for more, all its clients' taken together: from now on this
+        // database's sessions keep none, and what this one has kept makes room.
+        shared_.keeps_prepared.store(false, std::memory_order_relaxed);
+        shared_.close_idle();
+        while (!prepared_.empty()) forget(prepared_.back().id);
+        in_time = try_once();
+    }
     if (!in_time || refused != 0) {
         Error error =
             in_time ? failed(MysqlStage::statement, made) : left_at_deadline(MysqlStage::statement);
@@ -367,7 +379,12 @@ Result<std::int64_t> MysqlConnection::run_prepared(const Statement& statement,
     shared_.statements.fetch_add(1, std::memory_order_relaxed);
     auto changed = execute(*prepared, parameters, visit);
     // The server may have thrown its side away; the next one prepares anew.
-    if (!broken_ && (!changed || !target_.prepare)) forget(statement.id());
+    const bool keeps = target_.prepare && shared_.keeps_prepared.load(std::memory_order_relaxed);
+    if (!broken_ && !keeps) {
+        while (!prepared_.empty()) forget(prepared_.back().id);
+    } else if (!broken_ && !changed) {
+        forget(statement.id());
+    }
     return changed;
 }
 

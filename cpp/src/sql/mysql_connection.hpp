@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <hotcount/sql/database.hpp>
 #include <list>
 #include <memory>
@@ -33,6 +34,10 @@ namespace hotcount::sql {
 struct MysqlShared {
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
+    /// False once the server had no room for another prepared statement.
+    std::atomic<bool> keeps_prepared{true};
+    /// Ends the sessions that nobody uses, and what they keep in the server.
+    std::function<void()> close_idle{};
     PrimaryWatch primary;
     InheritedSockets sockets;
 };
