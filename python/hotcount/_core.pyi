@@ -323,6 +323,8 @@ class Database:
         is given up. Shorter: a machine that stands still for a moment costs its connections, and a
         commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's
         URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).
+        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
+        of the logger 'hotcount' as it is opened.
         Bad values: ConfigError; a file that may not be opened, a user who may not:
         PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """
@@ -545,6 +547,8 @@ class AsyncDatabase:
         is given up. Shorter: a machine that stands still for a moment costs its connections, and a
         commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's
         URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).
+        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
+        of the logger 'hotcount' as it is opened.
         Bad values: ConfigError; a file that may not be opened, a user who may not:
         PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """

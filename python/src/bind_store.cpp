@@ -273,6 +273,8 @@ const char* const kDatabaseInitText =
     "is given up. Shorter: a machine that stands still for a moment costs its connections, and a\n"
     "commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's\n"
     "URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).\n"
+    "Settings of the server that make a commit mean less (fsync=off and the like) are one warning\n"
+    "of the logger 'hotcount' as it is opened.\n"
     "Bad values: ConfigError; a file that may not be opened, a user who may not:\n"
     "PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.";
 const char* const kExecuteText =

@@ -77,6 +77,16 @@ void check_options(const py::dict& options, const std::string& scheme,
     }
 }
 
+// With the logger "hotcount"; nothing where there is nothing to say. Never fails.
+void log_warning(const std::string& text) {
+    if (text.empty()) return;
+    try {
+        py::module_::import("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
+    } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("hotcount: logging a warning");
+    }
+}
+
 StoreKind kind_of(const Url& url) {
     const auto scheme = std::find_if(kSchemes.begin(), kSchemes.end(),
                                      [&](const Scheme& known) { return known.name == url.scheme; });
@@ -238,6 +248,8 @@ DatabaseHandle open_database(std::string_view text, const DatabaseArguments& giv
             if (!shared.database.expired()) continue;
             opened = std::make_shared<Opened<sql::Database>>(database);
             shared = {database, opened};
+            // Last: a handler of the application's may open a database itself.
+            log_warning(database->durability_warning());
         }
         return {std::move(opened), StoreKind::database, database->name(), shown};
     }

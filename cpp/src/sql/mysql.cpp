@@ -172,6 +172,7 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
             auto database = std::make_shared<MysqlDatabase>(*library, target, options);
             // Now rather than at the first call, so that what is wrong fails where it is given.
             HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
+            database->look_at_durability();
             return std::shared_ptr<Database>{std::move(database)};
         });
 }

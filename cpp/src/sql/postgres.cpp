@@ -297,6 +297,7 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
             std::make_shared<PostgresDatabase>(*pq, name_of(url), parameters, timeout, options);
         // Opened now rather than at the first call, so that what is wrong shows where it is given.
         HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
+        database->look_at_durability();
         return std::shared_ptr<Database>{std::move(database)};
     });
 }

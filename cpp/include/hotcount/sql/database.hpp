@@ -191,6 +191,11 @@ class Database {
     void count_retry() { retries_.fetch_add(1, std::memory_order_relaxed); }
 
     const std::string& name() const { return name_; }  ///< For messages: the file's path.
+    /// Which settings of the server make a commit mean less than it should, in a sentence for a log;
+    /// empty where none does, or where the server did not say. Asked once, when it is opened.
+    const std::string& durability_warning() const { return durability_warning_; }
+    /// Asks the server for durability_warning(), before anybody shares this object. Never fails.
+    void look_at_durability();
     /// The server's refusal, where it had no room for another connection and no call got one since.
     virtual std::optional<Error> out_of_room() { return {}; }
     const DatabaseOptions& options() const { return options_; }
@@ -206,6 +211,7 @@ class Database {
   private:
     std::string name_;
     DatabaseOptions options_;
+    std::string durability_warning_;
     std::atomic<std::uint64_t> retries_{0};
 };
 
