@@ -214,7 +214,7 @@ def test_idle_session_timeout_is_nobodys_failure(
     role = f"idle_{postgres_database.schema}"
     postgres_database.psql(
         f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {postgres_database.schema} TO {role}; "
-        f"ALTER ROLE {role} SET idle_session_timeout = '100ms'"
+        f"ALTER ROLE {role} SET idle_session_timeout = '1s'"
     )
     sessions = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
     with make_votes(postgres_database.url_for(role), strategy) as votes:

@@ -181,6 +181,7 @@ class PostgresConnection final : public Connection {
     bool writes_{false};
     bool broken_{false};          // Of no more use; begin() connects anew.
     bool lost_{false};            // The other end is gone.
+    bool noticed_{false};         // It said something that no call asked for.
     bool commit_is_open_{false};  // COMMIT was sent, and its deadline passed before the answer.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 

@@ -19,8 +19,6 @@ namespace {
 
 using Reader = AuthenticationReader;
 
-void ignore_notice(void*, const char*) {}
-
 bool is_unix_socket(int descriptor) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
@@ -111,7 +109,10 @@ Error PostgresConnection::late_connecting(Deadline deadline) const {
 }
 
 Result<void> PostgresConnection::await_connection(Deadline deadline) {
-    pq_.PQsetNoticeProcessor(handle_, &ignore_notice, nullptr);
+    pq_.PQsetNoticeProcessor(
+        handle_,
+        [](void* self, const char*) { static_cast<PostgresConnection*>(self)->noticed_ = true; },
+        this);
     // So that the SQLSTATE stands in the message: libpq shows it nowhere else before a session.
     pq_.PQsetErrorVerbosity(handle_, pq::kErrorsVerbose);
     SteadyTime until = deadline.time();

@@ -44,7 +44,10 @@ void PostgresConnection::watch_socket(int socket) {
 Result<void> PostgresConnection::make_ready(Deadline deadline) {
     if (state_ != State::idle) rollback();
     const bool current = term_ == options_.shared->primary.term();
-    if (handle_ != nullptr && !broken_ && current && looks_alive()) return {};
+    noticed_ = false;
+    // What is said to an idle session is that it ends (idle_session_timeout, a shutdown), a moment
+    // before it does; libpq takes that for a notice.
+    if (handle_ != nullptr && !broken_ && current && looks_alive() && !noticed_) return {};
     disconnect();
     return connect(deadline);
 }
