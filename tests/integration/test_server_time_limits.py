@@ -157,8 +157,8 @@ def test_room_that_others_have_taken_is_waited_for(
     miserly_mariadb: tuple[MariaDbServer, str],
 ) -> None:
     server, name = miserly_mariadb
-    with make_votes(server.url(name)) as before:
-        before.cast(1, 1)
+    make_votes(server.url(name)).cast(1, 1)
+    server.leave_database(name)
     database = hotcount.Database(server.url(name), timeout=30, idle_timeout=0.1)
     votes = hotcount.Votes(database, None, "naive")
     eventually(lambda: server.sessions(name) == [])
