@@ -117,7 +117,9 @@ def test_a_process_of_one_thread_has_few_connections(watched: Watched, strategy:
             votes.count(1)
             votes.count(1, consistency="exact")
         votes.flush()
-        assert watched.sessions() <= (2 if watched.url.startswith("mariadb") else 1)
+        few = 2 if watched.url.startswith("mariadb") else 1
+        # What counts beside the voters has one of its own.
+        assert watched.sessions() <= (few if strategy == "naive" else 3)
 
 
 THREADS = """
