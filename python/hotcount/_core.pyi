@@ -304,15 +304,27 @@ class Database:
         max_readers: int = 4,
         max_writers: int = 16,
         prepare: bool = True,
+        idle_timeout: float | datetime.timedelta | None = 60.0,
+        tcp_user_timeout: float | datetime.timedelta = 10.0,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for locks included.
         max_readers and max_writers bound the connections open at once in this process; SQLite has
         one that writes. A server has to allow both together for each process: more writers help
-        the strategies with a transaction per vote, group commit uses one or two.
+        the strategies with a transaction per vote, group commit uses one or two. Where the server
+        has no room for one more, calls wait for one until their deadline.
         prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's
         sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement
         the server's parsing and planning, on MariaDB and MySQL a round trip as well.
+        idle_timeout: a connection to a server that nobody used for so many seconds is closed; the
+        next call that lacks one pays for another, some milliseconds. Longer: more of the server's
+        sessions are held for nothing. None: never.
+        tcp_user_timeout: a TCP connection whose other end acknowledges nothing for so many seconds
+        is given up. Shorter: a machine that stands still for a moment costs its connections, and a
+        commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's
+        URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).
+        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
+        of the logger 'hotcount' as it is opened.
         Bad values: ConfigError; a file that may not be opened, a user who may not:
         PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """
@@ -516,15 +528,27 @@ class AsyncDatabase:
         max_readers: int = 4,
         max_writers: int = 16,
         prepare: bool = True,
+        idle_timeout: float | datetime.timedelta | None = 60.0,
+        tcp_user_timeout: float | datetime.timedelta = 10.0,
     ) -> None:
         """
         timeout is the default time limit of a call in seconds, waiting for locks included.
         max_readers and max_writers bound the connections open at once in this process; SQLite has
         one that writes. A server has to allow both together for each process: more writers help
-        the strategies with a transaction per vote, group commit uses one or two.
+        the strategies with a transaction per vote, group commit uses one or two. Where the server
+        has no room for one more, calls wait for one until their deadline.
         prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's
         sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement
         the server's parsing and planning, on MariaDB and MySQL a round trip as well.
+        idle_timeout: a connection to a server that nobody used for so many seconds is closed; the
+        next call that lacks one pays for another, some milliseconds. Longer: more of the server's
+        sessions are held for nothing. None: never.
+        tcp_user_timeout: a TCP connection whose other end acknowledges nothing for so many seconds
+        is given up. Shorter: a machine that stands still for a moment costs its connections, and a
+        commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's
+        URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).
+        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
+        of the logger 'hotcount' as it is opened.
         Bad values: ConfigError; a file that may not be opened, a user who may not:
         PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
         """
@@ -2552,7 +2576,8 @@ def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
     redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix,
                                      connect_timeout, protocol ...
     sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,
-                                     max_readers, max_writers, prepare
+                                     max_readers, max_writers, prepare, idle_timeout,
+                                     tcp_user_timeout
 
     Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
     """

@@ -42,7 +42,8 @@ AsyncRedisHandle make_redis(const Arguments& arguments) {
 
 AsyncDatabaseHandle make_database(const Arguments& arguments) {
     return AsyncDatabaseHandle{make_store<DatabaseHandle>(
-        arguments, std::array{"url", "timeout", "max_readers", "max_writers", "prepare"})};
+        arguments, std::array{"url", "timeout", "max_readers", "max_writers", "prepare",
+                              "idle_timeout", "tcp_user_timeout"})};
 }
 
 // Threads for calls of a database that belong to no object of their own.

@@ -83,8 +83,8 @@ py::object redis_execute(RedisHandle& self, const Arguments& arguments) {
 // -- Database ---------------------------------------------------------------
 
 DatabaseHandle make_database(const Arguments& arguments) {
-    return open_database(to_text(arguments[0], "url"), arguments[1], arguments[2], arguments[3],
-                         arguments[4]);
+    return open_database(to_text(arguments[0], "url"), {arguments[1], arguments[2], arguments[3],
+                                                        arguments[4], arguments[5], arguments[6]});
 }
 
 py::object database_ping(DatabaseHandle& self, const Arguments& arguments) {
@@ -247,7 +247,9 @@ std::string database_signature() {
     return "(self, url: str, *, timeout: " + kTime + " = " + literal(defaults.timeout) +
            ", max_readers: int = " + literal(static_cast<std::int64_t>(defaults.max_readers)) +
            ", max_writers: int = " + literal(static_cast<std::int64_t>(defaults.max_writers)) +
-           ", prepare: bool = True) -> None";
+           ", prepare: bool = True, idle_timeout: " + kTime +
+           " | None = " + literal(*defaults.idle_timeout) + ", tcp_user_timeout: " + kTime + " = " +
+           literal(defaults.tcp_user_timeout) + ") -> None";
 }
 Result<void> ping_database(sql::Database& database, Deadline deadline) {
     static const sql::Statement kSelect{"SELECT 1"};
@@ -259,10 +261,20 @@ const char* const kDatabaseInitText =
     "timeout is the default time limit of a call in seconds, waiting for locks included.\n"
     "max_readers and max_writers bound the connections open at once in this process; SQLite has\n"
     "one that writes. A server has to allow both together for each process: more writers help\n"
-    "the strategies with a transaction per vote, group commit uses one or two.\n"
+    "the strategies with a transaction per vote, group commit uses one or two. Where the server\n"
+    "has no room for one more, calls wait for one until their deadline.\n"
     "prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's\n"
     "sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement\n"
     "the server's parsing and planning, on MariaDB and MySQL a round trip as well.\n"
+    "idle_timeout: a connection to a server that nobody used for so many seconds is closed; the\n"
+    "next call that lacks one pays for another, some milliseconds. Longer: more of the server's\n"
+    "sessions are held for nothing. None: never.\n"
+    "tcp_user_timeout: a TCP connection whose other end acknowledges nothing for so many seconds\n"
+    "is given up. Shorter: a machine that stands still for a moment costs its connections, and a\n"
+    "commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's\n"
+    "URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).\n"
+    "Settings of the server that make a commit mean less (fsync=off and the like) are one warning\n"
+    "of the logger 'hotcount' as it is opened.\n"
     "Bad values: ConfigError; a file that may not be opened, a user who may not:\n"
     "PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.";
 const char* const kExecuteText =
@@ -288,7 +300,8 @@ void bind_store(py::module_& module) {
         "redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix,\n"
         "                                 connect_timeout, protocol ...\n"
         "sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,\n"
-        "                                 max_readers, max_writers, prepare\n\n"
+        "                                 max_readers, max_writers, prepare, idle_timeout,\n"
+        "                                 tcp_user_timeout\n\n"
         "Another scheme, and an option that the scheme does not know, is a ConfigError naming it.");
     define<&get_build_info>(module, "build_info", "() -> dict[str, str]",
                             "What this build was made of, for bug reports: version, compiler,\n"

@@ -77,6 +77,16 @@ void check_options(const py::dict& options, const std::string& scheme,
     }
 }
 
+// With the logger "hotcount"; nothing where there is nothing to say. Never fails.
+void log_warning(const std::string& text) {
+    if (text.empty()) return;
+    try {
+        py::module_::import("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
+    } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("hotcount: logging a warning");
+    }
+}
+
 StoreKind kind_of(const Url& url) {
     const auto scheme = std::find_if(kSchemes.begin(), kSchemes.end(),
                                      [&](const Scheme& known) { return known.name == url.scheme; });
@@ -207,13 +217,23 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
     return {std::move(opened), StoreKind::redis, name, shown};
 }
 
-DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers,
-                             py::handle max_writers, py::handle prepare) {
+DatabaseHandle open_database(std::string_view text, const DatabaseArguments& given) {
     sql::DatabaseOptions options;
-    if (timeout && !timeout.is_none()) options.timeout = to_duration(timeout, "timeout");
-    if (max_readers) options.max_readers = to_size(max_readers, "max_readers");
-    if (max_writers) options.max_writers = to_size(max_writers, "max_writers");
-    if (prepare) options.prepare = to_bool(prepare, "prepare");
+    if (given.timeout && !given.timeout.is_none()) {
+        options.timeout = to_duration(given.timeout, "timeout");
+    }
+    if (given.max_readers) options.max_readers = to_size(given.max_readers, "max_readers");
+    if (given.max_writers) options.max_writers = to_size(given.max_writers, "max_writers");
+    if (given.prepare) options.prepare = to_bool(given.prepare, "prepare");
+    if (given.idle_timeout) {
+        options.idle_timeout.reset();
+        if (!given.idle_timeout.is_none()) {
+            options.idle_timeout = to_duration(given.idle_timeout, "idle_timeout");
+        }
+    }
+    if (given.tcp_user_timeout) {
+        options.tcp_user_timeout = to_duration(given.tcp_user_timeout, "tcp_user_timeout");
+    }
     const std::string shown = "hotcount.Database(" + literal(unwrap(parse_url(text)).str()) +
                               ", timeout=" + literal(options.timeout) + ")";
 
@@ -228,6 +248,8 @@ DatabaseHandle open_database(std::string_view text, py::handle timeout, py::hand
             if (!shared.database.expired()) continue;
             opened = std::make_shared<Opened<sql::Database>>(database);
             shared = {database, opened};
+            // Last: a handler of the application's may open a database itself.
+            log_warning(database->durability_warning());
         }
         return {std::move(opened), StoreKind::database, database->name(), shown};
     }
@@ -256,9 +278,13 @@ py::object open_url(std::string_view text, const py::dict& options) {
         case StoreKind::database:
             break;
     }
-    check_options(options, url.scheme, {"timeout", "max_readers", "max_writers", "prepare"});
-    return py::cast(open_database(text, find(options, "timeout"), find(options, "max_readers"),
-                                  find(options, "max_writers"), find(options, "prepare")));
+    check_options(
+        options, url.scheme,
+        {"timeout", "max_readers", "max_writers", "prepare", "idle_timeout", "tcp_user_timeout"});
+    return py::cast(
+        open_database(text, {find(options, "timeout"), find(options, "max_readers"),
+                             find(options, "max_writers"), find(options, "prepare"),
+                             find(options, "idle_timeout"), find(options, "tcp_user_timeout")}));
 }
 
 // -- StoreReference ---------------------------------------------------------

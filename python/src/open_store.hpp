@@ -24,7 +24,14 @@ struct RedisArguments {
 };
 RedisHandle open_redis(std::string_view text, const RedisArguments& given);
 
-DatabaseHandle open_database(std::string_view text, py::handle timeout, py::handle max_readers,
-                             py::handle max_writers, py::handle prepare);
+struct DatabaseArguments {
+    py::handle timeout;
+    py::handle max_readers;
+    py::handle max_writers;
+    py::handle prepare;
+    py::handle idle_timeout;
+    py::handle tcp_user_timeout;
+};
+DatabaseHandle open_database(std::string_view text, const DatabaseArguments& given);
 
 }  // namespace hotcount::python

@@ -21,7 +21,7 @@ class FaultProxy:
     """Passes bytes between clients and one server on a unix socket, until told otherwise.
 
     Faults are armed for the bytes that pass from then on, in one direction, on any connection:
-    cut_after, reset_after, black_hole, hold, before_each, delay,
+    cut_after, reset_after, black_hole, forget, hold, before_each, delay,
     slices. heal() takes all of them back.
     """
 
@@ -42,6 +42,7 @@ class FaultProxy:
         self._delay = 0.0
         self._slice = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._forgotten: set[tuple[socket.socket, socket.socket]] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._closing = False
@@ -73,6 +74,12 @@ class FaultProxy:
         """Swallows everything in the direction; the connection stays open. One that has lost bytes
         so is lost for good, as TCP would have it: heal() is for those that are made afterwards."""
         self._hole[direction] = True
+
+    def forget(self) -> None:
+        """As a firewall forgets: what is said on the connections of now is swallowed both ways, and
+        they never end; those that are made later pass."""
+        with self._lock:
+            self._forgotten.update(self._pairs)
 
     def hold(self, direction: int = SERVER_TO_CLIENT) -> None:
         """Keeps everything in the direction back until heal(), which lets it pass."""
@@ -153,7 +160,7 @@ class FaultProxy:
                     before()
                 if self._delay:
                     time.sleep(self._delay)
-                if self._hole[direction] or swallowed:
+                if self._hole[direction] or swallowed or pair in self._forgotten:
                     swallowed = True
                     self.fired += 1
                     continue

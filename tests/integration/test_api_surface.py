@@ -32,7 +32,10 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Redis.ping": ("*", TIMEOUT),
     "Redis.stats": (),
     "Redis.execute": ("*command", TIMEOUT),
-    "Database": ("url", "*", TIMEOUT, "max_readers", "max_writers", "prepare"),
+    "Database": (
+        *("url", "*", TIMEOUT, "max_readers", "max_writers", "prepare", "idle_timeout"),
+        "tcp_user_timeout",
+    ),
     "Database.ping": ("*", TIMEOUT),
     "Database.stats": (),
     "Counter": ("store", "prefix", "ttl", "*", "op_keep", "method", "compensation"),

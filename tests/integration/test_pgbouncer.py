@@ -234,3 +234,90 @@ def test_a_wait_for_a_lock_ends_at_its_deadline_through_the_pooler(pooler: PgBou
                 votes.cast(1, 7, -1, timeout=0.3)
         assert votes.cast(1, 7, -1).previous == 1
         assert votes.reconcile(dry_run=True) == []
+
+
+# -- sessions that default to another isolation --------------------------------
+
+
+def add_role(pooler: PgBouncer, role: str, isolation: str) -> str:
+    """One whose sessions begin with the isolation; its URL."""
+    pooler.server.psql(
+        f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; "
+        f"GRANT ALL ON SCHEMA public TO {role}; "
+        f"ALTER ROLE {role} SET default_transaction_isolation = '{isolation}'"
+    )
+    pooler.add_role(role)
+    return pooler.url(user=role)
+
+
+@pytest.fixture
+def strict_pooler(pooled_postgres: PostgresServer) -> Iterator[tuple[PgBouncer, dict[str, str]]]:
+    """A pooler, and two applications' URLs: REPEATABLE READ and SERIALIZABLE by default."""
+    pooled_postgres.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    made = PgBouncer(pooled_postgres)
+    try:
+        urls = {
+            "one": add_role(made, "repeatable", "repeatable read"),
+            "two": add_role(made, "serializable", "serializable"),
+        }
+        made.start()
+        for url in urls.values():
+            with hotcount.Database(url) as database:
+                assert database.ping()
+        yield made, urls
+    finally:
+        made.remove()
+        pooled_postgres.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        pooled_postgres.psql("DROP OWNED BY repeatable, serializable CASCADE")
+        pooled_postgres.psql("DROP ROLE repeatable, serializable")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("prepare", ["default", "False"])
+def test_votes_of_two_applications_whose_sessions_default_to_strict_isolation(
+    strict_pooler: tuple[PgBouncer, dict[str, str]], strategy: str, prepare: str
+) -> None:
+    pooler, urls = strict_pooler
+    for application, url in urls.items():
+        with open_votes(url, application, strategy) as votes:
+            votes.create_tables()
+            votes.add_items(ITEMS)
+    vote_in_processes(urls, strategy, prepare)
+    for index, (application, url) in enumerate(urls.items()):
+        assert users_of(pooler.server, application) == own_users(index)
+        with open_votes(url, application, strategy) as votes:
+            exact = [int(votes.count(item, consistency="exact")) for item in ITEMS]
+            assert sum(exact) == USERS
+            assert [int(votes.count(item)) for item in ITEMS] == exact
+            votes.flush()
+            assert votes.reconcile(dry_run=True) == []
+            # And votes that meet on one row of votes, of the same application.
+            before = int(votes.count(1, consistency="exact"))
+            together(lambda value: votes.cast(1, 1, 1 - value % 2 * 2), 16)
+            assert abs(int(votes.count(1, consistency="exact")) - before) == 1
+            assert votes.reconcile(dry_run=True) == []
+
+
+def test_slotted_counters_whose_sessions_default_to_strict_isolation(
+    strict_pooler: tuple[PgBouncer, dict[str, str]],
+) -> None:
+    _, urls = strict_pooler
+
+    def count(index: int) -> None:
+        name = ("one", "two")[index % 2]
+        database = hotcount.Database(f"{urls[name]}&application_name=s{index}", timeout=20)
+        with hotcount.SlottedCounter(database, table=f"slots_{name}", slots=2) as counter:
+            for _ in range(50):
+                counter.add("k")
+                counter.add_many({"k": 1, "l": 2})
+                counter.get("k")
+
+    for name, url in urls.items():
+        with hotcount.SlottedCounter(hotcount.Database(url), table=f"slots_{name}") as counter:
+            counter.create_table()
+    together(count, 6)
+    for name, url in urls.items():
+        with hotcount.SlottedCounter(hotcount.Database(url), table=f"slots_{name}") as counter:
+            assert list(counter.get_many(["k", "l"])) == [300, 300]
+            counter.compact("k")
+            assert counter.get("k") == 300

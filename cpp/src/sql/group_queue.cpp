@@ -161,6 +161,13 @@ Error GroupQueue::give_up(Ticket& ticket) {
 }
 
 Error GroupQueue::late_in_queue() const {
+    // Whoever leads waits for a connection then.
+    if (const auto refusal = database_->out_of_room()) {
+        return make_error(
+            ErrorCode::deadline,
+            refusal->message + "; no connection came free until the deadline; nothing was applied",
+            refusal->server_code);
+    }
     return make_error(ErrorCode::deadline,
                       database_->name() +
                           ": the deadline passed while waiting to be written; nothing was applied");

@@ -21,20 +21,33 @@ class MysqlDatabase final : public Database, ForkAware {
         : Database(target.name, options),
           library_(library),
           target_(std::move(target)),
-          writers_(name(), options.max_writers, opener(false)),
-          readers_(name(), options.max_readers, opener(true)) {
+          writers_(std::make_shared<Pool>(name(), options.max_writers, opener(false),
+                                          options.idle_timeout)),
+          readers_(std::make_shared<Pool>(name(), options.max_readers, opener(true),
+                                          options.idle_timeout)) {
+        writers_->on_no_room([this] { readers_->close_idle(); });
+        readers_->on_no_room([this] { writers_->close_idle(); });
+        shared_.close_idle = [this] {
+            writers_->close_idle();
+            readers_->close_idle();
+        };
         start_watching_forks();
     }
-    ~MysqlDatabase() override { stop_watching_forks(); }
+    ~MysqlDatabase() override {
+        stop_watching_forks();
+        writers_->stop();
+        readers_->stop();
+    }
 
     Dialect dialect() const override { return Dialect::mysql; }
-    Result<Lease> writer(Deadline deadline) override { return lease(writers_, deadline); }
-    Result<Lease> reader(Deadline deadline) override { return lease(readers_, deadline); }
+    Result<Lease> writer(Deadline deadline) override { return lease(*writers_, deadline); }
+    Result<Lease> reader(Deadline deadline) override { return lease(*readers_, deadline); }
     void close() override {
         closed_.store(true, std::memory_order_release);
-        writers_.close();
-        readers_.close();
+        writers_->close();
+        readers_->close();
     }
+    std::optional<Error> out_of_room() override { return writers_->refusal(); }
     bool closed() const override { return closed_.load(std::memory_order_acquire); }
     Stats stats() const override {
         return Stats{shared_.transactions.load(std::memory_order_relaxed),
@@ -44,14 +57,14 @@ class MysqlDatabase final : public Database, ForkAware {
   private:
     // The sessions stay the parent's, in mid-statement too: nobody waits for them.
     void before_fork() override {
-        writers_.freeze(AtFork::abandon);
-        readers_.freeze(AtFork::abandon);
+        writers_->freeze(AtFork::abandon);
+        readers_->freeze(AtFork::abandon);
         shared_.sockets.freeze();
     }
     void after_fork(bool in_child) override {
         shared_.sockets.thaw(in_child);
-        readers_.thaw(in_child);
-        writers_.thaw(in_child);
+        readers_->thaw(in_child);
+        writers_->thaw(in_child);
     }
 
     Pool::Open opener(bool reads) {
@@ -63,24 +76,17 @@ class MysqlDatabase final : public Database, ForkAware {
     }
 
     Result<Lease> lease(Pool& pool, Deadline deadline) {
-        while (true) {
-            if (closed()) return make_error(ErrorCode::closed, name() + " is closed");
-            HOTCOUNT_TRY_ASSIGN(Lease leased, pool.lease(deadline));
-            auto& connection = static_cast<MysqlConnection&>(*leased);
-            // The server went away since, or ended a session that was idle for too long: nothing was
-            // sent, so nobody needs to hear of it.
-            if (connection.drop_if_gone()) continue;
-            connection.set_deadline(deadline);
-            return leased;
-        }
+        HOTCOUNT_TRY_ASSIGN(Lease leased, pool.lease(deadline));
+        static_cast<MysqlConnection&>(*leased).set_deadline(deadline);
+        return leased;
     }
 
     const libmariadb::Library& library_;
     const MysqlTarget target_;
     std::atomic<bool> closed_{false};
     MysqlShared shared_;
-    Pool writers_;
-    Pool readers_;
+    const std::shared_ptr<Pool> writers_;
+    const std::shared_ptr<Pool> readers_;
 };
 
 Result<void> take_options(const Url& url, MysqlTarget& target) {
@@ -134,6 +140,7 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     target.user = url.user;
     target.password = url.password;
     target.timeout = options.timeout;
+    target.tcp_user_timeout = options.tcp_user_timeout;
     target.prepare = options.prepare;
     if (!url.path.empty()) target.database = url.path.substr(1);
     HOTCOUNT_TRY(take_options(url, target));
@@ -155,15 +162,17 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
 
     using Key = std::tuple<std::string, unsigned, std::string, std::string, std::string,
                            std::map<std::string, std::string>, Duration::rep, std::size_t,
-                           std::size_t, bool>;
+                           std::size_t, bool, std::optional<Duration>, Duration::rep>;
     static auto* const databases = new SharedObjects<Key, Database>;
     return databases->find_or_make(
         Key{target.host, target.port, target.user, target.password, target.database, url.query,
-            options.timeout.count(), options.max_readers, options.max_writers, target.prepare},
+            options.timeout.count(), options.max_readers, options.max_writers, target.prepare,
+            options.idle_timeout, options.tcp_user_timeout.count()},
         [&]() -> Result<std::shared_ptr<Database>> {
             auto database = std::make_shared<MysqlDatabase>(*library, target, options);
             // Now rather than at the first call, so that what is wrong fails where it is given.
             HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
+            database->look_at_durability();
             return std::shared_ptr<Database>{std::move(database)};
         });
 }

@@ -9,12 +9,17 @@
 #include <hotcount/base/interrupt.hpp>
 
 #include "../base/readable.hpp"
+#include "tcp_limits.hpp"
 
 namespace hotcount::sql {
 
 namespace lib = libmariadb;
 
 namespace {
+
+// A server that takes longer to answer nothing at all is not worth the wait: another session may be.
+constexpr Duration kAnswersWithin = std::chrono::seconds{1};
+constexpr unsigned kTooManyPrepared = 1461;  // ER_MAX_PREPARED_STMT_COUNT_REACHED
 
 // Milliseconds to poll for, rounded up; never more than a minute at a time.
 int poll_time(SteadyTime until) {
@@ -58,13 +63,18 @@ void MysqlConnection::watch_socket() {
     forget_socket();
     if (socket < 0) return;
     (void)::fcntl(socket, F_SETFD, FD_CLOEXEC);
+    set_tcp_limits(socket, target_.tcp_user_timeout);
     socket_ = socket;
     shared_.sockets.add(socket_);
 }
 
-bool MysqlConnection::drop_if_gone() {
+bool MysqlConnection::still_there(bool ask, Deadline deadline) {
     broken_ = broken_ || term_ != shared_.primary.term() || readable_now(socket_);
-    return broken_;
+    if (broken_ || !ask) return !broken_;
+    tidy_until_ = std::min(std::chrono::steady_clock::now() + kAnswersWithin, deadline.time());
+    if (!tell("DO 0", MysqlStage::statement)) broken_ = true;
+    tidy_until_.reset();
+    return !broken_;
 }
 
 // What the call was waiting for and has come; 0 at the deadline.
@@ -295,12 +305,23 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
         return make_error(ErrorCode::capacity, target_.name + ": no memory");
     }
     int refused = 0;
-    const bool in_time = drive(
-        [&] {
-            return library_.stmt_prepare_start(&refused, made.handle, placed.text.data(),
-                                               placed.text.size());
-        },
-        [&](int ready) { return library_.stmt_prepare_cont(&refused, made.handle, ready); });
+    const auto try_once = [&] {
+        return drive(
+            [&] {
+                return library_.stmt_prepare_start(&refused, made.handle, placed.text.data(),
+                                                   placed.text.size());
+            },
+            [&](int ready) { return library_.stmt_prepare_cont(&refused, made.handle, ready); });
+    };
+    bool in_time = try_once();
+    if (in_time && refused != 0 && library_.stmt_error_number(made.handle) == kTooManyPrepared) {
+        // The server has no room for more, all its clients' taken together: from now on this
+        // database's sessions keep none, and what this one has kept makes room.
+        shared_.keeps_prepared.store(false, std::memory_order_relaxed);
+        shared_.close_idle();
+        while (!prepared_.empty()) forget(prepared_.back().id);
+        in_time = try_once();
+    }
     if (!in_time || refused != 0) {
         Error error =
             in_time ? failed(MysqlStage::statement, made) : left_at_deadline(MysqlStage::statement);
@@ -357,7 +378,12 @@ Result<std::int64_t> MysqlConnection::run_prepared(const Statement& statement,
     shared_.statements.fetch_add(1, std::memory_order_relaxed);
     auto changed = execute(*prepared, parameters, visit);
     // The server may have thrown its side away; the next one prepares anew.
-    if (!broken_ && (!changed || !target_.prepare)) forget(statement.id());
+    const bool keeps = target_.prepare && shared_.keeps_prepared.load(std::memory_order_relaxed);
+    if (!broken_ && !keeps) {
+        while (!prepared_.empty()) forget(prepared_.back().id);
+    } else if (!broken_ && !changed) {
+        forget(statement.id());
+    }
     return changed;
 }
 

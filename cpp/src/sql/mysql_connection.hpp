@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <hotcount/sql/database.hpp>
 #include <list>
 #include <memory>
@@ -34,6 +35,10 @@ namespace hotcount::sql {
 struct MysqlShared {
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
+    /// False once the server had no room for another prepared statement.
+    std::atomic<bool> keeps_prepared{true};
+    /// Ends the sessions that nobody uses, and what they keep in the server.
+    std::function<void()> close_idle{};
     PrimaryWatch primary;
     InheritedSockets sockets;
 };
@@ -55,6 +60,7 @@ struct MysqlTarget {
     std::string server_public_key;              ///< A file, for MySQL's sha2 methods without TLS.
     bool prepare{true};                         ///< Keep statements prepared.
     Duration timeout{std::chrono::seconds{5}};  ///< Of most calls.
+    Duration tcp_user_timeout{std::chrono::seconds{10}};
 };
 
 class MysqlConnection final : public Connection {
@@ -70,8 +76,6 @@ class MysqlConnection final : public Connection {
     Result<void> connect(Deadline deadline);
     /// Bounds what runs outside of a transaction, until begin() says otherwise.
     void set_deadline(Deadline deadline) { deadline_ = deadline; }
-    /// Whether the server has said goodbye while nobody used this session; then it is broken().
-    bool drop_if_gone();
 
     Result<void> begin(Deadline deadline) override;
     Result<void> begin_read(Deadline deadline) override;
@@ -81,6 +85,8 @@ class MysqlConnection final : public Connection {
     void rollback() override;
     bool in_transaction() const override { return begun_; }
     bool broken() const override { return broken_; }
+    /// False too where the server has said goodbye meanwhile; broken() then.
+    bool still_there(bool ask, Deadline deadline) override;
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
     Result<std::int64_t> run_alone(const Statement& statement, std::span<const Value> parameters,

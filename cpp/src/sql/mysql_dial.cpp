@@ -10,6 +10,7 @@
 #include "../base/secrets.hpp"
 #include "backoff.hpp"
 #include "mysql_connection.hpp"
+#include "pool.hpp"
 
 namespace hotcount::sql {
 
@@ -48,10 +49,12 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
         if (connected) connected = set_up();
         if (connected) return connected;
         drop();
-        // It is full, or about to be replaced: another attempt may find it otherwise.
+        // It has no room for a prepared statement, or is about to be replaced: another attempt may
+        // find it otherwise. For room in a full one the pool waits.
         const Error& error = connected.error();
-        const bool passes = error.server_code == "1040" || error.server_code == "1203" ||
-                            (error.code == ErrorCode::unavailable && shared_.primary.is_looking());
+        const bool passes =
+            error.server_code == "1461" || (error.code == ErrorCode::unavailable &&
+                                            !is_out_of_room(error) && shared_.primary.is_looking());
         if (!passes || !pause_before_retry(kServerBackoff, attempt, deadline)) return connected;
     }
 }

@@ -15,6 +15,7 @@ ErrorCode classify(unsigned number) {
         case 1203:  // ER_TOO_MANY_USER_CONNECTIONS
         case 1226:  // ER_USER_LIMIT_REACHED
         case 1243:  // ER_UNKNOWN_STMT_HANDLER
+        case 1461:  // ER_MAX_PREPARED_STMT_COUNT_REACHED
         case 1615:  // ER_NEED_REPREPARE
         case 1927:  // ER_CONNECTION_KILLED
         case 2002:  // cannot connect, socket
@@ -70,6 +71,22 @@ ErrorCode classify(unsigned number) {
             return ErrorCode::permission_denied;
         default:
             return ErrorCode::database;
+    }
+}
+
+// The setting whose limit was reached, where the server's words do not name it.
+std::string_view setting_behind(unsigned number) {
+    switch (number) {
+        case 1461:
+            return "; max_prepared_stmt_count bounds the statements of all the server's clients";
+        case 1317:
+            return "; somebody called KILL QUERY on the session";
+        case 1969:
+            return "; the setting is max_statement_time, the server's or the user's";
+        case 3024:
+            return "; the setting is max_execution_time";
+        default:
+            return {};
     }
 }
 
@@ -130,8 +147,10 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
     if (unknown) {
         code = ErrorCode::outcome_unknown;
         message += "; it may or may not be applied";
-    } else if (code == ErrorCode::unavailable) {
-        message += "; nothing was applied";
+    } else {
+        const std::string_view setting = setting_behind(number);
+        message += setting;
+        if (code == ErrorCode::unavailable || !setting.empty()) message += "; nothing was applied";
     }
     return make_error(code, std::move(message), std::to_string(number));
 }

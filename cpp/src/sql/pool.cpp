@@ -1,91 +1,342 @@
 #include "pool.hpp"
 
 #include <algorithm>
+#include <array>
+#include <hotcount/base/fork.hpp>
+#include <hotcount/base/worker_pool.hpp>
+
+#include "backoff.hpp"
 
 namespace hotcount::sql {
+namespace {
 
-Pool::Pool(std::string name, std::size_t max_connections, Open open)
-    : name_(std::move(name)), max_connections_(max_connections), open_(std::move(open)) {}
+// How long a connection may be idle before it is asked whether its server still hears it. A firewall
+// or a balancer on the way may have forgotten it, and would swallow what is sent. Shorter: more calls
+// of a caller who comes rarely pay the round trip.
+constexpr Duration kAskAfter = std::chrono::seconds{2};
+
+// Closes what was idle for too long, in all pools of the process.
+WorkerPool& housekeeper() {
+    static auto* const own =
+        new ForkLocal<WorkerPool>{[] { return std::make_unique<WorkerPool>(1); }};
+    return own->get();
+}
+
+}  // namespace
+
+bool is_out_of_room(const Error& error) {
+    if (error.code != ErrorCode::unavailable) return false;
+    const auto says = [&](std::string_view words) {
+        return error.message.find(words) != std::string::npos;
+    };
+    const std::string_view code = error.server_code;
+    if (code == "53300") return true;                         // too_many_connections
+    if (code == "1040" || code == "1203") return true;        // of the server, of one user
+    if (code == "1226") return says("max_user_connections");  // Others are limits per hour.
+    // PgBouncer has no code of its own.
+    static constexpr std::array<std::string_view, 4> kPooler{
+        "no more connections allowed", "client connections exceeded", "query_wait_timeout",
+        "server login has been failing"};
+    return code == "08P01" && std::any_of(kPooler.begin(), kPooler.end(), says);
+}
+
+Error no_room_in_time(Error refusal, int attempts) {
+    static constexpr std::string_view kKnown = "; nothing was applied";
+    if (refusal.message.ends_with(kKnown)) {
+        refusal.message.resize(refusal.message.size() - kKnown.size());
+    }
+    refusal.code = ErrorCode::deadline;
+    refusal.message += "; no connection came free until the deadline (" + std::to_string(attempts) +
+                       (attempts == 1 ? " attempt" : " attempts") + "); nothing was applied";
+    return refusal;
+}
+
+Pool::Pool(std::string name, std::size_t max_connections, Open open,
+           std::optional<Duration> idle_timeout)
+    : name_(std::move(name)),
+      max_connections_(max_connections),
+      open_(std::move(open)),
+      idle_timeout_(idle_timeout) {}
 
 Lease Pool::wrap(std::unique_ptr<Connection> connection) {
     return Lease{connection.release(), [this](Connection* returned) { give_back(returned); }};
 }
 
-Result<Lease> Pool::open_now(Deadline deadline) {
-    auto opened = open_(deadline);
-    if (!opened) {
-        std::lock_guard lock(mutex_);
-        --out_;
-        serve_waiters();
-        return std::move(opened).error();
-    }
-    return wrap(std::move(*opened));
-}
+// -- leases ------------------------------------------------------------------
 
 Result<Lease> Pool::lease(Deadline deadline) {
     Waiter self;
-    bool queued = false;
     {
-        std::lock_guard lock(mutex_);
-        if (closed_) return make_error(ErrorCode::closed, name_ + " is closed");
-        if (waiters_.empty() && !frozen_ && out_ < max_connections_) {
-            ++out_;
-            if (!idle_.empty()) {
-                auto connection = std::move(idle_.back());
-                idle_.pop_back();
-                return wrap(std::move(connection));
+        const std::lock_guard lock(mutex_);
+        if (closed_) return closed();
+        waiters_.push_back(&self);
+        serve_waiters();
+    }
+    while (true) {
+        if (Step done = await(self, deadline)) return std::move(*done);
+    }
+}
+
+Pool::Step Pool::await(Waiter& self, Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    if (!self.served && prober_ != &self) {
+        lock.unlock();
+        (void)self.granted.wait(deadline);
+        lock.lock();
+        if (!self.served && prober_ != &self) {
+            leave(self);
+            return late();
+        }
+    }
+    if (!self.served) {
+        lock.unlock();
+        return probe(self, deadline);
+    }
+    if (prober_ == &self) {
+        pass_probe();
+        if (!no_room_) refusal_.reset();
+    }
+    lock.unlock();
+    return use(self, deadline);
+}
+
+// What it was given: the connection if that is still there, or another, or the right to open one.
+Pool::Step Pool::use(Waiter& self, Deadline deadline) {
+    while (self.given.connection != nullptr) {
+        const bool ask = std::chrono::steady_clock::now() - self.given.since >= kAskAfter;
+        if (self.given.connection->still_there(ask, deadline)) {
+            return wrap(std::move(self.given.connection));
+        }
+        std::deque<Idle> closing;  // Outside of the lock: a goodbye to a server takes time.
+        closing.push_back(std::move(self.given));
+        const std::lock_guard lock(mutex_);
+        // The others have been idle for longer: what was lost on the way was lost for them too.
+        if (ask) {
+            for (Idle& each : idle_) closing.push_back(std::move(each));
+            idle_.clear();
+        }
+        self.given = take_idle();
+    }
+    return open_now(self, deadline);
+}
+
+Pool::Step Pool::open_now(Waiter& self, Deadline deadline) {
+    auto opened = open_(deadline);
+    {
+        const std::lock_guard lock(mutex_);
+        if (opened) {
+            if (!no_room_) refusal_.reset();
+            return wrap(std::move(*opened));
+        }
+        if (!queue_for_room(self, opened.error())) return failed(std::move(opened).error());
+        if (prober_ == nullptr) prober_ = &self;
+    }
+    if (make_room_) make_room_();
+    return {};
+}
+
+// The one of those that wait who tries to open a connection again and again.
+Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
+    for (int attempt = 1;; ++attempt) {
+        const SteadyTime next =
+            std::chrono::steady_clock::now() + drawn_pause(kServerBackoff, attempt);
+        (void)self.granted.wait(Deadline::at(std::min(next, deadline.time())));
+        {
+            const std::lock_guard lock(mutex_);
+            if (self.served) return Step{};  // One came back.
+            self.granted.clear();
+            if (closed_ || deadline.passed()) {
+                Error error = closed_ ? closed() : late();
+                leave(self);
+                return error;
             }
-        } else {
-            waiters_.push_back(&self);
-            queued = true;
+            if (out_ >= max_connections_) continue;
+            std::erase(waiters_, &self);
+            self.served = true;
+            ++out_;
         }
-    }
-    if (queued && !self.granted.wait(deadline)) {
-        std::lock_guard lock(mutex_);
-        if (!self.granted.is_set()) {
-            waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &self));
-            return make_error(ErrorCode::deadline,
-                              name_ + ": the deadline passed while waiting for a connection; " +
-                                  std::to_string(max_connections_) + " in use by other callers");
+        auto opened = open_(deadline);
+        {
+            const std::lock_guard lock(mutex_);
+            if (opened) {
+                pass_probe();
+                if (!no_room_) refusal_.reset();
+                return wrap(std::move(*opened));
+            }
+            if (!queue_for_room(self, opened.error())) {
+                Error error = failed(std::move(opened).error());
+                pass_probe();
+                return error;
+            }
         }
+        if (make_room_) make_room_();
     }
-    if (self.connection != nullptr) return wrap(std::move(self.connection));
-    return open_now(deadline);
+}
+
+// After a refusal: first in the queue again. False, out of everything, where it was for another
+// reason.
+bool Pool::queue_for_room(Waiter& self, const Error& error) {
+    --out_;
+    const bool waits = is_out_of_room(error) && !closed_;
+    if (waits) {
+        no_room_ = true;
+        refusal_ = Refusal{error, refusal_ ? refusal_->attempts + 1 : 1};
+        self.served = false;
+        self.granted.clear();
+        waiters_.push_front(&self);
+    }
+    serve_waiters();
+    return waits;
+}
+
+// The prober has what it wants, or leaves: the next one tries at once.
+void Pool::pass_probe() {
+    prober_ = waiters_.empty() ? nullptr : waiters_.front();
+    if (prober_ != nullptr) {
+        prober_->granted.set();
+    } else {
+        no_room_ = false;
+    }
+}
+
+void Pool::leave(Waiter& self) {
+    std::erase(waiters_, &self);
+    if (prober_ == &self) pass_probe();
+}
+
+// What a caller is told who could not open one.
+Error Pool::failed(Error error) const {
+    if (closed_) return closed();
+    const bool was_full = error.code == ErrorCode::deadline && refusal_.has_value();
+    return was_full ? no_room_in_time(refusal_->error, refusal_->attempts) : error;
+}
+
+Error Pool::closed() const { return make_error(ErrorCode::closed, name_ + " is closed"); }
+
+Error Pool::late() const {
+    if (no_room_ && refusal_) return no_room_in_time(refusal_->error, refusal_->attempts);
+    return make_error(ErrorCode::deadline,
+                      name_ + ": the deadline passed while waiting for a connection; " +
+                          std::to_string(max_connections_) + " in use by other callers");
+}
+
+std::optional<Error> Pool::refusal() {
+    const std::lock_guard lock(mutex_);
+    if (!refusal_) return {};
+    return refusal_->error;
+}
+
+std::optional<Lease> Pool::lease_idle(Deadline deadline, std::atomic<bool>& lent) {
+    Idle given;
+    {
+        const std::lock_guard lock(mutex_);
+        if (closed_ || frozen_ || !waiters_.empty() || out_ + 1 >= max_connections_) return {};
+        given = take_idle();
+        if (given.connection == nullptr) return {};
+        ++out_;
+    }
+    const bool ask = std::chrono::steady_clock::now() - given.since >= kAskAfter;
+    if (given.connection->still_there(ask, deadline)) {
+        return Lease{given.connection.release(), [this, &lent](Connection* returned) {
+                         give_back(returned);
+                         lent.store(false, std::memory_order_release);
+                     }};
+    }
+    given.connection.reset();
+    const std::lock_guard lock(mutex_);
+    --out_;
+    serve_waiters();
+    return {};
+}
+
+bool Pool::empty() {
+    const std::lock_guard lock(mutex_);
+    return out_ == 0 && idle_.empty();
 }
 
 void Pool::serve_waiters() {
     while (!frozen_ && !waiters_.empty() && out_ < max_connections_) {
+        // Only the prober opens another one then.
+        if (no_room_ && idle_.empty()) break;
         Waiter* next = waiters_.front();
         waiters_.pop_front();
         ++out_;
-        if (!idle_.empty()) {
-            next->connection = std::move(idle_.back());
-            idle_.pop_back();
-        }
-        next->granted.set();  // `next` may be gone from here on.
+        next->given = take_idle();
+        next->served = true;
+        if (!no_room_ && next->given.connection != nullptr) refusal_.reset();
+        next->granted.set();  // `next` may be gone from here on, once the mutex is free.
     }
     if (out_ == 0) all_back_.notify_all();
+}
+
+Pool::Idle Pool::take_idle() {
+    if (idle_.empty()) return {};
+    Idle taken = std::move(idle_.back());
+    idle_.pop_back();
+    return taken;
 }
 
 void Pool::give_back(Connection* connection) {
     std::unique_ptr<Connection> returned{connection};
     if (returned->in_transaction()) returned->rollback();
     std::unique_ptr<Connection> closing;  // Outside of the lock: a goodbye to a server takes time.
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     --out_;
     if (closed_ || returned->broken()) {
         closing = std::move(returned);
     } else {
-        idle_.push_back(std::move(returned));
+        idle_.push_back({std::move(returned), std::chrono::steady_clock::now()});
     }
     serve_waiters();
+    schedule_sweep();
 }
 
+// -- ends --------------------------------------------------------------------
+
 void Pool::close() {
-    std::vector<std::unique_ptr<Connection>> closing;
-    std::lock_guard lock(mutex_);
+    std::deque<Idle> closing;
+    const std::lock_guard lock(mutex_);
     closed_ = true;
     closing.swap(idle_);
+}
+
+void Pool::close_idle() {
+    std::deque<Idle> closing;
+    const std::lock_guard lock(mutex_);
+    closing.swap(idle_);
+}
+
+void Pool::stop() {
+    close();
+    std::unique_lock lock(mutex_);
+    all_back_.wait(lock, [this] { return sweeping_ == 0; });
+}
+
+void Pool::schedule_sweep() {
+    if (!idle_timeout_ || closed_ || idle_.empty() || sweep_is_due_) return;
+    sweep_is_due_ = true;
+    housekeeper().run_at(idle_.front().since + *idle_timeout_, [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->sweep();
+    });
+}
+
+void Pool::sweep() {
+    std::deque<Idle> closing;
+    {
+        const std::lock_guard lock(mutex_);
+        sweep_is_due_ = false;
+        const SteadyTime last = std::chrono::steady_clock::now() - *idle_timeout_;
+        while (!idle_.empty() && idle_.front().since <= last) {
+            closing.push_back(std::move(idle_.front()));
+            idle_.pop_front();
+        }
+        ++sweeping_;
+        schedule_sweep();
+    }
+    closing.clear();
+    const std::lock_guard lock(mutex_);
+    --sweeping_;
+    all_back_.notify_all();
 }
 
 void Pool::freeze(AtFork connections) {
@@ -104,10 +355,15 @@ void Pool::thaw(bool in_child) {
     frozen_ = false;
     if (in_child) {
         waiters_.clear();
+        prober_ = nullptr;
+        no_room_ = false;
+        refusal_.reset();
+        sweep_is_due_ = false;
+        sweeping_ = 0;
         if (at_fork_ == AtFork::abandon) {
             // Leaked: to destroy them would say goodbye in the parent's name. The threads that had
             // leased the others do not exist here.
-            for (auto& connection : idle_) (void)connection.release();
+            for (Idle& idle : idle_) (void)idle.connection.release();
             idle_.clear();
             out_ = 0;
         }

@@ -11,6 +11,7 @@
 
 #include "pool.hpp"
 #include "postgres_connection.hpp"
+#include "tcp_limits.hpp"
 #include "url_flag.hpp"
 
 namespace hotcount::sql {
@@ -80,20 +81,37 @@ class PostgresDatabase final : public Database, ForkAware {
                    connect_timeout,
                    options.timeout,
                    &shared_},
-          writers_(this->name(), options.max_writers, opener()),
-          readers_(this->name(), options.max_readers, opener()) {
+          writers_(std::make_shared<Pool>(this->name(), options.max_writers, opener(),
+                                          options.idle_timeout)),
+          readers_(std::make_shared<Pool>(this->name(), options.max_readers, opener(),
+                                          options.idle_timeout)) {
+        writers_->on_no_room([this] { readers_->close_idle(); });
+        readers_->on_no_room([this] { writers_->close_idle(); });
         start_watching_forks();
     }
-    ~PostgresDatabase() override { stop_watching_forks(); }
+    ~PostgresDatabase() override {
+        stop_watching_forks();
+        writers_->stop();
+        readers_->stop();
+    }
 
     Dialect dialect() const override { return Dialect::postgres; }
-    Result<Lease> writer(Deadline deadline) override { return writers_.lease(deadline); }
-    Result<Lease> reader(Deadline deadline) override { return readers_.lease(deadline); }
+    Result<Lease> writer(Deadline deadline) override { return writers_->lease(deadline); }
+    // Sessions are all alike, so a process that reads and writes in turn needs only one. One at a
+    // time is lent, and only while none was opened for reading: else writers would open more.
+    Result<Lease> reader(Deadline deadline) override {
+        if (readers_->empty() && !lent_.exchange(true, std::memory_order_acq_rel)) {
+            if (auto lease = writers_->lease_idle(deadline, lent_)) return std::move(*lease);
+            lent_.store(false, std::memory_order_release);
+        }
+        return readers_->lease(deadline);
+    }
     void close() override {
         closed_.store(true, std::memory_order_release);
-        writers_.close();
-        readers_.close();
+        writers_->close();
+        readers_->close();
     }
+    std::optional<Error> out_of_room() override { return writers_->refusal(); }
     bool closed() const override { return closed_.load(std::memory_order_acquire); }
     Stats stats() const override {
         return Stats{shared_.transactions.load(std::memory_order_relaxed),
@@ -102,20 +120,21 @@ class PostgresDatabase final : public Database, ForkAware {
 
   private:
     void before_fork() override {
-        writers_.freeze(AtFork::abandon);
-        readers_.freeze(AtFork::abandon);
+        writers_->freeze(AtFork::abandon);
+        readers_->freeze(AtFork::abandon);
         shared_.sockets.freeze();
     }
     void after_fork(bool in_child) override {
         shared_.sockets.thaw(in_child);
-        readers_.thaw(in_child);
-        writers_.thaw(in_child);
+        if (in_child) lent_.store(false, std::memory_order_relaxed);
+        readers_->thaw(in_child);
+        writers_->thaw(in_child);
     }
 
     Pool::Open opener() {
         return [this](Deadline deadline) -> Result<std::unique_ptr<Connection>> {
             auto connection = std::make_unique<PostgresConnection>(session_);
-            HOTCOUNT_TRY(connection->connect(deadline));
+            HOTCOUNT_TRY(connection->connect(deadline, false));
             return std::unique_ptr<Connection>{std::move(connection)};
         };
     }
@@ -123,8 +142,9 @@ class PostgresDatabase final : public Database, ForkAware {
     std::atomic<bool> closed_{false};
     PostgresShared shared_;
     const PostgresSessionOptions session_;
-    Pool writers_;
-    Pool readers_;
+    std::atomic<bool> lent_{false};  // A writer's connection is with a reader.
+    const std::shared_ptr<Pool> writers_;
+    const std::shared_ptr<Pool> readers_;
 };
 
 // What a URL may ask of libpq by its own names. Not: what we set ourselves, and what would put a
@@ -219,6 +239,19 @@ Parameters parameters_of(const Url& url) {
     return parameters;
 }
 
+// What ends a connection over TCP whose other end is gone: libpq's own names, as far as the URL does
+// not give them. libpq leaves Unix sockets alone.
+void add_tcp_limits(const Url& url, const DatabaseOptions& options, Parameters& parameters) {
+    const auto add = [&](const char* name, std::int64_t value) {
+        if (!url.query.contains(name)) parameters.emplace_back(name, std::to_string(value));
+    };
+    add("keepalives_idle", kTcpLimits.idle);
+    add("keepalives_interval", kTcpLimits.interval);
+    add("keepalives_count", kTcpLimits.count);
+    add("tcp_user_timeout",
+        std::chrono::ceil<std::chrono::milliseconds>(options.tcp_user_timeout).count());
+}
+
 // For messages: "postgresql host:5432/app".
 std::string name_of(const Url& url) {
     const auto option = [&](const char* name) {
@@ -244,24 +277,27 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
     }
     HOTCOUNT_TRY_ASSIGN(const Libpq* const pq, load_libpq());
     Parameters parameters = parameters_of(url);
+    add_tcp_limits(url, options, parameters);
     if (pq->PQlibVersion() >= kHasRequireAuth && !verifies_server(parameters) &&
         !is_local(parameters)) {
         parameters.emplace_back("require_auth", "!password");
     }
-    using Key =
-        std::tuple<Parameters, Duration::rep, Duration::rep, std::size_t, std::size_t, bool>;
+    using Key = std::tuple<Parameters, Duration::rep, Duration::rep, std::size_t, std::size_t, bool,
+                           std::optional<Duration>>;
     static auto* const databases = new SharedObjects<Key, Database>;
     const Key key{parameters,
                   timeout.value_or(Duration{0}).count(),
                   options.timeout.count(),
                   options.max_readers,
                   options.max_writers,
-                  options.prepare};
+                  options.prepare,
+                  options.idle_timeout};
     return databases->find_or_make(key, [&]() -> Result<std::shared_ptr<Database>> {
         auto database =
             std::make_shared<PostgresDatabase>(*pq, name_of(url), parameters, timeout, options);
         // Opened now rather than at the first call, so that what is wrong shows where it is given.
         HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
+        database->look_at_durability();
         return std::shared_ptr<Database>{std::move(database)};
     });
 }

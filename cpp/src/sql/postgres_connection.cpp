@@ -7,6 +7,7 @@
 #include <charconv>
 #include <hotcount/base/interrupt.hpp>
 
+#include "pool.hpp"
 #include "postgres_cancel.hpp"
 #include "postgres_error.hpp"
 #include "postgres_row.hpp"
@@ -263,12 +264,14 @@ Result<void> PostgresConnection::give_up_at_deadline() {
 
 Error PostgresConnection::lost_connection(bool may_be_applied) {
     broken_ = true;
-    if (state_ != State::idle) state_ = may_be_applied ? State::idle : State::failed;
     // What the server said before it hung up explains more than that it did.
     Error error = refusal_ != nullptr
                       ? refused()
                       : make_error(ErrorCode::unavailable,
                                    options_.name + ": " + connection_message(pq_, handle_));
+    // A pooler that found no session for it has passed nothing on.
+    may_be_applied = may_be_applied && !is_out_of_room(error);
+    if (state_ != State::idle) state_ = may_be_applied ? State::idle : State::failed;
     error.code = may_be_applied ? ErrorCode::outcome_unknown : ErrorCode::unavailable;
     error.message += may_be_applied ? "; the connection was lost before the answer: it may or may "
                                       "not be applied"

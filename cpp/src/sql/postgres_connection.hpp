@@ -72,7 +72,9 @@ class PostgresConnection final : public Connection {
     PostgresConnection& operator=(const PostgresConnection&) = delete;
     ~PostgresConnection() override { disconnect(); }
 
-    Result<void> connect(Deadline deadline);
+    /// Where the server has no room for another session: waits for it until the deadline, or says so
+    /// at once (is_out_of_room()).
+    Result<void> connect(Deadline deadline, bool waits_for_room = true);
 
     Result<void> begin(Deadline deadline) override;
     Result<void> begin_read(Deadline deadline) override;
@@ -82,6 +84,7 @@ class PostgresConnection final : public Connection {
     void rollback() override;
     bool in_transaction() const override { return state_ != State::idle; }
     bool broken() const override { return broken_; }
+    bool still_there(bool ask, Deadline deadline) override;
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
     Result<std::int64_t> run_alone(const Statement& statement, std::span<const Value> parameters,
@@ -202,6 +205,7 @@ class PostgresConnection final : public Connection {
     bool writes_{false};
     bool broken_{false};          // Of no more use; begin() connects anew.
     bool lost_{false};            // The other end is gone.
+    bool noticed_{false};         // It said something that no call asked for.
     bool commit_is_open_{false};  // COMMIT was sent, and its deadline passed before the answer.
     bool cancelled_{false};       // The server was asked to end the statement that runs alone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};

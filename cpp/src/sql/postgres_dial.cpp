@@ -9,6 +9,7 @@
 
 #include "../base/secrets.hpp"
 #include "backoff.hpp"
+#include "pool.hpp"
 #include "postgres_authentication.hpp"
 #include "postgres_connection.hpp"
 #include "postgres_error.hpp"
@@ -17,8 +18,6 @@ namespace hotcount::sql {
 namespace {
 
 using Reader = AuthenticationReader;
-
-void ignore_notice(void*, const char*) {}
 
 bool is_unix_socket(int descriptor) {
     sockaddr_storage address{};
@@ -29,7 +28,8 @@ bool is_unix_socket(int descriptor) {
 
 }  // namespace
 
-Result<void> PostgresConnection::connect(Deadline deadline) {
+Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room) {
+    std::optional<Error> full;
     for (int attempt = 1;; ++attempt) {
         auto connected = dial(deadline);
         if (connected) return connected;
@@ -37,10 +37,17 @@ Result<void> PostgresConnection::connect(Deadline deadline) {
         broken_ = true;
         // It starts, is full, or is about to be replaced: another attempt may find it otherwise.
         const Error& error = connected.error();
+        if (is_out_of_room(error)) {
+            if (!waits_for_room) return connected;
+            full = error;
+        }
         const bool passes =
-            error.server_code == "57P03" || error.server_code == "53300" ||
+            error.server_code == "57P03" || is_out_of_room(error) ||
             (error.code == ErrorCode::unavailable && options_.shared->primary.is_looking());
-        if (!passes || !pause_before_retry(kServerBackoff, attempt, deadline)) return connected;
+        if (passes && pause_before_retry(kServerBackoff, attempt, deadline)) continue;
+        const bool late = is_out_of_room(error) || error.code == ErrorCode::deadline;
+        if (full && late) return no_room_in_time(*std::move(full), attempt);
+        return connected;
     }
 }
 
@@ -102,7 +109,10 @@ Error PostgresConnection::late_connecting(Deadline deadline) const {
 }
 
 Result<void> PostgresConnection::await_connection(Deadline deadline) {
-    pq_.PQsetNoticeProcessor(handle_, &ignore_notice, nullptr);
+    pq_.PQsetNoticeProcessor(
+        handle_,
+        [](void* self, const char*) { static_cast<PostgresConnection*>(self)->noticed_ = true; },
+        this);
     // So that the SQLSTATE stands in the message: libpq shows it nowhere else before a session.
     pq_.PQsetErrorVerbosity(handle_, pq::kErrorsVerbose);
     SteadyTime until = deadline.time();

@@ -40,6 +40,23 @@ std::size_t find_state(std::string_view text) {
     return std::string_view::npos;
 }
 
+// Which setting of the server's, a role's or a database's has ended it, where one has; the server's
+// own words may be in any language.
+std::string_view setting_behind(std::string_view state, std::string_view said) {
+    if (state == "57014") {
+        if (said.find("user request") != std::string_view::npos) {
+            return "; somebody called pg_cancel_backend() on the session; nothing was applied";
+        }
+        return "; the server's statement_timeout (its own, the database's or the role's) has "
+               "passed, "
+               "or pg_cancel_backend() was called; nothing was applied";
+    }
+    if (state == "25P03") return "; its setting is idle_in_transaction_session_timeout";
+    if (state == "25P04") return "; its setting is transaction_timeout";
+    if (state == "57P05") return "; its setting is idle_session_timeout";
+    return {};
+}
+
 }  // namespace
 
 ErrorCode classify_sqlstate(std::string_view state) {
@@ -72,6 +89,7 @@ Error postgres_failure(const Libpq& pq, const pg_result* result, const std::stri
         if (!field(pq::kDetail).empty()) message += ": " + one_line(field(pq::kDetail));
     }
     if (!state.empty()) message += " (SQLSTATE " + state + ")";
+    message += setting_behind(state, field(pq::kPrimary));
     return make_error(state.empty() ? ErrorCode::database : classify_sqlstate(state),
                       std::move(message), state);
 }

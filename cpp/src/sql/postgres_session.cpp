@@ -1,6 +1,7 @@
 // How a PostgresConnection is found alive or dead, runs scripts, and ends.
 #include <poll.h>
 
+#include <algorithm>
 #include <hotcount/base/interrupt.hpp>
 
 #include "postgres_cancel.hpp"
@@ -8,6 +9,12 @@
 #include "postgres_error.hpp"
 
 namespace hotcount::sql {
+namespace {
+
+// A server that takes longer to answer nothing at all is not worth the wait: another session may be.
+constexpr Duration kAnswersWithin = std::chrono::seconds{1};
+
+}  // namespace
 
 void PostgresConnection::disconnect() {
     if (handle_ == nullptr) return;
@@ -37,7 +44,10 @@ void PostgresConnection::watch_socket(int socket) {
 Result<void> PostgresConnection::make_ready(Deadline deadline) {
     if (state_ != State::idle) rollback();
     const bool current = term_ == options_.shared->primary.term();
-    if (handle_ != nullptr && !broken_ && current && looks_alive()) return {};
+    noticed_ = false;
+    // What is said to an idle session is that it ends (idle_session_timeout, a shutdown), a moment
+    // before it does; libpq takes that for a notice.
+    if (handle_ != nullptr && !broken_ && current && looks_alive() && !noticed_) return {};
     disconnect();
     return connect(deadline);
 }
@@ -54,6 +64,14 @@ bool PostgresConnection::looks_alive() {
         if (lost_) return false;
     }
     return !lost_ && pq_.PQstatus(handle_) == pq::kConnectionOk;
+}
+
+// A session that the server has ended is replaced in begin(). Here it is for the other end to speak.
+bool PostgresConnection::still_there(bool ask, Deadline deadline) {
+    if (!ask) return !broken_;
+    if (handle_ == nullptr || broken_ || !looks_alive() || !queue_sync()) return false;
+    const SteadyTime until = std::chrono::steady_clock::now() + kAnswersWithin;
+    return settle(std::min(until, deadline.time()), &deadline);
 }
 
 Result<void> PostgresConnection::run_script(const std::string& text) {

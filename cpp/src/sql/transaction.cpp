@@ -3,6 +3,7 @@
 #include <hotcount/sql/transaction.hpp>
 
 #include "backoff.hpp"
+#include "pool.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -128,22 +129,29 @@ constexpr std::array<std::string_view, 3> kReadsOnly{
 bool concerns_the_server(const Error& error) {
     return error.code == ErrorCode::unavailable && is_one_of(kReadsOnly, error);
 }
+// max_prepared_stmt_count: other clients' statements come and go.
+bool lacks_statements(const Error& error) {
+    return error.code == ErrorCode::unavailable && error.server_code == "1461";
+}
+// What takes longer to pass than another transaction does.
+bool waits_for_server(const Error& error) {
+    return concerns_the_server(error) || lacks_statements(error) || is_out_of_room(error);
+}
 
 }  // namespace
 
 bool is_transient(const Error& error) {
     // An outcome that is unknown may have been a success: doing it again is the caller's to decide.
     if (error.code == ErrorCode::outcome_unknown) return false;
-    return is_one_of(kInTheWay, error) || concerns_the_server(error) ||
+    return is_one_of(kInTheWay, error) || waits_for_server(error) ||
            (error.code == ErrorCode::unavailable && is_one_of(kStatementGone, error));
 }
 
 bool Retry::again(const Error& error) {
     if (!is_transient(error) || deadline_.passed()) return false;
     ++attempts_;
-    const bool reads_only = concerns_the_server(error);
-    if (reads_only) read_only_ = error;
-    const BackoffRange range = reads_only ? kServerBackoff : kLockBackoff;
+    if (concerns_the_server(error)) read_only_ = error;
+    const BackoffRange range = waits_for_server(error) ? kServerBackoff : kLockBackoff;
     if (!pause_before_retry(range, attempts_, deadline_)) return false;
     database_.count_retry();
     return true;
@@ -155,6 +163,10 @@ Error Retry::give_up(Error error) const {
     }
     if (!is_transient(error)) return error;
     if (error.code != ErrorCode::unavailable) error.code = ErrorCode::deadline;
+    static constexpr std::string_view kKnown = "; nothing was applied";
+    if (error.message.ends_with(kKnown)) {
+        error.message.resize(error.message.size() - kKnown.size());
+    }
     error.message += "; the deadline passed after " + std::to_string(attempts_ + 1) +
                      " attempts; nothing was applied";
     return error;

@@ -18,6 +18,7 @@
 #include <hotcount/sql/value.hpp>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,18 @@ struct DatabaseOptions {
     /// server's parsing and planning: on PostgreSQL in the same round trip, on MariaDB and MySQL
     /// in one more. SQLite's are in this process and stay prepared.
     bool prepare{true};
+    /// A connection to a server that nobody used for so long is closed; the next call that lacks one
+    /// opens another, which costs it some milliseconds: the handshake, the login, TLS, and its
+    /// statements prepared anew. Longer: each takes one of the server's bounded sessions, a process
+    /// of 5 to 10 MB with PostgreSQL, and what stands between ends it by itself some day: balancers
+    /// after 60 to 350 s. None: never. SQLite's stay open.
+    std::optional<Duration> idle_timeout{std::chrono::seconds{60}};
+    /// Over TCP: a connection whose other end acknowledges nothing for so long is given up, so that
+    /// a call with more time goes on with another one. A server that is busy does acknowledge.
+    /// Shorter: a machine that stands still for a moment (a live migration) costs its connections,
+    /// and a COMMIT on its way an unknown outcome; longer: a dead path is noticed later. One on
+    /// which nothing is said is probed after 15 s and every 5 s, and given up after 20 to 30 s.
+    Duration tcp_user_timeout{std::chrono::seconds{10}};
 };
 
 /// SQL text with an identity, so that each connection prepares it once.
@@ -101,6 +114,13 @@ class Connection {
     /// True once the connection is of no more use: the pool closes it. What was begun on it is
     /// rolled back by the server.
     virtual bool broken() const { return false; }
+    /// Whether it is of use after it was idle. `ask`: for so long that the other end is to show that
+    /// it is there, within a second; else only what is known without a wait.
+    virtual bool still_there(bool ask, Deadline deadline) {
+        (void)ask;
+        (void)deadline;
+        return !broken();
+    }
 
     /// Runs a statement, visits its rows, returns the number of rows it changed (MySQL: rows set to
     /// what they were do not count, and a row that an upsert updates counts twice). Outside of a
@@ -197,6 +217,13 @@ class Database {
     void count_retry() { retries_.fetch_add(1, std::memory_order_relaxed); }
 
     const std::string& name() const { return name_; }  ///< For messages: the file's path.
+    /// Which settings of the server make a commit mean less than it should, in a sentence for a log;
+    /// empty where none does, or where the server did not say. Asked once, when it is opened.
+    const std::string& durability_warning() const { return durability_warning_; }
+    /// Asks the server for durability_warning(), before anybody shares this object. Never fails.
+    void look_at_durability();
+    /// The server's refusal, where it had no room for another connection and no call got one since.
+    virtual std::optional<Error> out_of_room() { return {}; }
     const DatabaseOptions& options() const { return options_; }
     Deadline deadline(Timeout timeout) const {
         return Deadline::after(timeout.value_or(options_.timeout));
@@ -210,6 +237,7 @@ class Database {
   private:
     std::string name_;
     DatabaseOptions options_;
+    std::string durability_warning_;
     std::atomic<std::uint64_t> retries_{0};
 };
 

@@ -11,8 +11,9 @@ namespace hotcount::sql {
 
 /// Whether the database gave up a transaction for reasons that pass: nothing was applied, and the
 /// same again may succeed. Another transaction in the way (deadlock, serialisation failure, lock
-/// wait timeout), a prepared statement that the session does not have any more, a server that is no
-/// primary any more.
+/// wait timeout), a prepared statement that the session does not have any more or that the server has
+/// no room for, a pooler whose sessions were all in use for too long, a server that is no primary any
+/// more.
 bool is_transient(const Error& error);
 
 /// Whether one write alone may have brought this error upon its transaction: true for every refusal
@@ -26,7 +27,7 @@ class Retry {
     Retry(Database& database, Deadline deadline) : database_(database), deadline_(deadline) {}
     /// True where `error` is transient and there is time for another attempt, after a pause that
     /// is drawn, so that two do not meet again, from a range that grows: to 26 ms, and to 0.5 s
-    /// where the server only reads.
+    /// where the server only reads or has no room.
     bool again(const Error& error);
     /// `error` as the caller gets it: a transient one becomes a deadline error, but unavailable
     /// where it was the server's state. After a server that only read, an attempt that reached no
