@@ -1,6 +1,6 @@
-// Passwords that this process has connected with, wherever it had them from, so that no text of a server's is passed on with one in it:
-// an old Redis quotes the arguments of a command that it does not know, and a proxy says what it
-// likes.
+// The passwords that this process has connected with, wherever they came from. No text of a server's
+// is passed on with one of them in it: an old Redis quotes the arguments of a command that it does not
+// know, and a proxy says what it likes.
 #pragma once
 
 #include <string>

@@ -91,9 +91,10 @@ void Dialer::work() {
             why_.reset();
             (void)start_threads();
         } else {
-            note_failure(began);
-            paid_until_ = std::max(paid_until_, began) + kDialCost;
-            next_at_ = std::max(next_at_, paid_until_ - kDialCredit);
+            if (note_failure(began)) {
+                paid_until_ = std::max(paid_until_, began) + kDialCost;
+                next_at_ = std::max(next_at_, paid_until_ - kDialCredit);
+            }
             why_ = opened.error();
             told.assign(std::make_move_iterator(waiting_.begin()),
                         std::make_move_iterator(waiting_.end()));
@@ -113,12 +114,13 @@ void Dialer::wait_for_turn(Lock& lock) {
     }
 }
 
-// Dials that were made side by side and failed together are one failure.
-void Dialer::note_failure(SteadyTime began) {
+// Dials that were made side by side and failed together are one failure: true for the first.
+bool Dialer::note_failure(SteadyTime began) {
     reached_ = false;
-    if (began < failed_at_) return;
+    if (began < failed_at_) return false;
     failed_at_ = std::chrono::steady_clock::now();
     next_at_ = failed_at_ + draw_pause(++failures_);
+    return true;
 }
 
 bool Dialer::worth_waiting(const Error& error) {
@@ -139,7 +141,7 @@ void Dialer::came_to_nothing() {
     const std::lock_guard lock(mutex_);
     if (!reached_) return;
     failures_ = failures_before_;
-    note_failure(std::chrono::steady_clock::now());
+    (void)note_failure(std::chrono::steady_clock::now());
 }
 
 void Dialer::put_last(const Address& address) {

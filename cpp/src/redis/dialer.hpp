@@ -4,9 +4,10 @@
 //
 // While dials fail one is made at a time, with a pause before it: drawn between 0 and 0.2 s, then
 // 0.4, 0.8, 1.6 and at most 2 s ("full jitter"), so that clients of one server do not come back
-// together, and about one attempt a second is made to a server that is away. Pauses that are drawn
-// short add up to no storm: at most 2 s + 3 dials fail in any s seconds. What a dial met is told to
-// all who wait for one. Once one has succeeded those who wait dial side by side.
+// together, and about one attempt a second is made to a server that is away. However short the drawn
+// pauses are, at most 2n + 3 dials fail in any n seconds; dials side by side that fail together are
+// one, and a connection that ends after its greeting is none. What a dial met is told to all who wait
+// for one. Once one has succeeded those who wait dial side by side.
 //
 // A dial resolves the server's name anew and tries each of its addresses, each with its share of
 // connect_timeout. It belongs to no call: a caller that leaves at its deadline does not end it.
@@ -88,7 +89,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     Result<void> start_threads();
     void work();
     void wait_for_turn(Lock& lock);
-    void note_failure(SteadyTime began);
+    bool note_failure(SteadyTime began);
     Result<std::unique_ptr<Connection>> dial(Scripts scripts);
     Result<TlsContext> tls();
     Error closed_error() const;

@@ -62,17 +62,15 @@ class Pipeline::Combiner {
             begin(std::move(operation), [&](std::size_t index) { last_.put(key, index); });
             return false;
         }
-        std::vector<LastFlights::Key> keys;
+        keys_.clear();
         if (request.kind_ == Request::Kind::script) {
-            keys.reserve(request.keys_.size());
-            for (const std::string& key : request.keys_) keys.emplace_back(key);
-            if (!operation->alone_ && request.script_->combinable() &&
-                join_script(operation, keys)) {
+            for (const std::string& key : request.keys_) keys_.emplace_back(key);
+            if (!operation->alone_ && request.script_->combinable() && join_script(operation)) {
                 return true;
             }
         }
         begin(std::move(operation), [&](std::size_t index) {
-            for (const LastFlights::Key& key : keys) last_.put(key, index);
+            for (const LastFlights::Key& key : keys_) last_.put(key, index);
         });
         return false;
     }
@@ -110,7 +108,7 @@ class Pipeline::Combiner {
     // Key -> the last flight that touches it. A table of open addressing: with a node for each key
     // of a std::unordered_map 64 adds to 64 keys took 15 us from the queue to their replies, so
     // they take 10 (combine_adds in redis_bench.cpp). Keys are views into what flights hold. Each
-    // is hashed once, as the keyed hash is most of a call's cost here.
+    // is hashed once, and not again to note it or when the table grows.
     class LastFlights {
       public:
         struct Key {
@@ -180,7 +178,7 @@ class Pipeline::Combiner {
         return true;
     }
 
-    bool join_script(const OperationPtr& operation, std::span<const LastFlights::Key> keys) {
+    bool join_script(const OperationPtr& operation) {
         const Request& request = operation->request_;
         for (const std::size_t index : scripts_) {
             Flight& flight = flights_[index];
@@ -191,14 +189,14 @@ class Pipeline::Combiner {
                 continue;
             }
             const bool overtakes =
-                std::any_of(keys.begin(), keys.end(), [&](const LastFlights::Key& key) {
+                std::any_of(keys_.begin(), keys_.end(), [&](const LastFlights::Key& key) {
                     const std::size_t found = last_.find(key);
                     return found != kNone && found > index;
                 });
             if (overtakes) continue;
             flight.keys += request.keys_.size();
             flight.rest.push_back(operation);
-            for (const LastFlights::Key& key : keys) last_.put(key, index);
+            for (const LastFlights::Key& key : keys_) last_.put(key, index);
             return true;
         }
         return false;
@@ -207,7 +205,8 @@ class Pipeline::Combiner {
     const bool single_;
     std::vector<Flight> flights_;
     LastFlights last_;
-    std::vector<std::size_t> scripts_;  // Flights of combinable scripts.
+    std::vector<LastFlights::Key> keys_;  // Of the call that is being taken.
+    std::vector<std::size_t> scripts_;    // Flights of combinable scripts.
 };
 
 std::size_t Pipeline::request_replies(const Operation& operation) {
