@@ -64,8 +64,12 @@ std::string table_name(std::string_view prefix, std::string_view name) {
 
 Result<void> drop_tables(sql::Database& database, const VotesOptions& options) {
     const auto quoted = [](const std::string& name) { return sql::quote_identifier(name); };
-    std::string script = "DROP VIEW IF EXISTS " + quoted(options.vote_table + "_live") + ";\n";
-    for (const char* const suffix : {"_cell", "_meta", "_sync", "_recount", "_anonymous", ""}) {
+    std::string script;
+    for (const char* const view : {"_live", "_count"}) {
+        script += "DROP VIEW IF EXISTS " + quoted(options.vote_table + view) + ";\n";
+    }
+    for (const char* const suffix :
+         {"_cell", "_journal", "_meta", "_sync", "_recount", "_anonymous", ""}) {
         script += "DROP TABLE IF EXISTS " + quoted(options.vote_table + suffix) + ";\n";
     }
     script += "DROP TABLE IF EXISTS " + quoted(options.item_table) + ";\n";

@@ -84,3 +84,27 @@ def test_a_run_takes_its_tables_away_unless_they_are_kept_on_mariadb(
         return int(mariadb_server.execute(f"{COUNT_TABLES}'{mariadb_database}'")[0][0])
 
     keep_or_drop(mariadb_server.url(mariadb_database), tables, tmp_path / "run")
+
+
+def test_an_audit_knows_the_journal(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    load = ["run", "-s", "batched", "--db", postgres_database.url, "-d", "300ms", *SMALL]
+    assert run(*load, "--out", str(tmp_path / "run")).returncode == 0
+
+    def verdict() -> tuple[int, ...]:
+        _, document = run_json("audit", str(tmp_path / "run"))
+        (audited,) = document["runs"]
+        figures = audited["audit"]
+        names = ("vote_count_low", "vote_count_high", "count_low", "count_high")
+        return tuple(figures[name] for name in names)
+
+    journal = postgres_database.psql(
+        "SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%vote_journal' "
+        f"AND table_schema = '{postgres_database.schema}'"
+    )
+    item = journal.replace("vote_journal", "item")
+    assert verdict() == (0, 0, 0, 0)
+    postgres_database.psql(f"UPDATE {item} SET vote_count = vote_count - 3 WHERE id = 7")
+    assert verdict() == (3, 0, 0, 0)
+    # What waits to be folded counts, and the fold before the audit shows it.
+    postgres_database.psql(f"INSERT INTO {journal} VALUES (7, 2)")
+    assert verdict() == (0, 2, 0, 2)
