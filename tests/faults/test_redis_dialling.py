@@ -247,6 +247,42 @@ def test_loops_that_connect_at_once_do_not_wait_for_each_other(own_redis: RedisS
         assert max(took) < 4 * one, took
 
 
+def test_dials_side_by_side_that_fail_together_cost_one_pause(own_redis: RedisServer) -> None:
+    """At half a second each, 16 of them would keep the next one back for 7 s."""
+    loops = 16
+    end = threading.Event()
+    held: list[None] = []
+
+    def meet_the_end() -> None:
+        held.append(None)
+        end.wait(30)
+        raise ConnectionError
+
+    with FaultProxy(own_redis.socket) as proxy:
+        redis = hotcount.Redis(proxy.url, timeout=30, connect_timeout=30)
+        redis.ping()
+        proxy.before_each(meet_the_end)
+
+        def in_a_loop(index: int) -> None:
+            async def work() -> None:
+                with pytest.raises(hotcount.UnavailableError, match=r"closed|reset"):
+                    await hotcount.aio.Counter(redis).get("k")
+
+            if index == 0:
+                eventually(lambda: len(held) == loops)
+                end.set()
+                return
+            asyncio.run(work())
+
+        together(in_a_loop, 1 + loops)
+        proxy.heal()
+
+        async def later() -> int:
+            return int(await hotcount.aio.Counter(redis).add("k", timeout=4))
+
+        assert asyncio.run(later()) == 1
+
+
 # -- names --------------------------------------------------------------------------------------
 
 # What a resolver does, done by the test: names of more than one address, and one that hangs.
