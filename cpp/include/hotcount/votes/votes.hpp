@@ -117,9 +117,10 @@ struct VotesOptions {
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
-/// A vote to cast; value 0 retracts. A value takes -2147483647 to 2147483647. Ids are of the types that the options say. Text is UTF-8 of at
-/// most 1,000 bytes without NUL, a UUID its canonical lower-case text; another id is a config error,
-/// and nothing is sent.
+/// A vote to cast; value 0 retracts. A value takes -2147483647 to 2147483647, so that no sum of an
+/// item's votes leaves 64 bits. Ids are of the types that the options say: text is UTF-8 of at most
+/// 1,000 bytes without NUL, a UUID its canonical lower-case text. Another value or id is a config
+/// error, and nothing is sent.
 struct Ballot {
     sql::Id item;
     sql::Id user;
