@@ -327,3 +327,22 @@ def test_the_background_comes_back_for_an_item_that_was_held(journal_side: Journ
         eventually(lambda: journal_side.shown(1) == 1)
     eventually(lambda: journal_side.shown(2) == 1)
     eventually(lambda: votes.stats()["held_items"] == 0)
+
+
+def test_pages_of_held_items_alone_are_put_back_once(journal_side: JournalSide) -> None:
+    """More than a page holds, as an UPDATE of the whole table does it."""
+    votes = journal_side.made()
+    votes.add_items(list(range(4, 20_101)))
+    journal_side.run("INSERT INTO vote_journal (item, diff) SELECT id, 0 FROM item")
+    journal_side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 1, 1, 0)")
+    with journal_side.session() as other:
+        other.execute("SELECT id FROM item FOR UPDATE")
+        assert len(votes.reconcile([1], timeout=20)) == 1
+        stats = votes.stats()
+        assert stats["folds"] <= 3
+        assert (stats["held_items"] >= 20_000, stats["pending_items"]) == (True, 20_100)
+        assert votes.flush(1).pending >= 20_000
+    report = votes.flush(25)
+    assert report.pending == 0
+    assert (journal_side.pending(), journal_side.shown(1)) == (0, 1)
+    assert votes.stats()["held_items"] == 0

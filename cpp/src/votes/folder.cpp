@@ -8,6 +8,7 @@
 #include <hotcount/sql/transaction.hpp>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "../base/background_thread.hpp"
 
@@ -124,7 +125,7 @@ struct Folder::Work {
                                          folded->outcome == FoldedPage::Outcome::elsewhere);
             // What was appended may be in nobody's fold yet.
             if (!done) again = again || rows > 0 || more;
-            if (folded && !folded->held.empty()) again = true;
+            if (folded && (folded->more || !folded->held.empty())) again = true;
         }
     }
 
@@ -169,16 +170,15 @@ struct Folder::Work {
                 all.due_in = folded->due_in;
                 return all;
             }
-            note_fold(*folded, SteadyClock::now() - begun);
-            if (report != nullptr) {
-                report->shown += static_cast<std::int64_t>(folded->counts.size()) -
-                                 static_cast<std::int64_t>(folded->held.size());
-            }
+            note_fold(*folded, {}, SteadyClock::now() - begun);
+            tell(*folded, report);
             all.rows += folded->rows;
-            all.held = folded->held;
-            tell(*folded);
-            if (!folded->more || deadline.passed()) {
-                insist(deadline, all.held);
+            // Where most of a page was put back, the next one would be of that.
+            const bool circles = 2 * folded->held.size() > folded->rows;
+            if (!folded->more || circles || deadline.passed()) {
+                all.more = folded->more;
+                insist(deadline, false, report);
+                all.held = known_held();
                 return all;
             }
             due_only = false;  // The pause is between what was caught up with and what comes.
@@ -187,14 +187,15 @@ struct Folder::Work {
 
     // Where voters share an item's row there may be always one who holds it: who waits for it in line
     // gets it. A moment for each, for a few at a time, because voters wait behind.
-    void insist(Deadline deadline, std::vector<sql::Id>& still_held) {
+    void insist(Deadline deadline, bool at_once, FoldReport* report) {
         if (!journal->may_starve()) return;
         std::vector<sql::Id> items;
         {
             const std::lock_guard lock(mutex);
             const SteadyTime now = SteadyClock::now();
             for (auto& [item, known] : held) {
-                if (known.misses < kPatientMisses || known.insist_after > now) continue;
+                if (known.misses < kPatientMisses) continue;
+                if (!at_once && known.insist_after > now) continue;
                 if (items.size() == kInsisted) break;
                 items.push_back(item);
                 known.insist_after =
@@ -202,15 +203,11 @@ struct Folder::Work {
             }
         }
         for (const sql::Id& item : items) {
-            auto folded =
-                journal->fold(FoldRequest{false, {&item, 1}, {}, kFoldPage, true}, deadline);
-            if (!folded || folded->rows == 0 || !folded->held.empty()) continue;
-            {
-                const std::lock_guard lock(mutex);
-                held.erase(item);
-            }
-            std::erase(still_held, item);
-            tell(*folded);
+            const std::span<const sql::Id> only{&item, 1};
+            auto folded = journal->fold(FoldRequest{false, only, {}, kFoldPage, true}, deadline);
+            if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
+            note_fold(*folded, only, Duration{0});
+            tell(*folded, report);
         }
     }
 
@@ -225,6 +222,7 @@ struct Folder::Work {
             return std::binary_search(but.begin(), but.end(), item);
         });
         FoldedPage all;
+        all.more = items.size() >= kFoldPage;
         std::size_t refusals = 0;
         HOTCOUNT_TRY(fold_half(items, deadline, all, refusals));
         return all;
@@ -264,53 +262,34 @@ struct Folder::Work {
             pause = std::min<Duration>(2 * pause, kLastLook);
         };
         FoldedPage folded;
-        while (true) {
+        do {
             HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &report));
-            if (folded.outcome != FoldedPage::Outcome::taken) break;
-            if (deadline.passed()) return still_taken();
-            rest();
-        }
-        HOTCOUNT_TRY(try_refused(deadline, report));
-        pause = kFirstLook;
-        while (wait_for_held && !folded.held.empty() && !deadline.passed()) {
-            rest();
-            auto later = journal->fold(FoldRequest{false, folded.held, {}, kFoldPage}, deadline);
-            if (!later) break;  // They are in the journal.
-            if (later->outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(*later, Duration{0});
-            tell(*later);
-            report.shown += static_cast<std::int64_t>(later->counts.size()) -
-                            static_cast<std::int64_t>(later->held.size());
-            folded.held = std::move(later->held);
-        }
-        report.held = static_cast<std::int64_t>(folded.held.size());
-        return report;
-    }
-
-    // Once more those that were held; those that still are.
-    std::vector<sql::Id> fold_held(std::vector<sql::Id> items, Deadline deadline,
-                                   FoldReport& report) {
-        // In line each is waited for by itself.
-        const bool in_line = journal->may_starve();
-        std::vector<sql::Id> still;
-        for (std::span<const sql::Id> left{items}; !left.empty();) {
-            const auto part = left.first(in_line ? 1 : left.size());
-            left = left.subspan(part.size());
-            auto later =
-                deadline.passed()
-                    ? Result<FoldedPage>{FoldedPage{FoldedPage::Outcome::taken}}
-                    : journal->fold(FoldRequest{false, part, {}, kFoldPage, in_line}, deadline);
-            if (!later || later->outcome != FoldedPage::Outcome::folded) {
-                still.insert(still.end(), part.begin(), part.end());
+            if (folded.outcome == FoldedPage::Outcome::taken) {
+                rest();
+                folded.more = true;
                 continue;
             }
-            tell(*later);
-            report.shown += static_cast<std::int64_t>(later->counts.size()) -
-                            static_cast<std::int64_t>(later->held.size());
-            still.insert(still.end(), later->held.begin(), later->held.end());
-        }
-        note_held(still);
-        return still;
+            HOTCOUNT_TRY(try_refused(deadline, report));
+            pause = kFirstLook;
+            while (wait_for_held && !folded.held.empty() && !deadline.passed()) {
+                rest();
+                const auto begun = SteadyClock::now();
+                auto later =
+                    journal->fold(FoldRequest{false, folded.held, {}, kFoldPage}, deadline);
+                if (!later) break;  // They are in the journal.
+                if (later->outcome != FoldedPage::Outcome::folded) continue;
+                note_fold(*later, folded.held, Duration{0});
+                tell(*later, &report);
+                insist(deadline, true, &report);
+                keep_held(folded.held);
+                // Those that are many are looked at no more than half of the time.
+                pause = std::max<Duration>(pause, SteadyClock::now() - begun);
+            }
+        } while (folded.more && folded.held.empty() && !deadline.passed());
+        if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
+        report.held = static_cast<std::int64_t>(folded.held.size());
+        report.more = folded.more;
+        return report;
     }
 
     // Those that failed before, each alone.
@@ -318,11 +297,11 @@ struct Folder::Work {
         for (const sql::Id& item : left_out()) {
             FoldedPage one;
             std::size_t refusals = 0;
-            HOTCOUNT_TRY(fold_half({&item, 1}, deadline, one, refusals));
+            const std::span<const sql::Id> only{&item, 1};
+            HOTCOUNT_TRY(fold_half(only, deadline, one, refusals));
             if (one.rows == 0) continue;
-            note_fold(one, Duration{0});
-            tell(one);
-            ++report.shown;
+            note_fold(one, only, Duration{0});
+            tell(one, &report);
             const std::lock_guard lock(mutex);
             refused.erase(item);
         }
@@ -331,7 +310,11 @@ struct Folder::Work {
         return {};
     }
 
-    void tell(const FoldedPage& folded) {
+    void tell(const FoldedPage& folded, FoldReport* report) {
+        if (report != nullptr) {
+            report->shown += static_cast<std::int64_t>(folded.counts.size()) -
+                             static_cast<std::int64_t>(folded.held.size());
+        }
         if (publish && !folded.counts.empty()) publish(folded.counts);
         bool tidy = false;
         {
@@ -362,7 +345,8 @@ struct Folder::Work {
         refused[item] = {why, SteadyClock::now() + kRefusedFor};
     }
 
-    void note_fold(const FoldedPage& folded, Duration took) {
+    // `only` the items that it was asked for, where it was.
+    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
         const std::lock_guard lock(mutex);
         stats.last_error.clear();
         if (folded.rows > 0) {
@@ -371,24 +355,34 @@ struct Folder::Work {
             if (took > Duration{0}) stats.took = took;
             if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
         }
-        set_held(folded.held);
-    }
-
-    void note_held(std::span<const sql::Id> items) {
-        const std::lock_guard lock(mutex);
-        set_held(items);
-    }
-
-    // Under the mutex.
-    void set_held(std::span<const sql::Id> items) {
-        std::map<sql::Id, Held> now_held;
-        for (const sql::Id& item : items) {
-            const auto known = held.find(item);
-            Held& one = now_held[item];
-            one = known != held.end() ? known->second : Held{SteadyClock::now()};
-            ++one.misses;
+        // What it has shown, and what had no rows any more, is held no longer.
+        const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
+        const auto free = [&](const sql::Id& item) {
+            if (!now_held.contains(item)) held.erase(item);
+        };
+        if (folded.more) {
+            for (const FoldedCount& count : folded.counts) free(count.item);
+        } else if (!only.empty()) {
+            for (const sql::Id& item : only) free(item);
+        } else {
+            std::erase_if(held, [&](const auto& one) { return !now_held.contains(one.first); });
         }
-        held = std::move(now_held);
+        for (const sql::Id& item : now_held) {
+            ++held.try_emplace(item, Held{SteadyClock::now()}).first->second.misses;
+        }
+    }
+
+    std::vector<sql::Id> known_held() {
+        const std::lock_guard lock(mutex);
+        std::vector<sql::Id> items;
+        for (const auto& [item, known] : held) items.push_back(item);
+        return items;
+    }
+
+    // Those of them that still are.
+    void keep_held(std::vector<sql::Id>& items) {
+        const std::lock_guard lock(mutex);
+        std::erase_if(items, [&](const sql::Id& item) { return !held.contains(item); });
     }
 
     void note_failure(const Error& error) {

@@ -26,6 +26,7 @@ struct FoldReport {
     std::int64_t shown{0};   ///< Whose item.vote_count was brought up to date.
     std::int64_t held{0};    ///< Whose row somebody holds: a later fold does it.
     std::int64_t failed{0};  ///< That keep their rows.
+    bool more{false};        ///< There are others, which the time was too short for.
 };
 
 /// Thread-safe. A forked child has one of its own, which has folded nothing.

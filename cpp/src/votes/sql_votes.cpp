@@ -313,7 +313,7 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
             return check_place(connection, *layout_, options_);
         }));
         HOTCOUNT_TRY_ASSIGN(const FoldReport folded, folder_->fold_now(deadline));
-        report = {folded.shown, folded.held + folded.failed, 0};
+        report = {folded.shown, folded.held + folded.failed + (folded.more ? 1 : 0), 0};
     }
     // Otherwise item.vote_count is brought up to date in every commit, or by folds.
     if (options_.strategy != VoteStrategy::slotted) return report;
