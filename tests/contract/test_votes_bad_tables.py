@@ -20,17 +20,41 @@ STRATEGIES = ["naive", "slotted", "batched"]
 def test_a_column_that_is_not_there_is_named(
     database: hotcount.Database, strategy: Any, made_with: dict[str, Any], lacks: str
 ) -> None:
-    right = Votes(database, strategy=strategy, **made_with)
+    right = Votes(database, strategy=strategy, fold_interval=3600, **made_with)
     right.create_tables()
     right.add_items([1])
     assert right.cast(1, 7).changed
-    wrong = Votes(database, strategy=strategy)
-    # A vote of slotted touches no item.
-    touches = lacks == "user_id" or strategy != "slotted"
+    right.flush()
+    wrong = Votes(database, strategy=strategy, fold_interval=3600)
+    voted = False
+    # Where an item's count is shown later, a vote does not touch it.
+    with suppress(hotcount.DatabaseError):
+        voted = wrong.cast(1, 8).changed
     with pytest.raises(hotcount.DatabaseError, match=lacks):
-        wrong.cast(1, 8) if touches else wrong.reconcile()
-    assert int(right.count(1)) == 1
+        wrong.flush() if voted else wrong.cast(1, 8)
+    if voted and strategy == "batched":
+        assert lacks in wrong.stats()["fold_error"]
+    assert int(right.count(1)) == 1 + voted
     assert not right.cast(1, 7).changed
+
+
+@pytest.mark.parametrize("called", ["item_table", "vote_table"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
+    database: hotcount.Database, strategy: Any, called: str
+) -> None:
+    for name in ["b", "c", "f", "i", "s", "v", "w", "ok", "one", "page", "written", "noted"]:
+        names = {"item_table": f"{name}_item", "vote_table": f"{name}_vote", called: name}
+        votes = Votes(database, **names, strategy=strategy, foreign_key=called == "vote_table")
+        votes.create_tables()
+        votes.add_items([1, 2])
+        assert votes.cast(1, 7).changed
+        assert list(votes.cast_many([1, 2, 2], [8, 7, 8]).changed) == [True] * 3
+        assert not votes.cast(1, 7).changed
+        assert votes.cast(1, None, op_id="one").changed
+        assert [int(count) for count in votes.count_many([1, 2])] == [3, 2], name
+        votes.flush()
+        assert votes.reconcile(dry_run=True) == [], name
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

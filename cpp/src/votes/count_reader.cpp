@@ -40,9 +40,9 @@ CountReader::CountReader(const VotesOptions& options, const VoteNames& n, const 
           1, " UNION ALL ", "") {
     if (dialect_ != sql::Dialect::postgres) return;
     of_array_.emplace(
-        select_count(n, count_place(options.strategy, dialect_), "b.item", "b.number") +
+        select_count(n, count_place(options.strategy, dialect_), "hc_b.item", "hc_b.number") +
         " FROM unnest(" + array_of(options.item_type, "?1") +
-        ") WITH ORDINALITY AS b (item, number)");
+        ") WITH ORDINALITY AS hc_b (item, number)");
 }
 
 Result<std::vector<std::int64_t>> CountReader::read(sql::Connection& connection,

@@ -42,7 +42,7 @@ std::string audit(const VoteNames& n, CountPlace place, const std::string& from,
 }
 
 std::string audit_items(const VoteNames& n, CountPlace place, const std::string& which) {
-    return audit(n, place, n.item + " AS i " + which, "i." + n.id, "i." + n.count);
+    return audit(n, place, n.item + " AS hc_i " + which, "hc_i." + n.id, "hc_i." + n.count);
 }
 
 // Cells that an item left behind when its row was deleted by hand: one made again would count on.
@@ -50,8 +50,8 @@ std::string audit_orphans(const VoteNames& n, CountPlace place) {
     return audit(n, place,
                  "(SELECT DISTINCT item FROM " + n.cell + " WHERE NOT EXISTS (SELECT 1 FROM " +
                      n.item + " WHERE " + n.item + "." + n.id + " = " + n.cell +
-                     ".item)) AS c ORDER BY c.item",
-                 "c.item", "0");
+                     ".item)) AS hc_c ORDER BY hc_c.item",
+                 "hc_c.item", "0");
 }
 
 std::string fold_lagging(const VoteNames& n, const sql::Grammar& g) {
@@ -218,15 +218,15 @@ std::string now_text(const sql::Grammar& g) {
 
 // Right whatever the mark says, so that it stays right through a change of strategy.
 std::string count_view(const VoteNames& n, const sql::Grammar& g) {
-    const std::string id = "i." + n.id;
+    const std::string id = "hc_i." + n.id;
     std::string text = g.create_view(n.count_view) + " AS SELECT " + id + " AS item, CAST(CASE (" +
                        "SELECT value FROM " + n.meta + " WHERE name = 'counted_in') WHEN 'cells' " +
                        "THEN " + sum_over(n.cell, "item", id, "n");
     if (g.dialect() != sql::Dialect::sqlite) text += " WHEN 'journal' THEN " + journal_sum(n, id);
-    text +=
-        " WHEN 'cache' THEN " + counted_sum(n, id) + " ELSE COALESCE(i." + n.count + ", 0) END AS ";
+    text += " WHEN 'cache' THEN " + counted_sum(n, id) + " ELSE COALESCE(hc_i." + n.count +
+            ", 0) END AS ";
     text += g.dialect() == sql::Dialect::mysql ? "SIGNED" : g.type(sql::ColumnType::integer);
-    return text + ") AS n FROM " + n.item + " AS i;\n";
+    return text + ") AS n FROM " + n.item + " AS hc_i;\n";
 }
 
 }  // namespace
@@ -392,12 +392,12 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const sql::Gramm
       count_in_item("SELECT COALESCE(" + n.count + ", 0) FROM " + n.item + " WHERE " + n.id +
                     " = ?1"),
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),
-      audit_one(
-          audit_items(n, count_place(options.strategy, g.dialect()), "WHERE i." + n.id + " = ?1")),
+      audit_one(audit_items(n, count_place(options.strategy, g.dialect()),
+                            "WHERE hc_i." + n.id + " = ?1")),
       audit_first(audit_items(n, count_place(options.strategy, g.dialect()),
-                              "ORDER BY i." + n.id + " LIMIT ?1")),
+                              "ORDER BY hc_i." + n.id + " LIMIT ?1")),
       audit_after(audit_items(n, count_place(options.strategy, g.dialect()),
-                              "WHERE i." + n.id + " > ?1 ORDER BY i." + n.id + " LIMIT ?2")),
+                              "WHERE hc_i." + n.id + " > ?1 ORDER BY hc_i." + n.id + " LIMIT ?2")),
       audit_orphans(hotcount::audit_orphans(n, count_place(options.strategy, g.dialect()))),
       append("INSERT INTO " + n.journal + " (item, diff) VALUES (?1, ?2)"),
       items_first("SELECT " + n.id + " FROM " + n.item + " ORDER BY " + n.id + " LIMIT ?1"),

@@ -5,7 +5,7 @@
 namespace hotcount {
 namespace {
 
-std::string count_of(const VoteNames& n) { return "COALESCE(i." + n.count + ", 0)"; }
+std::string count_of(const VoteNames& n) { return "COALESCE(hc_i." + n.count + ", 0)"; }
 
 std::string lock_items(const VoteNames& n, sql::Dialect dialect) {
     if (dialect == sql::Dialect::mysql) return "SELECT COUNT(*) FROM " + n.item + " FOR UPDATE";
@@ -19,10 +19,10 @@ std::string differs(const VoteNames& n, const std::string& owed) {
 }
 
 std::string keep(const VoteNames& n, const sql::Grammar& g) {
-    const std::string owed = counted_sum(n, "i." + n.id);
-    return "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT i." + n.id + ", " +
+    const std::string owed = counted_sum(n, "hc_i." + n.id);
+    return "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT hc_i." + n.id + ", " +
            std::to_string(kOpeningSlot) + ", " + count_of(n) + " - " + owed + ", 1 FROM " + n.item +
-           " AS i WHERE " + differs(n, owed) + g.or_update("item, slot") +
+           " AS hc_i WHERE " + differs(n, owed) + g.or_update("item, slot") +
            "n = " + g.own(n.cell, "n") + " + " + g.excluded("n");
 }
 
@@ -48,13 +48,13 @@ const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {};
 }  // namespace
 
 Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables) {
-    const std::string id = "i." + n.id;
+    const std::string id = "hc_i." + n.id;
     std::string votes = "(0";
     if (tables.vote) votes += " + " + sum_over(n.vote, n.vote_item, id, "val");
     if (tables.anonymous) votes += " + " + sum_over(n.anonymous_vote, n.vote_item, id, "val");
     votes += ")";
     const std::string owed = tables.cell ? "(" + votes + " + " + opening_of(n, id) + ")" : votes;
-    const std::string where = " FROM " + n.item + " AS i WHERE " + differs(n, owed);
+    const std::string where = " FROM " + n.item + " AS hc_i WHERE " + differs(n, owed);
     return {sql::Statement{"SELECT COUNT(*)" + where},
             sql::Statement{"SELECT " + id + ", " + count_of(n) + ", " + votes + where +
                            " ORDER BY " + id + " LIMIT 1"}};

@@ -1,12 +1,13 @@
 // batched on PostgreSQL: a batch is one statement, which commits by itself.
 //
-//   b         the votes, numbered
-//   ok        the items that are there and that nobody holds, with the lock that the foreign key
+//   votes     the votes, numbered
+//   free      the items that are there and that nobody holds, with the lock that the foreign key
 //             takes: skipped, not waited for
 //   written   the votes of such items that change, with what they were
 //   noted     by how much each item's count moves, in the journal
 //
-// Its rows say of each vote what it came to (postgres_vote.hpp).
+// Each name has hc_ before it: without, one would hide the user's own table of that name. Its rows say
+// of each vote what it came to (postgres_vote.hpp).
 //
 // A vote that is alone is written by a shorter statement, which waits where the item is held until
 // somebody else wants to write. What is held for long is waited for in a transaction of the lane's.
@@ -26,31 +27,32 @@ constexpr std::string_view kLockTimeout = "55P03";
 
 std::string batch_text(const VoteNames& n, const VotesOptions& options) {
     const std::string rows =
-        "SELECT b.item, b.voter, b.val, 0, b.version FROM b JOIN ok ON ok.id "
+        "SELECT b.item, b.voter, b.val, 0, b.version FROM hc_votes AS b JOIN hc_free AS f ON f.id "
         "= b.item WHERE EXISTS (SELECT FROM " +
         n.meta + " WHERE " + may_be_counted() + ") ORDER BY b.number";
-    return "WITH b AS MATERIALIZED (SELECT * FROM " + ballot_table(options) +
-           "), ok AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " + n.id +
-           " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
-           " FOR KEY SHARE SKIP LOCKED), written AS (" + upsert_votes(n, rows) + " RETURNING " +
+    return "WITH hc_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) +
+           "), hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
+           n.id + " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
+           " FOR KEY SHARE SKIP LOCKED), hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
            n.vote_item + " AS item, " + n.vote_user +
-           " AS voter, prev, val), noted AS (INSERT INTO " + n.journal +
-           " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM written GROUP BY item "
-           "HAVING SUM(val - prev) <> 0) "
+           " AS voter, prev, val), hc_noted AS (INSERT INTO " + n.journal +
+           " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM hc_written GROUP BY "
+           "item HAVING SUM(val - prev) <> 0) "
            // A row that is no vote's is a row that a trigger made another one: it fails them all.
-           "SELECT COALESCE(b.number, 1 / CASE WHEN b.number IS NULL THEN 0 ELSE 1 END), ok.id IS "
+           "SELECT COALESCE(b.number, 1 / CASE WHEN b.number IS NULL THEN 0 ELSE 1 END), f.id IS "
            "NOT NULL, w.prev, w.val, " +
            unwritten_columns(
                n, "b.item", "b.voter",
                "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
-           " FROM b LEFT JOIN ok ON ok.id = b.item FULL JOIN written AS w ON w.item = b.item AND "
-           "w.voter = b.voter";
+           " FROM hc_votes AS b LEFT JOIN hc_free AS f ON f.id = b.item FULL JOIN hc_written AS w "
+           "ON w.item = b.item AND w.voter = b.voter";
 }
 
 std::string single_text(const VoteNames& n, const VotesOptions& options) {
     return single_vote(n, options,
-                       "noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
-                           single_item(options) + ", val - prev FROM w WHERE val <> prev)");
+                       "hc_noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
+                           single_item(options) +
+                           ", val - prev FROM hc_written WHERE val <> prev)");
 }
 
 class PostgresBatchWriter final : public sql::BatchWriter {

@@ -33,11 +33,11 @@ bool stays(const sql::Row& row, const Ballot& ballot) {
 }
 
 std::string count_in_slot(const VoteNames& n, const VotesOptions& options) {
-    return "counted AS (INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT " +
+    return "hc_counted AS (INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT " +
            single_item(options) +
-           ", CAST(?5 AS bigint), val - prev, 1 FROM w WHERE val <> prev ON CONFLICT (item, slot) "
-           "DO "
-           "UPDATE SET n = " +
+           ", CAST(?5 AS bigint), val - prev, 1 FROM hc_written WHERE val <> prev ON CONFLICT "
+           "(item, "
+           "slot) DO UPDATE SET n = " +
            n.cell + ".n + excluded.n, ver = " + n.cell + ".ver + 1)";
 }
 
@@ -74,19 +74,19 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
     std::string is_there = "EXISTS (SELECT" + the_item + ")";
     if (!options.foreign_key) {
         // The foreign key would see to it that the item stays until the commit.
-        locked = "i AS MATERIALIZED (SELECT" + the_item + " FOR KEY SHARE), ";
-        is_there = "EXISTS (SELECT FROM i)";
+        locked = "hc_item AS MATERIALIZED (SELECT" + the_item + " FOR KEY SHARE), ";
+        is_there = "EXISTS (SELECT FROM hc_item)";
     }
     const std::string rows = "SELECT " + item + ", " + user +
                              ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM " + n.meta +
                              " WHERE " + may_be_counted() + " AND " + is_there;
-    return "WITH " + locked + "w AS (" + upsert_votes(n, rows) + " RETURNING " + n.vote_item +
-           " AS item, " + n.vote_user + " AS voter, prev, val), " + counted +
+    return "WITH " + locked + "hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
+           n.vote_item + " AS item, " + n.vote_user + " AS voter, prev, val), " + counted +
            // A row that is not the vote's is one that a trigger made another one: it fails it.
            " SELECT 1 / CASE WHEN w.item <> " + item + " OR w.voter <> " + user +
            " THEN 0 ELSE 1 END, TRUE, w.prev, w.val, " +
            unwritten_columns(n, item, user, is_there) +
-           " FROM (SELECT 1) AS one LEFT JOIN w ON TRUE";
+           " FROM (SELECT 1) AS one LEFT JOIN hc_written AS w ON TRUE";
 }
 
 VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot) {

@@ -27,7 +27,7 @@ std::string unwritten_columns(const VoteNames& names, const std::string& item,
                               const std::string& voter, const std::string& there);
 
 /// A statement over one vote: ?1 to ?4 are item, user, value and version, of the types that the options
-/// say. `counted`: a CTE that counts by what `w` says of it, its val and prev.
+/// say. `counted`: a CTE that counts by what hc_written says of it, its val and prev.
 std::string single_vote(const VoteNames& names, const VotesOptions& options,
                         const std::string& counted);
 /// SQL for the item of single_vote().
