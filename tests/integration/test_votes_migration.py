@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import hotcount
+import psycopg
 import pytest
 
+from tests.eventually import eventually
 from tests.journal_side import JournalSide
+from tests.servers import PostgresDatabase
 
 pytestmark = pytest.mark.server
 
@@ -91,6 +96,48 @@ def test_the_printed_schema_brings_tables_over_too(journal_side: JournalSide) ->
     assert votes.reconcile(dry_run=True) == []
 
 
+def run_as_psql_does(database: PostgresDatabase, level: str, script: str) -> None:
+    """Each statement by itself, in a session that defaults to this level of isolation."""
+    with psycopg.connect(
+        host=str(database.server.folder),
+        user=database.server.superuser,
+        dbname="postgres",
+        options=f"-c search_path={database.schema}",
+        autocommit=True,
+    ) as session:
+        session.execute(f"SET default_transaction_isolation = '{level}'")
+        for statement in script.split(";\n"):
+            session.execute(statement)
+
+
+WAITING_FOR_THE_MARKS = (
+    "SELECT COUNT(*) FROM pg_stat_activity WHERE query LIKE 'DO%vote_meta%' "
+    "AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_the_printed_schema_counts_a_vote_that_it_waited_for_at_every_default_level(
+    postgres_database: PostgresDatabase, level: str
+) -> None:
+    side = JournalSide(postgres=postgres_database)
+    make_old_tables(side)
+    votes = side.votes()
+    with side.session() as voter:
+        voter.execute("SELECT value FROM vote_meta WHERE name = 'counted_in' FOR SHARE")
+        voter.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 3, 1, 0)")
+        voter.execute("UPDATE vote_cell SET n = n + 1 WHERE item = 1 AND slot = 0")
+        migration = threading.Thread(
+            target=run_as_psql_does, args=(postgres_database, level, votes.schema())
+        )
+        migration.start()
+        eventually(lambda: side.number(WAITING_FOR_THE_MARKS) == 1)
+        voter.commit()
+    migration.join(30)
+    assert int(votes.count(1)) == 44
+    assert votes.reconcile(dry_run=True) == []
+
+
 def test_tables_that_were_half_brought_over_are_finished(journal_side: JournalSide) -> None:
     """The journal is there and the mark is the old one: a process that died between the two."""
     make_old_tables(journal_side)
@@ -142,6 +189,8 @@ def test_pending_votes_go_over_to_another_strategy_and_back(
     other.flush(20)
     with pytest.raises(hotcount.ConfigError, match="create_tables"):
         votes.flush(20)
+    # Nothing is left in it that would be counted again.
+    assert journal_side.pending() == 0
     votes.create_tables(timeout=20)
     assert (int(votes.count(1)), journal_side.shown(), journal_side.seen()) == (3, 3, 3)
     assert votes.reconcile(dry_run=True) == []

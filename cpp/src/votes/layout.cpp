@@ -126,7 +126,11 @@ std::string migration(const VoteNames& n, const sql::Grammar& g, CountPlace plac
                                   "); PERFORM value FROM " + n.meta +
                                   " ORDER BY name FOR UPDATE; LOCK TABLE " + n.vote + ", " +
                                   n.anonymous_vote + " IN SHARE ROW EXCLUSIVE MODE; ";
-        return "DO $hotcount$ BEGIN IF " + old_mark + " THEN " + locks + "IF " + old_mark +
+        // Under another level what follows the locks would be read from before them.
+        const std::string level =
+            "IF current_setting('transaction_isolation') <> 'read committed' THEN COMMIT; SET "
+            "TRANSACTION ISOLATION LEVEL READ COMMITTED; END IF; ";
+        return "DO $hotcount$ BEGIN IF " + old_mark + " THEN " + level + locks + "IF " + old_mark +
                " THEN " + one_line(settle_text(n, g, place, "")) + mark +
                " END IF; END IF; END $hotcount$;\n";
     }
@@ -236,14 +240,14 @@ std::string settle_text(const VoteNames& n, const sql::Grammar& g, CountPlace pl
     const std::string id = n.item + "." + n.id;
     const std::string owed = counted_sum(n, id);
     const std::string if_so = when.empty() ? "" : when + " AND ";
-    if (place == CountPlace::item || place == CountPlace::cache) {
-        return "UPDATE " + n.item + " SET " + n.count + " = " + owed + " WHERE " + if_so +
-               g.differ(n.count, owed) + ";\n";
-    }
     std::string text;
-    if (place == CountPlace::journal) {
+    if (g.dialect() != sql::Dialect::sqlite) {
         // Not TRUNCATE: it empties the table for snapshots that are older, a dump's.
         text = "DELETE FROM " + n.journal + (when.empty() ? "" : " WHERE " + when) + ";\n";
+    }
+    if (place == CountPlace::item || place == CountPlace::cache) {
+        return text + "UPDATE " + n.item + " SET " + n.count + " = " + owed + " WHERE " + if_so +
+               g.differ(n.count, owed) + ";\n";
     }
     const bool folds = place == CountPlace::journal;
     const std::string slot = std::to_string(folds ? kFoldSlot : 0);
