@@ -46,13 +46,6 @@ class BatchedVotes final : public SqlVotes {
                   shared_database(), make_writer(layout(), options(), folder()), options().commit);
           }) {}
 
-    Result<void> create_tables(Timeout timeout, ExistingCounts existing) override {
-        const Deadline deadline = database().deadline(timeout);
-        HOTCOUNT_TRY(SqlVotes::create_tables(timeout, existing));
-        if (copies_ != nullptr) HOTCOUNT_TRY(copies_->name_tables(deadline));
-        return {};
-    }
-
     Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
         const auto ticket = std::make_shared<VoteTicket>(ballot);

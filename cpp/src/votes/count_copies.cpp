@@ -194,7 +194,7 @@ CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOpt
 void CountCopies::publish(std::span<const FoldedCount> counts) {
     const SteadyTime committed = options_.clock->steady_now();
     if (counts.empty() || cache_is_away()) return;
-    const auto name = find_space(database_->deadline({}));
+    const auto name = space(database_->deadline({}));
     if (!name || name->empty()) return;
     std::vector<CopyStore::Named> copies;
     copies.reserve(counts.size());
@@ -260,11 +260,6 @@ Result<std::string> CountCopies::space(Deadline deadline) {
         return connection.execute(write_space_, {std::string_view{drawn}});
     }));
     return find_space(deadline);
-}
-
-Result<void> CountCopies::name_tables(Deadline deadline) {
-    HOTCOUNT_TRY(space(deadline));
-    return {};
 }
 
 // -- what readers get ---------------------------------------------------------------------------

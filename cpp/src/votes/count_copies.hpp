@@ -61,11 +61,8 @@ class CountCopies {
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                 std::unique_ptr<CopyStore> store);
 
-    /// Names the tables, where they have no name yet: what folds of tables without one count is not
-    /// published, as nobody has looked for copies.
-    Result<void> name_tables(Deadline deadline);
-    /// What a fold has counted and committed. Never fails; waits 0.25 s at most for the cache, and
-    /// leaves one that did not answer alone for a second.
+    /// What a fold has counted and committed; copies that are missing are made. Never fails; waits
+    /// 0.25 s at most for the cache, and leaves one that did not answer alone for a second.
     void publish(std::span<const FoldedCount> counts);
     /// From the cache, and from the cells in SQL what it does not have; a cache that does not
     /// answer within 0.1 s has nothing.
@@ -83,6 +80,7 @@ class CountCopies {
                 std::unique_ptr<CopyStore> store, const VoteNames& names,
                 const sql::Grammar& grammar);
     Result<std::string> find_space(Deadline deadline);
+    // The same; names the tables, where they have no name yet.
     Result<std::string> space(Deadline deadline);
     bool cache_is_away();
     void note_cache(bool answered);
