@@ -8,8 +8,7 @@ one's place has other users: what its predecessor sent last may be carried out l
 nothing else: flush(), which brings item.vote_count up to date.
 
 While they run, a reader takes snapshots: in each one, of one instant, the exact count of every item
-is SUM(val) of its votes. Where the database keeps the view {vote_table}_count, that is the count;
-elsewhere the sum of the item's cells.
+in the view {vote_table}_count is SUM(val) of its votes.
 """
 
 from __future__ import annotations
@@ -153,21 +152,9 @@ class Process:
                 stream.close()
 
 
-def counts_statement(cursor: Any) -> str:
-    """What asks for each item's exact count."""
-    cursor.execute(
-        "SELECT COUNT(*) FROM information_schema.views WHERE table_name = 'vote_count' "
-        "AND table_schema IN (SELECT table_schema FROM information_schema.tables "
-        "WHERE table_name = 'vote_meta')"
-    )
-    if cursor.fetchone()[0] > 0:
-        return "SELECT item, n FROM vote_count"
-    return "SELECT item, SUM(n) FROM vote_cell GROUP BY item"
-
-
-def exact_counts(cursor: Any, statement: str) -> tuple[dict[int, int], dict[int, int]]:
+def exact_counts(cursor: Any) -> tuple[dict[int, int], dict[int, int]]:
     """Each item's count and the sum of its votes; of one instant where the transaction is."""
-    cursor.execute(statement)
+    cursor.execute("SELECT item, n FROM vote_count")
     counts = {int(item): int(n) for item, n in cursor.fetchall()}
     cursor.execute("SELECT item_id, SUM(val) FROM vote_live GROUP BY item_id")
     votes = {int(item): int(total) for item, total in cursor.fetchall()}
@@ -308,10 +295,9 @@ class Storm:
                 if isinstance(session, psycopg.Connection)
                 else "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
             )
-            statement = counts_statement(cursor)
             session.commit()
             while not self._stop.is_set():
-                counts, votes = exact_counts(cursor, statement)
+                counts, votes = exact_counts(cursor)
                 session.rollback()
                 for item in counts.keys() | votes.keys():
                     if counts.get(item, 0) != votes.get(item, 0):
