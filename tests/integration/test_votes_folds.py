@@ -243,6 +243,23 @@ def test_rows_that_a_voter_has_yet_to_commit_are_left_to_the_next_fold(
     assert (journal_side.shown(), journal_side.pending()) == (3, 0)
 
 
+def test_a_row_amid_many_that_its_voter_has_yet_to_commit_is_left_alone(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    many = "INSERT INTO vote_journal (item, diff) VALUES " + ", ".join(["(2, 0)"] * 50)
+    journal_side.run(many)
+    with journal_side.session() as other:
+        other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
+        other.execute("INSERT INTO vote_journal (item, diff) VALUES (1, 1)")
+        journal_side.run(many)
+        assert journal_side.pending() == 100
+        votes.flush(20)
+        assert journal_side.pending() == 0
+        other.commit()
+    assert (int(votes.count(1)), journal_side.pending()) == (1, 1)
+
+
 def test_a_voter_in_an_old_snapshot_sees_the_count_that_it_had(journal_side: JournalSide) -> None:
     """A dump's: what folds take out of the journal is still there for it."""
     votes = journal_side.made()

@@ -36,6 +36,9 @@ std::string show_text(const VoteNames& n, std::size_t items) {
 // Items whose counts one UPDATE sets: its CASE compares each row with half of them.
 constexpr std::size_t kShown = 64;
 
+// As many rows with numbers one after the other are removed as a range.
+constexpr std::size_t kRun = 8;
+
 class MysqlJournal final : public Journal {
   public:
     MysqlJournal(std::shared_ptr<sql::Database> database, const VoteNames& n,
@@ -63,6 +66,7 @@ class MysqlJournal final : public Journal {
               " ON DUPLICATE KEY UPDATE n = n + VALUES(n), ver = GREATEST(ver + 1, VALUES(ver))",
               1),
           remove_("DELETE FROM " + n.journal + " WHERE id IN (", placeholder, 1, ", ", ")"),
+          remove_run_("DELETE FROM " + n.journal + " WHERE id BETWEEN ?1 AND ?2"),
           take_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
                 ", ", ") ORDER BY " + n.id + " FOR UPDATE SKIP LOCKED"),
           insist_("SET STATEMENT max_statement_time = 0.05 FOR SELECT " + n.id + " FROM " + n.item +
@@ -135,17 +139,14 @@ class MysqlJournal final : public Journal {
         if (rows.empty()) return page;
 
         std::map<sql::Id, std::int64_t> sums;
-        std::vector<sql::Id> ids;
-        ids.reserve(rows.size());
         for (const Row& row : rows) {
-            ids.emplace_back(row.id);
             std::int64_t& sum = sums[row.item];
             const auto added = checked_add(sum, row.diff);
             if (!added) return count_overflow(row.item);
             sum = *added;
         }
         HOTCOUNT_TRY(move(connection, sums, now));
-        HOTCOUNT_TRY(remove_.run_padded(connection, ids, nullptr));
+        HOTCOUNT_TRY(remove(connection, rows));
 
         std::vector<sql::Id> items;
         items.reserve(sums.size());
@@ -215,6 +216,23 @@ class MysqlJournal final : public Journal {
             HOTCOUNT_TRY(run(page_of_, part));
         }
         return rows;
+    }
+
+    // Where no number is left out there are no rows of others in between. The last one goes by its
+    // number: a range takes a lock on the row that follows it too, which may be a voter's.
+    Result<void> remove(sql::Connection& connection, std::span<const Row> rows) {
+        std::vector<sql::Id> ids;
+        while (!rows.empty()) {
+            std::size_t run = 1;
+            while (run < rows.size() && rows[run].id == rows[run - 1].id + 1) ++run;
+            const std::size_t apart = run >= kRun ? 1 : run;
+            if (apart < run) {
+                HOTCOUNT_TRY(connection.execute(remove_run_, {rows.front().id, rows[run - 2].id}));
+            }
+            for (const Row& row : rows.subspan(run - apart, apart)) ids.emplace_back(row.id);
+            rows = rows.subspan(run);
+        }
+        return remove_.run_padded(connection, ids, nullptr);
     }
 
     Result<void> move(sql::Connection& connection, const std::map<sql::Id, std::int64_t>& sums,
@@ -333,6 +351,7 @@ class MysqlJournal final : public Journal {
     BulkStatement page_but_;
     BulkStatement move_;
     BulkStatement remove_;
+    const sql::Statement remove_run_;
     BulkStatement take_;
     const sql::Statement insist_;
     BulkStatement exist_;
