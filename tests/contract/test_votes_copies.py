@@ -306,7 +306,7 @@ def test_processes_share_copies_that_never_fall(
             worker.join()
             assert worker.exitcode == 0
         votes.flush()
-        assert int(votes.count(1)) == 75
-        # A busy machine may have kept the cache from answering in time, for a second.
-        eventually(lambda: votes.count(1).source == "cache")
-        assert int(votes.count(1)) == 75
+        assert int(votes.count(1, consistency="exact")) == 75
+        # A busy machine may have kept the cache from answering a fold in time: then a copy is
+        # behind until max_age.
+        eventually(lambda: (votes.count(1).source, int(votes.count(1))) == ("cache", 75), 60)

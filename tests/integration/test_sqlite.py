@@ -125,25 +125,26 @@ def test_databases_in_memory_are_private() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("strategy", "broken"),
     [
-        "DROP TABLE vote_cell",
-        "DROP TABLE vote",
-        "ALTER TABLE item RENAME COLUMN vote_count TO likes",
-        "ALTER TABLE vote RENAME COLUMN val TO value",
+        ("slotted", "DROP TABLE vote_cell"),
+        ("batched", "DROP TABLE vote"),
+        ("batched", "ALTER TABLE item RENAME COLUMN vote_count TO likes"),
+        ("batched", "ALTER TABLE vote RENAME COLUMN val TO value"),
     ],
 )
 def test_a_missing_table_or_column_is_a_database_error_that_names_it(
-    tmp_path: Path, broken: str
+    tmp_path: Path, strategy: Any, broken: str
 ) -> None:
     file = tmp_path / "a.db"
-    with make_votes(file) as votes:
+    with make_votes(file, strategy=strategy) as votes:
         votes.cast(1, 7)
     with closing(sqlite3.connect(file)) as other:
         other.execute("DROP VIEW vote_live")
+        other.execute("DROP VIEW vote_count")
         other.execute(broken)
         other.commit()
-    votes = hotcount.Votes(f"sqlite:///{file}")
+    votes = hotcount.Votes(f"sqlite:///{file}", strategy=strategy)
     with pytest.raises(hotcount.DatabaseError, match=r"no such (table|column)|has no column"):
         votes.cast(1, 8)
 
@@ -332,7 +333,7 @@ def test_ids_stand_in_the_tables_as_other_programs_expect_them(tmp_path: Path) -
     votes.cast(item, "ann")
     assert rows(file, "SELECT item_id, user_id, val FROM vote_live") == [(str(item), "ann", 1)]
     with closing(sqlite3.connect(file)) as other:
-        other.execute("UPDATE vote_cell SET n = 5")
+        other.execute("UPDATE item SET vote_count = 5")
         other.commit()
     assert votes.reconcile() == [hotcount.Drift(item=item, counted=5, actual=1)]
 

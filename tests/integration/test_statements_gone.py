@@ -146,8 +146,12 @@ def test_a_column_of_another_type_costs_no_call(
         votes.count(1)
         votes.count(1, consistency="exact")
     for number, kind in enumerate(("integer", "bigint", "integer"), 1):
-        # "cached plan must not change result type" is what the next execution hears.
-        postgres_database.psql(f"ALTER TABLE item ALTER vote_count TYPE {kind}")
+        # "cached plan must not change result type" is what the next execution hears. A column that
+        # a view shows keeps its type, so ours goes first, and create_tables() makes it again.
+        postgres_database.psql(
+            f"DROP VIEW vote_count; ALTER TABLE item ALTER vote_count TYPE {kind}"
+        )
+        votes.create_tables()
         for user in range(number * 10, number * 10 + 3):
             votes.count(1)
             assert votes.cast(1, user).changed

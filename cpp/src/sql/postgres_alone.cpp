@@ -16,6 +16,7 @@ constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
 constexpr Duration kEarliestCancel = std::chrono::milliseconds{100};
 constexpr Duration kGraceAlone = std::chrono::milliseconds{200};
 constexpr std::string_view kCancelled = "57014";
+constexpr std::string_view kAdminShutdown = "57P01";
 
 }  // namespace
 
@@ -68,6 +69,15 @@ bool PostgresConnection::queue_alone(const Statement& statement, std::span<const
            (!read_committed || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
 }
 
+// Whether the server has ended the session (pg_terminate_backend, a shutdown) and the statement with
+// it: a statement that will be committed is answered before its commit begins. A pooler's word is about
+// its own connections.
+bool PostgresConnection::was_ended_before_answer() const {
+    if (refusal_ == nullptr || answer_ != nullptr || !keeps_prepared()) return false;
+    const char* const state = pq_.PQresultErrorField(refusal_.get(), pq::kSqlState);
+    return state != nullptr && std::string_view{state} == kAdminShutdown;
+}
+
 // Until the answer is there. False where it did not come in time: the statement was cancelled then.
 bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
     const SteadyTime deadline = how.deadline.time();
@@ -96,7 +106,7 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
     commit_is_open_ = false;
     broken_ = false;
     if (!await_alone(how, sent)) {
-        if (lost_) return lost_connection(true);
+        if (lost_) return lost_connection(!was_ended_before_answer());
         commit_is_open_ = true;
         broken_ = true;
         return make_error(ErrorCode::outcome_unknown,

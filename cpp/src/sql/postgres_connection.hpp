@@ -179,6 +179,7 @@ class PostgresConnection final : public Connection {
     // postgres_alone.cpp
     bool queue_alone(const Statement& statement, std::span<const Value> parameters,
                      bool read_committed);
+    bool was_ended_before_answer() const;
     bool await_alone(const Alone& how, SteadyTime sent);
     Result<void> settle_alone(const Alone& how, SteadyTime sent);
 
