@@ -122,6 +122,26 @@ def test_a_process_of_one_thread_has_few_connections(watched: Watched, strategy:
         assert watched.sessions() <= (few if strategy == "naive" else 3)
 
 
+def test_folds_that_publish_need_one_connection_beside_those_of_the_process(
+    watched: Watched,
+) -> None:
+    # The copies' name is looked up again and again.
+    options: dict[str, Any] = {"fold_interval": 0.01, "max_age": 0.01}
+    with hotcount.Votes(hotcount.Database(watched.url), hotcount.Memory(), **options) as votes:
+        votes.create_tables()
+        votes.add_items([1])
+        users = iter(range(100_000))
+
+        def has_folded() -> bool:
+            for user in (next(users), next(users)):
+                votes.cast(1, user)
+                votes.count(1, consistency="exact")
+            assert watched.sessions() <= 3
+            return votes.stats()["folds"] >= 12
+
+        eventually(has_folded, 30)
+
+
 THREADS = """
 import os, sys, time, hotcount
 def threads():

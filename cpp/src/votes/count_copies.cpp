@@ -194,7 +194,7 @@ CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOpt
 void CountCopies::publish(std::span<const FoldedCount> counts) {
     const SteadyTime committed = options_.clock->steady_now();
     if (counts.empty() || cache_is_away()) return;
-    const auto name = space(database_->deadline({}));
+    const auto name = space(database_->deadline({}), true);
     if (!name || name->empty()) return;
     std::vector<CopyStore::Named> copies;
     copies.reserve(counts.size());
@@ -228,21 +228,18 @@ void CountCopies::note_cache(bool answered) {
 // -- the tables' name ---------------------------------------------------------------------------
 
 // Empty where they have none yet. Asked again after max_age: tables made anew have another.
-Result<std::string> CountCopies::find_space(Deadline deadline) {
+Result<std::string> CountCopies::find_space(Deadline deadline, bool folds) {
     Known& known = known_.get();
     {
         const std::lock_guard lock(known.mutex);
         if (options_.clock->steady_now() < known.space_until) return known.space;
     }
-    auto found = sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
-        std::string name;
-        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            name = row.text(0);
-            return {};
-        };
-        const auto queried = connection.query(read_space_, {}, read);
-        return queried ? Result<std::string>{std::move(name)} : queried.error();
-    });
+    const auto read = [&](sql::Connection& connection) {
+        return read_mark(connection, read_space_);
+    };
+    // Who folds has a writer, and one for reading would be one more connection of its process.
+    auto found = folds ? sql::transact(*database_, deadline, read)
+                       : sql::read_snapshot(*database_, deadline, read);
     if (!found) return explain_missing_table(std::move(found).error());
     if (!found->empty()) {
         const std::lock_guard lock(known.mutex);
@@ -252,14 +249,14 @@ Result<std::string> CountCopies::find_space(Deadline deadline) {
     return found;
 }
 
-Result<std::string> CountCopies::space(Deadline deadline) {
-    auto there = find_space(deadline);
+Result<std::string> CountCopies::space(Deadline deadline, bool folds) {
+    auto there = find_space(deadline, folds);
     if (!there || !there->empty()) return there;
     const std::string drawn = random_name().substr(0, 16);
     HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
         return connection.execute(write_space_, {std::string_view{drawn}});
     }));
-    return find_space(deadline);
+    return find_space(deadline, folds);
 }
 
 // -- what readers get ---------------------------------------------------------------------------
@@ -277,7 +274,7 @@ Result<std::vector<Count>> CountCopies::counts(std::span<const sql::Id> items, D
     const std::vector<std::string> texts = to_texts(items);
     std::vector<std::optional<CopyStore::Copy>> copies(items.size());
     // A database that may not be written to has no name for its tables, and no copies then.
-    const auto name = cache_is_away() ? Result<std::string>{std::string{}} : space(deadline);
+    const auto name = cache_is_away() ? Result<std::string>{std::string{}} : space(deadline, false);
     if (!name.ok() && name.error().code != ErrorCode::permission_denied) return name.error();
     const bool named = name.ok() && !name->empty();
     if (named) {

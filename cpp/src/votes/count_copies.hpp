@@ -79,9 +79,9 @@ class CountCopies {
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                 std::unique_ptr<CopyStore> store, const VoteNames& names,
                 const sql::Grammar& grammar);
-    Result<std::string> find_space(Deadline deadline);
+    Result<std::string> find_space(Deadline deadline, bool folds);
     // The same; names the tables, where they have no name yet.
-    Result<std::string> space(Deadline deadline);
+    Result<std::string> space(Deadline deadline, bool folds);
     bool cache_is_away();
     void note_cache(bool answered);
     void write(std::string_view space, std::span<const CopyStore::Named> copies, SteadyTime read_at,

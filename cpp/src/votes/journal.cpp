@@ -39,7 +39,8 @@ Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Stat
         HOTCOUNT_TRY(connection.query(statement, {static_cast<std::int64_t>(kFoldPage)}, read));
         return items;
     };
-    return sql::read_snapshot(database, deadline, ask);
+    // By a writer, which who folds has: one for reading would be one more of its process.
+    return sql::transact(database, deadline, ask);
 }
 
 std::int64_t microseconds_of(Duration time) {

@@ -12,6 +12,8 @@
 //   paced   when this fold began and how long it took, for all processes
 //
 // Each name has hc_ before it: without, one would hide the user's own table of that name.
+#include <hotcount/sql/transaction.hpp>
+
 #include "journal.hpp"
 #include "postgres_ballots.hpp"
 #include "sql_votes.hpp"
@@ -121,9 +123,11 @@ class PostgresJournal final : public Journal {
         const sql::Value parameters[] = {std::string_view{items},
                                          std::int64_t{request.due_only ? 1 : 0}, pause_us_,
                                          static_cast<std::int64_t>(request.most)};
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        auto folded = connection->run_alone(named ? fold_only_ : fold_, parameters, &read,
-                                            sql::Alone{deadline, true});
+        auto folded = sql::transact_alone(*database_, deadline, [&](sql::Connection& connection) {
+            page = {};
+            return connection.run_alone(named ? fold_only_ : fold_, parameters, &read,
+                                        sql::Alone{deadline, true});
+        });
         if (!folded) return explain_missing_table(std::move(folded).error());
         page.outcome = static_cast<FoldedPage::Outcome>(outcome);
         if (page.outcome == FoldedPage::Outcome::not_due) {
