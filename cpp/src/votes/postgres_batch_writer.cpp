@@ -39,8 +39,8 @@ std::string batch_text(const VoteNames& n, const VotesOptions& options) {
            " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM hc_written GROUP BY "
            "item HAVING SUM(val - prev) <> 0) "
            // A row that is no vote's is a row that a trigger made another one: it fails them all.
-           "SELECT COALESCE(b.number, 1 / CASE WHEN b.number IS NULL THEN 0 ELSE 1 END), f.id IS "
-           "NOT NULL, w.prev, w.val, " +
+           "SELECT COALESCE(b.number, " +
+           refuse_other_row() + "), f.id IS NOT NULL, w.prev, w.val, " +
            unwritten_columns(
                n, "b.item", "b.voter",
                "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
@@ -147,7 +147,6 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     // written, so that nobody's outcome hangs on the wait.
     Result<void> write_waiting(sql::Connection& connection, const Table& table,
                                const PostgresBallots& ballots, sql::BatchTurn& turn) {
-        if (connection.commit_is_open()) return connection.await_commit(turn.deadline());
         const auto milliseconds =
             std::chrono::duration_cast<std::chrono::milliseconds>(turn.waits_for()).count();
         const std::string timeout = std::to_string(milliseconds);

@@ -22,8 +22,9 @@ enum Column : std::uint8_t {
 };
 static_assert(number == kNumberColumn);
 
-// What a statement brings upon itself where a row is no vote's.
-constexpr std::string_view kDivisionByZero = "22012";
+// What a statement brings upon itself where a row is no vote's: a number that is none, which the
+// server quotes.
+constexpr std::string_view kOtherRow = "hc_other_row";
 
 // As the upsert has it.
 bool stays(const sql::Row& row, const Ballot& ballot) {
@@ -46,6 +47,11 @@ std::string count_in_slot(const VoteNames& n, const VotesOptions& options) {
 std::string may_be_counted() {
     return "name = 'counted_in' AND value = '" + std::string{to_string(CountPlace::journal)} +
            "' AND current_setting('transaction_isolation') = 'read committed'";
+}
+
+// Not of constants alone, which would be refused when the statement is planned.
+std::string refuse_other_row() {
+    return "CAST('" + std::string{kOtherRow} + " ' || CAST(w.item AS text) AS bigint)";
 }
 
 std::string unwritten_columns(const VoteNames& n, const std::string& item, const std::string& voter,
@@ -83,8 +89,8 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
     return "WITH " + locked + "hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
            n.vote_item + " AS item, " + n.vote_user + " AS voter, prev, val), " + counted +
            // A row that is not the vote's is one that a trigger made another one: it fails it.
-           " SELECT 1 / CASE WHEN w.item <> " + item + " OR w.voter <> " + user +
-           " THEN 0 ELSE 1 END, TRUE, w.prev, w.val, " +
+           " SELECT CASE WHEN w.item <> " + item + " OR w.voter <> " + user + " THEN " +
+           refuse_other_row() + " ELSE 1 END, TRUE, w.prev, w.val, " +
            unwritten_columns(n, item, user, is_there) +
            " FROM (SELECT 1) AS one LEFT JOIN hc_written AS w ON TRUE";
 }
@@ -103,7 +109,9 @@ VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot) {
 
 Error explain_postgres_vote(Error error, const VotesOptions& options, const Ballot& ballot) {
     error = narrow_column(explain_missing_table(std::move(error)));
-    if (error.server_code == kDivisionByZero) error.message += "; " + unasked_row().message;
+    if (error.message.find(kOtherRow) != std::string::npos) {
+        error.message += "; " + unasked_row().message;
+    }
     if (error.code == ErrorCode::overflow) {
         error.message += "; " + count_overflow(ballot.item).message;
     }

@@ -21,6 +21,9 @@ namespace hotcount {
 /// statement of another level of isolation may not see that the counts have moved.
 std::string may_be_counted();
 
+/// SQL for a number, which fails the statement: `w` is no vote's of it. explain_postgres_vote() says so.
+std::string refuse_other_row();
+
 /// The last five columns of a vote's row, NULL where `w`, the vote as it was written, has one. `there`:
 /// SQL for whether its item is.
 std::string unwritten_columns(const VoteNames& names, const std::string& item,
