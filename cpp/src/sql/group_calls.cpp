@@ -109,15 +109,16 @@ void GroupQueue::expire(SteadyTime scheduled) {
 std::vector<TicketAnswer> GroupQueue::take_expired(SteadyTime now) {
     std::vector<TicketAnswer> expired;
     SteadyTime next = SteadyTime::max();
-    const auto is_late = [&](const Ticket& ticket) {
+    const auto is_late = [&](const Ticket& ticket, Duration grace = {}) {
         if (ticket.waited_for_ || ticket.gone_) return false;
-        if (ticket.deadline_.time() <= now) return true;
+        if (ticket.deadline_.time() <= now - grace) return true;
         next = std::min(next, ticket.deadline_.time());
         return false;
     };
     const auto expire_written = [&](const Group& group) {
+        const Duration grace = is_in_statement(group) ? kGrace : Duration{0};
         for (const auto& ticket : group.tickets) {
-            if (is_late(*ticket)) expired.push_back({ticket, give_up(*ticket)});
+            if (is_late(*ticket, grace)) expired.push_back({ticket, give_up(*ticket)});
         }
     };
     if (current_ != nullptr) expire_written(*current_);

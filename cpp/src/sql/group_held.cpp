@@ -25,6 +25,13 @@ struct GroupQueue::Look {
     bool waits{false};
 };
 
+std::shared_ptr<TicketGroup> GroupQueue::make_held_group() {
+    auto group = std::make_shared<Group>();
+    group->queued = false;
+    group->held = true;
+    return group;
+}
+
 // Under the mutex, as all here but look_at_held() and end_look(). What waits for the row itself waits
 // there, so that writes to one row stay in one line.
 GroupQueue::HeldByKey::iterator GroupQueue::find_held(const Ticket& ticket) {
@@ -51,12 +58,19 @@ void GroupQueue::forget_empty() {
     });
 }
 
-// After a turn: `left` are to be written by another one, in order. They go behind what holds them, or
-// to the front of the queue. `known`: what was held before, and since when.
+// After a turn: `left` are to be written by another one, in order. They go before those who came
+// meanwhile: those behind what holds them, or those in the queue. `known`: what was held before, and
+// since when.
 void GroupQueue::return_left(const std::vector<std::shared_ptr<Ticket>>& left,
                              const HeldByKey& known, std::vector<TicketAnswer>& answers) {
+    if (left.empty()) return;
     const SteadyTime now = std::chrono::steady_clock::now();
     bool more_held = false;
+    bool more_rows = false;
+    std::vector<std::pair<std::shared_ptr<Group>, std::vector<std::shared_ptr<Ticket>>>> came;
+    for (const auto& [key, held] : held_) {
+        came.emplace_back(held.group, std::exchange(held.group->tickets, {}));
+    }
     for (const auto& ticket : left) {
         const bool shared = ticket->fate == Ticket::Fate::shared_held;
         if (!shared && ticket->fate != Ticket::Fate::row_held) continue;
@@ -68,13 +82,17 @@ void GroupQueue::return_left(const std::vector<std::shared_ptr<Ticket>>& left,
         const auto [where, added] = held_.try_emplace(key);
         if (!added) continue;
         more_held = true;
-        const auto before = known.find(key);
         Held& held = where->second;
-        held.since = before != known.end() ? before->second.since : now;
-        held.turn = before != known.end() ? before->second.turn : ++turns_;
-        held.group = std::make_shared<Group>();
-        held.group->queued = false;
-        held.group->held = true;
+        held.group = make_held_group();
+        if (const auto before = known.find(key); before != known.end()) {
+            held.since = before->second.since;
+            held.turn = before->second.turn;
+            continue;
+        }
+        held.since = now;
+        held.turn = ++turns_;
+        held.follows = current_;
+        more_rows |= !shared;
     }
     std::vector<std::shared_ptr<Ticket>> back;
     for (const auto& ticket : left) {
@@ -93,9 +111,29 @@ void GroupQueue::return_left(const std::vector<std::shared_ptr<Ticket>>& left,
             back.push_back(ticket);
         }
     }
+    for (auto& [group, tickets] : came) {
+        group->tickets.insert(group->tickets.end(), tickets.begin(), tickets.end());
+    }
+    if (more_rows) hold_rows_apart();
     if (more_held) hold_queued();
     put_back(back);
     if (more_held) schedule_look();
+}
+
+// Those who wait for what a row shares with others, and write to a row that was found held itself,
+// wait for that. Whole groups are made anew here too.
+void GroupQueue::hold_rows_apart() {
+    for (auto& [key, held] : held_) {
+        const auto& tickets = held.group->tickets;
+        const auto stays = [&](const auto& ticket) {
+            return find_held(*ticket)->second.group == held.group;
+        };
+        if (std::all_of(tickets.begin(), tickets.end(), stays)) continue;
+        const std::shared_ptr<Group> before = std::exchange(held.group, make_held_group());
+        waits_held_ -= before->tickets.size();
+        for (const auto& ticket : before->tickets) hold(find_held(*ticket), ticket);
+        wake(*before);
+    }
 }
 
 // Those in the queue that share what is held follow it. Whole groups are made anew, so that all of
@@ -132,8 +170,14 @@ void GroupQueue::hold_queued() {
 
 void GroupQueue::schedule_look() {
     if (looks_) return;
-    looks_ = true;
     look_pause_ = kFirstPause;
+    look_again();
+}
+
+// After the pause, where anything is held.
+void GroupQueue::look_again() {
+    looks_ = !held_.empty();
+    if (!looks_) return;
     lane_.run_at(std::chrono::steady_clock::now() + look_pause_, [weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->look_at_held();
     });
@@ -141,10 +185,7 @@ void GroupQueue::schedule_look() {
 
 void GroupQueue::take_held(HeldByKey::iterator where, Look& look) {
     Held& held = where->second;
-    std::shared_ptr<Group> group = std::move(held.group);
-    held.group = std::make_shared<Group>();
-    held.group->queued = false;
-    held.group->held = true;
+    const std::shared_ptr<Group> group = std::exchange(held.group, make_held_group());
     held.looked_at = true;
     auto& tickets = group->tickets;
     const std::size_t room = std::max<std::size_t>(1, options_.max_batch - look.tickets);
@@ -162,7 +203,7 @@ void GroupQueue::take_held(HeldByKey::iterator where, Look& look) {
     group->excuses = true;
     look.tickets += tickets.size();
     look.keys.push_back(where->first);
-    look.groups.push_back(std::move(group));
+    look.groups.push_back(group);
 }
 
 // Looks at all; every other time waits for one that has been held for long, in turn.
@@ -172,6 +213,7 @@ GroupQueue::Look GroupQueue::take_held(SteadyTime now) {
     auto longest = held_.end();
     std::vector<std::pair<std::uint64_t, std::uint64_t>> in_turn;
     for (auto held = held_.begin(); held != held_.end(); ++held) {
+        if (held->second.follows != nullptr && held->second.follows == current_) continue;
         in_turn.emplace_back(held->second.turn, held->first);
         if (now - held->second.since < kWaitsAfter) continue;
         if (longest == held_.end() || held->second.turn < longest->second.turn) longest = held;
@@ -196,18 +238,14 @@ void GroupQueue::look_at_held() {
     {
         const std::lock_guard lock(mutex_);
         look = take_held(std::chrono::steady_clock::now());
-        if (look.groups.empty()) {
-            looks_ = false;
-            return;
-        }
+        if (look.groups.empty()) return look_again();
         looked_at_ = look.groups;
     }
     GroupWrite write{*this, look.deadline, look.waits};
     if (auto begun = write.begin(); !begun) {
         write.fail(look.groups, begun.error());
     } else {
-        write.run(look.groups);
-        if (write.awaits_commit()) write.resume();
+        write.run(look.groups);  // Until the last of their deadlines: no commit is left open.
     }
     end_look(look);
 }
@@ -239,13 +277,8 @@ void GroupQueue::end_look(const Look& look) {
             leading_ = true;
             pass_leadership();
         }
-        looks_ = !held_.empty();
         look_pause_ = some_written ? kFirstPause : std::min(2 * look_pause_, kLongestPause);
-        if (looks_) {
-            lane_.run_at(std::chrono::steady_clock::now() + look_pause_, [weak = weak_from_this()] {
-                if (const auto self = weak.lock()) self->look_at_held();
-            });
-        }
+        look_again();
     }
     for (const auto& group : look.groups) wake(*group);
     for (const auto& group : behind) wake(*group);

@@ -103,6 +103,7 @@ Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline,
 }
 
 Result<void> GroupQueue::await(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
+    bool late = false;
     while (true) {
         std::shared_ptr<Group> group;
         bool first = false;
@@ -111,16 +112,22 @@ Result<void> GroupQueue::await(const std::shared_ptr<Ticket>& ticket, Deadline d
             group = ticket->group_;
             first = group->queued && group->tickets.front() == ticket;
         }
-        const bool woken = (first ? group->turn : group->answered).wait(deadline);
+        const bool woken = (first ? group->turn : group->answered)
+                               .wait(late ? Deadline::at(deadline.time() + kGrace) : deadline);
         {
             const std::lock_guard lock(mutex_);
-            if (ticket->group_ != group) continue;
+            if (ticket->group_ != group) {
+                late = false;
+                continue;
+            }
             first = group->queued && group->tickets.front() == ticket;
             // What came while we took the lock counts.
             if (!group->answered.is_set()) {
                 if (!first || !group->turn.is_set()) {
                     if (woken) continue;
-                    return give_up(*ticket);
+                    if (late || !is_in_statement(*group)) return give_up(*ticket);
+                    late = true;
+                    continue;
                 }
             } else {
                 first = false;

@@ -51,7 +51,9 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     struct Held {
         std::shared_ptr<Group> group;  // In order. Empty only while the lane writes those before.
         SteadyTime since;
-        std::uint64_t turn;     // The lane waits for the lowest.
+        std::uint64_t turn;  // The lane waits for the lowest.
+        // Found so by the lane while these were being written, which may come before those who wait.
+        std::shared_ptr<Group> follows;
         bool looked_at{false};  // The lane is writing some that are not in the group any more.
     };
     using HeldByKey = std::unordered_map<std::uint64_t, Held>;
@@ -59,6 +61,15 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     Result<void> enqueue(Tickets tickets, Deadline deadline, std::shared_ptr<Ticket>& leads);
     Result<void> enqueue_async(Tickets tickets, Deadline deadline);
     void hand_in(const std::shared_ptr<Portions>& call);
+
+    // How long after its deadline a write waits whose statement is under way: who meets a row that is
+    // held gives way, and then it is known that nothing was applied. As long as a leader's own does.
+    static constexpr Duration kGrace = std::chrono::milliseconds{200};
+    // A statement that may have to wait is not begun again for who has less time.
+    static constexpr Duration kNoTime = std::chrono::milliseconds{110};
+    bool is_in_statement(const Group& group) const {
+        return !group.queued && !group.held && !group.excuses && writer_->commits_by_itself();
+    }
 
     Result<void> await(const std::shared_ptr<Ticket>& ticket, Deadline deadline);
     Error give_up(Ticket& ticket);
@@ -70,6 +81,7 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     void put_back(const std::vector<std::shared_ptr<Ticket>>& tickets);
 
     // group_held.cpp
+    static std::shared_ptr<Group> make_held_group();
     HeldByKey::iterator find_held(const Ticket& ticket);
     void hold(HeldByKey::iterator where, const std::shared_ptr<Ticket>& ticket);
     void leave_held(Ticket& ticket);
@@ -79,7 +91,9 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
                      std::vector<TicketAnswer>& answers);
     void forget_empty();
     void hold_queued();
+    void hold_rows_apart();
     void schedule_look();
+    void look_again();
     void look_at_held();
     struct Look;
     Look take_held(SteadyTime now);

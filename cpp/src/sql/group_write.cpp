@@ -145,7 +145,9 @@ void GroupWrite::write(Tickets batch) {
             batch = kept;
             continue;
         }
-        if (!cancelled) return settle(batch, error);
+        const bool has_time = batch.front()->deadline_.time() - std::chrono::steady_clock::now() >
+                              GroupQueue::kNoTime;
+        if (!cancelled || !has_time) return settle(batch, error);
         batch.front()->fate = Ticket::Fate::row_held;
         (void)take_unsettled(batch);
         return;

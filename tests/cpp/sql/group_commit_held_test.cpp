@@ -62,21 +62,22 @@ class HeldWriter final : public BatchWriter {
                        ((alone || waits) && items_.contains(write.item));
             });
         };
-        blocked_ = is_blocked();
         changed_.notify_all();
         while (is_blocked()) {
+            blocked_ = batch.size();  // Again and again: the lane's batch says so too.
+            changed_.notify_all();
             if (waits && std::chrono::steady_clock::now() - started > turn.waits_for()) break;
             const bool patient = std::chrono::steady_clock::now() - started < how.patience;
             lock.unlock();
             const bool gives_way = !patient && how.gives_way();
             lock.lock();
             if (how.deadline.passed() || (gives_way && !waits)) {
-                blocked_ = false;
+                blocked_ = 0;
                 return make_error(ErrorCode::deadline, "cancelled", "57014");
             }
             changed_.wait_for(lock, 1ms);
         }
-        blocked_ = false;
+        blocked_ = 0;
         for (const auto& ticket : batch) {
             if (static_cast<const Write&>(*ticket).value == kSpoilsBatch) {
                 return make_error(ErrorCode::integrity, "spoils", "23514");
@@ -93,6 +94,7 @@ class HeldWriter final : public BatchWriter {
                 ticket->fate = Ticket::Fate::deferred;
             } else if (items_.contains(write.item)) {
                 ticket->fate = Ticket::Fate::shared_held;
+                ++found_held_;
             } else {
                 applied_.push_back({write.item, write.user, write.value});
             }
@@ -109,6 +111,11 @@ class HeldWriter final : public BatchWriter {
         const std::lock_guard lock(mutex_);
         rows_.emplace(item, user);
     }
+    void release_row(std::uint64_t item, std::uint64_t user) {
+        const std::lock_guard lock(mutex_);
+        rows_.erase({item, user});
+        changed_.notify_all();
+    }
     void release() {
         const std::lock_guard lock(mutex_);
         items_.clear();
@@ -119,9 +126,13 @@ class HeldWriter final : public BatchWriter {
         const std::lock_guard lock(mutex_);
         unanswered_ = batches;
     }
-    void await_blocked() {
+    void await_blocked(std::size_t writes = 1) {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return blocked_; });
+        changed_.wait(lock, [&] { return blocked_ >= writes; });
+    }
+    void await_found_held() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return found_held_ > 0; });
     }
     void await_batches(int more) {
         std::unique_lock lock(mutex_);
@@ -142,7 +153,8 @@ class HeldWriter final : public BatchWriter {
     std::set<std::uint64_t> items_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> rows_;
     std::vector<Applied> applied_;
-    bool blocked_{false};
+    std::size_t blocked_{0};  // Writes in the batch that waits.
+    int found_held_{0};
     int batches_{0};
     int waited_{0};
     int unanswered_{0};
@@ -281,6 +293,33 @@ TEST_F(GroupCommitHeld, OneRowThatIsHeldIsFoundByHalves) {
         if (each.item == 1 && each.user == 7) of_row.push_back(each.value);
     }
     EXPECT_EQ(of_row, (std::vector<int>{2, 5, 8}));
+}
+
+TEST_F(GroupCommitHeld, WhatIsFoundHeldInMidBatchFollowsTheBatch) {
+    writer_->hold_row(1, 7);
+    writer_->hold_row(1, 8);
+    auto lanes = begin(1, 7, 1);
+    EXPECT_TRUE(succeeded(submit(3, 7, 1))) << "to which it gives way";
+    EXPECT_EQ(group_->stats().held, 1U);
+    auto batch = std::async(std::launch::async, [&] {
+        return group_->submit_all(writes({{1, 8, 1}, {1, 8, 2}, {2, 8, 9}}), Deadline::after(30s));
+    });
+    writer_->await_blocked(3);
+    // The lane finds that the item is held which the batch found free.
+    writer_->hold(1);
+    writer_->release_row(1, 7);
+    writer_->await_found_held();
+    auto other = begin(1, 9, 1);
+    while (group_->stats().held < 2) std::this_thread::sleep_for(1ms);
+    auto third = begin(1, 8, 3);
+    writer_->release();
+    for (auto* answer : {&lanes, &other, &third}) EXPECT_TRUE(succeeded(answer->get()));
+    for (const auto& result : batch.get()) EXPECT_TRUE(succeeded(result));
+    std::vector<int> of_row;
+    for (const Applied& each : writer_->applied()) {
+        if (each.item == 1 && each.user == 8) of_row.push_back(each.value);
+    }
+    EXPECT_EQ(of_row, (std::vector<int>{1, 2, 3}));
 }
 
 TEST_F(GroupCommitHeld, WhatIsHeldForLongIsWaitedFor) {
