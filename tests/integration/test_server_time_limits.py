@@ -30,16 +30,16 @@ def make_votes(url: str, strategy: str = "naive", **options: Any) -> hotcount.Vo
 
 @pytest.fixture
 def limited_url(postgres_database: PostgresDatabase) -> str:
-    """Of a role whose statements may take 0.2 seconds."""
+    """Of a role whose statements may take a second."""
     role = f"limited_{postgres_database.schema}"
     postgres_database.psql(
         f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {postgres_database.schema} TO {role}; "
-        f"ALTER ROLE {role} SET statement_timeout = '200ms'"
+        f"ALTER ROLE {role} SET statement_timeout = '1s'"
     )
     return postgres_database.url_for(role)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["naive", "slotted"])
 def test_statement_timeout_is_named_and_applied_nothing(
     postgres_database: PostgresDatabase, limited_url: str, strategy: str
 ) -> None:
@@ -55,6 +55,22 @@ def test_statement_timeout_is_named_and_applied_nothing(
             assert "nothing was applied" in str(caught.value)
         assert int(votes.count(1, consistency="exact")) == 1
         assert votes.cast(1, 7, -1).previous == 1
+        assert votes.reconcile(dry_run=True) == []
+
+
+def test_statement_timeout_ends_no_batched_vote_that_waits_for_a_row(
+    postgres_database: PostgresDatabase, limited_url: str
+) -> None:
+    """It ends the statement that waits; the next one waits again, until the vote's own deadline."""
+    with make_votes(limited_url, "batched") as votes:
+        votes.cast(1, 7)
+        with session(postgres_database, "SELECT FROM item, vote FOR UPDATE"):
+            with pytest.raises(hotcount.DeadlineError, match="held the row; nothing was applied"):
+                votes.cast(1, 7, 2, timeout=0.5)
+            cast = in_background(lambda: votes.cast(1, 7, -1))
+            eventually(lambda: votes.stats()["held_votes_s"] > 3)
+        assert cast().previous == 1
+        assert int(votes.count(1, consistency="exact")) == -1
         assert votes.reconcile(dry_run=True) == []
 
 
