@@ -137,7 +137,7 @@ def test_folds_that_publish_need_one_connection_beside_those_of_the_process(
                 votes.cast(1, user)
                 votes.count(1, consistency="exact")
             assert watched.sessions() <= 3
-            return votes.stats()["folds"] >= 12
+            return bool(votes.stats()["folds"] >= 12)
 
         eventually(has_folded, 30)
 
