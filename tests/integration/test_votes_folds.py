@@ -260,6 +260,17 @@ def test_a_row_amid_many_that_its_voter_has_yet_to_commit_is_left_alone(
     assert (int(votes.count(1)), journal_side.pending()) == (1, 1)
 
 
+def test_adding_items_that_are_there_waits_for_no_open_transaction(
+    journal_side: JournalSide,
+) -> None:
+    """As an application does when it starts."""
+    votes = journal_side.made()
+    with journal_side.session() as other:
+        other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
+        votes.add_items([1, 2, 3, 4], timeout=10)
+    assert votes.cast(4, 1).changed
+
+
 def test_a_voter_in_an_old_snapshot_sees_the_count_that_it_had(journal_side: JournalSide) -> None:
     """A dump's: what folds take out of the journal is still there for it."""
     votes = journal_side.made()

@@ -239,7 +239,7 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
             return added ? Result<void>{} : explain_missing_table(std::move(added).error());
         }
         for (const sql::Id& item : sorted) {
-            auto added = connection.execute(layout_->add_item, {sql::to_value(item)});
+            auto added = ensure_item(connection, *layout_, MissingItem::create, item);
             if (!added) return explain_missing_table(std::move(added).error());
         }
         return {};
