@@ -1910,8 +1910,9 @@ class Votes:
     ) -> Count:
         """
         The item's count. consistency, where there is a cache: 'cached' reads it, and the
-        tables where it has nothing (.source says which, .as_of what it has at least); 'exact'
-        reads the tables. Without a cache it is exact either way.
+        tables where it has nothing (.source says which, .as_of what it has at least); it may be
+        less than one read before, as contract() says. 'exact' reads the tables. Without a cache
+        it is exact either way.
         """
     def count_many(
         self,
@@ -2191,8 +2192,9 @@ class AsyncVotes:
     ) -> collections.abc.Coroutine[typing.Any, typing.Any, Count]:
         """
         The item's count. consistency, where there is a cache: 'cached' reads it, and the
-        tables where it has nothing (.source says which, .as_of what it has at least); 'exact'
-        reads the tables. Without a cache it is exact either way.
+        tables where it has nothing (.source says which, .as_of what it has at least); it may be
+        less than one read before, as contract() says. 'exact' reads the tables. Without a cache
+        it is exact either way.
         """
     def count_many(
         self,

@@ -405,8 +405,9 @@ void define_votes_calls(py::class_<Extra...>& cls) {
         "(self, item: " + id + ", *, " + consistency + ", " + kTimeout + ") -> " +
             Face::returns("hotcount._core.Count"),
         "The item's count. consistency, where there is a cache: 'cached' reads it, and the\n"
-        "tables where it has nothing (.source says which, .as_of what it has at least); 'exact'\n"
-        "reads the tables. Without a cache it is exact either way.");
+        "tables where it has nothing (.source says which, .as_of what it has at least); it may be\n"
+        "less than one read before, as contract() says. 'exact' reads the tables. Without a cache\n"
+        "it is exact either way.");
     define<&Calls::count_many>(
         cls, "count_many",
         "(self, items: " + ids + ", *, " + consistency + ", " + kTimeout + ") -> " +

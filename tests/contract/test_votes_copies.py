@@ -186,6 +186,7 @@ def test_the_contract_says_what_a_copy_may_miss(votes: Votes) -> None:
     assert not contract.exact
     assert "max_age" in contract.may_lose
     assert "own" in contract.may_lose
+    assert "less than one read before" in contract.may_lose
 
 
 def test_sqlite_reads_its_counts_where_they_are(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_cache_that_hangs_holds_nobody_up_for_its_own_timeout(
         assert stored(sides) == 10
 
 
-@pytest.mark.parametrize("value", [b"mine", b"1 2 3", b"9" * 30 + b" 1", b""])
+@pytest.mark.parametrize("value", [b"mine", b"1 2 3", b"9" * 30 + b" 1", b"-1 5", b""])
 def test_a_key_of_another_kind_is_no_copy(
     database: hotcount.Database, redis_server: RedisServer, value: bytes
 ) -> None:

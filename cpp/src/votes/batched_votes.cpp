@@ -94,7 +94,9 @@ class BatchedVotes final : public SqlVotes {
                 "the vote and a journal row of what it changes are committed in SQL, in one "
                 "transaction with the votes of other callers",
                 "nothing acknowledged; a cached count misses votes until the next fold, a voter's "
-                "own too, and for max_age where a fold could not reach the cache; " +
+                "own too, and for max_age where a fold could not reach the cache; for as long it "
+                "may be less than one read before, where the cache was away meanwhile or slotted "
+                "votes for the same items; " +
                     lag_of_item_count(options()),
                 true, false};
         }

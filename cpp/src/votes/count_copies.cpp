@@ -142,7 +142,8 @@ class RedisCopyStore final : public CopyStore {
         const char* const end = text->data() + text->size();
         Copy copy;
         auto read = std::from_chars(text->data(), end, copy.ver);
-        if (read.ec != std::errc{} || read.ptr == end || *read.ptr != ' ') return std::nullopt;
+        if (read.ec != std::errc{} || copy.ver < 0) return std::nullopt;
+        if (read.ptr == end || *read.ptr != ' ') return std::nullopt;
         read = std::from_chars(read.ptr + 1, end, copy.n);
         if (read.ec != std::errc{} || read.ptr != end) return std::nullopt;
         return copy;
