@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import hotcount
 import pytest
@@ -333,6 +334,23 @@ def test_a_vote_is_shown_without_a_flush(journal_side: JournalSide) -> None:
     eventually(lambda: journal_side.shown() == 2)
     eventually(lambda: votes.stats()["pending_rows"] == 0)
     assert votes.stats()["folds"] >= 1
+
+
+@pytest.mark.parametrize(("folded_s_ago", "took_s"), [(-3600, 0), (65, 3600)])
+def test_a_servers_clock_that_jumps_keeps_no_folds_away(
+    journal_side: JournalSide, folded_s_ago: float, took_s: float
+) -> None:
+    """Back by an hour; forward by one while a fold ran."""
+    votes = journal_side.made(fold_interval=0.05)
+    folded_at = int((time.time() - folded_s_ago) * 1_000_000)
+    took = int(took_s * 1_000_000)
+    journal_side.run(
+        f"UPDATE vote_meta SET value = '{folded_at}' WHERE name = 'folded_at'",
+        f"UPDATE vote_meta SET value = '{took}' WHERE name = 'fold_took'",
+    )
+    votes.cast(1, 1)
+    assert votes.stats()["oldest_pending_s"] >= 0
+    eventually(lambda: journal_side.shown() == 1)
 
 
 def test_a_process_that_begins_to_vote_folds_what_others_left(journal_side: JournalSide) -> None:

@@ -115,7 +115,7 @@ struct Folder::Work {
             } else if (folded->outcome == FoldedPage::Outcome::not_due) {
                 rest = folded->due_in;
             } else {
-                rest = std::max<Duration>(interval, kRest * stats.took);
+                rest = std::max(interval, std::min<Duration>(kRest * stats.took, kLongestPause));
             }
             // Processes that wait for the same moment do not all come at once.
             rest += Duration{static_cast<Duration::rep>(thread_random().below(

@@ -2,7 +2,7 @@
 //
 // A background thread of its own, started by the first append and not joined. It folds after own
 // appends when the pause since the last fold, of whatever process, has passed: the longer of
-// fold_interval and 20 times what that fold took; at once after 20,000 own rows. A fold that fails
+// fold_interval and 20 times what that fold took, but 60 s at most of the latter; at once after 20,000 own rows. A fold that fails
 // for one item's sake is halved by item until that item alone is left out; it keeps its rows, is
 // named in stats() and tried again after 30 s.
 #pragma once

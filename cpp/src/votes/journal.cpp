@@ -1,5 +1,6 @@
 #include "journal.hpp"
 
+#include <algorithm>
 #include <hotcount/sql/transaction.hpp>
 
 #include "sql_votes.hpp"
@@ -17,7 +18,8 @@ Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statemen
                                     Deadline deadline) {
     JournalBacklog backlog{};
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        backlog = {row.integer(0), row.integer(1), std::chrono::microseconds{row.integer(2)}};
+        backlog = {row.integer(0), row.integer(1),
+                   std::chrono::microseconds{std::max<std::int64_t>(row.integer(2), 0)}};
         return {};
     };
     const auto ask = [&](sql::Connection& connection) -> Result<void> {

@@ -31,6 +31,10 @@ struct FoldedCount {
 /// 2,500 items took 30 to 50 ms).
 inline constexpr std::size_t kFoldPage = 20'000;
 
+/// The longest pause that a slow fold brings about. Without it a clock that jumped forward during a
+/// fold, or a server that stood still, would keep all folds away for hours.
+inline constexpr Duration kLongestPause = std::chrono::seconds{60};
+
 /// What one fold is to do.
 struct FoldRequest {
     bool due_only{false};             ///< Nothing, where the last fold was too recent.

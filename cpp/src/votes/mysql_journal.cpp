@@ -176,8 +176,10 @@ class MysqlJournal final : public Journal {
         const sql::RowVisitor locked = [&](const sql::Row& row) -> Result<void> {
             alone = true;
             now = row.integer(1);
-            const std::int64_t took = std::max<std::int64_t>(row.integer(2), 0);
-            left = row.integer(0) + std::max(pause_us_, 20 * took) - now;
+            const std::int64_t last = row.integer(0);
+            const std::int64_t slow = std::min(20 * row.integer(2), microseconds_of(kLongestPause));
+            // A fold that was later than now: the server's clock went back.
+            left = last > now ? 0 : last + std::max(pause_us_, slow) - now;
             return {};
         };
         HOTCOUNT_TRY(connection.query(alone_, {}, locked));

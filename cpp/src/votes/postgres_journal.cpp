@@ -1,6 +1,7 @@
 // The journal on PostgreSQL: a fold is one statement, which is a transaction of its own.
 //
-//   due     whether the counts are here, and how long it is until a fold is due
+//   due     whether the counts are here, and how long it is until a fold is due; at once after a
+//           fold that was later than now: the server's clock went back
 //   alone   the fold's lock, of the transaction: only tried, so that nobody waits for a fold
 //   here    the mark again, held: who moves the counts does not know that lock in older releases
 //   gone    a page of rows, taken out
@@ -31,12 +32,14 @@ std::string fold_text(const VoteNames& n, const std::string& which) {
     const std::string slot = std::to_string(kFoldSlot);
     const std::string now = now_microseconds(sql::Grammar{sql::Dialect::postgres});
     return "WITH hc_clock AS MATERIALIZED (SELECT " + now +
-           " AS us), hc_due AS MATERIALIZED (SELECT " + mark_of(n, "counted_in") + " = '" +
+           " AS us), hc_pace AS MATERIALIZED (SELECT us, " + mark_of(n, "counted_in") + " = '" +
            std::string{to_string(CountPlace::journal)} + "' AS here, COALESCE(CAST(" +
-           mark_of(n, "folded_at") +
-           " AS bigint), 0) + GREATEST(CAST(?3 AS bigint), 20 * COALESCE(CAST(" +
+           mark_of(n, "folded_at") + " AS bigint), 0) AS last, COALESCE(CAST(" +
            mark_of(n, "fold_took") +
-           " AS bigint), 0)) - us AS wait FROM hc_clock), hc_alone AS MATERIALIZED (SELECT CASE "
+           " AS bigint), 0) AS took FROM hc_clock), hc_due AS MATERIALIZED (SELECT here, CASE WHEN "
+           "last > us THEN 0 ELSE last + GREATEST(CAST(?3 AS bigint), LEAST(20 * took, " +
+           std::to_string(microseconds_of(kLongestPause)) +
+           ")) - us END AS wait FROM hc_pace), hc_alone AS MATERIALIZED (SELECT CASE "
            "WHEN "
            "here AND (CAST(?2 AS bigint) = 0 OR wait <= 0) THEN pg_try_advisory_xact_lock(" +
            fold_lock_key(n) +

@@ -63,7 +63,8 @@ std::string lag_of_item_count(const VotesOptions& options) {
            " is brought up to date by folds: a plain reader of it sees a vote usually after the "
            "longer of fold_interval (" +
            pause +
-           " ms) and 20 times what the last fold took, and one fold more; later while somebody "
+           " ms) and 20 times what the last fold took (60 s at most), and one fold more; later "
+           "while somebody "
            "holds the item's row, and once a process folds where all that voted have ended; "
            "stats() has the age of the oldest. count(), count_many() and the view " +
            options.vote_table + "_count are exact";
