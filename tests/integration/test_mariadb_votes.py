@@ -199,6 +199,53 @@ def test_an_item_table_whose_ids_ignore_case(
     assert votes.flush().pending == 0
 
 
+@pytest.fixture
+def folding_case(mariadb_server: MariaDbServer, mariadb_database: str) -> hotcount.Votes:
+    """Ids of items and users ignore case; one item, "Post"."""
+    mariadb_server.execute(
+        "CREATE TABLE item (id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci "
+        "PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)",
+        database=mariadb_database,
+    )
+    mariadb_server.execute(
+        "CREATE TABLE vote (item_id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, "
+        "user_id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, "
+        "val BIGINT NOT NULL, prev BIGINT NOT NULL, version BIGINT, "
+        "PRIMARY KEY (item_id, user_id), FOREIGN KEY (item_id) REFERENCES item (id))",
+        database=mariadb_database,
+    )
+    votes = make(
+        mariadb_server.url(mariadb_database),
+        "batched",
+        item_type=str,
+        user_type=str,
+        fold_interval=3600,
+    )
+    votes.create_tables()
+    votes.add_items(["Post"])
+    return votes
+
+
+def test_a_fold_of_another_spelling_shows_the_count(
+    mariadb_server: MariaDbServer, mariadb_database: str, folding_case: hotcount.Votes
+) -> None:
+    for number, spelling in enumerate(("Post", "pOsT ", "post"), 1):
+        folding_case.cast(spelling, f"user {number}")
+        assert folding_case.flush(20).pending == 0
+        rows = mariadb_server.execute("SELECT vote_count FROM item", database=mariadb_database)
+        assert rows == [(number,)]
+
+
+def test_the_last_of_one_call_s_votes_stands_however_its_ids_are_spelled(
+    folding_case: hotcount.Votes,
+) -> None:
+    folding_case.cast_many(["post", "POST", "Post"], ["u", "U", "u"], [1, 2, 3])
+    assert int(folding_case.count("Post")) == 3
+    folding_case.cast_many(["post", "POST"], ["u", "U"], [7, 0])
+    assert int(folding_case.count("Post")) == 0
+    assert folding_case.reconcile(dry_run=True) == []
+
+
 @pytest.mark.parametrize("strategy", ALL)
 @pytest.mark.parametrize("character_set", ["latin1", "utf8mb3", "ucs2"])
 def test_an_item_table_whose_ids_have_other_bytes(

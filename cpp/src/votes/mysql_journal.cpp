@@ -262,14 +262,30 @@ class MysqlJournal final : public Journal {
 
     Result<std::vector<FoldedCount>> read_totals(sql::Connection& connection,
                                                  std::span<const sql::Id> items) {
+        HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         std::vector<FoldedCount> counts;
-        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            if (!row.is_integer(2)) return count_overflow(row.id(0));
-            counts.push_back({row.id(0), row.integer(1), row.integer(3)});
-            return {};
-        };
-        HOTCOUNT_TRY(totals_.run_padded(connection, items, &read));
+        if (at_once) {
+            const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+                return take_total(row, row.id(0), counts);
+            };
+            HOTCOUNT_TRY(totals_.run_padded(connection, items, &read));
+            return counts;
+        }
+        // Under the ids that they have here: the cell may have another spelling.
+        for (const sql::Id& item : items) {
+            const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+                return take_total(row, item, counts);
+            };
+            HOTCOUNT_TRY(connection.run(totals_.of(1), std::array{sql::to_value(item)}, &read));
+        }
         return counts;
+    }
+
+    static Result<void> take_total(const sql::Row& row, sql::Id item,
+                                   std::vector<FoldedCount>& counts) {
+        if (!row.is_integer(2)) return count_overflow(item);
+        counts.push_back({std::move(item), row.integer(1), row.integer(3)});
+        return {};
     }
 
     // Those whose rows nobody holds, locked.

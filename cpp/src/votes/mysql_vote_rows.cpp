@@ -84,7 +84,11 @@ class MysqlVoteRows final : public VoteRows {
     Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         if (!at_once || votes.size() == 1) {
-            for (VoteTicket* vote : votes) {
+            // As they came: two spellings may be one user's for one item.
+            std::vector<VoteTicket*> came{votes.begin(), votes.end()};
+            std::sort(came.begin(), came.end(),
+                      [](const auto* a, const auto* b) { return a->place < b->place; });
+            for (VoteTicket* vote : came) {
                 HOTCOUNT_TRY_ASSIGN(vote->cast, write(connection, vote->ballot));
             }
             return {};

@@ -68,7 +68,10 @@ sql::TicketKeys keys_of(const Ballot& ballot) {
 std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch) {
     std::vector<VoteTicket*> votes;
     votes.reserve(batch.size());
-    for (const auto& ticket : batch) votes.push_back(static_cast<VoteTicket*>(ticket.get()));
+    for (const auto& ticket : batch) {
+        votes.push_back(static_cast<VoteTicket*>(ticket.get()));
+        votes.back()->place = votes.size();
+    }
     std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
         return std::tie(a->ballot.item, a->ballot.user) < std::tie(b->ballot.item, b->ballot.user);
     });

@@ -23,7 +23,8 @@ struct VoteTicket : sql::Ticket {
     explicit VoteTicket(const Ballot& to_cast) : Ticket(keys_of(to_cast)), ballot(to_cast) {}
     const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
     Cast cast{};
-    int tries{0};  // The writer's: times that it was to be written and was not.
+    int tries{0};          // The writer's: times that it was to be written and was not.
+    std::size_t place{0};  // In its batch: set by sorted_votes().
 };
 
 /// Told after their commit how many rows, about, a batch has added to the journal.
