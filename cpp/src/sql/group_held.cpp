@@ -139,6 +139,7 @@ void GroupQueue::hold_rows_apart() {
 // Those in the queue that share what is held follow it. Whole groups are made anew, so that all of
 // their callers wake and find where they wait.
 void GroupQueue::hold_queued() {
+    bool called = false;  // One to lead, who has not noticed yet.
     std::deque<std::shared_ptr<Group>> groups;
     groups.swap(groups_);
     for (const auto& group : groups) {
@@ -159,11 +160,12 @@ void GroupQueue::hold_queued() {
             groups_.push_back(std::make_shared<Group>());
             for (const auto& ticket : stay) ticket->group_ = groups_.back();
             groups_.back()->tickets = std::move(stay);
-            if (group->turn.is_set()) groups_.back()->turn.set();
         }
+        called |= group->turn.is_set();
         group->answered.set();
         group->turn.set();
     }
+    if (called) pass_leadership();
 }
 
 // -- the lane -----------------------------------------------------------------------------------

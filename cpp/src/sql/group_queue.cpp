@@ -132,6 +132,8 @@ Result<void> GroupQueue::await(const std::shared_ptr<Ticket>& ticket, Deadline d
             } else {
                 first = false;
             }
+            // The lane may put others before its group, whom it leads then; its own turn is to come.
+            if (first) group->turn.clear();
         }
         if (first) {
             if (auto answer = lead_once(ticket.get(), deadline)) return *std::move(answer);
@@ -157,6 +159,7 @@ Error GroupQueue::give_up(Ticket& ticket) {
     if (group->excuses) {
         group->excused = true;
         ticket.excused_ = true;
+        if (group != current_) return late_while_held();  // The lane's.
         return make_error(ErrorCode::deadline, database_->name() +
                                                    ": the deadline passed before the commit; "
                                                    "nothing was applied");

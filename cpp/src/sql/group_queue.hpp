@@ -24,7 +24,8 @@ struct TicketGroup {
     bool excused{false};  // One has.
     bool held{false};     // Waits for the lane; tickets come and go.
 
-    Event turn{};      // The caller of the first ticket is to lead; also set with `answered`.
+    Event turn{};      // The caller of the first ticket is to lead, and does not yet; also set with
+                       // `answered`.
     Event answered{};  // Every ticket's error is final, or the ticket is in another group by now.
 };
 

@@ -147,7 +147,8 @@ void GroupWrite::write(Tickets batch) {
         }
         const bool has_time = batch.front()->deadline_.time() - std::chrono::steady_clock::now() >
                               GroupQueue::kNoTime;
-        if (!cancelled || !has_time) return settle(batch, error);
+        if (!cancelled) return settle(batch, error);
+        if (!has_time) return settle(batch, queue_.late_while_held());
         batch.front()->fate = Ticket::Fate::row_held;
         (void)take_unsettled(batch);
         return;

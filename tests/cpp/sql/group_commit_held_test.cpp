@@ -46,6 +46,13 @@ class HeldWriter final : public BatchWriter {
 
     Result<void> write_and_commit(Connection&, std::span<const std::shared_ptr<Ticket>> batch,
                                   BatchTurn& turn) override {
+        EXPECT_LE(++calls_, 2) << "the lane's and one leader's";
+        const auto result = write_batch(batch, turn);
+        --calls_;
+        return result;
+    }
+
+    Result<void> write_batch(std::span<const std::shared_ptr<Ticket>> batch, BatchTurn& turn) {
         const bool alone = batch.size() == 1 && turn.is_alone();
         if (!turn.close_doors()) return make_error(ErrorCode::deadline, "left");
         const Alone how = turn.alone(false);
@@ -155,6 +162,7 @@ class HeldWriter final : public BatchWriter {
     std::vector<Applied> applied_;
     std::size_t blocked_{0};  // Writes in the batch that waits.
     int found_held_{0};
+    std::atomic<int> calls_{0};
     int batches_{0};
     int waited_{0};
     int unanswered_{0};
