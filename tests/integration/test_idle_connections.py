@@ -17,9 +17,9 @@ import hotcount.aio
 import pytest
 
 from tests.eventually import eventually
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import CLIENT_TO_SERVER, FaultProxy
 from tests.mariadb_server import MariaDbServer
-from tests.postgres_votes import STRATEGIES
+from tests.postgres_votes import STRATEGIES, in_background
 from tests.servers import PostgresDatabase
 from tests.together import in_child, together
 
@@ -244,6 +244,32 @@ def test_idle_session_timeout_is_nobodys_failure(
             use_many(votes, 100 * round)
             eventually(lambda: postgres_database.psql(sessions) == "0")
         assert int(votes.count(1, consistency="exact")) == 24
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_vote_that_crosses_the_end_of_an_idle_session_is_cast(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    """What the server says to an idle session was said before it had heard of the vote."""
+    server, schema = postgres_database.server, postgres_database.schema
+    role = f"idle_{schema}"
+    postgres_database.psql(
+        f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {schema} TO {role}; "
+        f"ALTER ROLE {role} SET idle_session_timeout = '1s'; "
+        f"ALTER ROLE {role} SET search_path = {schema}"
+    )
+    sessions = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
+    with FaultProxy(server.folder / ".s.PGSQL.5432") as proxy:
+        url = f"postgresql://{role}@127.0.0.1:{proxy.port}/postgres"
+        with make_votes(url, strategy) as votes:
+            votes.cast(1, 1)
+            proxy.hold(CLIENT_TO_SERVER)
+            cast = in_background(lambda: votes.cast(1, 7))
+            eventually(lambda: proxy.fired > 0)
+            eventually(lambda: postgres_database.psql(sessions) == "0")
+            proxy.heal()
+            assert cast().changed
+            assert int(votes.count(1, consistency="exact")) == 2
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -45,13 +45,10 @@ def test_statement_timeout_is_named_and_applied_nothing(
 ) -> None:
     with make_votes(limited_url, strategy) as votes:
         votes.cast(1, 7)
-        # batched looks again until the deadline, and knows what it has waited for.
-        batched = strategy == "batched"
-        why = "held the row" if batched else "statement_timeout"
         with session(postgres_database, "SELECT FROM item, vote FOR UPDATE"):
-            with pytest.raises(hotcount.DeadlineError, match=why) as caught:
-                votes.cast(1, 7, -1, timeout=3)
-            assert caught.value.code == (None if batched else "57014")
+            with pytest.raises(hotcount.DeadlineError, match="statement_timeout") as caught:
+                votes.cast(1, 7, -1)
+            assert caught.value.code == "57014"
             assert "nothing was applied" in str(caught.value)
         assert int(votes.count(1, consistency="exact")) == 1
         assert votes.cast(1, 7, -1).previous == 1
@@ -65,7 +62,7 @@ def test_statement_timeout_ends_no_batched_vote_that_waits_for_a_row(
     with make_votes(limited_url, "batched") as votes:
         votes.cast(1, 7)
         with session(postgres_database, "SELECT FROM item, vote FOR UPDATE"):
-            with pytest.raises(hotcount.DeadlineError, match="held the row; nothing was applied"):
+            with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
                 votes.cast(1, 7, 2, timeout=0.5)
             cast = in_background(lambda: votes.cast(1, 7, -1))
             eventually(lambda: votes.stats()["held_votes_s"] > 3)

@@ -17,6 +17,7 @@ constexpr Duration kEarliestCancel = std::chrono::milliseconds{100};
 constexpr Duration kGraceAlone = std::chrono::milliseconds{200};
 constexpr std::string_view kCancelled = "57014";
 constexpr std::string_view kAdminShutdown = "57P01";
+constexpr std::string_view kIdleSessionTimeout = "57P05";
 
 }  // namespace
 
@@ -70,12 +71,12 @@ bool PostgresConnection::queue_alone(const Statement& statement, std::span<const
 }
 
 // Whether the server has ended the session (pg_terminate_backend, a shutdown) and the statement with
-// it: a statement that will be committed is answered before its commit begins. A pooler's word is about
-// its own connections.
+// it: a statement that will be committed is answered before its commit begins. Or, when the statement
+// was still on its way, for idleness. A pooler's word is about its own connections.
 bool PostgresConnection::was_ended_before_answer() const {
     if (refusal_ == nullptr || answer_ != nullptr || !keeps_prepared()) return false;
     const char* const state = pq_.PQresultErrorField(refusal_.get(), pq::kSqlState);
-    return state != nullptr && std::string_view{state} == kAdminShutdown;
+    return state != nullptr && (state == kAdminShutdown || state == kIdleSessionTimeout);
 }
 
 // Until the answer is there. False where it did not come in time: the statement was cancelled then.

@@ -119,6 +119,8 @@ constexpr std::array<std::string_view, 5> kStatementGone{
     "1243",   // ER_UNKNOWN_STMT_HANDLER
     "1615",   // ER_NEED_REPREPARE
 };
+// Or it has none any more: idle_session_timeout ended it while ours was on its way there.
+constexpr std::string_view kIdleSessionTimeout = "57P05";
 // The server is no primary any more. A connection reports these as unavailable where that is so.
 constexpr std::array<std::string_view, 3> kReadsOnly{
     "25006",  // read_only_sql_transaction
@@ -144,7 +146,8 @@ bool is_transient(const Error& error) {
     // An outcome that is unknown may have been a success: doing it again is the caller's to decide.
     if (error.code == ErrorCode::outcome_unknown) return false;
     return is_one_of(kInTheWay, error) || waits_for_server(error) ||
-           (error.code == ErrorCode::unavailable && is_one_of(kStatementGone, error));
+           (error.code == ErrorCode::unavailable &&
+            (is_one_of(kStatementGone, error) || error.server_code == kIdleSessionTimeout));
 }
 
 bool Retry::again(const Error& error) {
