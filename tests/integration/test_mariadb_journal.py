@@ -223,6 +223,40 @@ def test_votes_wait_for_who_moves_the_counts_and_are_refused_then(
     assert tables.rows("SELECT COUNT(*) FROM vote_journal") == [(0,)]
 
 
+def test_a_vote_that_outlives_its_leader_s_deadline_is_not_lost_where_the_counts_were_moved() -> (
+    None
+):
+    """The leader gives up on a statement that it cannot cancel; the other one waits for its answer,
+    which says that nothing was written."""
+    server = MariaDbServer(config=("--max-user-connections=50",))
+    try:
+        server.start()
+        database = server.create_database()
+        server.execute("CREATE USER app@localhost")
+        server.execute(f"GRANT ALL ON {database}.* TO app@localhost")
+        tables = Tables(server, database)
+        opened = hotcount.Database(server.url(database, user="app"), timeout=20)
+        votes = hotcount.Votes(opened, None, fold_interval=3600, max_batch=2, max_delay=1)
+        votes.cast(3, 3)
+        mark = "SELECT value FROM vote_meta WHERE name = 'counted_in' FOR UPDATE"
+        with tables.held(mark) as switch:
+            leader = Caller(lambda: votes.cast(1, 1, timeout=3))
+            other = Caller(lambda: votes.cast(2, 2))
+            eventually(tables.is_waited_for)
+            server.execute("SET GLOBAL max_user_connections = 1")
+            outcome = leader.result()
+            with switch.cursor() as cursor:
+                cursor.execute("UPDATE vote_meta SET value = 'item' WHERE name = 'counted_in'")
+            switch.commit()
+            server.execute("SET GLOBAL max_user_connections = 50")
+            answer = other.result()
+        assert isinstance(outcome, hotcount.OutcomeUnknownError), outcome
+        assert isinstance(answer, hotcount.ConfigError), answer
+        assert tables.cast_ids() == {(3, 3)}
+    finally:
+        server.remove()
+
+
 # -- what is written --------------------------------------------------------
 
 

@@ -73,9 +73,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             HOTCOUNT_TRY(connection.begin(turn.deadline()));
         } else if (open) {
             // With whatever statement: it is not sent.
-            HOTCOUNT_TRY(connection.run_alone(note_and_commit_.of(1), {}, nullptr,
-                                              sql::Alone{turn.deadline()}));
-            return after_commit(batch.size());
+            HOTCOUNT_TRY_ASSIGN(const bool committed,
+                                run_and_commit(connection, note_and_commit_.of(1), {}, turn));
+            return committed ? after_commit(batch.size()) : moved_meanwhile();
         }
         const std::vector<VoteTicket*> votes = sorted_votes(batch);
         if (hopes) {
@@ -289,14 +289,10 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             left = left.subspan(now.size());
             if (left.empty() && can.compound) {
                 HOTCOUNT_TRY(close_doors(connection, turn));
-                bool refused = false;
-                const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-                    refused = true;
-                    return {};
-                };
-                HOTCOUNT_TRY(connection.run_alone(note_and_commit_.of(size), now, &see,
-                                                  sql::Alone{turn.deadline()}));
-                if (refused) return counts_were_moved(connection, turn);
+                HOTCOUNT_TRY_ASSIGN(
+                    const bool committed,
+                    run_and_commit(connection, note_and_commit_.of(size), now, turn));
+                if (!committed) return counts_were_moved(connection, turn);
                 return after_commit(values.size() / kColumns);
             }
             HOTCOUNT_TRY(connection.run(note_.of(size), now, nullptr));
@@ -310,9 +306,25 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     Result<void> counts_were_moved(sql::Connection& connection, sql::BatchTurn& turn) {
         HOTCOUNT_TRY(connection.begin(turn.deadline()));
         HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
-        // And back: as a deadlock, it is to be written again.
+        return moved_meanwhile();  // And back.
+    }
+
+    // As a deadlock: it is to be written again.
+    static Error moved_meanwhile() {
         return make_error(ErrorCode::deadline,
                           "the counts were moved meanwhile; nothing was applied", "1213");
+    }
+
+    // False where the counts are kept elsewhere: rolled back.
+    static Result<bool> run_and_commit(sql::Connection& connection, const sql::Statement& statement,
+                                       std::span<const sql::Value> values, sql::BatchTurn& turn) {
+        bool committed = true;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            committed = false;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.run_alone(statement, values, &see, sql::Alone{turn.deadline()}));
+        return committed;
     }
 
     static Result<void> close_doors(sql::Connection& connection, sql::BatchTurn& turn) {
