@@ -141,6 +141,28 @@ def test_the_room_of_folded_rows_is_given_back_after_ten_folds(
     eventually(lambda: journal_side.number(vacuumed) == 1)
 
 
+def test_a_role_that_may_not_vacuum_writes_nothing_into_the_servers_log(
+    postgres_server: PostgresServer,
+) -> None:
+    database = postgres_server.create_database()
+    journal_side = JournalSide(postgres=database)
+    journal_side.made()
+    role = f"voter_{database.schema}"
+    database.psql(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {database.schema} TO {role};"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "
+        f"{database.schema} TO {role}"
+    )
+    log = postgres_server.folder / "server.log"
+    before = log.stat().st_size
+    with hotcount.Votes(hotcount.Database(database.url_for(role)), fold_interval=3600) as votes:
+        votes.create_tables()
+        for user in range(10):
+            votes.cast(1, user)
+            assert votes.flush(20).pending == 0
+    assert 'WARNING:  skipping "vote_journal"' not in log.read_text()[before:]
+
+
 @pytest.mark.parametrize("level", ["serializable", "repeatable%20read"])
 def test_folds_at_once_fail_for_no_level_of_isolation_that_sessions_begin_with(
     postgres_server: PostgresServer, level: str

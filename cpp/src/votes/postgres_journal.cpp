@@ -99,6 +99,11 @@ class PostgresJournal final : public Journal {
           fold_only_(fold_text(n, "item = ANY (" + array_of(options.item_type, "?1") + ")")),
           items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
           backlog_(backlog_text(n, sql::Grammar{sql::Dialect::postgres})),
+          journal_(n.journal),
+          // A role that may not would write a warning into the server's log each time.
+          may_vacuum_(
+              "SELECT CAST(pg_has_role(relowner, 'USAGE') AS int) FROM pg_class WHERE oid = "
+              "to_regclass(CAST(?1 AS text))"),
           // As others vacuum it, somebody has done it; and never a lock that keeps readers waiting.
           vacuum_("VACUUM (TRUNCATE FALSE, SKIP_LOCKED) " + n.journal + ";\n") {}
 
@@ -152,7 +157,13 @@ class PostgresJournal final : public Journal {
 
     Result<void> tidy(Deadline deadline) override {
         HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        return connection->run_script(vacuum_);
+        bool may = false;
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            may = row.integer(0) != 0;
+            return {};
+        };
+        HOTCOUNT_TRY(connection->query(may_vacuum_, {std::string_view{journal_}}, read));
+        return may ? connection->run_script(vacuum_) : Result<void>{};
     }
 
   private:
@@ -162,6 +173,8 @@ class PostgresJournal final : public Journal {
     const sql::Statement fold_only_;
     const sql::Statement items_;
     const sql::Statement backlog_;
+    const std::string journal_;
+    const sql::Statement may_vacuum_;
     const std::string vacuum_;
 };
 
