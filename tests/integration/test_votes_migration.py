@@ -165,6 +165,16 @@ def test_create_tables_makes_what_is_missing_of_tables_that_are_counted(
     assert (int(votes.count(1)), journal_side.seen()) == (1, 1)
 
 
+def test_create_tables_writes_the_mark_of_folds_where_it_is_gone(journal_side: JournalSide) -> None:
+    votes = journal_side.made()
+    journal_side.run("DELETE FROM vote_meta WHERE name IN ('folded_at', 'fold_took')")
+    journal_side.vote(1, 1)
+    votes.create_tables(timeout=20)
+    journal_side.vote(1, 2)
+    assert votes.flush(20).pending == 0
+    assert (journal_side.shown(), int(votes.count(1)), journal_side.pending()) == (2, 2, 0)
+
+
 def test_create_tables_waits_for_nobody_where_nothing_changes(journal_side: JournalSide) -> None:
     journal_side.made()
     with journal_side.session() as other:

@@ -34,6 +34,11 @@ Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
 Result<bool> SqlVotes::is_marked(sql::Connection& connection) const {
     HOTCOUNT_TRY_ASSIGN(const std::string by, read_mark(connection, layout_->read_strategy));
     HOTCOUNT_TRY_ASSIGN(const std::string in, read_mark(connection, layout_->read_place));
+    if (place() == CountPlace::journal) {
+        // Without its mark no fold begins on MySQL.
+        HOTCOUNT_TRY_ASSIGN(const std::string folded, read_mark(connection, layout_->read_folded));
+        if (folded.empty()) return false;
+    }
     return by == to_string(options_.strategy) && in == to_string(place());
 }
 

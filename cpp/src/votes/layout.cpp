@@ -410,6 +410,7 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const sql::Gramm
       read_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'"),
       hold_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'" + g.for_share()),
       read_strategy("SELECT value FROM " + n.meta + " WHERE name = 'counted_by'"),
+      read_folded("SELECT value FROM " + n.meta + " WHERE name = 'folded_at'"),
       write_marks("INSERT INTO " + n.meta +
                   " (name, value) VALUES ('counted_in', ?1), ('counted_by', ?2), ('folded_at', " +
                   now_text(g) + ")" + g.or_update("name") + "value = " + g.excluded("value")),

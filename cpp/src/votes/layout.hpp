@@ -105,6 +105,7 @@ class Layout {
     sql::Statement read_place;     ///< -> where the counts of these tables are kept
     sql::Statement hold_place;     ///< the same, and nobody moves them in this transaction
     sql::Statement read_strategy;  ///< -> the strategy that create_tables was last called with
+    sql::Statement read_folded;    ///< -> when the last fold began
     sql::Statement write_marks;    ///< place, strategy, the database's clock
 
     sql::Statement find_table;  ///< name -> how many tables or views are called so, of ours
