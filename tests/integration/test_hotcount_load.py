@@ -138,7 +138,7 @@ VOTED_ITEM = "(SELECT item_id FROM vote WHERE val = 1 LIMIT 1)"
     ("statement", "finding"),
     [
         (f"UPDATE vote SET val = 0 WHERE item_id = {VOTED_ITEM}", "lost"),
-        (f"UPDATE vote_cell SET n = n + 1 WHERE item = {VOTED_ITEM}", "double"),
+        (f"UPDATE item SET vote_count = vote_count + 1 WHERE id = {VOTED_ITEM}", "double"),
         (f"UPDATE item SET vote_count = vote_count - 2 WHERE id = {VOTED_ITEM}", "lost"),
         ("INSERT INTO vote (item_id, user_id, val) VALUES (3, 987654321, 1)", "ghost"),
     ],
