@@ -210,9 +210,12 @@ std::string journal_table(const VoteNames& n, const sql::Grammar& g) {
         case sql::Dialect::mysql:
             break;
     }
+    // An item's rows are together: through an index by item each of them was looked up in the table
+    // as well, and an exact read over 10,000 Zipf items took 0.25 ms of the server's time instead of
+    // 0.1. Folds go by the number.
     return "CREATE TABLE IF NOT EXISTS " + n.journal + " (id " + number +
-           " NOT NULL AUTO_INCREMENT PRIMARY KEY, item " + n.item_type + " NOT NULL, diff " +
-           number + " NOT NULL, KEY " + n.journal_index + " (item))" + g.table_end() + ";\n";
+           " NOT NULL AUTO_INCREMENT, item " + n.item_type + " NOT NULL, diff " + number +
+           " NOT NULL, PRIMARY KEY (item, id), UNIQUE KEY by_id (id))" + g.table_end() + ";\n";
 }
 
 std::string now_text(const sql::Grammar& g) {

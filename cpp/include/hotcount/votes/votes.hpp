@@ -73,9 +73,9 @@ struct VotesOptions {
     std::string item_table{"item"};
     std::string item_id{"id"};
     std::string item_count{"vote_count"};
-    /// Also names {vote_table}_cell, _anonymous, _live, _count, _meta and _journal, and the journal's
-    /// index {vote_table}_by_item. That one is for exact counts: where nobody reads any it may be
-    /// dropped, which makes votes of many items about a tenth faster.
+    /// Also names {vote_table}_cell, _anonymous, _live, _count, _meta and _journal, and on PostgreSQL
+    /// the journal's index {vote_table}_by_item. That one is for exact counts: where nobody reads any
+    /// it may be dropped, which makes votes of many items about a tenth faster.
     std::string vote_table{"vote"};
     std::string vote_item{"item_id"};
     std::string vote_user{"user_id"};
