@@ -164,6 +164,7 @@ bool GroupWrite::is_cancelled(const Error& error) const {
 
 Result<void> GroupWrite::attempt(Tickets batch) {
     members_left_ = false;
+    attempted_ = batch;
     if (queue_.writer_->commits_by_itself()) return write_and_commit(batch);
     HOTCOUNT_TRY(std::exchange(resumes_, false) ? (*lease_)->await_commit(deadline_)
                                                 : write_in_transaction(batch));
@@ -284,15 +285,19 @@ Alone GroupWrite::alone(bool read_committed) {
     return how;
 }
 
-// From here on members cannot leave with nothing applied. False where some have.
+// From here on members cannot leave with nothing applied. False where some of the batch have: also of
+// one that was halved since.
 bool GroupWrite::close_doors() {
     const std::lock_guard lock(queue_.mutex_);
+    bool some_left = false;
     for (const auto& group : groups_) {
-        members_left_ |= group->excuses && group->excused;
+        some_left |= group->excused;
         // Not again: a group whose members' deadlines pass one after the other would never be
         // written.
         group->excuses = false;
     }
+    members_left_ = some_left && std::any_of(attempted_.begin(), attempted_.end(),
+                                             [](const auto& ticket) { return ticket->excused_; });
     return !members_left_;
 }
 

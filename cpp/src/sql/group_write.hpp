@@ -73,7 +73,8 @@ class GroupWrite final : public BatchTurn {
     std::optional<Lease> lease_{};
     bool begun_{false};
     bool reconnected_{false};
-    bool members_left_{false};  // Which the last attempt found.
+    Tickets attempted_{};       // The last attempt's.
+    bool members_left_{false};  // Which it found.
     bool puts_off_{false};      // What has not been written is for another leader.
     bool was_cancelled_{false};
     // What was left for later turns shares these: what follows does so too.

@@ -203,6 +203,27 @@ TEST_F(GroupCommitFaults, AGroupIsWrittenAgainForLeaversOnlyOnce) {
     EXPECT_EQ(database_->rows(), (Rows{1, 3})) << "as it turned out";
 }
 
+TEST_F(GroupCommitFaults, WhoLeavesWhileTheOtherHalfIsWrittenIsNotWritten) {
+    Result<void> leads;
+    std::thread leader = lead(1, 30s, leads);
+    auto second = begin(2);
+    auto third = begin(3);
+    auto hurried = begin(4, 500ms);
+    database_->fail_next(Step::write, make_error(ErrorCode::integrity, "one of them", "23514"));
+    database_->hold(Step::write);
+    database_->await_held();
+    // The first half begins, and is held there.
+    database_->hold(Step::begin);
+    database_->await_held();
+    EXPECT_TRUE(failed_with(hurried.get(), ErrorCode::deadline, "nothing was applied"));
+    database_->release();
+    leader.join();
+    EXPECT_TRUE(succeeded(leads));
+    EXPECT_TRUE(succeeded(second.get()));
+    EXPECT_TRUE(succeeded(third.get()));
+    EXPECT_EQ(database_->rows(), (Rows{1, 2, 3}));
+}
+
 TEST_F(GroupCommitFaults, WhoseDeadlinePassesInMidCommitDoesNotKnow) {
     Result<void> leads;
     std::thread leader = lead(1, 10s, leads);

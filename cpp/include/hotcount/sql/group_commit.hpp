@@ -21,6 +21,8 @@
 //   - A caller whose deadline passes while its group is written, before COMMIT is sent, leaves with
 //     nothing applied too: the leader rolls back and writes the group again without it. Once for
 //     each group: whose deadline passes after that, or after COMMIT was sent, does not know.
+//   - Where the writer commits by itself, a caller whose deadline passes while its statement is under
+//     way waits 200 ms for what came of it: a statement that meets a held row gives way.
 //   - Where the leader's own deadline passes, that is the leader's error alone: what it has not
 //     written is written by the next leader. Where it passes before COMMIT is answered, the leader
 //     alone leaves without knowing: a thread of the pool waits on for those who have more time.
@@ -210,7 +212,8 @@ class GroupCommit {
 
     /// The same without waiting. A thread of the pool calls `done`, which holds up others and must
     /// not block; for a write that is refused, the calling thread, before this returns. About 5 ms
-    /// after the deadline at the latest, where a thread of the pool is free.
+    /// after the deadline at the latest, where a thread of the pool is free; 200 ms later where a
+    /// statement of a writer that commits by itself is under way.
     void submit_async(std::shared_ptr<Ticket> ticket, Deadline deadline, Completion<void> done);
     /// Several, handed in together as far as half of max_queue; what is beyond follows when those
     /// before it have been answered, so calls made meanwhile come first.
