@@ -44,7 +44,8 @@ def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
     database: hotcount.Database, strategy: Any, called: str
 ) -> None:
     for name in ["b", "c", "f", "i", "s", "v", "w", "ok", "one", "page", "written", "noted"]:
-        names = {"item_table": f"{name}_item", "vote_table": f"{name}_vote", called: name}
+        names: dict[str, Any] = {"item_table": f"{name}_item", "vote_table": f"{name}_vote"}
+        names[called] = name
         votes = Votes(database, **names, strategy=strategy, foreign_key=called == "vote_table")
         votes.create_tables()
         votes.add_items([1, 2])
