@@ -20,7 +20,8 @@ journal: however long your transaction stays open, it keeps nobody else from vot
 it holds a cell, with 'naive' and on SQLite the item.
 
 What the journal has is in every count of hotcount's at once and reaches `item.vote_count` with the
-next fold. This process folds soon after your connection is back in its pool (or at its next
+next fold. (On MariaDB and MySQL the vote's foreign key shares the item's row until your transaction
+ends: its `vote_count` waits for that, everybody's votes included; its exact counts do not.) This process folds soon after your connection is back in its pool (or at its next
 commit), as it does after votes of its own; so does every other process that votes for these
 tables, and `hotcount sync`. Where none of them runs any more, `votes.flush()` does it now.
 
