@@ -20,10 +20,11 @@ journal: however long your transaction stays open, it keeps nobody else from vot
 it holds a cell, with 'naive' and on SQLite the item.
 
 What the journal has is in every count of hotcount's at once and reaches `item.vote_count` with the
-next fold. (On MariaDB and MySQL the vote's foreign key shares the item's row until your transaction
-ends: its `vote_count` waits for that, everybody's votes included; its exact counts do not.) This process folds soon after your connection is back in its pool (or at its next
+next fold. This process folds soon after your connection is back in its pool (or at its next
 commit), as it does after votes of its own; so does every other process that votes for these
-tables, and `hotcount sync`. Where none of them runs any more, `votes.flush()` does it now.
+tables, and `hotcount sync`. Where none of them runs any more, `votes.flush()` does it now. On
+MariaDB and MySQL the vote's foreign key shares the item's row until your transaction ends: the
+item's `vote_count` waits for that, with everybody's votes in it; exact counts do not.
 
 A transaction that the database gives up (a deadlock; under REPEATABLE READ and SERIALIZABLE on
 PostgreSQL a row that somebody else has changed since your snapshot, SQLSTATE 40001) is yours to run
