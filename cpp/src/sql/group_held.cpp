@@ -123,7 +123,8 @@ void GroupQueue::return_left(const std::vector<std::shared_ptr<Ticket>>& left,
 // Those who wait for what a row shares with others, and write to a row that was found held itself,
 // wait for that. Whole groups are made anew here too.
 void GroupQueue::hold_rows_apart() {
-    for (auto& [key, held] : held_) {
+    for (auto& each : held_) {
+        Held& held = each.second;
         const auto& tickets = held.group->tickets;
         const auto stays = [&](const auto& ticket) {
             return find_held(*ticket)->second.group == held.group;
