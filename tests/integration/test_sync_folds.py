@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,29 @@ def test_once_says_where_an_item_was_held_all_the_time(sides: BothSides) -> None
     assert stored(sides) == 1
 
 
-def test_it_folds_until_it_is_told_to_stop(sides: BothSides) -> None:
-    votes = make_votes(sides.database)
+@contextmanager
+def syncing(url: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*COMMAND, "--json", "--interval", "0.01", "--db", sides.url],
+        [*COMMAND, "--json", "--interval", "0.01", "--db", url],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
-    for user in range(1, 4):
-        votes.cast(1, user)
-        eventually(lambda user=user: stored(sides) == user)  # type: ignore[misc]
-    process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=30)
+    try:
+        yield process
+    finally:
+        process.kill()  # Where a test failed.
+        process.communicate()
+
+
+def test_it_folds_until_it_is_told_to_stop(sides: BothSides) -> None:
+    votes = make_votes(sides.database)
+    with syncing(sides.url) as process:
+        for user in range(1, 4):
+            votes.cast(1, user)
+            eventually(lambda user=user: stored(sides) == user)  # type: ignore[misc]
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert json.loads(said)["folded"] == 3
 
@@ -96,21 +108,16 @@ def test_a_server_that_is_away_for_a_while_is_folded_on_when_it_is_back(
     url = own_postgres.url()
     with hotcount.Database(url, timeout=20) as database:
         votes = make_votes(database)
-        process = subprocess.Popen(
-            [*COMMAND, "--json", "--interval", "0.01", "--db", url],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stderr is not None
-        assert "until interrupted" in process.stderr.readline()
-        own_postgres.stop()
-        assert process.stderr.readline().startswith("hotcount sync: ")
-        own_postgres.start()
-        votes.cast(1, 1)
-        eventually(lambda: own_postgres.psql("SELECT vote_count FROM item WHERE id = 1") == "1")
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=30)
+        with syncing(url) as process:
+            assert process.stderr is not None
+            assert "until interrupted" in process.stderr.readline()
+            own_postgres.stop()
+            assert process.stderr.readline().startswith("hotcount sync: ")
+            own_postgres.start()
+            votes.cast(1, 1)
+            eventually(lambda: own_postgres.psql("SELECT vote_count FROM item WHERE id = 1") == "1")
+            process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=30)
         assert process.returncode == 0
         assert json.loads(said)["failed"] > 0
 
