@@ -295,7 +295,12 @@ def test_a_pgbouncer_before_a_full_server_is_waited_for(
             ) as other:
                 other.execute("SELECT 1", prepare=False)
                 cast = in_background(lambda: votes.cast(1, 7))
-                with pytest.raises(hotcount.HotcountError, match="nothing was applied"):
+                # A statement that is a transaction of its own may be in the pooler's queue then,
+                # which says nothing of it.
+                known = "nothing was applied"
+                if strategy != "naive":
+                    known += "|may or may not be applied"
+                with pytest.raises(hotcount.HotcountError, match=known):
                     votes.cast(1, 8, timeout=2.5)
             assert cast().changed
             assert int(votes.count(1, consistency="exact")) == 1
