@@ -310,6 +310,7 @@ class Alone final : public Voters {
     static Result<std::unique_ptr<Voters>> make(const std::shared_ptr<sql::Database>& database,
                                                 int callers) {
         auto made = std::make_unique<Alone>();
+        made->database_ = database;
         made->writer_ = std::make_shared<RowWriter>(database->dialect());
         if (callers == 1) {
             HOTCOUNT_TRY_ASSIGN(sql::Lease lease, database->writer(Deadline::after(kTimeout)));
@@ -337,6 +338,7 @@ class Alone final : public Voters {
     }
 
   private:
+    std::shared_ptr<sql::Database> database_{};  // Outlives the lease.
     std::shared_ptr<RowWriter> writer_{};
     std::optional<sql::Lease> own_{};
     std::unique_ptr<sql::GroupCommit> group_{};

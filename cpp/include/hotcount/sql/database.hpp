@@ -170,7 +170,7 @@ class Connection {
     mutable std::uint64_t place_{0};
 };
 
-/// A checked out connection.
+/// A checked out connection, which goes back before its Database is destroyed.
 class Lease {
   public:
     using Return = std::function<void(Connection*)>;
