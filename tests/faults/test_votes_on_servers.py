@@ -289,7 +289,7 @@ def test_a_commit_whose_answer_is_lost_is_unknown_and_a_retry_settles_it(
     user = 0
     with open_votes(target.through(proxy), strategy) as votes:
         # Wherever the answers of a vote are cut: the statement's, the commit's, or behind both.
-        for passed in range(0, 240, 4):
+        for passed in range(0, 480, 6):
             # So that a connection is there, with its statements known.
             votes.cast(ITEM, user)
             accepted.add(user)
