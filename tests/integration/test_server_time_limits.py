@@ -183,13 +183,14 @@ def test_room_that_others_have_taken_is_waited_for(
             cursor.execute(f"PREPARE s{number} FROM 'SELECT {number}'")
         # A new session has nothing to give away.
         with pytest.raises(hotcount.UnavailableError, match="max_prepared_stmt_count") as caught:
-            votes.cast(1, 3, timeout=0.5)
+            votes.cast(1, 3, timeout=2)
         assert caught.value.code == "1461"
         assert "nothing was applied" in str(caught.value)
         with pytest.raises(hotcount.UnavailableError, match="nothing was applied"):
-            hotcount.Database(server.url(name), timeout=0.5)
+            hotcount.Database(server.url(name), timeout=1)
         cast = in_background(lambda: votes.cast(1, 3))
-        with pytest.raises(hotcount.UnavailableError):
+        # The deadline may pass in the middle of a dial.
+        with pytest.raises((hotcount.UnavailableError, hotcount.DeadlineError)):
             votes.cast(1, 4, timeout=0.2)
         assert int(server.execute(f"SELECT SUM(val) FROM {name}.vote")[0][0]) == 1
     assert cast().changed
