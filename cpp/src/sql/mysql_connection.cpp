@@ -107,8 +107,9 @@ int MysqlConnection::wait(int wanted) {
 Error MysqlConnection::left_at_deadline(MysqlStage stage) {
     broken_ = true;
     if (stage == MysqlStage::connecting) {
-        return make_error(ErrorCode::deadline,
-                          target_.name + ": the deadline passed while connecting");
+        return make_error(
+            ErrorCode::deadline,
+            target_.name + ": the deadline passed while connecting; nothing was applied");
     }
     if (stage == MysqlStage::commit || stage == MysqlStage::alone) {
         return make_error(ErrorCode::outcome_unknown,

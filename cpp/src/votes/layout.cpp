@@ -92,10 +92,6 @@ std::string lock_all(const VoteNames& n, const sql::Grammar& g) {
     return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\n";
 }
 
-}  // namespace
-
-namespace {
-
 std::string find_table(const sql::Grammar& g) {
     switch (g.dialect()) {
         case sql::Dialect::sqlite:
