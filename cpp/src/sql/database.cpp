@@ -35,6 +35,19 @@ Result<std::int64_t> Connection::run_alone(const Statement& statement,
     return changed;
 }
 
+Result<std::int64_t> Connection::read_alone(const Statement& statement,
+                                            std::span<const Value> parameters,
+                                            const RowVisitor* visit, Deadline deadline) {
+    HOTCOUNT_TRY(begin_read(deadline));
+    auto answer = run(statement, parameters, visit);
+    if (!answer) {
+        rollback();
+        return answer;
+    }
+    HOTCOUNT_TRY(commit());
+    return answer;
+}
+
 std::string to_string(const Id& id) {
     if (const auto* number = std::get_if<std::int64_t>(&id)) return std::to_string(*number);
     return "'" + std::get<std::string>(id) + "'";

@@ -191,10 +191,10 @@ Result<void> MysqlConnection::begin(Deadline deadline) {
 
 Result<void> MysqlConnection::begin_read(Deadline deadline) {
     HOTCOUNT_TRY(begin(deadline));
-    if (reads_) return {};
-    // On a session that writes: for this one transaction.
-    auto told =
-        tell("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY", MysqlStage::statement);
+    // On a session that writes: for this one transaction, which begins by itself.
+    auto told = tell(
+        reads_ ? "START TRANSACTION" : "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+        MysqlStage::statement);
     if (!told) begun_ = false;
     return told;
 }
@@ -362,14 +362,23 @@ Result<std::int64_t> MysqlConnection::run(const Statement& statement,
     }
     ran_ = true;
     if (!ran && begun_) only_rollback_ = true;
-    if (alone && !broken_) {
+    if (alone && !broken_ && !reads_) {
         if (!ran) {
             rollback();
         } else {
-            HOTCOUNT_TRY(tell("COMMIT", reads_ ? MysqlStage::statement : MysqlStage::commit));
+            HOTCOUNT_TRY(tell("COMMIT", MysqlStage::commit));
         }
     }
     return ran;
+}
+
+Result<std::int64_t> MysqlConnection::read_alone(const Statement& statement,
+                                                 std::span<const Value> parameters,
+                                                 const RowVisitor* visit, Deadline deadline) {
+    if (!reads_) return Connection::read_alone(statement, parameters, visit, deadline);
+    HOTCOUNT_TRY(begin(deadline));
+    begun_ = false;
+    return run(statement, parameters, visit);
 }
 
 Result<std::int64_t> MysqlConnection::run_prepared(const Statement& statement,

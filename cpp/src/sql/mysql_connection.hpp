@@ -1,8 +1,10 @@
 // One session with a MariaDB or MySQL server.
 //
-// Sessions do not commit by themselves, so a transaction starts with its first statement and BEGIN
-// costs no round trip; what runs outside of one is followed by a COMMIT. A compound statement
-// (MariaDB's BEGIN NOT ATOMIC) that ends in COMMIT is a whole transaction in one round trip.
+// Sessions that write do not commit by themselves, so a transaction starts with its first statement
+// and BEGIN costs no round trip; what runs outside of one is followed by a COMMIT. Those that only
+// read do: one statement is a snapshot and a round trip, and several take BEGIN and COMMIT. A
+// compound statement (MariaDB's BEGIN NOT ATOMIC) that ends in COMMIT is a whole transaction in one
+// round trip.
 //
 // Every wait is ours (the library only says for what), so it ends at its deadline. A session left
 // in mid-statement is of no more use: it is ended from a second one, because the server would go on
@@ -91,6 +93,8 @@ class MysqlConnection final : public Connection {
                              const RowVisitor* visit) override;
     Result<std::int64_t> run_alone(const Statement& statement, std::span<const Value> parameters,
                                    const RowVisitor* visit, const Alone& how) override;
+    Result<std::int64_t> read_alone(const Statement& statement, std::span<const Value> parameters,
+                                    const RowVisitor* visit, Deadline deadline) override;
     std::int64_t duplicates() const override;
     Result<void> run_script(const std::string& text) override;
 

@@ -151,8 +151,10 @@ Result<void> MysqlConnection::identify() {
 Result<void> MysqlConnection::set_up() {
     // Strings as they are written, names in double quotes, no value changed to fit its column.
     HOTCOUNT_TRY(
-        tell("SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION,"
-             "STRICT_ALL_TABLES', autocommit = 0, foreign_key_checks = 1",
+        tell(std::string{"SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,"
+                         "NO_ENGINE_SUBSTITUTION,STRICT_ALL_TABLES', foreign_key_checks = 1, "
+                         "autocommit = "} +
+                 (reads_ ? "1" : "0"),
              MysqlStage::statement));
     HOTCOUNT_TRY(be_patient(patience_for(target_.timeout)));
     HOTCOUNT_TRY(tell(reads_ ? "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"

@@ -62,6 +62,36 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
     }
 }
 
+Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
+                                                    std::span<const Value> parameters,
+                                                    const RowVisitor* visit, Deadline deadline) {
+    HOTCOUNT_TRY(begin_read(deadline));
+    const auto read = [&]() -> Result<std::int64_t> {
+        HOTCOUNT_TRY(check_parameters(parameters));
+        if (deadline.passed()) {
+            return make_error(ErrorCode::deadline,
+                              options_.name +
+                                  ": the deadline passed before the statement was sent; nothing "
+                                  "was applied");
+        }
+        options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
+        // As in a transaction that is under way: what becomes of it leaves nothing unknown.
+        state_ = State::open;
+        auto settled = send_and_settle(statement, parameters, deadline);
+        for (int again = 0;
+             !settled && statement_gone_ && !broken_ && again < kMaxAgain && !deadline.passed();
+             ++again) {
+            state_ = State::open;
+            settled = send_and_settle(statement, parameters, deadline);
+        }
+        HOTCOUNT_TRY(settled);
+        return take_rows(visit);
+    };
+    auto answer = read();
+    state_ = State::idle;  // The server has none, so there is none to roll back.
+    return answer;
+}
+
 bool PostgresConnection::queue_alone(const Statement& statement, std::span<const Value> parameters,
                                      bool read_committed) {
     using Kind = Expected::Kind;

@@ -5,6 +5,7 @@
 //   commit             waits; of a transaction that only read, nobody waits for it
 //   run_alone          Parse where new, Bind, Execute, Sync; BEGIN before and COMMIT behind it where
 //                      the session's own level of isolation will not do: one send, one answer
+//   read_alone         Parse where new, Bind, Execute, Sync
 //   rollback           sent; its answer is skipped when the next one is read
 //
 // Between it and the server there may be a pooler that gives each transaction another of the
@@ -89,6 +90,8 @@ class PostgresConnection final : public Connection {
                              const RowVisitor* visit) override;
     Result<std::int64_t> run_alone(const Statement& statement, std::span<const Value> parameters,
                                    const RowVisitor* visit, const Alone& how) override;
+    Result<std::int64_t> read_alone(const Statement& statement, std::span<const Value> parameters,
+                                    const RowVisitor* visit, Deadline deadline) override;
     Result<void> run_script(const std::string& text) override;
 
   private:

@@ -142,6 +142,14 @@ class Connection {
                                            std::span<const Value> parameters,
                                            const RowVisitor* visit, const Alone& how);
 
+    /// Runs a statement that only reads, as a transaction of its own: it sees one snapshot, of what
+    /// was committed before it was sent. In one round trip on the servers. On a connection for
+    /// reading, outside of a transaction. It never ends as outcome_unknown, and there is nothing to
+    /// roll back after it. PostgreSQL: at the level that the session's transactions have by default.
+    virtual Result<std::int64_t> read_alone(const Statement& statement,
+                                            std::span<const Value> parameters,
+                                            const RowVisitor* visit, Deadline deadline);
+
     /// MySQL: how many rows of the INSERT ... ON DUPLICATE KEY UPDATE of several rows that ran last
     /// were there and were changed. -1 where it is not known.
     virtual std::int64_t duplicates() const { return -1; }

@@ -101,4 +101,15 @@ auto read_snapshot(Database& database, Deadline deadline, Body&& body)
     });
 }
 
+/// The same for a body that reads with one Connection::read_alone().
+template <class Body>
+auto read_statement(Database& database, Deadline deadline, Body&& body)
+    -> decltype(body(std::declval<Connection&>())) {
+    using Answer = decltype(body(std::declval<Connection&>()));
+    return until_it_passes(database, deadline, [&]() -> Answer {
+        HOTCOUNT_TRY_ASSIGN(const Lease connection, database.reader(deadline));
+        return body(*connection);
+    });
+}
+
 }  // namespace hotcount::sql
