@@ -19,12 +19,18 @@ using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A fold takes a twentieth of the time at most.
-constexpr int kRest = 20;
 // Own rows that override the pause.
 constexpr std::size_t kManyRows = kFoldPage;
+// Exact reads sum the journal's rows. So many summed cost about what a fold costs (2 to 3 ms of the
+// server's time), and a fold hurries then: the two together cost at most twice the least that they
+// could.
+constexpr std::size_t kManyRead = 20'000;
 constexpr std::size_t kLeastPage = 100;
+// The journal is tidied once folds have taken as many rows out of it, or so many of them were; and
+// that takes a fifth of the time at most, however many rows an old snapshot keeps.
+constexpr std::size_t kRowsPerTidying = 2'000;
 constexpr int kFoldsPerTidying = 10;
+constexpr int kRestOfTidying = 5;
 // How long an item that failed alone is left out.
 constexpr Duration kRefusedFor = seconds{30};
 constexpr std::size_t kMostRefusals = 100;
@@ -64,10 +70,12 @@ struct Folder::Work {
     std::mutex mutex{};
     std::condition_variable changed{};
     std::size_t appended{0};  // Since the last fold of this process began.
+    std::size_t read{0};      // Rows that were read since.
     bool again{false};        // There is more to fold, whoever appended it.
     bool stop{false};
     bool started{false};
     SteadyTime not_before{};
+    SteadyTime soon{};  // The same where many rows were read.
     Stats stats{};
 
     struct Refused {
@@ -82,7 +90,9 @@ struct Folder::Work {
     };
     std::map<sql::Id, Held> held{};
     std::size_t page{kFoldPage};
+    std::size_t untidied{0};  // Rows taken since.
     int folds_until_tidying{kFoldsPerTidying};
+    SteadyTime tidy_after{};
 
     // -- the thread -----------------------------------------------------------------------------
 
@@ -90,22 +100,25 @@ struct Folder::Work {
         int failures = 0;
         std::unique_lock lock(mutex);
         while (true) {
-            const bool wanted = appended > 0 || again;
+            const bool hurried = read >= kManyRead;
+            const bool wanted = appended > 0 || again || hurried;
             if (!wanted) {
                 if (stop) return;
                 if (!wait_for_work(lock)) again = true;
                 continue;
             }
             const bool many = appended >= kManyRows;
-            if (!many && !stop && SteadyClock::now() < not_before) {
-                changed.wait_until(lock, not_before);
+            const SteadyTime begin = hurried ? soon : not_before;
+            if (!many && !stop && SteadyClock::now() < begin) {
+                changed.wait_until(lock, begin);
                 continue;
             }
             const bool last = stop;
             const std::size_t rows = std::exchange(appended, 0);
+            read = 0;
             const bool more = std::exchange(again, false);
             lock.unlock();
-            auto folded = fold_all(!many && !last, Deadline::after(patience), nullptr);
+            auto folded = fold_all(!many && !last, Deadline::after(patience), nullptr, hurried);
             lock.lock();
             if (last) return;
             failures = folded ? 0 : std::min(failures + 1, 5);
@@ -121,6 +134,8 @@ struct Folder::Work {
             rest += Duration{static_cast<Duration::rep>(thread_random().below(
                 static_cast<std::uint64_t>(std::max<Duration::rep>(rest.count() / 10, 1))))};
             not_before = SteadyClock::now() + rest;
+            soon = folded ? SteadyClock::now() + std::min(rest, std::max(kShortPause, stats.took))
+                          : not_before;
             const bool done = folded && (folded->outcome == FoldedPage::Outcome::folded ||
                                          folded->outcome == FoldedPage::Outcome::elsewhere);
             // What was appended may be in nobody's fold yet.
@@ -144,7 +159,8 @@ struct Folder::Work {
 
     // Everything that is there, but for items left out: page after page. The answer has what they
     // came to together.
-    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, FoldReport* report) {
+    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, FoldReport* report,
+                                bool hurried = false) {
         FoldedPage all;
         while (true) {
             const std::vector<sql::Id> but = left_out();
@@ -154,7 +170,7 @@ struct Folder::Work {
                 const std::lock_guard lock(mutex);
                 most = page;
             }
-            auto folded = journal->fold(FoldRequest{due_only, {}, but, most}, deadline);
+            auto folded = journal->fold(FoldRequest{due_only, hurried, {}, but, most}, deadline);
             if (!folded && is_one_items_fault(folded.error())) {
                 folded = fold_apart(but, deadline);
             }
@@ -204,7 +220,8 @@ struct Folder::Work {
         }
         for (const sql::Id& item : items) {
             const std::span<const sql::Id> only{&item, 1};
-            auto folded = journal->fold(FoldRequest{false, only, {}, kFoldPage, true}, deadline);
+            auto folded =
+                journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
             note_fold(*folded, only, Duration{0});
             tell(*folded, report);
@@ -231,7 +248,7 @@ struct Folder::Work {
     Result<void> fold_half(std::span<const sql::Id> items, Deadline deadline, FoldedPage& all,
                            std::size_t& refusals) {
         if (items.empty() || all.outcome != FoldedPage::Outcome::folded) return {};
-        auto folded = journal->fold(FoldRequest{false, items, {}, kFoldPage}, deadline);
+        auto folded = journal->fold(FoldRequest{false, false, items, {}, kFoldPage}, deadline);
         if (folded) {
             all.outcome = folded->outcome;
             all.rows += folded->rows;
@@ -275,7 +292,7 @@ struct Folder::Work {
                 rest();
                 const auto begun = SteadyClock::now();
                 auto later =
-                    journal->fold(FoldRequest{false, folded.held, {}, kFoldPage}, deadline);
+                    journal->fold(FoldRequest{false, false, folded.held, {}, kFoldPage}, deadline);
                 if (!later) break;  // They are in the journal.
                 if (later->outcome != FoldedPage::Outcome::folded) continue;
                 note_fold(*later, folded.held, Duration{0});
@@ -316,16 +333,23 @@ struct Folder::Work {
                              static_cast<std::int64_t>(folded.held.size());
         }
         if (publish && !folded.counts.empty()) publish(folded.counts);
-        bool tidy = false;
+        const auto begun = SteadyClock::now();
         {
             const std::lock_guard lock(mutex);
-            if (folded.rows > 0 && --folds_until_tidying <= 0) {
-                folds_until_tidying = kFoldsPerTidying;
-                tidy = true;
-            }
+            if (folded.rows == 0) return;
+            untidied += folded.rows;
+            --folds_until_tidying;
+            const bool due = untidied >= kRowsPerTidying || folds_until_tidying <= 0;
+            if (!due || begun < tidy_after) return;
+            untidied = 0;
+            folds_until_tidying = kFoldsPerTidying;
+            tidy_after = SteadyTime::max();  // One at a time.
         }
         // What fails is done by the server itself, in time.
-        if (tidy) (void)journal->tidy(Deadline::after(patience));
+        (void)journal->tidy(Deadline::after(patience));
+        const auto ended = SteadyClock::now();
+        const std::lock_guard lock(mutex);
+        tidy_after = ended + kRestOfTidying * (ended - begun);
     }
 
     // -- what is known --------------------------------------------------------------------------
@@ -421,6 +445,15 @@ void Folder::note_appended(std::size_t rows) {
         work->started = spawn_background_thread([work] { work->run(); }).ok();
     }
     if (first || many) work->changed.notify_one();
+}
+
+void Folder::note_read(std::size_t rows) {
+    if (rows == 0) return;
+    const std::shared_ptr<Work>& work = handle_.get().work;
+    const std::lock_guard lock(work->mutex);
+    const bool many = work->read < kManyRead && work->read + rows >= kManyRead;
+    work->read += rows;
+    if (many) work->changed.notify_one();
 }
 
 Result<FoldReport> Folder::fold_now(Deadline deadline) {

@@ -46,6 +46,9 @@ class Folder {
 
     /// Rows of this process were committed. Never waits for the database.
     void note_appended(std::size_t rows);
+    /// Rows of the journal were read, to be summed: the longer it is, the sooner the next fold of this
+    /// process, if it folds. Never waits for the database.
+    void note_read(std::size_t rows);
     /// Folds what is in the journal now, whoever appended it and whenever the last fold was; waits
     /// for items that somebody holds, until the deadline.
     Result<FoldReport> fold_now(Deadline deadline);

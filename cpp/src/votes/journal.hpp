@@ -35,9 +35,16 @@ inline constexpr std::size_t kFoldPage = 20'000;
 /// fold, or a server that stood still, would keep all folds away for hours.
 inline constexpr Duration kLongestPause = std::chrono::seconds{60};
 
+/// The pause after a fold is the longer one of VotesOptions::fold_interval and so many times what it
+/// took, so that folds take a twentieth of the time at most.
+inline constexpr std::int64_t kRest = 20;
+/// Where exact reads sum many rows it is the longer one of this and what the fold took.
+inline constexpr Duration kShortPause = std::chrono::milliseconds{20};
+
 /// What one fold is to do.
 struct FoldRequest {
     bool due_only{false};             ///< Nothing, where the last fold was too recent.
+    bool hurried{false};              ///< The pause is the short one: see kShortPause.
     std::span<const sql::Id> only{};  ///< The items to fold; all where empty.
     std::span<const sql::Id> but{};   ///< Else: items to leave alone.
     std::size_t most{kFoldPage};      ///< Rows.

@@ -136,7 +136,7 @@ class MysqlJournal final : public Journal {
     Result<FoldedPage> fold_in(sql::Connection& connection, const FoldRequest& request) {
         FoldedPage page;
         std::int64_t now = 0;
-        HOTCOUNT_TRY_ASSIGN(page.outcome, begin(connection, request.due_only, page.due_in, now));
+        HOTCOUNT_TRY_ASSIGN(page.outcome, begin(connection, request, page.due_in, now));
         if (page.outcome != FoldedPage::Outcome::folded) return page;
         if (request.insist && request.only.size() == 1) {
             HOTCOUNT_TRY(
@@ -171,8 +171,8 @@ class MysqlJournal final : public Journal {
     }
 
     // The fold's lock and the mark.
-    Result<FoldedPage::Outcome> begin(sql::Connection& connection, bool due_only, Duration& due_in,
-                                      std::int64_t& now) {
+    Result<FoldedPage::Outcome> begin(sql::Connection& connection, const FoldRequest& request,
+                                      Duration& due_in, std::int64_t& now) {
         using Outcome = FoldedPage::Outcome;
         bool alone = false;
         std::int64_t left = 0;
@@ -180,14 +180,16 @@ class MysqlJournal final : public Journal {
             alone = true;
             now = row.integer(1);
             const std::int64_t last = row.integer(0);
-            const std::int64_t slow = std::min(20 * row.integer(2), microseconds_of(kLongestPause));
+            const std::int64_t slow = std::min((request.hurried ? 1 : kRest) * row.integer(2),
+                                               microseconds_of(kLongestPause));
             // A fold that was later than now: the server's clock went back.
-            left = last > now ? 0 : last + std::max(pause_us_, slow) - now;
+            const std::int64_t pause = request.hurried ? short_pause_us_ : pause_us_;
+            left = last > now ? 0 : last + std::max(pause, slow) - now;
             return {};
         };
         HOTCOUNT_TRY(connection.query(alone_, {}, locked));
         if (!alone) return Outcome::taken;
-        if (due_only && left > 0) {
+        if (request.due_only && left > 0) {
             due_in = std::chrono::microseconds{left};
             return Outcome::not_due;
         }
@@ -370,6 +372,7 @@ class MysqlJournal final : public Journal {
 
     const std::shared_ptr<sql::Database> database_;
     const std::int64_t pause_us_;
+    const std::int64_t short_pause_us_{std::min(pause_us_, microseconds_of(kShortPause))};
     KeyColumns keys_;
     const sql::Statement alone_;
     const sql::Statement place_;

@@ -27,7 +27,7 @@ std::string mark_of(const VoteNames& n, const std::string& name) {
 }
 
 // ?1 the items of `which`, ?2 whether to fold only where it is due, ?3 the least pause in
-// microseconds, ?4 the most rows.
+// microseconds, ?4 the most rows, ?5 how many times what the last one took is the least pause too.
 std::string fold_text(const VoteNames& n, const std::string& which) {
     const std::string slot = std::to_string(kFoldSlot);
     const std::string now = now_microseconds(sql::Grammar{sql::Dialect::postgres});
@@ -37,7 +37,8 @@ std::string fold_text(const VoteNames& n, const std::string& which) {
            mark_of(n, "folded_at") + " AS bigint), 0) AS last, COALESCE(CAST(" +
            mark_of(n, "fold_took") +
            " AS bigint), 0) AS took FROM hc_clock), hc_due AS MATERIALIZED (SELECT here, CASE WHEN "
-           "last > us THEN 0 ELSE last + GREATEST(CAST(?3 AS bigint), LEAST(20 * took, " +
+           "last > us THEN 0 ELSE last + GREATEST(CAST(?3 AS bigint), LEAST(CAST(?5 AS bigint) * "
+           "took, " +
            std::to_string(microseconds_of(kLongestPause)) +
            ")) - us END AS wait FROM hc_pace), hc_alone AS MATERIALIZED (SELECT CASE "
            "WHEN "
@@ -128,9 +129,10 @@ class PostgresJournal final : public Journal {
         };
         const bool named = !request.only.empty();
         const std::string items = array_literal(named ? request.only : request.but);
-        const sql::Value parameters[] = {std::string_view{items},
-                                         std::int64_t{request.due_only ? 1 : 0}, pause_us_,
-                                         static_cast<std::int64_t>(request.most)};
+        const sql::Value parameters[] = {
+            std::string_view{items}, std::int64_t{request.due_only ? 1 : 0},
+            request.hurried ? short_pause_us_ : pause_us_, static_cast<std::int64_t>(request.most),
+            request.hurried ? std::int64_t{1} : kRest};
         auto folded = sql::transact_alone(*database_, deadline, [&](sql::Connection& connection) {
             page = {};
             return connection.run_alone(named ? fold_only_ : fold_, parameters, &read,
@@ -169,6 +171,7 @@ class PostgresJournal final : public Journal {
   private:
     const std::shared_ptr<sql::Database> database_;
     const std::int64_t pause_us_;
+    const std::int64_t short_pause_us_{std::min(pause_us_, microseconds_of(kShortPause))};
     const sql::Statement fold_;
     const sql::Statement fold_only_;
     const sql::Statement items_;

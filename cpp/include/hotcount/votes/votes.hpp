@@ -93,7 +93,8 @@ struct VotesOptions {
     bool foreign_key{true};
     /// batched on the servers: the least pause between two folds, which bring item.vote_count up
     /// to date, 10 ms to 1 h; one for all processes. Shorter: vote_count lags less, and the
-    /// database folds more often. Longer: exact reads sum more rows.
+    /// database folds more often. Longer: exact reads sum more rows; once those of a process that
+    /// votes have summed 20,000, it folds sooner, 20 ms after the last fold at the earliest.
     Duration fold_interval{std::chrono::seconds{1}};
 
     // For cached, and max_age for batched with a cache too; ignored by the others.
