@@ -42,6 +42,13 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       layout_(std::make_shared<const Layout>(options_, database_->dialect())),
       openings_(options_, database_->dialect()),
       count_reader_(options_, database_->dialect()),
+      joined_reads_([this] {
+          return std::make_unique<JoinedReads>(
+              [this](std::span<const sql::Id> items, Deadline deadline) {
+                  return read_counts(items, deadline);
+              },
+              database_->options().max_readers);
+      }),
       workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
     if (database_->dialect() == sql::Dialect::postgres) {
         const VoteNames names{options_, sql::Grammar{sql::Dialect::postgres}};
@@ -254,15 +261,22 @@ Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, 
     HOTCOUNT_TRY(check_items(items));
     std::vector<Count> counts;
     if (items.empty()) return counts;
-    WallTime now{};
-    const auto read = [&](sql::Connection& connection) {
-        now = options_.clock->wall_now();
-        return count_reader_.read(connection, items);
-    };
+    const WallTime now = options_.clock->wall_now();
+    const Deadline deadline = database_->deadline(timeout);
+    // SQLite has no round trip to share, and reads in as many threads as it has connections.
     HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values,
-                        sql::read_snapshot(*database_, database_->deadline(timeout), read));
+                        database_->dialect() == sql::Dialect::sqlite
+                            ? read_counts(items, deadline)
+                            : joined_reads_.get().read(items, deadline));
     counts.reserve(items.size());
     for (const std::int64_t value : values) counts.push_back(Count{value, true, now, "sql", 0});
+    return counts;
+}
+
+JoinedReads::Counts SqlVotes::read_counts(std::span<const sql::Id> items, Deadline deadline) {
+    std::size_t rows = 0;
+    auto counts = count_reader_.read(*database_, items, deadline, rows);
+    if (folder_ != nullptr) folder_->note_read(rows);
     return counts;
 }
 

@@ -13,6 +13,7 @@
 #include "call_times.hpp"
 #include "count_reader.hpp"
 #include "folder.hpp"
+#include "joined_reads.hpp"
 #include "layout.hpp"
 #include "opening.hpp"
 
@@ -104,6 +105,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                                        Which which, bool dry_run);
     Result<void> repair(sql::Connection& connection, const Audited& row);
 
+    JoinedReads::Counts read_counts(std::span<const sql::Id> items, Deadline deadline);
     Result<std::int64_t> flush_at_once(Deadline deadline);
     Result<std::int64_t> flush_pages(Deadline deadline);
 
@@ -122,6 +124,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     std::shared_ptr<const Layout> layout_;
     const Openings openings_;
     CountReader count_reader_;
+    ForkLocal<JoinedReads> joined_reads_;
     std::shared_ptr<Journal> journal_{};
     std::shared_ptr<Folder> folder_{};
     std::optional<sql::Statement> create_items_;  // Where the dialect takes an array of ids.
