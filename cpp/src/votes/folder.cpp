@@ -21,10 +21,11 @@ using std::chrono::seconds;
 
 // Own rows that override the pause.
 constexpr std::size_t kManyRows = kFoldPage;
-// Exact reads sum the journal's rows. So many summed cost about what a fold costs (2 to 3 ms of the
-// server's time), and a fold hurries then: the two together cost at most twice the least that they
-// could.
+// Exact reads sum the journal's rows. So many summed, and as many more for each item of the last
+// fold, cost about what a fold costs (2 to 3 ms of the server's time, and 16 us an item), and a fold
+// hurries then: the two together cost at most twice the least that they could.
 constexpr std::size_t kManyRead = 20'000;
+constexpr std::size_t kManyReadPerItem = 125;
 constexpr std::size_t kLeastPage = 100;
 // The journal is tidied once folds have taken as many rows out of it, or so many of them were; and
 // that takes a fifth of the time at most, however many rows an old snapshot keeps.
@@ -71,7 +72,8 @@ struct Folder::Work {
     std::condition_variable changed{};
     std::size_t appended{0};  // Since the last fold of this process began.
     std::size_t read{0};      // Rows that were read since.
-    bool again{false};        // There is more to fold, whoever appended it.
+    std::size_t many_read{kManyRead};
+    bool again{false};  // There is more to fold, whoever appended it.
     bool stop{false};
     bool started{false};
     SteadyTime not_before{};
@@ -100,7 +102,7 @@ struct Folder::Work {
         int failures = 0;
         std::unique_lock lock(mutex);
         while (true) {
-            const bool hurried = read >= kManyRead;
+            const bool hurried = read >= many_read;
             const bool wanted = appended > 0 || again || hurried;
             if (!wanted) {
                 if (stop) return;
@@ -376,6 +378,7 @@ struct Folder::Work {
         if (folded.rows > 0) {
             ++stats.folds;
             stats.rows += folded.rows;
+            many_read = kManyRead + kManyReadPerItem * folded.counts.size();
             if (took > Duration{0}) stats.took = took;
             if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
         }
@@ -451,7 +454,7 @@ void Folder::note_read(std::size_t rows) {
     if (rows == 0) return;
     const std::shared_ptr<Work>& work = handle_.get().work;
     const std::lock_guard lock(work->mutex);
-    const bool many = work->read < kManyRead && work->read + rows >= kManyRead;
+    const bool many = work->read < work->many_read && work->read + rows >= work->many_read;
     work->read += rows;
     if (many) work->changed.notify_one();
 }
