@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hotcount/limiter/limiter.hpp>
+#include <hotcount/redis/channel.hpp>
 #include <memory>
 
 namespace hotcount {
@@ -28,6 +29,27 @@ class LimiterBackend {
     }
     virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
     virtual Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) = 0;
+
+    // The same without waiting. What stands here is for backends that never wait: memory.
+
+    /// Whether the calls below may be made.
+    virtual Result<void> check_async() const { return {}; }
+    virtual void decide_async(const std::string& key, std::int64_t cost, bool take,
+                              std::string_view who, const AsyncCall&, Completion<Verdict> done) {
+        done(decide(key, cost, take, who, {}));
+    }
+    virtual void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                                 std::span<const std::string_view> who, const AsyncCall&,
+                                 Completion<std::vector<Result<Verdict>>> done) {
+        done(take_many(keys, costs, who, {}));
+    }
+    virtual void reset_async(const std::string& key, const AsyncCall&, Completion<void> done) {
+        done(reset(key, {}));
+    }
+    virtual void entries_async(const std::string& key, const AsyncCall&,
+                               Completion<std::vector<std::string>> done) {
+        done(entries(key, {}));
+    }
 };
 
 /// The options as numbers, for the algorithm they name; checks all of them.

@@ -36,6 +36,21 @@ std::string key_prefix(const LimiterOptions& options) {
     return prefix + ":" + rate;
 }
 
+Decision to_decision(const Verdict& verdict, std::int64_t cost, std::int64_t limit) {
+    using std::chrono::microseconds;
+    Decision decision{.allowed = verdict.allowed,
+                      .limit = limit,
+                      .remaining = verdict.remaining,
+                      .retry_after = std::nullopt,
+                      .reset_after = microseconds{verdict.reset_after_us},
+                      .reason = verdict.untracked ? Reason::untracked : Reason::allowed};
+    if (verdict.retry_after_us) decision.retry_after = microseconds{*verdict.retry_after_us};
+    if (!verdict.allowed) {
+        decision.reason = cost > limit ? Reason::cost_above_limit : Reason::limited;
+    }
+    return decision;
+}
+
 }  // namespace
 
 std::string_view to_string(Algorithm algorithm) {
@@ -131,22 +146,20 @@ Result<void> Limiter::check(std::int64_t cost, std::string_view who) const {
     return {};
 }
 
-Decision Limiter::decision(const Verdict& verdict, std::int64_t cost) const {
-    using std::chrono::microseconds;
-    const std::int64_t limit =
-        options_.algorithm == Algorithm::gcra ? options_.rate.burst : options_.rate.limit;
-    Decision decision{.allowed = verdict.allowed,
-                      .limit = limit,
-                      .remaining = verdict.remaining,
-                      .retry_after = std::nullopt,
-                      .reset_after = microseconds{verdict.reset_after_us},
-                      .reason = verdict.untracked ? Reason::untracked : Reason::allowed};
-    if (verdict.retry_after_us) decision.retry_after = microseconds{*verdict.retry_after_us};
-    if (!verdict.allowed) {
-        decision.reason = cost > limit ? Reason::cost_above_limit : Reason::limited;
-    }
-    return decision;
+Result<void> Limiter::check_entries() const {
+    if (options_.algorithm == Algorithm::list) return {};
+    return make_error(ErrorCode::config, "entries is for list, not for " +
+                                             std::string{to_string(options_.algorithm)});
 }
+
+Result<void> Limiter::check_async() const {
+    if (backend_->check_async()) return {};
+    return make_error(ErrorCode::config,
+                      std::string{to_string(options_.algorithm)} +
+                          " waits for several round trips and is not for calls that do not wait");
+}
+
+// -- calls that are waited for ------------------------------------------------------------------
 
 Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::string_view who,
                               Timeout timeout) {
@@ -155,47 +168,64 @@ Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::stri
     std::string decoded;
     if (who.empty() && options_.algorithm == Algorithm::list) who = decoded = decode_plain(key);
     HOTCOUNT_TRY_ASSIGN(const Verdict verdict, backend_->decide(name, cost, true, who, timeout));
-    return decision(verdict, cost);
+    return to_decision(verdict, cost, limit());
 }
 
 Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
     HOTCOUNT_TRY(check(cost, {}));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     HOTCOUNT_TRY_ASSIGN(const Verdict verdict, backend_->decide(name, cost, false, {}, timeout));
-    return decision(verdict, cost);
+    return to_decision(verdict, cost, limit());
+}
+
+// A batch's good elements as a backend takes them, and the errors of the others in their places.
+struct Limiter::Batch {
+    std::vector<Result<Decision>> decisions;
+    std::vector<std::string> names;
+    std::vector<std::int64_t> costs;
+    std::vector<std::string> decoded;   // Reserved: views of its elements are taken.
+    std::vector<std::string_view> who;  // As hit() has it: for list the key itself.
+    std::vector<std::size_t> places;    // Which element each name stands for.
+
+    std::vector<Result<Decision>> merge(const std::vector<Result<Verdict>>& verdicts,
+                                        std::span<const std::int64_t> prices, std::int64_t limit) {
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            decisions[places[i]] =
+                verdicts[i] ? Result<Decision>{to_decision(*verdicts[i], prices[i], limit)}
+                            : verdicts[i].error();
+        }
+        return std::move(decisions);
+    }
+};
+
+Limiter::Batch Limiter::check(std::span<const std::string_view> keys,
+                              std::span<const std::int64_t> costs) const {
+    Batch batch;
+    const bool is_list = options_.algorithm == Algorithm::list;
+    batch.decisions.reserve(keys.size());
+    batch.decoded.reserve(is_list ? keys.size() : 0);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        const auto checked = check(costs[i], {});
+        auto name = checked ? full(keys[i]) : Result<std::string>{checked.error()};
+        if (!name) {
+            batch.decisions.emplace_back(std::move(name).error());
+            continue;
+        }
+        batch.decisions.emplace_back(Decision{});
+        batch.names.push_back(std::move(*name));
+        batch.costs.push_back(costs[i]);
+        batch.who.push_back(is_list ? batch.decoded.emplace_back(decode_plain(keys[i])) : keys[i]);
+        batch.places.push_back(i);
+    }
+    return batch;
 }
 
 std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view> keys,
                                                 std::span<const std::int64_t> costs,
                                                 Timeout timeout) {
-    std::vector<Result<Decision>> decisions;
-    std::vector<std::string> names;
-    std::vector<std::int64_t> good_costs;
-    std::vector<std::string> decoded;   // Reserved: views of its elements are taken.
-    std::vector<std::string_view> who;  // As hit() has it: for list the key itself.
-    std::vector<std::size_t> places;    // Which element each name stands for.
-    const bool is_list = options_.algorithm == Algorithm::list;
-    decisions.reserve(keys.size());
-    decoded.reserve(is_list ? keys.size() : 0);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-        const auto checked = check(costs[i], {});
-        auto name = checked ? full(keys[i]) : Result<std::string>{checked.error()};
-        if (!name) {
-            decisions.emplace_back(std::move(name).error());
-            continue;
-        }
-        decisions.emplace_back(Decision{});
-        names.push_back(std::move(*name));
-        good_costs.push_back(costs[i]);
-        who.push_back(is_list ? decoded.emplace_back(decode_plain(keys[i])) : keys[i]);
-        places.push_back(i);
-    }
-    const auto verdicts = backend_->take_many(names, good_costs, who, timeout);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-        decisions[places[i]] = verdicts[i] ? Result<Decision>{decision(*verdicts[i], good_costs[i])}
-                                           : verdicts[i].error();
-    }
-    return decisions;
+    Batch batch = check(keys, costs);
+    return batch.merge(backend_->take_many(batch.names, batch.costs, batch.who, timeout),
+                       batch.costs, limit());
 }
 
 Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
@@ -204,12 +234,67 @@ Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
 }
 
 Result<std::vector<std::string>> Limiter::entries(std::string_view key, Timeout timeout) {
-    if (options_.algorithm != Algorithm::list) {
-        return make_error(ErrorCode::config, "entries is for list, not for " +
-                                                 std::string{to_string(options_.algorithm)});
-    }
+    HOTCOUNT_TRY(check_entries());
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     return backend_->entries(name, timeout);
+}
+
+// -- calls that are not -------------------------------------------------------------------------
+
+void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take, std::string_view who,
+                           Completion<Decision> done, const AsyncCall& call) {
+    if (auto fits = check_async(); !fits) return done(fits.error());
+    if (auto fits = check(cost, who); !fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    std::string decoded;
+    if (take && who.empty() && options_.algorithm == Algorithm::list) {
+        who = decoded = decode_plain(key);
+    }
+    backend_->decide_async(*name, cost, take, who, call,
+                           [cost, limit = limit(), done = std::move(done)](Result<Verdict> found) {
+                               if (!found) return done(std::move(found).error());
+                               done(to_decision(*found, cost, limit));
+                           });
+}
+
+void Limiter::hit_async(std::string_view key, std::int64_t cost, std::string_view who,
+                        Completion<Decision> done, AsyncCall call) {
+    decide_async(key, cost, true, who, std::move(done), call);
+}
+
+void Limiter::test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                         AsyncCall call) {
+    decide_async(key, cost, false, {}, std::move(done), call);
+}
+
+void Limiter::hit_many_async(std::span<const std::string_view> keys,
+                             std::span<const std::int64_t> costs,
+                             Completion<std::vector<Result<Decision>>> done, AsyncCall call) {
+    if (auto fits = check_async(); !fits) return done(fits.error());
+    const auto batch = std::make_shared<Batch>(check(keys, costs));
+    backend_->take_many_async(
+        std::move(batch->names), batch->costs, batch->who, call,
+        [batch, limit = limit(),
+         done = std::move(done)](const Result<std::vector<Result<Verdict>>>& verdicts) {
+            if (!verdicts) return done(verdicts.error());
+            done(batch->merge(*verdicts, batch->costs, limit));
+        });
+}
+
+void Limiter::reset_async(std::string_view key, Completion<void> done, AsyncCall call) {
+    if (auto fits = check_async(); !fits) return done(fits.error());
+    const auto name = full(key);
+    if (!name) return done(name.error());
+    backend_->reset_async(*name, call, std::move(done));
+}
+
+void Limiter::entries_async(std::string_view key, Completion<std::vector<std::string>> done,
+                            AsyncCall call) {
+    if (auto fits = check_entries(); !fits) return done(fits.error());
+    const auto name = full(key);
+    if (!name) return done(name.error());
+    backend_->entries_async(*name, call, std::move(done));
 }
 
 }  // namespace hotcount

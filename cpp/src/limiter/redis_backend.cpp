@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 #include <hotcount/base/codec.hpp>
+#include <mutex>
 
 #include "../redis/calls.hpp"
 #include "../redis/script_fits.hpp"
@@ -27,39 +28,81 @@ class RedisBackend : public LimiterBackend {
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
-    Result<void> reset(const std::string& key, Timeout timeout) override {
-        const std::string_view command[] = {"DEL", key};
-        const auto reply = client_->execute(command, timeout);
-        if (!reply) return about(key, reply.error());
-        return {};
+    // What waits is what does not wait, over the channel of those who wait: it has ended when it
+    // returns.
+    Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take,
+                           std::string_view who, Timeout timeout) override {
+        std::optional<Result<Verdict>> verdict;
+        decide_async(key, cost, take, who, waiting(timeout),
+                     [&](Result<Verdict> found) { verdict.emplace(std::move(found)); });
+        return std::move(*verdict);
     }
 
-    Result<std::vector<std::string>> entries(const std::string&, Timeout) override {
-        return std::vector<std::string>{};
+    Result<void> reset(const std::string& key, Timeout timeout) override {
+        Result<void> outcome;
+        reset_async(key, waiting(timeout), [&](Result<void> done) { outcome = std::move(done); });
+        return outcome;
+    }
+    void reset_async(const std::string& key, const AsyncCall& call,
+                     Completion<void> done) override {
+        const std::string_view command[] = {"DEL", key};
+        submit(redis::Request::command(command), call,
+               [key, done = std::move(done)](const Result<redis::Reply>& reply) {
+                   done(reply ? Result<void>{} : about(key, reply.error()));
+               });
+    }
+
+    Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
+        Result<std::vector<std::string>> outcome{std::vector<std::string>{}};
+        entries_async(key, waiting(timeout), [&](Result<std::vector<std::string>> found) {
+            outcome = std::move(found);
+        });
+        return outcome;
+    }
+    void entries_async(const std::string&, const AsyncCall&,
+                       Completion<std::vector<std::string>> done) override {
+        done(std::vector<std::string>{});
     }
 
   protected:
-    Error strange_reply() const {
-        return make_error(ErrorCode::reply, client_->options().address() +
-                                                ": a limiter's script got a reply of another "
-                                                "shape");
+    // What outlives a call must not point back here: a limiter may go before its calls end.
+    std::string server() const { return client_->options().address(); }
+
+    static Error strange_reply(const std::string& server) {
+        return make_error(ErrorCode::reply,
+                          server + ": a limiter's script got a reply of another shape");
     }
 
     // {allowed, remaining, retry_after or -1, reset_after}.
-    Result<Verdict> to_verdict(const Result<redis::Reply>& reply, const std::string& key) const {
+    static Result<Verdict> to_verdict(const std::string& server, const Result<redis::Reply>& reply,
+                                      const std::string& key) {
         if (!reply) return about(key, reply.error());
         const auto* const parts = std::get_if<redis::ReplyArray>(&reply->value);
-        if (parts == nullptr || parts->size() != 4) return strange_reply();
+        if (parts == nullptr || parts->size() != 4) return strange_reply(server);
         std::array<std::int64_t, 4> numbers{};
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             const auto* const number = std::get_if<std::int64_t>(&(*parts)[i].value);
-            if (number == nullptr) return strange_reply();
+            if (number == nullptr) return strange_reply(server);
             numbers[i] = *number;
         }
         const auto [allowed, remaining, retry_after, reset_after] = numbers;
         Verdict verdict{allowed == 1, remaining, std::nullopt, reset_after};
         if (retry_after >= 0) verdict.retry_after_us = retry_after;
         return verdict;
+    }
+
+    AsyncCall waiting(Timeout timeout) const { return {&client_->waiting(), timeout, nullptr}; }
+    redis::Channel& channel(const AsyncCall& call) const {
+        return call.channel != nullptr ? *call.channel : client_->without_waiting();
+    }
+    void submit(redis::Request request, const AsyncCall& call,
+                Completion<redis::Reply> done) const {
+        channel(call).submit(std::move(request), client_->deadline(call.timeout), std::move(done),
+                             call.cancelled);
+    }
+    // What no limit admits may be cut: Lua would round a larger number.
+    std::string to_price(std::int64_t cost) const {
+        return std::to_string(std::min(cost, plan_.limit + 1));
     }
 
     std::shared_ptr<redis::Client> client_;
@@ -78,47 +121,56 @@ class ScriptBackend final : public RedisBackend {
         client_->prepare(script_);
     }
 
-    Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take, std::string_view,
-                           Timeout timeout) override {
+    void decide_async(const std::string& key, std::int64_t cost, bool take, std::string_view,
+                      const AsyncCall& call, Completion<Verdict> done) override {
         const std::string price = to_price(cost);
         std::vector<std::string_view> shared(shared_.begin(), shared_.end());
         if (!take) shared[1] = "0";
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
-        std::optional<Result<redis::Reply>> outcome;
-        client_->waiting().submit(
-            redis::Request::run(script_, keys, shared, arguments,
-                                take ? redis::Repeat::never : redis::Repeat::reads),
-            client_->deadline(timeout),
-            [&](Result<redis::Reply> reply) { outcome.emplace(std::move(reply)); });
-        return to_verdict(*outcome, key);
+        submit(redis::Request::run(script_, keys, shared, arguments,
+                                   take ? redis::Repeat::never : redis::Repeat::reads),
+               call, [server = server(), key, done = std::move(done)](Result<redis::Reply> reply) {
+                   done(to_verdict(server, reply, key));
+               });
     }
 
     std::vector<Result<Verdict>> take_many(std::span<const std::string> keys,
                                            std::span<const std::int64_t> costs,
-                                           std::span<const std::string_view>,
+                                           std::span<const std::string_view> who,
                                            Timeout timeout) override {
-        if (keys.empty()) return {};
-        redis::Calls calls{script_, keys.size(), {keys.begin(), keys.end()}, shared_, {}};
-        calls.arguments.reserve(costs.size());
-        for (const std::int64_t cost : costs) calls.arguments.push_back(to_price(cost));
-        std::vector<Result<Verdict>> verdicts(keys.size(), strange_reply());
-        redis::submit_calls(
-            client_->waiting(), client_->options().address(), std::move(calls),
-            client_->deadline(timeout),
-            [&](std::size_t call, const Result<redis::Reply>& reply) {
-                verdicts[call] = to_verdict(reply, keys[call]);
-            },
-            [] {});
+        std::vector<Result<Verdict>> verdicts;
+        take_many_async({keys.begin(), keys.end()}, {costs.begin(), costs.end()}, who,
+                        waiting(timeout), [&](Result<std::vector<Result<Verdict>>> found) {
+                            verdicts = std::move(*found);
+                        });
         return verdicts;
     }
 
-  private:
-    // What no limit admits may be cut: Lua would round a larger number.
-    std::string to_price(std::int64_t cost) const {
-        return std::to_string(std::min(cost, plan_.limit + 1));
+    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                         std::span<const std::string_view>, const AsyncCall& call,
+                         Completion<std::vector<Result<Verdict>>> done) override {
+        if (keys.empty()) return done(std::vector<Result<Verdict>>{});
+        struct Gathered {
+            std::string server;
+            std::vector<std::string> keys;
+            std::vector<Result<Verdict>> verdicts;
+        };
+        const auto gathered = std::make_shared<Gathered>(
+            Gathered{server(), keys, std::vector<Result<Verdict>>(keys.size(), Verdict{})});
+        redis::Calls calls{script_, keys.size(), std::move(keys), shared_, {}};
+        calls.arguments.reserve(costs.size());
+        for (const std::int64_t cost : costs) calls.arguments.push_back(to_price(cost));
+        redis::submit_calls(
+            channel(call), server(), std::move(calls), client_->deadline(call.timeout),
+            [gathered](std::size_t i, const Result<redis::Reply>& reply) {
+                gathered->verdicts[i] = to_verdict(gathered->server, reply, gathered->keys[i]);
+            },
+            [gathered, done = std::move(done)] { done(std::move(gathered->verdicts)); },
+            call.cancelled);
     }
 
+  private:
     const redis::Script& script_;
     std::vector<std::string> shared_;
 };
@@ -128,29 +180,70 @@ class ListBackend final : public RedisBackend {
   public:
     using RedisBackend::RedisBackend;
 
-    Result<Verdict> decide(const std::string& key, std::int64_t cost, bool take,
-                           std::string_view who, Timeout timeout) override {
+    void decide_async(const std::string& key, std::int64_t cost, bool take, std::string_view who,
+                      const AsyncCall& call, Completion<Verdict> done) override {
         static const redis::Script kScript{redis::scripts::kLimiterListLua,
                                            redis::Script::Kind::single, is_verdict};
         const std::string limit = std::to_string(plan_.limit);
         const std::string period = std::to_string((plan_.period + 999) / 1000);
-        const std::string price = std::to_string(std::min(cost, plan_.limit + 1));
+        const std::string price = to_price(cost);
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {limit, period, price, take ? "1" : "0", who};
-        return to_verdict(client_->run(kScript, keys, arguments, timeout), key);
+        submit(redis::Request::run(kScript, keys, {}, arguments), call,
+               [server = server(), key, done = std::move(done)](Result<redis::Reply> reply) {
+                   done(to_verdict(server, reply, key));
+               });
     }
 
-    Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
+    // All at once; a connection keeps their order. Their replies may come in any thread.
+    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                         std::span<const std::string_view> who, const AsyncCall& call,
+                         Completion<std::vector<Result<Verdict>>> done) override {
+        if (keys.empty()) return done(std::vector<Result<Verdict>>{});
+        struct Gathered {
+            std::mutex mutex{};
+            std::size_t left;
+            std::vector<Result<Verdict>> verdicts;
+            Completion<std::vector<Result<Verdict>>> done;
+        };
+        const auto gathered = std::make_shared<Gathered>();
+        gathered->left = keys.size();
+        gathered->verdicts.assign(keys.size(), Verdict{});
+        gathered->done = std::move(done);
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            decide_async(keys[i], costs[i], true, who[i], call,
+                         [gathered, i](Result<Verdict> verdict) {
+                             {
+                                 const std::lock_guard lock(gathered->mutex);
+                                 gathered->verdicts[i] = std::move(verdict);
+                                 if (--gathered->left > 0) return;
+                             }
+                             gathered->done(std::move(gathered->verdicts));
+                         });
+        }
+    }
+
+    void entries_async(const std::string& key, const AsyncCall& call,
+                       Completion<std::vector<std::string>> done) override {
         const std::string_view command[] = {"LRANGE", key, "0", "-1"};
-        const auto reply = client_->execute(command, timeout);
+        submit(redis::Request::command(command), call,
+               [server = server(), key, done = std::move(done)](const Result<redis::Reply>& reply) {
+                   done(to_callers(server, reply, key));
+               });
+    }
+
+  private:
+    static Result<std::vector<std::string>> to_callers(const std::string& server,
+                                                       const Result<redis::Reply>& reply,
+                                                       const std::string& key) {
         if (!reply) return about(key, reply.error());
         const auto* const elements = std::get_if<redis::ReplyArray>(&reply->value);
-        if (elements == nullptr) return strange_reply();
+        if (elements == nullptr) return strange_reply(server);
         std::vector<std::string> callers;
         callers.reserve(elements->size());
         for (const redis::Reply& element : *elements) {
             const auto* const caller = std::get_if<std::string>(&element.value);
-            if (caller == nullptr) return strange_reply();
+            if (caller == nullptr) return strange_reply(server);
             callers.push_back(*caller);
         }
         return callers;
@@ -163,6 +256,10 @@ class RedisSteps final : public SeedSteps {
     explicit RedisSteps(std::shared_ptr<redis::Client> client) : client_(std::move(client)) {}
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
+
+    Result<void> check_async() const override {
+        return make_error(ErrorCode::config, "several round trips, each waited for");
+    }
 
     std::int64_t client_seconds() const override {
         const auto since_epoch = system_clock()->wall_now().time_since_epoch();

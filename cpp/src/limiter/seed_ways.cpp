@@ -34,6 +34,8 @@ class SeedBackend final : public LimiterBackend {
                        std::max<std::int64_t>(life, 0)};
     }
 
+    Result<void> check_async() const override { return steps_->check_async(); }
+
     Result<void> reset(const std::string& key, Timeout timeout) override {
         return steps_->remove(counter_name(key), timeout);
     }

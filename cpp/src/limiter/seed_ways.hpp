@@ -15,6 +15,8 @@ class SeedSteps {
     virtual ~SeedSteps() = default;
 
     virtual std::string_view store_prefix() const = 0;
+    /// An error where the steps below wait.
+    virtual Result<void> check_async() const { return {}; }
     /// The CALLER's clock, in seconds since the epoch.
     virtual std::int64_t client_seconds() const = 0;
     virtual Result<std::int64_t> get(const std::string& key, Timeout timeout) = 0;

@@ -28,6 +28,7 @@
 
 #include <cstdint>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/completion.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/limiter/algorithms.hpp>
 #include <hotcount/limiter/decision.hpp>
@@ -99,12 +100,38 @@ class Limiter {
     /// list only: who was admitted in the key's window, in order.
     Result<std::vector<std::string>> entries(std::string_view key, Timeout timeout = {});
 
+    // The same without waiting: `done` gets what the call above would return, in the thread that
+    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
+    // Over Redis the ways of the documentation (per_second_key, racy_incr, incr_expire) are a
+    // config error here: each of their hits is several round trips that wait. Arguments are copied.
+    void hit_async(std::string_view key, std::int64_t cost, std::string_view who,
+                   Completion<Decision> done, AsyncCall call = {});
+    void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,
+                        Completion<std::vector<Result<Decision>>> done, AsyncCall call = {});
+    void test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                    AsyncCall call = {});
+    void peek_async(std::string_view key, Completion<Decision> done, AsyncCall call = {}) {
+        test_async(key, 1, std::move(done), call);
+    }
+    void reset_async(std::string_view key, Completion<void> done, AsyncCall call = {});
+    void entries_async(std::string_view key, Completion<std::vector<std::string>> done,
+                       AsyncCall call = {});
+
     const LimiterOptions& options() const { return options_; }
+    /// What an idle key admits at once: with gcra the burst, else the rate's number.
+    std::int64_t limit() const {
+        return options_.algorithm == Algorithm::gcra ? options_.rate.burst : options_.rate.limit;
+    }
 
   private:
+    struct Batch;
     Result<std::string> full(std::string_view key) const;
     Result<void> check(std::int64_t cost, std::string_view who) const;
-    Decision decision(const Verdict& verdict, std::int64_t cost) const;
+    Result<void> check_entries() const;
+    Result<void> check_async() const;
+    Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;
+    void decide_async(std::string_view key, std::int64_t cost, bool take, std::string_view who,
+                      Completion<Decision> done, const AsyncCall& call);
 
     LimiterOptions options_;
     std::string prefix_;
