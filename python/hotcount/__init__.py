@@ -49,16 +49,13 @@ from hotcount._core import (  # isort: skip
     Counter,
     Counts,
     Database,
-    Decision,
     Decisions,
     Drift,
     FlushReport,
     Int64Batch,
     LiveSets,
-    Limiter,
     Memory,
     PeriodCounter,
-    Rate,
     Redis,
     SlottedCounter,
     SyncRound,
@@ -73,6 +70,12 @@ from hotcount._core import (  # isort: skip
     connect,
     new_op_id,
 )
+from hotcount._native import require_all_declared
+from hotcount.limiter import Limiter, Rate
+from hotcount.results import Decision
+
+require_all_declared()
+del require_all_declared
 
 __all__ = [
     "AuthError",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import enum
+import hotcount
 import hotcount.errors
 import threading
 import typing
@@ -26,17 +27,16 @@ __all__: list[str] = [
     "Counter",
     "Counts",
     "Database",
-    "Decision",
     "Decisions",
     "Drift",
     "FlushReport",
+    "Handle",
     "Int64Batch",
-    "Limiter",
     "LiveSets",
     "Memory",
+    "NativeFunction",
     "Pending",
     "PeriodCounter",
-    "Rate",
     "Redis",
     "SlottedCounter",
     "SweepReport",
@@ -49,8 +49,12 @@ __all__: list[str] = [
     "build_info",
     "connect",
     "connect_async",
+    "native",
     "new_op_id",
+    "options",
+    "result",
     "slotted_counter_schema",
+    "undeclared",
     "votes_schema",
 ]
 
@@ -1101,121 +1105,21 @@ class SlottedCounter:
         The table's name.
         """
 
-class Rate:
+class Handle:
     """
-    So many in so long. Rate.parse reads one from text.
+    What all counters, limiters and sets are in C++.
     """
-    @staticmethod
-    def parse(text: str) -> Rate:
-        """
-        '100/minute', '5/s', '10/2 hours', '100/min burst 20'; other text: ConfigError.
-        """
-    @staticmethod
-    def parse_many(text: str) -> tuple[Rate, ...]:
-        """
-        Several rates, separated by ';'.
-        """
-    def __eq__(self, other: typing.Any) -> typing.Any: ...
-    def __hash__(self) -> int: ...
-    def __init__(
-        self,
-        limit: typing.SupportsInt | typing.SupportsIndex,
-        period: typing.SupportsFloat | typing.SupportsIndex,
-        burst: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
-    def __reduce__(self) -> tuple[type, tuple[int, float, int]]: ...
-    def __repr__(self) -> str: ...
-    def __str__(self) -> str: ...
-    @property
-    def burst(self) -> int:
-        """
-        How many an idle key admits at once with gcra; as limit unless said.
-        """
-    @property
-    def limit(self) -> int:
-        """
-        How many, 1 to 10**12.
-        """
-    @property
-    def period(self) -> float:
-        """
-        In how many seconds, 0.001 to 366 days.
-        """
 
-class Decision:
-    """
-    What a limiter answered. True where the hit was admitted.
-    """
-    def __bool__(self) -> bool: ...
-    def __eq__(self, other: typing.Any) -> typing.Any: ...
-    def __hash__(self) -> int: ...
-    def __init__(
-        self,
-        allowed: bool,
-        limit: typing.SupportsInt | typing.SupportsIndex,
-        remaining: typing.SupportsInt | typing.SupportsIndex,
-        retry_after: typing.SupportsFloat | typing.SupportsIndex | None,
-        reset_after: typing.SupportsFloat | typing.SupportsIndex,
-        reason: str,
-        policy: str,
-        period: typing.SupportsFloat | typing.SupportsIndex,
-    ) -> None: ...
-    def __reduce__(
-        self,
-    ) -> tuple[type, tuple[bool, int, int, float | None, float, str, str, float]]: ...
-    def __repr__(self) -> str: ...
-    def headers(self, style: typing.Literal["ietf", "legacy"] = "ietf") -> dict[str, str]:
-        """
-        HTTP headers that tell a client.
+    def __init__(self, *arguments: typing.Any, **options: typing.Any) -> None: ...
 
-        'ietf': RateLimit-Policy and RateLimit. 'legacy': X-RateLimit-Limit, -Remaining and
-        -Reset (seconds from now). A denial that may pass adds Retry-After. Seconds are whole,
-        rounded up.
-        """
-    @property
-    def allowed(self) -> bool:
-        """
-        Whether it was admitted.
-        """
-    @property
-    def limit(self) -> int:
-        """
-        What an idle key admits at once.
-        """
-    @property
-    def period(self) -> float:
-        """
-        Seconds of the limiter's rate.
-        """
-    @property
-    def policy(self) -> str:
-        """
-        The limiter's name.
-        """
-    @property
-    def reason(self) -> str:
-        """
-        'allowed', 'limited', 'cost_above_limit', or 'untracked': admitted without being counted,
-        because a Memory store is full (its when_full).
-        """
-    @property
-    def remaining(self) -> int:
-        """
-        What is left after this call.
-        """
-    @property
-    def reset_after(self) -> float:
-        """
-        Seconds until the key is as if it had never been hit.
-        """
-    @property
-    def retry_after(self) -> float | None:
-        """
-        Seconds until the same hit would be admitted if nobody else came: 0 where it was,
-        None where it costs more than the limit and so never will.
-        """
+class NativeFunction:
+    """
+    A declared function whose body is C++.
+    """
 
-class Decisions(collections.abc.Sequence[Decision]):
+    def __call__(self, *arguments: typing.Any, **options: typing.Any) -> typing.Any: ...
+
+class Decisions(collections.abc.Sequence[hotcount.Decision]):
     """
     What hit_many answered: one Decision per element, in the order given.
 
@@ -1226,25 +1130,29 @@ class Decisions(collections.abc.Sequence[Decision]):
     def __contains__(self, value: typing.Any) -> bool: ...
     def __eq__(self, other: typing.Any) -> bool: ...
     @typing.overload
-    def __getitem__(self, index: int) -> Decision: ...
+    def __getitem__(self, index: int) -> hotcount.Decision: ...
     @typing.overload
     def __getitem__(self, index: slice) -> Decisions: ...
     def __init__(
         self,
-        values: collections.abc.Sequence[Decision],
+        values: collections.abc.Sequence[hotcount.Decision],
         errors: dict[int, hotcount.errors.HotcountError] | None = None,
     ) -> None:
         """
         A batch of these values, for tests and pickle.
         """
-    def __iter__(self) -> collections.abc.Iterator[Decision]: ...
+    def __iter__(self) -> collections.abc.Iterator[hotcount.Decision]: ...
     def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[typing.Any, ...]:
         """
         For pickle.
         """
     def __repr__(self) -> str: ...
-    def __reversed__(self) -> collections.abc.Iterator[Decision]: ...
+    def _repr_html_(self) -> str:
+        """
+        The first 20 rows, for notebooks.
+        """
+    def __reversed__(self) -> collections.abc.Iterator[hotcount.Decision]: ...
     def count(self, value: typing.Any) -> int:
         """
         How often a value is there.
@@ -1252,6 +1160,10 @@ class Decisions(collections.abc.Sequence[Decision]):
     def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
         """
         The first index of a value; ValueError where it is not there.
+        """
+    def to_dict(self) -> dict[str, list[typing.Any]]:
+        """
+        The columns as lists, by their names.
         """
     @property
     def allowed(self) -> Column:
@@ -1272,126 +1184,6 @@ class Decisions(collections.abc.Sequence[Decision]):
     def retry_after(self) -> Column:
         """
         float64: seconds; NaN where it never will be admitted.
-        """
-
-class Limiter:
-    """
-    At most so many hits in so long, per key, for all processes together.
-
-    Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an
-    answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them,
-    encoded so that no two tuples, and no tuple and str, are one key. State is per name, algorithm and rate, and
-    always expires. Safe from many threads and across fork.
-
-    algorithm: 'gcra' (at most burst + rate x t in every interval), 'fixed_window' (at most
-    limit in each window; twice that across an edge), 'list' (a window from the first hit
-    that remembers who was admitted). The ways of the Redis documentation, to compare with,
-    each with its holes: 'per_second_key', 'racy_incr', 'incr_expire' all admit more than
-    the limit; 'racy_incr' may deny for ever.
-    """
-    def __enter__(self) -> typing_extensions.Self: ...
-    def __exit__(self, *exception: typing.Any) -> None: ...
-    def __init__(
-        self,
-        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
-        rate: str | Rate,
-        *,
-        algorithm: typing.Literal[
-            "gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire"
-        ] = "gcra",
-        name: str | None = None,
-        align: typing.Literal["clock", "first"] = "clock",
-        charge_denied: bool = False,
-    ) -> None:
-        """
-        store: an object or its URL. rate: '100/minute' or a Rate. name: part of the keys, 'default'
-        if None. align, for fixed_window: windows begin at multiples of the period since the epoch,
-        or with a key's first hit. charge_denied, for gcra and fixed_window: denied hits cost too,
-        up to twice the limit. Bad values: ConfigError that names them.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def close(self) -> None:
-        """
-        Ends this limiter; a store made from a URL for it ends too.
-        """
-    def entries(
-        self,
-        key: str | bytes | tuple[str | bytes, ...],
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> list[str]:
-        """
-        For 'list': who was admitted in the key's window, in order. Bytes that are no UTF-8 come
-        back as surrogates, as os.fsdecode does.
-        """
-    def hit(
-        self,
-        key: str | bytes | tuple[str | bytes, ...],
-        cost: int = 1,
-        *,
-        who: str | bytes | None = None,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> Decision:
-        """
-        Takes cost, 1 or more, if the limit allows it.
-
-        In one step: concurrent callers never take the same last one. A cost above the limit is
-        denied with retry_after None. who, for 'list': the caller to remember; the key if None.
-        WrongTypeError: the key holds something else. OutcomeUnknownError: it may have been
-        taken. timeout in seconds; None: the store's.
-        """
-    def hit_many(
-        self,
-        keys: collections.abc.Iterable[str | bytes | tuple[str | bytes, ...]]
-        | collections.abc.Mapping[typing.Any, int],
-        cost: int | collections.abc.Iterable[int] = 1,
-        *,
-        errors: typing.Literal["raise", "return"] = "raise",
-        timeout: float | datetime.timedelta | None = None,
-    ) -> Decisions:
-        """
-        Hits many keys, in order, each by itself.
-
-        Equal keys are decided one after another. cost: one int for all, or one for each; a
-        mapping is key -> cost, and takes none. A
-        failed element does not stop the others. errors='raise': BatchError with .result and
-        .errors once all are settled; 'return': they are in the batch's .errors. Over Redis a
-        round trip takes 256 keys with gcra and fixed_window, one with the rest. A wrong type is
-        a TypeError naming the index, before anything is hit.
-        """
-    def peek(
-        self,
-        key: str | bytes | tuple[str | bytes, ...],
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> Decision:
-        """
-        test() with a cost of 1.
-        """
-    def reset(
-        self,
-        key: str | bytes | tuple[str | bytes, ...],
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> None:
-        """
-        Forgets the key: it is as if it had never been hit.
-        """
-    def test(
-        self,
-        key: str | bytes | tuple[str | bytes, ...],
-        cost: int = 1,
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> Decision:
-        """
-        What hit would answer, with what remains as it stands; takes nothing.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether close() was called.
         """
 
 class SyncRound:
@@ -2589,6 +2381,11 @@ def connect_async(url: str, **options: typing.Any) -> AsyncMemory | AsyncRedis |
     Opens what the URL names, for event loops: as hotcount.connect.
     """
 
+def native(function: typing.Any) -> typing.Any:
+    """
+    The C++ body of a declared function. ImportError where the two differ.
+    """
+
 def new_op_id() -> str:
     """
     A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their making.
@@ -2597,9 +2394,24 @@ def new_op_id() -> str:
     refuses one that has become too old to be remembered, instead of counting it again.
     """
 
+def options(name: str) -> dict[str, typing.Any]:
+    """
+    What reads each option that C++ has for a class, by its name.
+    """
+
+def result(cls: typing.Any) -> typing.Any:
+    """
+    Has C++ fill a declared result. ImportError where its fields differ.
+    """
+
 def slotted_counter_schema(dialect: str) -> str:
     """
     The same of SlottedCounter.create_table().
+    """
+
+def undeclared() -> list[str]:
+    """
+    What C++ has and no module that is imported so far declares.
     """
 
 def votes_schema(dialect: str, strategy: str, item_type: type, user_type: type) -> str:

@@ -32,7 +32,11 @@ template <class T, class Convert>
 void settle(Pending& pending, Result<T> result, const Convert& convert) {
     try {
         if (result.ok()) {
-            pending.set_value(convert(std::move(result).value()));
+            if constexpr (std::is_void_v<T>) {
+                pending.set_value(convert());
+            } else {
+                pending.set_value(convert(std::move(result).value()));
+            }
         } else {
             pending.set_error(to_exception(result.error()));
         }

@@ -9,6 +9,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,16 @@
 namespace hotcount::python {
 
 namespace py = pybind11;
+
+/// What Python gets for a T: table.hpp. Here for the rows of batches.
+template <class T>
+struct To;
+
+/// A row that Python declares as a result (result.hpp).
+template <class Row>
+concept DeclaredRow = requires(const Row& row) {
+    { To<Row>::make(row) } -> std::same_as<py::object>;
+};
 
 enum class ColumnType : std::uint8_t { int64, boolean, float64, int8 };
 
@@ -101,7 +112,13 @@ class RowBatch {
           errors_(std::move(errors)) {}
 
     std::size_t size() const { return size_; }
-    py::object item(std::size_t index) const { return py::cast(at(index)); }
+    py::object item(std::size_t index) const {
+        if constexpr (DeclaredRow<Row>) {
+            return To<Row>::make(at(index));
+        } else {
+            return py::cast(at(index));
+        }
+    }
     const py::dict& errors() const { return errors_; }
 
     RowBatch slice(std::size_t start, std::ptrdiff_t step, std::size_t size) const {

@@ -73,7 +73,15 @@ std::string Where::str() const {
 }
 
 std::string type_name(py::handle value) {
-    std::string name = Py_TYPE(value.ptr())->tp_name;
+    PyTypeObject* const type = Py_TYPE(value.ptr());
+    std::string name = type->tp_name;
+    // A class of Python has its name alone there.
+    if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && name.find('.') == std::string::npos) {
+        const auto module = py::str(py::object(py::type::of(value).attr("__module__")));
+        const std::string text = module;
+        if (text.starts_with("hotcount.aio")) return "hotcount.aio." + name;
+        if (text.starts_with("hotcount.")) return "hotcount." + name;
+    }
     // Users know our classes by the package, not by the extension that they stand in.
     constexpr std::string_view kCore = "hotcount._core.";
     constexpr std::string_view kAwaitable = "hotcount._core.Async";

@@ -1,7 +1,9 @@
 // The extension hotcount._core: what Python sees of the core. Binding only, no logic.
 //
-//   errors.cpp   Error -> exception      function.cpp  signatures and calls
-//   convert.cpp  arguments               bind_*.cpp    one per concept
+//   native.cpp   what Python declares    table.hpp     its parameters and answers, by C++ type
+//   result.hpp   declared dataclasses    options.hpp   options, a row each
+//   errors.cpp   Error -> exception      function.cpp  signatures and calls of what is not declared
+//   convert.cpp  arguments               bind_*.cpp, limiter.cpp   one per concept
 //   pending.cpp  what is awaited         loop_adapter.cpp  joins a client to an event loop
 //   guards.cpp   what pybind11 leaves open
 //
@@ -14,6 +16,7 @@
 #include "errors.hpp"
 #include "guards.hpp"
 #include "interrupt.hpp"
+#include "native.hpp"
 
 namespace py = pybind11;
 
@@ -36,6 +39,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     module.attr("__version__") = hotcount::kVersion;
     hotcount::python::load_exceptions();
     hotcount::python::install_interrupt_hook();
+    hotcount::python::bind_native(module);
     // Batches and stores first: the signatures of the rest name them.
     hotcount::python::bind_batch(module);
     hotcount::python::bind_pending(module);

@@ -340,8 +340,9 @@ void StoreReference::close() {
     if (owned_) object_.attr("close")();
 }
 
-std::string StoreReference::repr() const {
-    return "hotcount." + title_ + "(" + handle_->repr() + ")" + (closed_ ? " (closed)" : "");
+std::string StoreReference::repr(const std::string& options) const {
+    return "hotcount." + title_ + "(" + handle_->repr() + options + ")" +
+           (closed_ ? " (closed)" : "");
 }
 
 void StoreReference::raise_closed() const {

@@ -187,8 +187,8 @@ class StoreReference {
     }
     /// Ends the concept, and the store where it was opened for it alone.
     void close();
-    /// "hotcount.Counter(hotcount.Memory(...))"
-    std::string repr() const;
+    /// "hotcount.Counter(hotcount.Memory(...))"; `options` stand behind the store.
+    std::string repr(const std::string& options = "") const;
 
   private:
     [[noreturn]] void raise_closed() const;

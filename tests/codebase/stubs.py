@@ -59,12 +59,22 @@ def complete(text: str) -> str:
         ("Casts", "Cast"),
         ("Counts", "Count"),
         ("Upserts", "Upsert"),
-        ("Decisions", "Decision"),
+        ("Decisions", "hotcount.Decision"),
     ):
         text, count = re.subn(
             rf"^class {name}:$(.*?){re.escape(unhashable)}",
             rf"class {name}(collections.abc.Sequence[{element}]):\1"
             rf"{unhashable}  # type: ignore[assignment]",
+            text,
+            flags=re.MULTILINE | re.DOTALL,
+        )
+        assert count == 1, f"the stub has {count} classes {name}"
+    # What declarations are made of, as those who declare need it (hotcount/_native.py).
+    for name, member in (("Handle", "__init__"), ("NativeFunction", "__call__")):
+        text, count = re.subn(
+            rf'^class {name}:$(\s+""".*?""")?.*?(?=^class |^def )',
+            rf"class {name}:\1\n    def {member}(self, *arguments: typing.Any, "
+            rf"**options: typing.Any) -> {'None' if member == '__init__' else 'typing.Any'}: ...\n",
             text,
             flags=re.MULTILINE | re.DOTALL,
         )

@@ -24,7 +24,8 @@ def extension_classes() -> dict[str, Any]:
         for name, value in vars(module).items():
             if not isinstance(value, type) or issubclass(value, BaseException):
                 continue
-            if value.__module__.startswith("hotcount._core") and value not in found.values():
+            ours = value.__module__.startswith("hotcount._core") or issubclass(value, _core.Handle)
+            if ours and value not in found.values():
                 found[f"{prefix}.{name}"] = value
     return found
 
@@ -43,7 +44,13 @@ def members(cls: type) -> dict[str, object]:
 
 
 def required_parameters(method: object) -> int:
-    """How many arguments without a default the first line of its docstring shows, self aside."""
+    """How many arguments without a default it takes, self aside.
+
+    As its signature says, or, where it is not declared in Python, its docstring's first line.
+    """
+    if isinstance(method, _core.NativeFunction):
+        taken = list(inspect.signature(method).parameters.values())[1:]
+        return sum(parameter.default is parameter.empty for parameter in taken)
     doc = inspect.getdoc(method) or ""
     shown = re.match(r"[\w.]+\((.*)\) ?(->.*)?$", doc.split("\n", 1)[0])
     if shown is None:

@@ -30,5 +30,6 @@ from hotcount._core import AsyncMemory as Memory
 from hotcount._core import AsyncRedis as Redis
 from hotcount._core import AsyncVotes as Votes
 from hotcount._core import connect_async as connect
+from hotcount.aio.limiter import Limiter
 
-__all__ = ["Counter", "Database", "Memory", "Redis", "Votes", "connect"]
+__all__ = ["Counter", "Database", "Limiter", "Memory", "Redis", "Votes", "connect"]

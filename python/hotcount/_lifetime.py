@@ -1,0 +1,74 @@
+"""How what is made from a store ends: close() and `with`, or aclose() and `async with`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TypeVar
+
+from hotcount._core import Handle
+from hotcount._native import native
+
+Self = TypeVar("Self", bound=Handle)
+
+
+class Lifetime(Handle):
+    """close(), and an end of the `with` block that calls it."""
+
+    __slots__ = ()
+
+    @native
+    def close(self) -> None:
+        """Ends this object, and a store that was made from a URL for it alone.
+
+        Later calls raise ClosedError. Closing twice does nothing.
+        """
+
+    @native
+    def __enter__(self: Self) -> Self:
+        """This object; the end of the block closes it."""
+
+    @native
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """close()."""
+
+    @property
+    @native
+    def closed(self) -> bool:
+        """Whether close() was called, here or on the store."""
+
+
+class AsyncLifetime(Handle):
+    """aclose(), and an end of the `async with` block that calls it."""
+
+    __slots__ = ()
+
+    @native
+    async def aclose(self) -> None:
+        """Ends this object, and a store that was made from a URL for it alone.
+
+        Calls under way end: with ClosedError where nothing was applied, else with
+        OutcomeUnknownError. It is done when it returns, awaited or not. Closing twice does nothing.
+        """
+
+    @native
+    async def __aenter__(self: Self) -> Self:
+        """This object; the end of the block closes it."""
+
+    @native
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """aclose()."""
+
+    @property
+    @native
+    def closed(self) -> bool:
+        """Whether aclose() was called, or the store was closed."""

@@ -1,0 +1,19 @@
+"""Types that many signatures name. They hold at run time: typing.get_type_hints reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Literal, Union
+
+from hotcount._core import AsyncMemory, AsyncRedis, Memory, Redis
+
+Key = Union[str, bytes]
+Seconds = Union[float, timedelta]
+OnErrors = Literal["raise", "return"]
+# A store for counters, limiters and sets, of either face, or its URL.
+KeyValueStore = Union[Memory, Redis, AsyncMemory, AsyncRedis, str]
+
+LimiterKey = Union[str, bytes, tuple[Union[str, bytes], ...]]
+LimiterKeys = Union[Iterable[LimiterKey], Mapping[Any, int]]
+Numbers = Union[int, Iterable[int]]

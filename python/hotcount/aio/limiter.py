@@ -1,0 +1,75 @@
+"""aio.Limiter: hotcount.Limiter for event loops."""
+
+from __future__ import annotations
+
+from hotcount._core import Decisions
+from hotcount._lifetime import AsyncLifetime
+from hotcount._native import native
+from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
+from hotcount.limiter import LimiterBase
+from hotcount.results import Decision
+
+
+class Limiter(AsyncLifetime, LimiterBase):
+    """hotcount.Limiter for event loops: each method returns what is awaited for its outcome.
+
+    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
+    just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
+    returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not sent
+    yet; of one that is sent nobody hears any more. Any number of loops may use it, in any threads,
+    and so may forked children. Over Redis 'per_second_key', 'racy_incr' and 'incr_expire' are a
+    ConfigError: each of their hits waits for several round trips.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> limiter = aio.Limiter("memory://", "2/minute")
+    >>> async def main() -> list[bool]:
+    ...     return [bool(await limiter.hit("user:1")) for _ in range(3)]
+    >>> asyncio.run(main())
+    [True, True, False]
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def hit(
+        self,
+        key: LimiterKey,
+        cost: int = 1,
+        *,
+        who: Key | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """As hotcount.Limiter.hit.
+
+        Cancelled before it is sent, nothing is taken; later, it may have been.
+        """
+
+    @native
+    async def hit_many(
+        self,
+        keys: LimiterKeys,
+        cost: Numbers = 1,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Decisions:
+        """As hotcount.Limiter.hit_many."""
+
+    @native
+    async def test(
+        self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None
+    ) -> Decision:
+        """As hotcount.Limiter.test."""
+
+    @native
+    async def peek(self, key: LimiterKey, *, timeout: Seconds | None = None) -> Decision:
+        """As hotcount.Limiter.peek."""
+
+    @native
+    async def reset(self, key: LimiterKey, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Limiter.reset."""
+
+    @native
+    async def entries(self, key: LimiterKey, *, timeout: Seconds | None = None) -> list[str]:
+        """As hotcount.Limiter.entries."""

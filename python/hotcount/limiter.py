@@ -1,0 +1,222 @@
+"""Limiter: at most so many hits in so long, per key, for all processes together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hotcount._core import Decisions, Handle
+from hotcount._lifetime import Lifetime
+from hotcount._native import attributes, native, result
+from hotcount._types import Key, KeyValueStore, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
+from hotcount.results import Decision
+
+Algorithm = Literal[
+    "gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire"
+]
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in so long. Rate.parse reads one from text.
+
+    >>> import hotcount
+    >>> hotcount.Rate(100, 60, 20) == hotcount.Rate.parse("100/min burst 20")
+    True
+    """
+
+    limit: int
+    """How many, 1 to 10**12."""
+    period: float
+    """In how many seconds, 0.001 to 366 days."""
+    burst: int
+    """How many an idle key admits at once with gcra; as limit unless said."""
+
+    @native
+    def __str__(self) -> str:
+        """The text that every spelling of this rate comes to: '100/minute burst 20'."""
+
+    @staticmethod
+    @native
+    def parse(text: str) -> Rate:
+        """Reads '100/minute', '5/s', '10/2 hours', '100/min burst 20'.
+
+        Other text is a ConfigError that quotes it.
+
+        >>> import hotcount
+        >>> hotcount.Rate.parse("10/2 hours")
+        Rate(limit=10, period=7200.0, burst=10)
+        """
+
+    @staticmethod
+    @native
+    def parse_many(text: str) -> tuple[Rate, ...]:
+        """Reads several rates, separated by ';'. Other text is a ConfigError.
+
+        >>> import hotcount
+        >>> [str(rate) for rate in hotcount.Rate.parse_many("5/s; 100/min")]
+        ['5/second', '100/minute']
+        """
+
+
+@attributes
+class LimiterBase(Handle):
+    """The constructor and the options of both faces."""
+
+    __slots__ = ()
+
+    rate: Rate
+    algorithm: Algorithm
+    name: str
+    align: Literal["clock", "first"]
+    charge_denied: bool
+
+    @native
+    def __init__(
+        self,
+        store: KeyValueStore,
+        rate: str | Rate,
+        *,
+        algorithm: Algorithm = "gcra",
+        name: str | None = None,
+        align: Literal["clock", "first"] = "clock",
+        charge_denied: bool = False,
+    ) -> None:
+        """Makes a limiter; nothing is sent.
+
+        store: a Memory or a Redis of either face, or its URL. rate: '100/minute' or a Rate. name:
+        part of the keys and of the headers, 1 to 100 printable ASCII characters without quotes and
+        backslashes; None is 'default'. align, for fixed_window: windows begin at multiples of the
+        period since the epoch ('clock'), or with a key's first hit ('first'). charge_denied, for
+        gcra and fixed_window: denied hits cost too, up to twice the limit, so that who keeps
+        knocking waits longer.
+
+        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        """
+
+
+class Limiter(Lifetime, LimiterBase):
+    """At most so many hits in so long, per key, for all processes together.
+
+    Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an answer and
+    costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them, encoded so that no two
+    tuples, and no tuple and str, are one key. State is kept per name, algorithm and rate, and always
+    expires. Safe from many threads and across fork.
+
+    algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'fixed_window' (at
+    most limit in each window; twice that across an edge), 'list' (a window from the first hit that
+    remembers who was admitted). The ways of the Redis documentation are there to compare with, each
+    with its holes: 'per_second_key', 'racy_incr' and 'incr_expire' all admit more than the limit;
+    'racy_incr' may deny for ever.
+
+    >>> import hotcount
+    >>> limiter = hotcount.Limiter("memory://", "100/minute", name="api")
+    >>> limiter.hit("user:1").remaining
+    99
+    >>> limiter.algorithm, str(limiter.rate)
+    ('gcra', '100/minute')
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def hit(
+        self,
+        key: LimiterKey,
+        cost: int = 1,
+        *,
+        who: Key | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """Takes cost, 1 or more, if the limit allows it.
+
+        In one step: concurrent callers never take the same last one. A cost above the limit is
+        denied, with retry_after None. who, for 'list': the caller to remember, 1 to 1,000 bytes;
+        the key if None. timeout: seconds, more than 0; None is the store's.
+
+        WrongTypeError: the key holds something else; nothing was taken. DeadlineError,
+        UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken. ConfigError
+        and TypeError name a bad argument; nothing was sent.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5/minute")
+        >>> limiter.hit(("user", "1"), 5).remaining
+        0
+        >>> denied = limiter.hit(("user", "1"))
+        >>> denied.allowed, denied.reason
+        (False, 'limited')
+        """
+
+    @native
+    def hit_many(
+        self,
+        keys: LimiterKeys,
+        cost: Numbers = 1,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Decisions:
+        """Hits many keys, in order, each by itself.
+
+        Equal keys are decided one after another. cost: one int for all, or one for each; keys may
+        be a mapping, key -> cost, and then takes none. A failed element does not stop the others.
+        errors='raise': BatchError with .result and .errors once all are settled; 'return': they are
+        in the batch's .errors, by index. Over Redis a round trip takes 256 keys with gcra and
+        fixed_window, one with the rest. A wrong type is a TypeError naming the index, before
+        anything is hit.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "2/minute")
+        >>> list(limiter.hit_many(["a", "a", "a", "b"]).allowed)
+        [True, True, False, True]
+        """
+
+    @native
+    def test(
+        self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None
+    ) -> Decision:
+        """What hit would answer, with what remains as it stands. It takes nothing.
+
+        Raises as hit does, but for OutcomeUnknownError: there is nothing to be unknown.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5/minute")
+        >>> limiter.test("user:1", 6).reason
+        'cost_above_limit'
+        """
+
+    @native
+    def peek(self, key: LimiterKey, *, timeout: Seconds | None = None) -> Decision:
+        """test() with a cost of 1.
+
+        >>> import hotcount
+        >>> hotcount.Limiter("memory://", "5/minute").peek("user:1").remaining
+        5
+        """
+
+    @native
+    def reset(self, key: LimiterKey, *, timeout: Seconds | None = None) -> None:
+        """Forgets the key: it is as if it had never been hit.
+
+        OutcomeUnknownError: it may have been forgotten; do it again. Other errors as in hit.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "1/minute")
+        >>> bool(limiter.hit("user:1")), limiter.reset("user:1"), bool(limiter.hit("user:1"))
+        (True, None, True)
+        """
+
+    @native
+    def entries(self, key: LimiterKey, *, timeout: Seconds | None = None) -> list[str]:
+        """For 'list': who was admitted in the key's window, in order.
+
+        Bytes that are no UTF-8 come back as surrogates, as os.fsdecode does. ConfigError with
+        another algorithm.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5/minute", algorithm="list")
+        >>> _ = limiter.hit("door", who="anna"), limiter.hit("door", who="ben")
+        >>> limiter.entries("door")
+        ['anna', 'ben']
+        """

@@ -1,0 +1,553 @@
+#include "native.hpp"
+
+#include <structmember.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <new>
+
+#include "options.hpp"
+#include "result.hpp"
+
+namespace hotcount::python {
+
+// -- objects --------------------------------------------------------------------------------------
+
+namespace {
+
+PyTypeObject handle_type{};
+
+PyObject* new_handle(PyTypeObject* type, PyObject*, PyObject*) {
+    PyObject* const made = type->tp_alloc(type, 0);
+    if (made != nullptr) new (&BoundObject::of(made)->bound) std::shared_ptr<BoundBase>();
+    return made;
+}
+
+void drop_handle(PyObject* self) {
+    {
+        const py::error_scope kept;  // The end of a store may run Python.
+        std::destroy_at(&BoundObject::of(self)->bound);
+    }
+    Py_TYPE(self)->tp_free(self);
+}
+
+BoundBase& bound_of(PyObject* self) {
+    if (BoundObject::of(self)->bound == nullptr) raise_unfinished(self);
+    return *BoundObject::of(self)->bound;
+}
+
+PyObject* show_handle(PyObject* self) {
+    return guarded([&]() -> py::object {
+        const BoundBase& bound = bound_of(self);
+        return py::str(bound.store.repr(bound.shown_options()));
+    });
+}
+
+PyObject* refuse_pickle(PyObject* self, PyObject*) {
+    return guarded([&]() -> py::object {
+        (void)bound_of(self);
+        raise_type("hotcount." + class_title(Py_TYPE(self)) +
+                   " cannot be pickled: it stands for connections of this process. Pickle its "
+                   "URL, and open it again on the other side");
+    });
+}
+
+PyMethodDef handle_methods[] = {
+    {"__reduce__", refuse_pickle, METH_NOARGS, "Raises: it stands for connections."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+void make_handle_type() {
+    Py_SET_REFCNT(reinterpret_cast<PyObject*>(&handle_type), 1);
+    handle_type.tp_name = "hotcount._core.Handle";
+    handle_type.tp_doc = "What all counters, limiters and sets are in C++.";
+    handle_type.tp_basicsize = sizeof(BoundObject);
+    handle_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+    handle_type.tp_new = &new_handle;
+    handle_type.tp_dealloc = &drop_handle;
+    handle_type.tp_repr = &show_handle;
+    handle_type.tp_methods = handle_methods;
+    if (PyType_Ready(&handle_type) != 0) throw py::error_already_set();
+}
+
+std::string text_attribute(py::handle object, const char* name) {
+    return py::cast<std::string>(py::object(object.attr(name)));
+}
+
+}  // namespace
+
+bool BoundObject::check(PyObject* object) { return PyObject_TypeCheck(object, &handle_type) != 0; }
+
+std::string class_title(PyTypeObject* type) {
+    for (const py::handle base : py::reinterpret_borrow<py::tuple>(type->tp_mro)) {
+        const std::string module = text_attribute(base, "__module__");
+        if (module != "hotcount" && !module.starts_with("hotcount.")) continue;
+        const std::string name = text_attribute(base, "__name__");
+        return module.starts_with("hotcount.aio") ? "aio." + name : name;
+    }
+    return type->tp_name;
+}
+
+void raise_unfinished(PyObject* self) {
+    std::string title = class_title(Py_TYPE(self));
+    raise_type(title +
+               ".__init__() of this object was never called, or it failed: the object cannot be "
+               "used");
+}
+
+// -- what C++ has ---------------------------------------------------------------------------------
+
+namespace {
+
+// Never released: declarations point into it while the interpreter shuts down.
+std::map<std::string, Native>& natives() {
+    static auto* const all = new std::map<std::string, Native>;
+    return *all;
+}
+
+std::vector<OptionGetter*>& getters() {
+    static auto* const all = new std::vector<OptionGetter*>;
+    return *all;
+}
+
+}  // namespace
+
+void raise_import(const std::string& message) {
+    PyErr_SetString(PyExc_ImportError, ("hotcount: " + message).c_str());
+    throw py::error_already_set();
+}
+
+std::vector<std::string> split_names(std::string_view names) {
+    std::vector<std::string> all;
+    while (!names.empty()) {
+        const auto end = std::min(names.find(' '), names.size());
+        if (end > 0) all.emplace_back(names.substr(0, end));
+        names.remove_prefix(std::min(end + 1, names.size()));
+    }
+    return all;
+}
+
+void add_native(Native native) {
+    std::string name = native.name;
+    if (!natives().emplace(name, std::move(native)).second) {
+        raise_import("C++ has " + name + " twice");
+    }
+}
+
+void add_getter(OptionGetter getter) { getters().push_back(new OptionGetter(std::move(getter))); }
+
+// -- declared functions ---------------------------------------------------------------------------
+
+namespace {
+
+PyTypeObject function_type{};
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string text;
+    for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+    return "(" + text + ")";
+}
+
+// In quotes; a keyword may be no UTF-8.
+std::string quoted(PyObject* name) { return std::string(py::repr(py::handle(name))); }
+
+PyObject* bind_to_object(PyObject* function, PyObject* object, PyObject*) {
+    if (object == nullptr || object == Py_None) {
+        Py_INCREF(function);
+        return function;
+    }
+    return PyMethod_New(function, object);
+}
+
+}  // namespace
+
+struct NativeType {
+    static NativeFunction* of(PyObject* object) {
+        return reinterpret_cast<NativeFunction*>(object);
+    }
+
+    // What frameworks, inspect, typing and help() ask a function for is the declaration's own. No
+    // __wrapped__: those that unwrap would call the declaration, which does nothing.
+    static PyObject* forward(PyObject* self, void* name) {
+        return PyObject_GetAttrString(of(self)->declaration_, static_cast<const char*>(name));
+    }
+
+    static PyObject* show(PyObject* self) {
+        return PyUnicode_FromFormat("<function hotcount.%s>", of(self)->native_->name.c_str());
+    }
+
+    // As Python's functions: by the name that it is found under.
+    static PyObject* reduce(PyObject* self, PyObject*) {
+        return PyObject_GetAttrString(of(self)->declaration_, "__qualname__");
+    }
+
+    static void drop(PyObject* self) {
+        NativeFunction* const function = of(self);
+        for (Py_ssize_t i = 0; i < function->size_; ++i) {
+            Py_XDECREF(function->parameters_[i].name);
+            Py_XDECREF(function->parameters_[i].default_value);
+        }
+        delete[] function->parameters_;
+        Py_XDECREF(function->declaration_);
+        Py_TYPE(self)->tp_free(self);
+    }
+
+    static void make_type() {
+        static PyMemberDef members[] = {
+            {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeFunction, call_), READONLY,
+             nullptr},
+            {nullptr, 0, 0, 0, nullptr},
+        };
+        static PyMethodDef methods[] = {
+            {"__reduce__", &reduce, METH_NOARGS, "The name that it is found under."},
+            {nullptr, nullptr, 0, nullptr},
+        };
+        static std::vector<PyGetSetDef> attributes;
+        for (const char* name :
+             {"__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__",
+              "__name__", "__qualname__", "__module__", "__globals__", "__closure__",
+              "__builtins__", "__type_params__", "__annotate__"}) {
+            attributes.push_back(
+                {name, &forward, nullptr, "The declaration's.", const_cast<char*>(name)});
+        }
+        attributes.push_back({nullptr, nullptr, nullptr, nullptr, nullptr});
+        Py_SET_REFCNT(reinterpret_cast<PyObject*>(&function_type), 1);
+        function_type.tp_name = "hotcount._core.NativeFunction";
+        function_type.tp_basicsize = sizeof(NativeFunction);
+        function_type.tp_flags =
+            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
+        function_type.tp_vectorcall_offset = offsetof(NativeFunction, call_);
+        function_type.tp_call = &PyVectorcall_Call;
+        function_type.tp_descr_get = &bind_to_object;
+        function_type.tp_dealloc = &drop;
+        function_type.tp_repr = &show;
+        function_type.tp_methods = methods;
+        function_type.tp_members = members;
+        function_type.tp_getset = attributes.data();
+        if (PyType_Ready(&function_type) != 0) throw py::error_already_set();
+        function_type.tp_new = nullptr;  // Made by `native` alone.
+    }
+
+    // Reads a Python function's parameters, holds them against C++'s, and joins the two.
+    static py::object declare(const py::object& declaration) {
+        if (PyFunction_Check(declaration.ptr()) == 0) raise_type("native takes a function");
+        std::string name = text_attribute(declaration, "__qualname__");
+        // Of a class in a function, as tests have them.
+        if (const auto local = name.rfind("<locals>."); local != std::string::npos) {
+            name.erase(0, local + std::string_view{"<locals>."}.size());
+        }
+        const auto found = natives().find(name);
+        if (found == natives().end()) {
+            raise_import("Python declares " + name + ", which C++ does not have");
+        }
+        Native& native = found->second;
+
+        const py::object code = declaration.attr("__code__");
+        const auto number = [&](const char* attribute) {
+            return py::cast<Py_ssize_t>(py::object(code.attr(attribute)));
+        };
+        const Py_ssize_t flags = number("co_flags");
+        if ((flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
+            raise_import(name + " declares *args or **kwargs");
+        }
+        const bool is_async = (flags & CO_COROUTINE) != 0;
+        const vectorcallfunc call = is_async ? native.awaited : native.blocking;
+        if (call == nullptr) {
+            raise_import(name + " is declared with " + (is_async ? "async def" : "def") +
+                         ", which C++ does not have");
+        }
+        const Py_ssize_t first = native.takes_self ? 1 : 0;
+        const Py_ssize_t positional = number("co_argcount") - first;
+        const Py_ssize_t size = positional + number("co_kwonlyargcount");
+        const auto variables = py::cast<py::tuple>(py::object(code.attr("co_varnames")));
+        std::vector<std::string> names;
+        for (Py_ssize_t i = 0; i < size; ++i) {
+            names.push_back(py::cast<std::string>(py::object(variables[i + first])));
+        }
+        if (names != native.parameters) {
+            raise_import(name + " is declared with the parameters " + listed(names) +
+                         " where C++ has " + listed(native.parameters));
+        }
+
+        auto made = py::reinterpret_steal<py::object>(function_type.tp_alloc(&function_type, 0));
+        if (!made) throw py::error_already_set();
+        NativeFunction& function = *of(made.ptr());
+        function.call_ = call;
+        function.native_ = &native;
+        function.declaration_ = py::object(declaration).release().ptr();
+        function.parameters_ = new NativeFunction::Parameter[static_cast<std::size_t>(size)]{};
+        function.size_ = size;
+        function.positional_ = positional;
+        const py::object defaults = declaration.attr("__defaults__");
+        const py::object keyword_defaults = declaration.attr("__kwdefaults__");
+        const Py_ssize_t defaulted =
+            defaults.is_none() ? 0 : static_cast<Py_ssize_t>(py::len(defaults));
+        function.required_ = positional - defaulted;
+        for (Py_ssize_t i = 0; i < size; ++i) {
+            NativeFunction::Parameter& parameter = function.parameters_[i];
+            parameter.text = native.parameters[static_cast<std::size_t>(i)].c_str();
+            parameter.name = PyUnicode_InternFromString(parameter.text);
+            if (parameter.name == nullptr) throw py::error_already_set();
+            py::object value;
+            if (i < positional) {
+                if (i >= positional - defaulted) {
+                    value = py::object(defaults[py::int_(i - positional + defaulted)]);
+                }
+            } else if (!keyword_defaults.is_none() &&
+                       py::cast<py::dict>(keyword_defaults).contains(parameter.text)) {
+                value = py::object(keyword_defaults[parameter.text]);
+            } else {
+                function.required_ = size + 1;
+            }
+            parameter.default_value = value.release().ptr();
+        }
+        try {
+            native.check(function);
+        } catch (py::error_already_set& error) {
+            if (error.matches(PyExc_ImportError)) throw;
+            raise_import(name + " declares a default that C++ cannot read: " +
+                         std::string(py::str(error.value())));
+        }
+        native.declared = true;
+        return made;
+    }
+};
+
+std::string NativeFunction::shown_name() const {
+    const std::string& name = native_->name;
+    const auto dot = name.rfind('.');
+    if (dot == std::string::npos) return name;
+    if (name.substr(dot) != ".__init__") return name.substr(dot + 1);
+    std::string title = name.substr(0, dot);
+    if (title.ends_with("Base")) title.resize(title.size() - 4);
+    return title;
+}
+
+void NativeFunction::bind_slowly(PyObject** slots, PyObject* const* values, Py_ssize_t positional,
+                                 PyObject* keyword_names) const {
+    if (positional > positional_) {
+        raise_type(shown_name() + "() takes at most " + std::to_string(positional_) +
+                   " positional arguments (" + std::to_string(positional) + " given)");
+    }
+    for (Py_ssize_t i = 0; i < positional; ++i) slots[i] = values[i];
+    const Py_ssize_t keywords = keyword_names == nullptr ? 0 : PyTuple_GET_SIZE(keyword_names);
+    for (Py_ssize_t i = 0; i < keywords; ++i) {
+        PyObject* const keyword = PyTuple_GET_ITEM(keyword_names, i);
+        Py_ssize_t index = 0;
+        while (index < size_ && parameters_[index].name != keyword) ++index;
+        if (index == size_) {
+            // A keyword made at run time need not be interned.
+            index = 0;
+            while (index < size_ && PyUnicode_Compare(parameters_[index].name, keyword) != 0) {
+                ++index;
+            }
+        }
+        if (index == size_) {
+            raise_type(shown_name() + "() got an unexpected keyword argument " +
+                       quoted(keyword));
+        }
+        if (slots[index] != nullptr) {
+            raise_type(shown_name() + "() got multiple values for argument " + quoted(keyword));
+        }
+        slots[index] = values[positional + i];
+    }
+    for (Py_ssize_t i = 0; i < size_; ++i) {
+        if (slots[i] == nullptr && parameters_[i].default_value == nullptr) {
+            raise_type(shown_name() + "() missing required argument '" +
+                       std::string{parameters_[i].text} + "'");
+        }
+    }
+}
+
+void NativeFunction::refuse_self(PyObject* const* values, Py_ssize_t given) const {
+    const auto dot = native_->name.rfind('.');
+    std::string owner = native_->name.substr(0, dot);
+    if (owner.ends_with("Base")) owner.resize(owner.size() - 4);
+    const std::string descriptor =
+        "descriptor '" + native_->name.substr(dot + 1) + "' of 'hotcount." + owner + "' objects ";
+    if (given < 1) raise_type(descriptor + "needs an argument");
+    raise_type(descriptor + "does not apply to a '" + type_name(values[0]) + "' object");
+}
+
+// -- results --------------------------------------------------------------------------------------
+
+namespace {
+
+std::vector<ResultClassBase*>& result_classes() {
+    static auto* const all = new std::vector<ResultClassBase*>;
+    return *all;
+}
+
+}  // namespace
+
+ResultClassBase::ResultClassBase(const char* name) : name_(name) {
+    result_classes().push_back(this);
+}
+
+void ResultClassBase::join(const py::object& declared) {
+    std::vector<std::string> names;
+    for (const py::handle field :
+         py::module_::import("dataclasses").attr("fields")(declared).cast<py::tuple>()) {
+        names.push_back(text_attribute(field, "name"));
+    }
+    const std::vector<std::string> ours(fields_, fields_ + size_);
+    if (names != ours) {
+        raise_import(std::string{name_} + " is declared with the fields " + listed(names) +
+                     " where C++ has " + listed(ours));
+    }
+    std::vector<Py_ssize_t> offsets(size_);
+    for (std::size_t i = 0; i < size_; ++i) {
+        const py::object slot = py::getattr(declared, fields_[i], py::none());
+        if (!Py_IS_TYPE(slot.ptr(), &PyMemberDescr_Type)) {
+            raise_import(std::string{name_} + "." + fields_[i] + " has no slot: @dataclass needs "
+                         "slots=True");
+        }
+        offsets[i] = reinterpret_cast<PyMemberDescrObject*>(slot.ptr())->d_member->offset;
+    }
+    std::copy(offsets.begin(), offsets.end(), offsets_);
+    type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
+}
+
+py::object ResultClassBase::allocate() const {
+    if (type_ == nullptr) {
+        PyErr_Format(PyExc_RuntimeError, "hotcount.%s is not declared yet", name_);
+        throw py::error_already_set();
+    }
+    auto made = py::reinterpret_steal<py::object>(type_->tp_alloc(type_, 0));
+    if (!made) throw py::error_already_set();
+    return made;
+}
+
+Argument ResultClassBase::field(py::handle object, std::size_t index) const {
+    PyObject* const value = *reinterpret_cast<PyObject**>(
+        reinterpret_cast<char*>(object.ptr()) + offsets_[index]);
+    if (value == nullptr) {
+        raise_type(std::string{name_} +
+                   ".__init__() of this object was never called, or it failed: the object cannot "
+                   "be used");
+    }
+    return {value, fields_[index], true};
+}
+
+void join_result(const py::object& declared) {
+    const std::string name = text_attribute(declared, "__name__");
+    for (ResultClassBase* const known : result_classes()) {
+        if (name == known->name()) return known->join(declared);
+    }
+    raise_import("Python declares the result " + name + ", which C++ does not have");
+}
+
+// -- what hotcount/_native.py takes from here -----------------------------------------------------
+
+namespace {
+
+py::object declare(const Arguments& arguments) {
+    return NativeType::declare(py::reinterpret_borrow<py::object>(arguments[0]));
+}
+
+py::object join(const Arguments& arguments) {
+    join_result(py::reinterpret_borrow<py::object>(arguments[0]));
+    return py::reinterpret_borrow<py::object>(arguments[0]);
+}
+
+// fget of an option's property: a PyCFunction over a capsule of its row.
+PyObject* get_option(PyObject* capsule, PyObject* self) {
+    return guarded([&]() -> py::object {
+        const auto& getter = *static_cast<OptionGetter*>(PyCapsule_GetPointer(capsule, nullptr));
+        BoundBase* const bound = BoundObject::check(self) ? BoundObject::of(self)->bound.get() : nullptr;
+        if (BoundObject::check(self) && bound == nullptr) raise_unfinished(self);
+        if (bound == nullptr || bound->tag() != getter.tag) {
+            raise_type("descriptor '" + getter.name + "' does not apply to a '" +
+                       type_name(self) + "' object");
+        }
+        return getter.get(*bound);
+    });
+}
+PyMethodDef option_definition{"option", &get_option, METH_O, nullptr};
+
+py::object get_options(const Arguments& arguments) {
+    const std::string owner = to_text(arguments[0], "name");
+    py::dict all;
+    for (OptionGetter* const getter : getters()) {
+        if (getter->owner != owner) continue;
+        const py::capsule capsule(static_cast<void*>(getter));
+        auto made = py::reinterpret_steal<py::object>(
+            PyCFunction_New(&option_definition, capsule.ptr()));
+        if (!made) throw py::error_already_set();
+        all[py::str(getter->name)] = made;
+    }
+    return all;
+}
+
+py::object undeclared(const Arguments&) {
+    py::list names;
+    for (const auto& [name, native] : natives()) {
+        if (!native.declared) names.append(name);
+    }
+    for (const ResultClassBase* const result : result_classes()) {
+        if (!result->joined()) names.append(result->name());
+    }
+    return names;
+}
+
+// -- what all concepts have -----------------------------------------------------------------------
+
+py::object close(py::handle, BoundBase& self) {
+    self.store.close();
+    return py::none();
+}
+py::object enter(py::handle object, BoundBase&) {
+    return py::reinterpret_borrow<py::object>(object);
+}
+py::object leave(py::handle, BoundBase& self, py::handle, py::handle, py::handle) {
+    self.store.close();
+    return py::none();
+}
+py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.store.closed()); }
+
+// Each ends at once; that it is awaited is for the looks of it.
+py::object close_awaited(py::handle, BoundBase& self) {
+    const py::object loop = running_loop();
+    self.store.close();
+    return Pending::make_done(loop, py::none());
+}
+py::object enter_awaited(py::handle object, BoundBase&) {
+    return Pending::make_done(running_loop(), py::reinterpret_borrow<py::object>(object));
+}
+py::object leave_awaited(py::handle object, BoundBase& self, py::handle, py::handle, py::handle) {
+    return close_awaited(object, self);
+}
+
+}  // namespace
+
+void bind_native(py::module_& module) {
+    make_handle_type();
+    NativeType::make_type();
+    module.attr("Handle") = py::reinterpret_borrow<py::object>(
+        reinterpret_cast<PyObject*>(&handle_type));
+    module.attr("NativeFunction") = py::reinterpret_borrow<py::object>(
+        reinterpret_cast<PyObject*>(&function_type));
+    define<&declare>(module, "native", "(function: typing.Any) -> typing.Any",
+                     "The C++ body of a declared function. ImportError where the two differ.");
+    define<&join>(module, "result", "(cls: typing.Any) -> typing.Any",
+                  "Has C++ fill a declared result. ImportError where its fields differ.");
+    define<&get_options>(module, "options", "(name: str) -> dict[str, typing.Any]",
+                         "What reads each option that C++ has for a class, by its name.");
+    define<&undeclared>(module, "undeclared", "() -> list[str]",
+                        "What C++ has and no module that is imported so far declares.");
+
+    using py::handle;
+    object_method<&close, BoundBase>("Lifetime.close", "");
+    object_method<&enter, BoundBase>("Lifetime.__enter__", "");
+    object_method<&leave, BoundBase, handle, handle, handle>("Lifetime.__exit__",
+                                                             "kind error traceback");
+    object_method<&is_closed, BoundBase>("Lifetime.closed", "");
+    object_method<&close_awaited, BoundBase>("AsyncLifetime.aclose", "", true);
+    object_method<&enter_awaited, BoundBase>("AsyncLifetime.__aenter__", "", true);
+    object_method<&leave_awaited, BoundBase, handle, handle, handle>(
+        "AsyncLifetime.__aexit__", "kind error traceback", true);
+    object_method<&is_closed, BoundBase>("AsyncLifetime.closed", "");
+}
+
+}  // namespace hotcount::python

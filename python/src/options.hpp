@@ -1,0 +1,151 @@
+// Options, a row each: from one row come the conversion of the constructor's argument, the check of
+// its default, the attribute of that name and its place in repr.
+//
+//   constexpr std::array kOptions{
+//       option<&LimiterOptions::rate>("rate", Shown::as_text),
+//       option<&LimiterOptions::algorithm>("algorithm", Shown::always), ...};
+//
+//   constructor<&make_limiter, py::handle, Options<LimiterOptions, kOptions>>(
+//       "LimiterBase.__init__", "store " + names_of(kOptions));
+//   attributes<BoundLimiter, kOptions>("LimiterBase");
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+#include "native.hpp"
+
+namespace hotcount::python {
+
+enum class Shown : std::uint8_t {
+    changed,  ///< In repr where it is not the default.
+    always,
+    as_text,  ///< Always, as its str().
+};
+
+template <class O>
+struct OptionRow {
+    const char* name;
+    void (*read)(O& options, const Argument& argument);
+    py::object (*get)(const O& options);
+    Shown shown;
+    bool none_is_default;
+};
+
+namespace detail {
+template <class Member>
+struct OptionMember;
+template <class O, class T>
+struct OptionMember<T O::*> {
+    using Owner = O;
+    using Type = T;
+};
+}  // namespace detail
+
+/// `As`: another type of the table than the field's own, such as KeyText.
+template <auto Member, class As = typename detail::OptionMember<decltype(Member)>::Type>
+constexpr auto option(const char* name, Shown shown = Shown::changed) {
+    using Struct = typename detail::OptionMember<decltype(Member)>::Owner;
+    return OptionRow<Struct>{
+        name,
+        [](Struct& options, const Argument& argument) {
+            options.*Member = From<As>::read(argument);
+        },
+        [](const Struct& options) -> py::object { return To<As>::make(options.*Member); }, shown,
+        false};
+}
+
+/// The same, declared with the default None, which leaves the core's.
+template <auto Member>
+constexpr auto option_or_none(const char* name, Shown shown = Shown::changed) {
+    using Struct = typename detail::OptionMember<decltype(Member)>::Owner;
+    using Type = typename detail::OptionMember<decltype(Member)>::Type;
+    auto row = option<Member>(name, shown);
+    row.read = [](Struct& options, const Argument& argument) {
+        if (argument.value != Py_None) options.*Member = From<Type>::read(argument);
+    };
+    row.none_is_default = true;
+    return row;
+}
+
+/// A parameter for each row, in their order, as the core's struct.
+template <class O, const auto& kRows>
+struct Options {
+    O values{};
+};
+
+template <class O, const auto& kRows>
+struct From<Options<O, kRows>> {
+    static constexpr std::size_t kTakes = kRows.size();
+
+    static Options<O, kRows> read(const Argument* first) {
+        Options<O, kRows> options;
+        for (const auto& row : kRows) row.read(options.values, *first++);
+        return options;
+    }
+    static auto pass(const Options<O, kRows>& options) { return std::tuple<const O&>(options.values); }
+
+    /// A default that is not the core's is an ImportError. (Values of the same type and equal: True
+    /// is not 1.)
+    static void check(const Argument* first, const std::string& function) {
+        const O defaults{};
+        for (const auto& row : kRows) {
+            const py::handle declared = (first++)->value;
+            if (!declared) continue;
+            const py::object ours = row.none_is_default ? py::none() : row.get(defaults);
+            if (py::type::of(ours).is(py::type::of(declared)) && ours.equal(declared)) continue;
+            raise_import(function + " declares " + row.name + "=" +
+                         std::string(py::repr(declared)) + " where C++ has " +
+                         std::string(py::repr(ours)));
+        }
+    }
+};
+
+template <const auto& kRows>
+std::string names_of() {
+    std::string names;
+    for (const auto& row : kRows) names += std::string{row.name} + " ";
+    return names;
+}
+
+/// ", rate='5/minute', algorithm='gcra'": what repr shows of options.
+template <class O, const auto& kRows>
+std::string shown_options(const O& options) {
+    const O defaults{};
+    std::string text;
+    for (const auto& row : kRows) {
+        const py::object value = row.get(options);
+        if (row.shown == Shown::changed && value.equal(row.get(defaults))) continue;
+        text += std::string{", "} + row.name + "=" +
+                std::string(py::repr(row.shown == Shown::as_text ? py::object(py::str(value))
+                                                                 : value));
+    }
+    return text;
+}
+
+/// An attribute: get() has seen that the object is of its class.
+struct OptionGetter {
+    std::string owner;
+    std::string name;
+    std::function<py::object(BoundBase&)> get;
+    const void* tag;
+};
+void add_getter(OptionGetter getter);
+
+/// An attribute for each row, for the class that is called so.
+template <class Self, const auto& kRows>
+void attributes(const char* class_name) {
+    for (const auto& row : kRows) {
+        add_getter({class_name, row.name,
+                    [get = row.get](BoundBase& bound) {
+                        return get(static_cast<Self&>(bound).core->options());
+                    },
+                    &kTag<Self>});
+    }
+}
+
+}  // namespace hotcount::python

@@ -1,0 +1,92 @@
+// Results: frozen dataclasses with slots, declared in hotcount/results.py and filled from here by
+// the offset of each slot (calling the class costs eight times as much).
+//
+//   inline ResultClass<2> decision_class{"Decision", {"allowed", "limit"}};
+//   ... return decision_class.make(true, std::int64_t{5});
+//
+// `@result` joins the two by the class's name: a field that is missing, has another name or another
+// place is an ImportError that names it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <string>
+
+#include "table.hpp"
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+class ResultClassBase {
+  public:
+    explicit ResultClassBase(const char* name);
+    ResultClassBase(const ResultClassBase&) = delete;
+    ResultClassBase& operator=(const ResultClassBase&) = delete;
+
+    /// Takes the declared class; ImportError where it does not fit.
+    void join(const py::object& declared);
+    const char* name() const { return name_; }
+    bool joined() const { return type_ != nullptr; }
+    bool is(py::handle object) const {
+        return type_ != nullptr && PyObject_TypeCheck(object.ptr(), type_) != 0;
+    }
+
+  protected:
+    ~ResultClassBase() = default;
+    void attach(const char* const* fields, Py_ssize_t* offsets, std::size_t size) {
+        fields_ = fields;
+        offsets_ = offsets;
+        size_ = size;
+    }
+    /// A new object whose slots are empty; it may be dropped as it is.
+    py::object allocate() const;
+    /// A field of an object of this class, to be read as an argument. TypeError where it is empty.
+    Argument field(py::handle object, std::size_t index) const;
+
+    static void put(PyObject* object, Py_ssize_t offset, py::object value) {
+        *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset) =
+            value.release().ptr();
+    }
+
+  private:
+    const char* name_;
+    const char* const* fields_{nullptr};
+    Py_ssize_t* offsets_{nullptr};
+    std::size_t size_{0};
+    PyTypeObject* type_{nullptr};  // Held for ever.
+};
+
+template <std::size_t N>
+class ResultClass : public ResultClassBase {
+  public:
+    ResultClass(const char* name, const std::array<const char*, N>& fields)
+        : ResultClassBase(name), fields_(fields) {
+        attach(fields_.data(), offsets_.data(), N);
+    }
+
+    template <class... T>
+    py::object make(const T&... values) const {
+        static_assert(sizeof...(T) == N, "a value for each field");
+        py::object made = allocate();
+        std::size_t index = 0;
+        (put(made.ptr(), offsets_[index++], To<T>::make(values)), ...);
+        return made;
+    }
+    template <class T>
+    T get(py::handle object, std::size_t index) const {
+        return From<T>::read(field(object, index));
+    }
+
+  private:
+    std::array<const char*, N> fields_;
+    std::array<Py_ssize_t, N> offsets_{};
+};
+template <std::size_t N>
+ResultClass(const char*, const std::array<const char*, N>&) -> ResultClass<N>;
+
+/// What `result` in _native.py calls with a class.
+void join_result(const py::object& declared);
+
+}  // namespace hotcount::python

@@ -1,0 +1,185 @@
+"""aio.Limiter answers what Limiter answers, with every algorithm, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Union
+
+import hotcount
+import pytest
+from hotcount import aio
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+TEN = "10/300 days"
+ALGORITHMS: list[dict[str, Any]] = [
+    {"algorithm": "gcra"},
+    {"algorithm": "fixed_window"},
+    {"algorithm": "fixed_window", "align": "first"},
+    {"algorithm": "list"},
+]
+
+
+@pytest.fixture(params=ALGORITHMS, ids=lambda options: "-".join(options.values()))
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+@pytest.fixture
+def limiter(counter_store: Store, options: dict[str, Any]) -> aio.Limiter:
+    return aio.Limiter(counter_store, TEN, **options)
+
+
+def run(program: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await asyncio.wait_for(asyncio.ensure_future(program()), 30)
+
+    asyncio.run(main())
+
+
+def test_exactly_the_limit_is_admitted_to_many_tasks(limiter: aio.Limiter) -> None:
+    async def program() -> None:
+        decisions = await asyncio.gather(*(limiter.hit("hot") for _ in range(100)))
+        assert sum(decision.allowed for decision in decisions) == 10
+        assert {decision.limit for decision in decisions} == {10}
+        assert min(decision.remaining for decision in decisions) == 0
+
+    run(program)
+
+
+def test_both_faces_share_a_keys_state(
+    counter_store: Store, limiter: aio.Limiter, options: dict[str, Any]
+) -> None:
+    waiting = hotcount.Limiter(counter_store, TEN, **options)
+
+    async def program() -> None:
+        assert waiting.hit(("a", "b"), 4)
+        assert (await limiter.hit(("a", "b"), 6)).remaining == 0
+        assert not await limiter.peek(("a", "b"))
+        assert not waiting.peek(("a", "b"))
+        await limiter.reset(("a", "b"))
+        assert waiting.hit(("a", "b"), 10)
+
+    run(program)
+
+
+def test_looking_takes_nothing(limiter: aio.Limiter) -> None:
+    async def program() -> None:
+        await limiter.hit("k", 4)
+        assert (await limiter.test("k", 6)).allowed
+        assert not (await limiter.test("k", 7)).allowed
+        assert (await limiter.peek("k")).remaining == 6
+        assert (await limiter.test("k", 11)).retry_after is None
+
+    run(program)
+
+
+def test_a_batch_decides_equal_keys_one_after_another(limiter: aio.Limiter) -> None:
+    async def program() -> None:
+        decisions = await limiter.hit_many(["a", "b", "a", b"a", ("c", "d")], [6, 6, 6, 4, 10])
+        assert list(decisions.allowed) == [True, True, False, True, True]
+        assert list(decisions.remaining) == [4, 4, 4, 0, 0]
+        assert await limiter.hit_many([]) == []
+        keys = [f"k{number % 50}" for number in range(700)]
+        many = await limiter.hit_many(keys)
+        assert list(many.allowed) == [number < 500 for number in range(700)]
+
+    run(program)
+
+
+def test_one_bad_element_hurts_no_other(
+    counter_store: Store, limiter: aio.Limiter, options: dict[str, Any]
+) -> None:
+    way = options["algorithm"] + ("_first" if options.get("align") == "first" else "")
+    hotcount.Counter(counter_store, f"limit:default:{way}:10/300_days").add("taken")
+
+    async def program() -> None:
+        keys: list[Any] = ["a", "taken", "", "a", "b"]
+        with pytest.raises(hotcount.BatchError) as caught:
+            await limiter.hit_many(keys, [1, 1, 1, 1, 0])
+        assert {index: type(error) for index, error in caught.value.errors.items()} == {
+            1: hotcount.WrongTypeError,
+            2: hotcount.ConfigError,
+            4: hotcount.ConfigError,
+        }
+        assert list(caught.value.result.remaining) == [9, 0, 0, 8, 0]
+        with pytest.raises(hotcount.WrongTypeError):
+            await limiter.hit("taken")
+
+    run(program)
+
+
+def test_what_is_wrong_with_an_argument_is_raised_by_the_call(limiter: aio.Limiter) -> None:
+    async def program() -> None:
+        with pytest.raises(TypeError, match="key must be"):
+            limiter.hit(5)  # type: ignore[arg-type, unused-coroutine]
+        for cost in (0, -1, 2**63):
+            with pytest.raises(hotcount.ConfigError, match="cost"):
+                limiter.hit("k", cost)  # type: ignore[unused-coroutine]
+        with pytest.raises(hotcount.ConfigError, match="key"):
+            limiter.hit("")  # type: ignore[unused-coroutine]
+        assert (await limiter.peek("k")).remaining == 10
+
+    run(program)
+
+
+def test_a_list_remembers_who_was_admitted(counter_store: Store) -> None:
+    limiter = aio.Limiter(counter_store, "4/300 days", algorithm="list")
+
+    async def program() -> None:
+        await limiter.hit("k", who="anna")
+        await limiter.hit("k", 2, who=b"b\xff")
+        await limiter.hit("k")
+        assert not await limiter.hit("k", who="late")
+        assert await limiter.entries("k") == ["anna", "b\udcff", "b\udcff", "k"]
+
+    run(program)
+    with pytest.raises(hotcount.ConfigError, match="entries"):
+        run(lambda: aio.Limiter(counter_store, "4/s").entries("k"))
+
+
+def test_a_closed_limiter_refuses_and_its_store_goes_on(counter_store: Store) -> None:
+    async def program() -> None:
+        async with aio.Limiter(counter_store, TEN) as limiter:
+            assert (await limiter.hit("k")).remaining == 9
+        assert limiter.closed
+        with pytest.raises(hotcount.ClosedError):
+            limiter.hit("k")  # type: ignore[unused-coroutine]
+        assert (await aio.Limiter(counter_store, TEN).peek("k")).remaining == 9
+
+    run(program)
+
+
+def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(counter_store: Store) -> None:
+    if isinstance(counter_store, hotcount.Memory):
+        pytest.skip("a call in memory is done when it returns")
+    limiter = aio.Limiter(counter_store, TEN)
+
+    async def program() -> None:
+        await limiter.peek("k")
+        call = asyncio.ensure_future(limiter.hit("k", 5))
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await limiter.peek("k")).remaining == 10
+
+    run(program)
+
+
+@pytest.mark.parametrize("way", ["per_second_key", "racy_incr", "incr_expire"])
+def test_the_ways_of_the_documentation_are_refused_where_they_would_wait(
+    counter_store: Store, way: Any
+) -> None:
+    limiter = aio.Limiter(counter_store, "5/second", algorithm=way)
+
+    async def program() -> None:
+        if isinstance(counter_store, hotcount.Memory):
+            assert await limiter.hit("k")
+            return
+        for call in (limiter.hit, limiter.peek, limiter.reset):
+            with pytest.raises(hotcount.ConfigError, match=way):
+                call("k")
+        with pytest.raises(hotcount.ConfigError, match=way):
+            await limiter.hit_many(["k"])
+
+    run(program)

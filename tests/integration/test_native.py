@@ -1,0 +1,293 @@
+"""Declarations in Python and bodies in C++: what is passed through, and what the import refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import doctest
+import importlib
+import inspect
+import pickle
+import pydoc
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import hotcount
+import hotcount.aio
+import pytest
+from hotcount import _core
+from hotcount._native import attributes, native, require_all_declared, result
+
+FACES = [hotcount.Limiter, hotcount.aio.Limiter]
+MODULES = ["hotcount.limiter", "hotcount.aio.limiter", "hotcount.results"]
+
+
+def declared(module: str) -> list[Any]:
+    """Every declared function of a module's own classes."""
+    found: list[Any] = []
+    for cls in vars(importlib.import_module(module)).values():
+        if inspect.isclass(cls) and cls.__module__ == module:
+            for name in vars(cls):
+                if isinstance(getattr(cls, name), _core.NativeFunction):
+                    found.append(getattr(cls, name))
+    return found
+
+
+# -- what is passed through -------------------------------------------------
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_declared_function_has_a_signature_types_and_help(module: str) -> None:
+    functions = declared(module)
+    assert functions
+    for function in functions:
+        inspect.signature(function)
+        assert "return" in typing.get_type_hints(function)
+        assert function.__doc__.split()
+        assert function.__name__ in pydoc.render_doc(function)
+        assert not hasattr(function, "__wrapped__")
+        assert copy.deepcopy(function) is function
+
+
+@pytest.mark.parametrize("cls", FACES)
+def test_a_class_has_the_signature_of_its_constructor(cls: Any) -> None:
+    parameters = inspect.signature(cls).parameters
+    assert list(parameters)[:2] == ["store", "rate"]
+    assert parameters["algorithm"].default == "gcra"
+    assert parameters["name"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert "algorithm" in pydoc.render_doc(cls)
+
+
+def test_only_what_is_declared_async_is_a_coroutine_function() -> None:
+    assert inspect.iscoroutinefunction(hotcount.aio.Limiter.hit)
+    assert inspect.iscoroutinefunction(hotcount.aio.Limiter("memory://", "5/s").hit)
+    assert not inspect.iscoroutinefunction(hotcount.Limiter.hit)
+
+
+def test_a_function_pickles_by_its_name() -> None:
+    assert pickle.loads(pickle.dumps(hotcount.Limiter.hit)) is hotcount.Limiter.hit
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_docstrings_hold(module: str) -> None:
+    outcome = doctest.testmod(importlib.import_module(module))
+    assert outcome.attempted > 5 or module != "hotcount.limiter"
+    assert outcome.failed == 0
+
+
+# -- arguments ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda c: c.hit(), "hit() missing required argument 'key'"),
+        (lambda c: c.hit("k", 1, 2), "hit() takes at most 2 positional arguments (3 given)"),
+        (lambda c: c.hit("k", key="k"), "hit() got multiple values for argument 'key'"),
+        (lambda c: c.hit("k", m=1), "hit() got an unexpected keyword argument 'm'"),
+        (lambda c: type(c)(), "Limiter() missing required argument 'store'"),
+        (lambda c: type(c)("memory://"), "Limiter() missing required argument 'rate'"),
+        (lambda c: type(c).hit(), "descriptor 'hit'"),
+        (lambda c: type(c).hit("k"), "descriptor 'hit'"),
+        (lambda c: type(c).hit(hotcount.Memory(), "k"), "descriptor 'hit'"),
+        (lambda c: c.hit("k", timeout="soon"), "timeout must be float seconds or timedelta"),
+        (lambda c: c.hit("k", **{"\udc80": 1}), "unexpected keyword argument"),
+    ],
+)
+@pytest.mark.parametrize("cls", FACES)
+def test_arguments_that_do_not_fit_are_named(
+    cls: Any, call: Callable[[Any], Any], says: str
+) -> None:
+    limiter = cls("memory://", "5/minute")
+    with pytest.raises(TypeError) as caught:
+        call(limiter)
+    assert says in str(caught.value)
+
+
+def test_a_keyword_need_not_be_interned() -> None:
+    limiter: Any = hotcount.Limiter("memory://", "5/minute")
+    assert limiter.hit(**{"".join(["ke", "y"]): "k", "".join(["co", "st"]): 2}).remaining == 3
+
+
+def test_classes_may_be_derived_from_and_carry_weak_references() -> None:
+    class Api(hotcount.Limiter):
+        def __init__(self, who: str) -> None:
+            super().__init__("memory://", "5/minute", name="api")
+            self.who = who
+
+        def knock(self) -> int:
+            return self.hit(self.who).remaining
+
+    assert Api("anna").knock() == 4
+    assert repr(Api("anna")).startswith("hotcount.Limiter(")
+    assert not hasattr(hotcount.Limiter("memory://", "5/s"), "__dict__")
+
+
+# -- options ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", FACES)
+def test_options_are_attributes_that_cannot_be_set(cls: Any) -> None:
+    limiter = cls("memory://", "5/minute burst 9", name="api")
+    assert limiter.rate == hotcount.Rate(5, 60, 9)
+    assert (limiter.algorithm, limiter.name, limiter.align) == ("gcra", "api", "clock")
+    assert limiter.charge_denied is False
+    with pytest.raises(AttributeError):
+        limiter.name = "other"
+    with pytest.raises(AttributeError):
+        limiter.nam = "other"
+
+
+def test_repr_shows_the_store_the_rate_the_algorithm_and_what_is_no_default() -> None:
+    store = hotcount.Memory()
+    limiter = hotcount.Limiter(store, "5/minute", name="api")
+    assert repr(limiter) == (
+        f"hotcount.Limiter({store!r}, rate='5/minute', algorithm='gcra', name='api')"
+    )
+    assert repr(hotcount.aio.Limiter(store, "5/s", algorithm="list")).startswith(
+        "hotcount.aio.Limiter("
+    )
+
+
+# -- results ------------------------------------------------------------------
+
+
+def test_a_decision_is_a_frozen_dataclass_with_slots() -> None:
+    decision = hotcount.Limiter("memory://", "5/minute").hit("k")
+    assert not hasattr(decision, "__dict__")
+    assert dataclasses.asdict(decision)["remaining"] == 4
+    assert hash(decision) == hash(dataclasses.replace(decision))
+    assert decision == pickle.loads(pickle.dumps(decision))
+    assert decision != dataclasses.replace(decision, remaining=3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        decision.remaining = 9  # type: ignore[misc]
+
+
+def test_a_batch_has_a_table() -> None:
+    decisions = hotcount.Limiter("memory://", "1/300 days").hit_many(["a", "a"], 1)
+    table = decisions.to_dict()
+    assert list(table) == ["allowed", "remaining", "retry_after"]
+    assert table["allowed"] == [True, False]
+    html = decisions._repr_html_()
+    assert html.startswith("<table>")
+    assert "False" in html
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"period": None}, "float"), ({"reason": 1}, "reason must be str"), ({"limit": "1"}, "limit")],
+)
+def test_headers_of_a_decision_with_other_types_are_a_type_error(
+    changes: dict[str, Any], says: str
+) -> None:
+    decision = hotcount.Limiter("memory://", "5/minute").hit("k")
+    with pytest.raises(TypeError, match=says):
+        dataclasses.replace(decision, **changes).headers()
+    with pytest.raises(TypeError, match=r"Decision.__init__\(\)"):
+        hotcount.Decision.__new__(hotcount.Decision).headers()
+
+
+# -- what the import refuses ----------------------------------------------------
+
+
+def refused(declare: Callable[[], object]) -> str:
+    with pytest.raises(ImportError) as caught:
+        declare()
+    return str(caught.value)
+
+
+def test_a_declaration_that_c_does_not_have_is_an_import_error() -> None:
+    class Limiter:
+        def hot(self) -> None:
+            """."""
+
+    assert "Limiter.hot" in refused(lambda: native(Limiter.hot))
+
+
+def test_another_name_or_number_of_parameters_is_an_import_error() -> None:
+    class Limiter:
+        def peek(self, name: str, *, timeout: None = None) -> None:
+            """."""
+
+        def reset(self, key: str) -> None:
+            """."""
+
+        def hit(self, *keys: str) -> None:
+            """."""
+
+    assert "(name, timeout) where C++ has (key, timeout)" in refused(lambda: native(Limiter.peek))
+    assert "(key) where C++ has (key, timeout)" in refused(lambda: native(Limiter.reset))
+    assert "*args" in refused(lambda: native(Limiter.hit))
+
+
+def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> None:
+    class Limiter:
+        def hit(self, key: str, cost: str = "1", *, who: None = None, timeout: None = None) -> None:
+            """."""
+
+    class LimiterBase:
+        def __init__(
+            self,
+            store: object,
+            rate: object,
+            *,
+            algorithm: str = "list",
+            name: None = None,
+            align: str = "clock",
+            charge_denied: bool = False,
+        ) -> None:
+            """."""
+
+    assert "Limiter.hit declares a default" in refused(lambda: native(Limiter.hit))
+    told = refused(lambda: native(LimiterBase.__init__))
+    assert "algorithm='list' where C++ has 'gcra'" in told
+
+
+def test_an_async_declaration_of_what_only_waits_is_an_import_error() -> None:
+    class Rate:
+        async def parse(text: str) -> None:  # noqa: N805
+            """."""
+
+    assert "async def" in refused(lambda: native(Rate.parse))
+
+
+def test_a_result_with_other_fields_or_without_slots_is_an_import_error() -> None:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Rate:
+        limit: int
+        seconds: float
+        burst: int
+
+    assert "seconds" in refused(lambda: result(Rate))
+    unslotted = dataclasses.make_dataclass("Rate", ["limit", "period", "burst"])
+    assert "slots=True" in refused(lambda: result(unslotted))
+    assert "Rates" in refused(lambda: result(dataclasses.make_dataclass("Rates", ["limit"])))
+    assert hotcount.Rate.parse("5/s").limit == 5
+
+
+def test_an_option_that_one_side_does_not_have_is_an_import_error() -> None:
+    class LimiterBase:
+        rate: object
+        algorithm: str
+        name: str
+        aligned: str
+        charge_denied: bool
+
+    assert "align, aligned" in refused(lambda: attributes(LimiterBase))
+
+
+def test_all_that_c_has_is_declared() -> None:
+    require_all_declared()
+
+
+def test_awaited_calls_need_a_loop() -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        hotcount.aio.Limiter("memory://", "5/s").hit("k")  # type: ignore[unused-coroutine]
+    assert asyncio.run(lone_hit()) == 4
+
+
+async def lone_hit() -> int:
+    async with hotcount.aio.Limiter("memory://", "5/minute") as limiter:
+        return (await limiter.hit("k")).remaining
