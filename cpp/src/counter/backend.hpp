@@ -76,8 +76,8 @@ class CounterBackend {
 
     /// Adds n to a period's number, or reads it where there is no n, in one step with the look at
     /// the store's time. What stands afterwards expires when the period is gone, or later.
-    virtual Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
-                                       const Term& term, Timeout timeout) = 0;
+    virtual void in_term(const std::string& key, std::optional<std::int64_t> n, const Term& term,
+                         const Route& route, Completion<TermAnswer> done) = 0;
     /// What the store's time is as far as this machine knows.
     virtual Instant guess_time() const = 0;
     /// How long a call of several steps may take.

@@ -110,8 +110,12 @@ class MemoryBackend final : public CounterBackend {
         return store_->read(key, [&](const memory::Entry* entry) { return read(entry, key); });
     }
 
-    Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
-                               const Term& term, Timeout) override {
+    void in_term(const std::string& key, std::optional<std::int64_t> n, const Term& term,
+                 const Route&, Completion<TermAnswer> done) override {
+        done(in_term_now(key, n, term));
+    }
+    Result<TermAnswer> in_term_now(const std::string& key, std::optional<std::int64_t> n,
+                                   const Term& term) {
         using Kind = TermAnswer::Kind;
         const WallTime wall = store_->options().clock->wall_now();
         const Instant time = std::chrono::floor<std::chrono::seconds>(wall);

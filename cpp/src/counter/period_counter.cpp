@@ -80,16 +80,10 @@ Result<PeriodCounter::Place> PeriodCounter::place(std::string_view key, Instant 
                  Term{span.begins, span.ends, calendar_.later(span, options_.keep), false}};
 }
 
-Result<std::int64_t> PeriodCounter::add(std::string_view key, std::int64_t n,
-                                        std::optional<Instant> at, Timeout timeout) {
-    if (!at) return at_present(key, n, timeout);
-    HOTCOUNT_TRY_ASSIGN(const Place place, this->place(key, *at, "at"));
-    HOTCOUNT_TRY_ASSIGN(const TermAnswer answer,
-                        backend_->in_term(place.name, n, place.term, timeout));
-    if (answer.kind == TermAnswer::Kind::done) return answer.value;
+Error PeriodCounter::not_added(bool gone, const std::string& label) const {
     const std::string where = "at is in the " + std::string{to_string(options_.period)} + " " +
-                              place.label + " of " + printable(options_.zone->name());
-    if (answer.kind == TermAnswer::Kind::gone) {
+                              label + " of " + printable(options_.zone->name());
+    if (gone) {
         return make_error(ErrorCode::config, where + ", which is not kept any more (keep is " +
                                                  std::to_string(options_.keep) +
                                                  "); nothing was added");
@@ -97,64 +91,141 @@ Result<std::int64_t> PeriodCounter::add(std::string_view key, std::int64_t n,
     return make_error(ErrorCode::config, where + ", more than 100 years ahead; nothing was added");
 }
 
-Result<std::int64_t> PeriodCounter::get(std::string_view key, std::optional<Instant> at,
-                                        Timeout timeout) {
-    if (!at) return at_present(key, std::nullopt, timeout);
-    HOTCOUNT_TRY_ASSIGN(const Place place, this->place(key, *at, "at"));
-    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-        backend_->get(place.name, backend_->waiting(timeout), std::move(done));
-    });
+// -- each call, over whatever route ---------------------------------------------------------------
+
+void PeriodCounter::start_add(std::string_view key, std::int64_t n, std::optional<Instant> at,
+                              const Route& route, Deadline deadline,
+                              Completion<std::int64_t> done) {
+    if (!at) {
+        return ask_present(std::string{key}, n, backend_->guess_time(), route, deadline,
+                           std::move(done));
+    }
+    auto place = this->place(key, *at, "at");
+    if (!place) return done(std::move(place).error());
+    backend_->in_term(place->name, n, place->term, route,
+                      [self = shared_from_this(), label = place->label,
+                       done = std::move(done)](Result<TermAnswer> answer) {
+                          using Kind = TermAnswer::Kind;
+                          if (!answer) return done(std::move(answer).error());
+                          if (answer->kind == Kind::done) return done(answer->value);
+                          done(self->not_added(answer->kind == Kind::gone, label));
+                      });
 }
 
-Result<std::int64_t> PeriodCounter::at_present(std::string_view key, std::optional<std::int64_t> n,
-                                               Timeout timeout) {
-    const Deadline deadline = Deadline::after(backend_->limit(timeout));
-    Instant present = backend_->guess_time();
-    do {
-        HOTCOUNT_TRY_ASSIGN(Place place, this->place(key, present, "the store's time"));
-        place.term.present = true;
-        HOTCOUNT_TRY_ASSIGN(const TermAnswer answer,
-                            backend_->in_term(place.name, n, place.term, deadline.remaining()));
-        if (answer.kind == TermAnswer::Kind::done) return answer.value;
-        // The clocks disagree, or the period has just ended: once more with what the store says.
-        present = answer.store_time;
-    } while (!deadline.passed());
-    return make_error(ErrorCode::deadline,
-                      "the deadline passed before the store was met in a period that it was in; "
-                      "nothing was applied (key " +
-                          printable(key) + ")");
+void PeriodCounter::start_get(std::string_view key, std::optional<Instant> at, const Route& route,
+                              Deadline deadline, Completion<std::int64_t> done) {
+    if (!at) {
+        return ask_present(std::string{key}, std::nullopt, backend_->guess_time(), route, deadline,
+                           std::move(done));
+    }
+    auto place = this->place(key, *at, "at");
+    if (!place) return done(std::move(place).error());
+    backend_->get(place->name, route, std::move(done));
 }
 
-Result<std::vector<PeriodCount>> PeriodCounter::series(std::string_view key, Instant start,
-                                                       Instant end, Timeout timeout) {
-    HOTCOUNT_TRY(check_key(key));
+// Asks about the present until the store's time is in the period that it was asked about: as a
+// rule once, and twice where the clocks disagree or the period has just ended.
+void PeriodCounter::ask_present(std::string key, std::optional<std::int64_t> n, Instant present,
+                                const Route& route, Deadline deadline,
+                                Completion<std::int64_t> done) {
+    auto place = this->place(key, present, "the store's time");
+    if (!place) return done(std::move(place).error());
+    place->term.present = true;
+    backend_->in_term(
+        place->name, n, place->term, route,
+        [self = shared_from_this(), key = std::move(key), n, route, deadline,
+         done = std::move(done)](Result<TermAnswer> answer) {
+            if (!answer) return done(std::move(answer).error());
+            if (answer->kind == TermAnswer::Kind::done) return done(answer->value);
+            if (!deadline.passed()) {
+                return self->ask_present(key, n, answer->store_time, route, deadline, done);
+            }
+            done(make_error(ErrorCode::deadline,
+                            "the deadline passed before the store was met in a period that it was "
+                            "in; nothing was applied (key " +
+                                printable(key) + ")"));
+        });
+}
+
+void PeriodCounter::start_series(std::string_view key, Instant start, Instant end,
+                                 const Route& route, Completion<std::vector<PeriodCount>> done) {
+    if (auto fits = check_key(key); !fits) return done(fits.error());
     if (!Calendar::takes(start)) {
-        return make_error(ErrorCode::config, "start is outside of the years 2 to 9799");
+        return done(make_error(ErrorCode::config, "start is outside of the years 2 to 9799"));
     }
     if (!Calendar::takes(end)) {
-        return make_error(ErrorCode::config, "end is outside of the years 2 to 9799");
+        return done(make_error(ErrorCode::config, "end is outside of the years 2 to 9799"));
     }
-    if (end < start) return make_error(ErrorCode::config, "end is before start");
+    if (end < start) return done(make_error(ErrorCode::config, "end is before start"));
     std::vector<PeriodCount> counts;
     std::vector<std::string> names;
     for (Instant at = start; at < end;) {
         if (counts.size() == kMaxSeries) {
-            return make_error(ErrorCode::config,
-                              "start and end are more than 100000 periods of a " +
-                                  std::string{to_string(options_.period)} + " apart");
+            return done(make_error(ErrorCode::config,
+                                   "start and end are more than 100000 periods of a " +
+                                       std::string{to_string(options_.period)} + " apart"));
         }
         const Span span = calendar_.span(at);
         counts.push_back({span.begins, 0});
         names.push_back(name(span, key));
         at = span.ends;
     }
-    HOTCOUNT_TRY_ASSIGN(
-        const Column<std::int64_t> column, wait_for<Column<std::int64_t>>([&](auto done) {
-            backend_->get_many(std::move(names), backend_->waiting(timeout), std::move(done));
-        }));
-    if (!column.errors.empty()) return column.errors.begin()->second;
-    for (std::size_t i = 0; i < counts.size(); ++i) counts[i].count = column.values[i];
-    return counts;
+    backend_->get_many(std::move(names), route,
+                       [counts = std::move(counts), done = std::move(done)](
+                           const Result<Column<std::int64_t>>& column) {
+                           if (!column) return done(column.error());
+                           if (!column->errors.empty()) return done(column->errors.begin()->second);
+                           std::vector<PeriodCount> filled = counts;
+                           for (std::size_t i = 0; i < filled.size(); ++i) {
+                               filled[i].count = column->values[i];
+                           }
+                           done(std::move(filled));
+                       });
+}
+
+// -- calls that are waited for --------------------------------------------------------------------
+
+Result<std::int64_t> PeriodCounter::add(std::string_view key, std::int64_t n,
+                                        std::optional<Instant> at, Timeout timeout) {
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        start_add(key, n, at, backend_->waiting(timeout), Deadline::after(backend_->limit(timeout)),
+                  std::move(done));
+    });
+}
+
+Result<std::int64_t> PeriodCounter::get(std::string_view key, std::optional<Instant> at,
+                                        Timeout timeout) {
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        start_get(key, at, backend_->waiting(timeout), Deadline::after(backend_->limit(timeout)),
+                  std::move(done));
+    });
+}
+
+Result<std::vector<PeriodCount>> PeriodCounter::series(std::string_view key, Instant start,
+                                                       Instant end, Timeout timeout) {
+    using Counts = std::vector<PeriodCount>;
+    return wait_for<Counts>([&](Completion<Counts> done) {
+        start_series(key, start, end, backend_->waiting(timeout), std::move(done));
+    });
+}
+
+// -- calls that are not ---------------------------------------------------------------------------
+
+void PeriodCounter::add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
+                              Completion<std::int64_t> done, AsyncCall call) {
+    start_add(key, n, at, backend_->route(call), Deadline::after(backend_->limit(call.timeout)),
+              std::move(done));
+}
+
+void PeriodCounter::get_async(std::string_view key, std::optional<Instant> at,
+                              Completion<std::int64_t> done, AsyncCall call) {
+    start_get(key, at, backend_->route(call), Deadline::after(backend_->limit(call.timeout)),
+              std::move(done));
+}
+
+void PeriodCounter::series_async(std::string_view key, Instant start, Instant end,
+                                 Completion<std::vector<PeriodCount>> done, AsyncCall call) {
+    start_series(key, start, end, backend_->route(call), std::move(done));
 }
 
 }  // namespace hotcount

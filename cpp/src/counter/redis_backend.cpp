@@ -208,9 +208,8 @@ class RedisBackend final : public CounterBackend {
         });
     }
 
-    Result<TermAnswer> in_term(const std::string& key, std::optional<std::int64_t> n,
-                               const Term& term, Timeout timeout) override {
-        using Kind = TermAnswer::Kind;
+    void in_term(const std::string& key, std::optional<std::int64_t> n, const Term& term,
+                 const Route& route, Completion<TermAnswer> done) override {
         static const redis::Script kScript{redis::scripts::kAddInPeriodLua,
                                            redis::Script::Kind::single,
                                            redis::is_tuple<3, redis::is_number>};
@@ -222,35 +221,15 @@ class RedisBackend final : public CounterBackend {
         const std::string ends = unix_time(term.ends);
         const std::string gone = unix_time(term.gone);
         const std::string most_ahead = std::to_string(kMostAhead.count());
-        const Deadline deadline = Deadline::after(limit(timeout));
-        const auto ask = [&] {
-            return wait_for<Reply>([&](Completion<Reply> done) {
-                run(kScript, key,
-                    {amount, term.present ? "1" : "0", begins, ends, gone, most_ahead},
-                    waiting(deadline.remaining()), std::move(done));
-            });
-        };
-        auto asked = ask();
-        const auto unknown = [&] {
-            return !asked && asked.error().code == ErrorCode::outcome_unknown;
-        };
+        const std::string_view keys[] = {key};
+        const std::string_view arguments[] = {amount, term.present ? "1" : "0", begins, ends, gone,
+                                              most_ahead};
         // A script that only reads may be sent again, as GET is, and leaves nothing unknown.
-        if (!n && unknown() && !deadline.passed()) asked = ask();
-        if (!n && unknown()) {
-            return make_error(deadline.passed() ? ErrorCode::deadline : ErrorCode::unavailable,
-                              asked.error().message);
-        }
-        HOTCOUNT_TRY_ASSIGN(const redis::Reply reply, std::move(asked));
-        const auto* parts = std::get_if<redis::ReplyArray>(&reply.value);
-        if (parts == nullptr || parts->size() != 3)
-            return strange_reply(server(), "a period's script");
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t kind, to_integer((*parts)[0], key));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_integer((*parts)[1], key));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t time, to_integer((*parts)[2], key));
-        if (kind < 0 || kind > static_cast<std::int64_t>(Kind::ahead)) {
-            return strange_reply(server(), "a period's script");
-        }
-        return TermAnswer{static_cast<Kind>(kind), value, Instant{std::chrono::seconds{time}}};
+        submit(Request::run(kScript, keys, {}, arguments,
+                            n ? redis::Repeat::never : redis::Repeat::reads),
+               route, [server = server(), key, done = std::move(done)](Result<Reply> reply) {
+                   done(to_term_answer(server, key, std::move(reply)));
+               });
     }
 
     Instant guess_time() const override {
@@ -298,6 +277,23 @@ class RedisBackend final : public CounterBackend {
                           error.server_code);
     }
 
+    static Result<TermAnswer> to_term_answer(const std::string& server, const std::string& key,
+                                             Result<Reply> reply) {
+        using Kind = TermAnswer::Kind;
+        if (!reply) return std::move(reply).error();
+        const auto* parts = std::get_if<redis::ReplyArray>(&reply->value);
+        if (parts == nullptr || parts->size() != 3) {
+            return strange_reply(server, "a period's script");
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t kind, to_integer((*parts)[0], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_integer((*parts)[1], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t time, to_integer((*parts)[2], key));
+        if (kind < 0 || kind > static_cast<std::int64_t>(Kind::ahead)) {
+            return strange_reply(server, "a period's script");
+        }
+        return TermAnswer{static_cast<Kind>(kind), value, Instant{std::chrono::seconds{time}}};
+    }
+
     static Result<TryAdd> to_try_add(const std::string& server, const std::string& key,
                                      Result<Reply> reply) {
         if (!reply) return about(key, reply.error());
@@ -330,14 +326,6 @@ class RedisBackend final : public CounterBackend {
 
     static Result<std::int64_t> value_of(const std::string& key, const Result<Reply>& reply) {
         return reply ? to_integer(*reply, key) : Result<std::int64_t>{about(key, reply.error())};
-    }
-
-    static void run(const redis::Script& script, const std::string& key,
-                    std::initializer_list<std::string_view> arguments, const Route& route,
-                    Completion<Reply> done) {
-        const std::string_view keys[] = {key};
-        submit(Request::run(script, keys, {}, std::span{arguments.begin(), arguments.size()}),
-               route, std::move(done));
     }
 
     static void integer(std::initializer_list<std::string_view> command, const std::string& key,

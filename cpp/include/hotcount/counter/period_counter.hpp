@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/completion.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/counter/period.hpp>
 #include <hotcount/memory/store.hpp>
@@ -48,8 +49,9 @@ struct PeriodCount {
 };
 
 class CounterBackend;
+struct Route;
 
-class PeriodCounter {
+class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
   public:
     /// Most periods that one series() reads.
     static constexpr std::size_t kMaxSeries = 100'000;
@@ -75,12 +77,31 @@ class PeriodCounter {
     Result<std::vector<PeriodCount>> series(std::string_view key, Instant start, Instant end,
                                             Timeout timeout = {});
 
+    // The same without waiting: `done` gets what the call above would return, in the thread that
+    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return. An
+    // add at the present may send a second time, from the thread that the first reply came in.
+    void add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
+                   Completion<std::int64_t> done, AsyncCall call = {});
+    void get_async(std::string_view key, std::optional<Instant> at, Completion<std::int64_t> done,
+                   AsyncCall call = {});
+    void series_async(std::string_view key, Instant start, Instant end,
+                      Completion<std::vector<PeriodCount>> done, AsyncCall call = {});
+
+    const PeriodCounterOptions& options() const { return options_; }
+
   private:
     struct Place;
     Result<Place> place(std::string_view key, Instant at, std::string_view argument) const;
     std::string name(const Span& span, std::string_view key) const;
-    Result<std::int64_t> at_present(std::string_view key, std::optional<std::int64_t> n,
-                                    Timeout timeout);
+    Error not_added(bool gone, const std::string& label) const;
+    void start_add(std::string_view key, std::int64_t n, std::optional<Instant> at,
+                   const Route& route, Deadline deadline, Completion<std::int64_t> done);
+    void start_get(std::string_view key, std::optional<Instant> at, const Route& route,
+                   Deadline deadline, Completion<std::int64_t> done);
+    void start_series(std::string_view key, Instant start, Instant end, const Route& route,
+                      Completion<std::vector<PeriodCount>> done);
+    void ask_present(std::string key, std::optional<std::int64_t> n, Instant present,
+                     const Route& route, Deadline deadline, Completion<std::int64_t> done);
 
     std::unique_ptr<CounterBackend> backend_;
     PeriodCounterOptions options_;
