@@ -55,7 +55,6 @@ from hotcount._core import (  # isort: skip
     Int64Batch,
     LiveSets,
     Memory,
-    PeriodCounter,
     Redis,
     SlottedCounter,
     SyncRound,
@@ -72,6 +71,7 @@ from hotcount._core import (  # isort: skip
 )
 from hotcount._native import require_all_declared
 from hotcount.limiter import Limiter, Rate
+from hotcount.period_counter import PeriodCounter
 from hotcount.results import Decision
 
 require_all_declared()

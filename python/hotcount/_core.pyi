@@ -36,7 +36,6 @@ __all__: list[str] = [
     "Memory",
     "NativeFunction",
     "Pending",
-    "PeriodCounter",
     "Redis",
     "SlottedCounter",
     "SweepReport",
@@ -868,91 +867,6 @@ class AsyncCounter:
     def closed(self) -> bool:
         """
         Whether aclose() was called.
-        """
-
-class PeriodCounter:
-    """
-    A number per key and second, minute, hour, day, week or month, kept for a while.
-
-    Works on Memory and Redis; keys and numbers as in Counter. A period is one of the
-    calendar in the zone tz: a day in which its clock changes has 23 or 25 hours, the hour
-    that it reads twice is two hours, and weeks begin on Monday. The present is the store's,
-    whatever this machine's clock says. A number and its expiry are set in one step. Nothing
-    is replayed: an add whose answer is lost is an OutcomeUnknownError. Safe from many
-    threads and across fork.
-    Stands under {store prefix}{prefix}:{period}:{tz}:{label}:{key}, a plain integer; the
-    label is 2026-11-21 for days and weeks (their first day), 2026-11 for months, and
-    2026-11-21T170000Z, the beginning in UTC, for what is shorter.
-    """
-    def __enter__(self) -> typing_extensions.Self: ...
-    def __exit__(self, *exception: typing.Any) -> None: ...
-    def __init__(
-        self,
-        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
-        period: typing.Literal["second", "minute", "hour", "day", "week", "month"] = "day",
-        tz: str = "UTC",
-        keep: int = 400,
-        *,
-        prefix: str | bytes = "period",
-    ) -> None:
-        """
-        store: an object or its URL. tz: an IANA name, as zoneinfo knows it. keep: how many
-        periods are kept, the present one included; 1 or more and at most 100 years of them.
-        Where counters of different keep add to one number, the longest wins.
-        Bad values: ConfigError that names them.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def add(
-        self,
-        key: str | bytes,
-        n: int = 1,
-        at: datetime.datetime | None = None,
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> int:
-        """
-        Adds n (any int64, negative too) and returns the period's number after this add.
-
-        at: an aware datetime, in any zone; None: the store's present. Where at's period is not
-        kept any more, or begins more than 100 years ahead, or at is naive: ConfigError, nothing
-        added. Other errors as in Counter.add. timeout in seconds; None: the store's.
-        """
-    def close(self) -> None:
-        """
-        Ends this counter; a store made from a URL for it ends too.
-        """
-    def get(
-        self,
-        key: str | bytes,
-        at: datetime.datetime | None = None,
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> int:
-        """
-        The number of the period that at is in, by default the store's present.
-
-        0 where there was no add, and where the period is not kept any more.
-        """
-    def series(
-        self,
-        key: str | bytes,
-        start: datetime.datetime,
-        end: datetime.datetime,
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> list[tuple[datetime.datetime, int]]:
-        """
-        Each period's beginning, in tz, and its number, in order; 0 where there was no add.
-
-        From the period that start is in to the last that begins before end, 100,000 at most;
-        start and end are aware datetimes, an end before the start is a ConfigError. One round
-        trip, not a snapshot: adds go on meanwhile. An error of one period is raised.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether close() was called.
         """
 
 class SlottedCounter:

@@ -207,6 +207,16 @@ constexpr bool is_batch() {
     }
 }
 
+/// Whether the GIL is released in memory too.
+template <class T>
+constexpr bool releases_gil() {
+    if constexpr (requires { From<T>::kReleasesGil; }) {
+        return From<T>::kReleasesGil;
+    } else {
+        return is_batch<T>();
+    }
+}
+
 template <class T>
 auto passed(const T& held) {
     if constexpr (requires { From<T>::pass(held); }) {
@@ -222,6 +232,7 @@ struct Parameters {
     static constexpr std::size_t kCount = sizeof...(P);
     static constexpr std::size_t kSize = (takes<P>() + ... + std::size_t{0});
     static constexpr bool kIsBatch = (is_batch<P>() || ...);
+    static constexpr bool kReleasesGil = (releases_gil<P>() || ...);
     using Held = std::tuple<P...>;
     using Slots = std::array<PyObject*, kSize == 0 ? 1 : kSize>;
     template <std::size_t I>
@@ -410,7 +421,7 @@ struct Method {
             Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
             self.store.check_open();
             const auto convert = converter(self, held);
-            if (!Each::kIsBatch && self.in_memory) return answer(run(self, held), convert);
+            if (!Each::kReleasesGil && self.in_memory) return answer(run(self, held), convert);
             return answer(without_gil([&] { return run(self, held); }), convert);
         });
     }
@@ -427,7 +438,7 @@ struct Method {
             // Memory answers at once, in less time than a turn of the loop takes.
             if (self.in_memory) {
                 const py::object loop = running_loop();
-                if constexpr (Each::kIsBatch) {
+                if constexpr (Each::kReleasesGil) {
                     return settled_call<Value>(
                         loop, Result<Value>(without_gil([&] { return run(self, held); })), convert);
                 } else {

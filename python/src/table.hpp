@@ -10,6 +10,7 @@
 // A From may also have
 //   kTakes     how many Python parameters it reads (read() gets the first of them): default 1
 //   kIsBatch   it is a batch: the GIL is released, and errors are told by index
+//   kReleasesGil   a call with it takes long in memory too, so that the GIL is released there
 //   pass(held) what of it the core's function gets, a tuple of references: default itself
 //   check(first, name)   what must hold of the declared defaults: default that they can be read
 #pragma once

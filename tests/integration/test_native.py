@@ -21,7 +21,11 @@ from hotcount import _core
 from hotcount._native import attributes, native, require_all_declared, result
 
 FACES = [hotcount.Limiter, hotcount.aio.Limiter]
-MODULES = ["hotcount.limiter", "hotcount.aio.limiter", "hotcount.results"]
+MODULES = [
+    *("hotcount.limiter", "hotcount.aio.limiter"),
+    *("hotcount.period_counter", "hotcount.aio.period_counter"),
+    "hotcount.results",
+]
 
 
 def declared(module: str) -> list[Any]:

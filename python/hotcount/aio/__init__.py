@@ -31,5 +31,6 @@ from hotcount._core import AsyncRedis as Redis
 from hotcount._core import AsyncVotes as Votes
 from hotcount._core import connect_async as connect
 from hotcount.aio.limiter import Limiter
+from hotcount.aio.period_counter import PeriodCounter
 
-__all__ = ["Counter", "Database", "Limiter", "Memory", "Redis", "Votes", "connect"]
+__all__ = ["Counter", "Database", "Limiter", "Memory", "PeriodCounter", "Redis", "Votes", "connect"]

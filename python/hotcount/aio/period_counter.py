@@ -1,0 +1,50 @@
+"""aio.PeriodCounter: hotcount.PeriodCounter for event loops."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from hotcount._lifetime import AsyncLifetime
+from hotcount._native import native
+from hotcount._types import Key, Seconds
+from hotcount.period_counter import PeriodCounterBase
+
+
+class PeriodCounter(AsyncLifetime, PeriodCounterBase):
+    """hotcount.PeriodCounter for event loops: each method returns what is awaited for its outcome.
+
+    Calls start, travel and are cancelled as those of aio.Counter.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> visits = aio.PeriodCounter("memory://", "hour")
+    >>> async def main() -> list[int]:
+    ...     return await asyncio.gather(visits.add("home"), visits.add("home", 4))
+    >>> asyncio.run(main())
+    [1, 5]
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def add(
+        self,
+        key: Key,
+        n: int = 1,
+        at: datetime | None = None,
+        *,
+        timeout: Seconds | None = None,
+    ) -> int:
+        """As hotcount.PeriodCounter.add."""
+
+    @native
+    async def get(
+        self, key: Key, at: datetime | None = None, *, timeout: Seconds | None = None
+    ) -> int:
+        """As hotcount.PeriodCounter.get."""
+
+    @native
+    async def series(
+        self, key: Key, start: datetime, end: datetime, *, timeout: Seconds | None = None
+    ) -> list[tuple[datetime, int]]:
+        """As hotcount.PeriodCounter.series."""

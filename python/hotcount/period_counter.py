@@ -1,0 +1,123 @@
+"""PeriodCounter: a number per key and second, minute, hour, day, week or month."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from hotcount._core import Handle
+from hotcount._lifetime import Lifetime
+from hotcount._native import attributes, native
+from hotcount._types import Key, KeyValueStore, Seconds
+
+Period = Literal["second", "minute", "hour", "day", "week", "month"]
+
+
+@attributes
+class PeriodCounterBase(Handle):
+    """The constructor and the options of both faces."""
+
+    __slots__ = ()
+
+    period: Period
+    tz: str
+    keep: int
+    prefix: Key
+
+    @native
+    def __init__(
+        self,
+        store: KeyValueStore,
+        period: Period = "day",
+        tz: str = "UTC",
+        keep: int = 400,
+        *,
+        prefix: Key = "period",
+    ) -> None:
+        """Makes a counter; nothing is sent.
+
+        store: a Memory or a Redis of either face, or its URL. tz: an IANA name, as zoneinfo knows
+        it. keep: how many periods are kept, the present one included; 1 or more and at most 100
+        years of them. More costs a key per period in which there was an add. Where counters of
+        different keep add to one number, the longest wins. prefix: put before every key.
+
+        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        """
+
+
+class PeriodCounter(Lifetime, PeriodCounterBase):
+    """A number per key and second, minute, hour, day, week or month, kept for a while.
+
+    Works on Memory and Redis; keys and numbers as in Counter. A period is one of the calendar in the
+    zone tz: a day in which its clock changes has 23 or 25 hours, the hour that it reads twice is two
+    hours, and weeks begin on Monday. The present is the store's, whatever this machine's clock says.
+    A number and its expiry are set in one step. Nothing is replayed: an add whose answer is lost is
+    an OutcomeUnknownError. Safe from many threads and across fork.
+
+    Stands under {store prefix}{prefix}:{period}:{tz}:{label}:{key}, a plain integer; the label is
+    2026-11-21 for days and weeks (their first day), 2026-11 for months, and 2026-11-21T170000Z, the
+    beginning in UTC, for what is shorter.
+
+    >>> import hotcount
+    >>> visits = hotcount.PeriodCounter("memory://", "day", "Europe/Berlin", keep=30)
+    >>> visits.add("home"), visits.add("home"), visits.get("home")
+    (1, 2, 2)
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def add(
+        self,
+        key: Key,
+        n: int = 1,
+        at: datetime | None = None,
+        *,
+        timeout: Seconds | None = None,
+    ) -> int:
+        """Adds n (any int64, negative too) and returns the period's number after this add.
+
+        at: an aware datetime, in any zone; None: the store's present. Where at's period is not kept
+        any more, or begins more than 100 years ahead, or at is naive: ConfigError, nothing added.
+        Other errors as in Counter.add. timeout: seconds, more than 0; None is the store's.
+
+        >>> import hotcount
+        >>> from datetime import datetime, timedelta, timezone
+        >>> visits = hotcount.PeriodCounter("memory://")
+        >>> yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+        >>> visits.add("home", 3, at=yesterday), visits.get("home")
+        (3, 0)
+        """
+
+    @native
+    def get(
+        self, key: Key, at: datetime | None = None, *, timeout: Seconds | None = None
+    ) -> int:
+        """The number of the period that at is in, by default the store's present.
+
+        0 where there was no add, and where the period is not kept any more.
+
+        >>> import hotcount
+        >>> hotcount.PeriodCounter("memory://").get("home")
+        0
+        """
+
+    @native
+    def series(
+        self, key: Key, start: datetime, end: datetime, *, timeout: Seconds | None = None
+    ) -> list[tuple[datetime, int]]:
+        """Each period's beginning, in tz, and its number, in order; 0 where there was no add.
+
+        From the period that start is in to the last that begins before end, 100,000 at most; start
+        and end are aware datetimes, an end before the start is a ConfigError. One round trip, not a
+        snapshot: adds go on meanwhile. An error of one period is raised.
+
+        >>> import hotcount
+        >>> from datetime import datetime, timedelta, timezone
+        >>> visits = hotcount.PeriodCounter("memory://")
+        >>> start = datetime(2026, 11, 20, tzinfo=timezone.utc)
+        >>> for day, count in visits.series("home", start, start + timedelta(days=2)):
+        ...     print(day.date(), count)
+        2026-11-20 0
+        2026-11-21 0
+        """
