@@ -46,7 +46,6 @@ from hotcount._core import (  # isort: skip
     Column,
     Contract,
     Count,
-    Counter,
     Counts,
     Database,
     Decisions,
@@ -60,7 +59,6 @@ from hotcount._core import (  # isort: skip
     SyncRound,
     SyncWorker,
     SweepReport,
-    TryAdd,
     Upsert,
     Upserts,
     Votes,
@@ -70,9 +68,10 @@ from hotcount._core import (  # isort: skip
     new_op_id,
 )
 from hotcount._native import require_all_declared
+from hotcount.counter import Counter
 from hotcount.limiter import Limiter, Rate
 from hotcount.period_counter import PeriodCounter
-from hotcount.results import Decision
+from hotcount.results import Decision, TryAdd
 
 require_all_declared()
 del require_all_declared

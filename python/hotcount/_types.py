@@ -14,6 +14,8 @@ OnErrors = Literal["raise", "return"]
 # A store for counters, limiters and sets, of either face, or its URL.
 KeyValueStore = Union[Memory, Redis, AsyncMemory, AsyncRedis, str]
 
+Keys = Iterable[Key]
+Amounts = Union[Mapping[str, int], Mapping[bytes, int]]
 LimiterKey = Union[str, bytes, tuple[Union[str, bytes], ...]]
 LimiterKeys = Union[Iterable[LimiterKey], Mapping[Any, int]]
 Numbers = Union[int, Iterable[int]]

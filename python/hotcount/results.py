@@ -59,3 +59,23 @@ class Decision:
         >>> limiter.hit("user:1").headers()
         {'RateLimit-Policy': '"api";q=10;w=60', 'RateLimit': '"api";r=9;t=6'}
         """
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class TryAdd:
+    """What Counter.try_add came to. True where it was applied.
+
+    >>> import hotcount
+    >>> bool(hotcount.Counter("memory://").try_add("seats", 3, max=2))
+    False
+    """
+
+    applied: bool
+    """Whether n was added."""
+    value: int
+    """After the add, or as it stands where refused."""
+
+    def __bool__(self) -> bool:
+        """Whether it was applied."""
+        return self.applied

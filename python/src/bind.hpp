@@ -12,7 +12,6 @@ void bind_pending(py::module_& module);
 void bind_store(py::module_& module);
 void bind_async_store(py::module_& module);
 void bind_counter(py::module_& module);
-void bind_async_counter(py::module_& module);
 void bind_period_counter();
 void bind_slotted_counter(py::module_& module);
 void bind_live_sets(py::module_& module);

@@ -46,7 +46,6 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_store(module);
     hotcount::python::bind_async_store(module);
     hotcount::python::bind_counter(module);
-    hotcount::python::bind_async_counter(module);
     hotcount::python::bind_period_counter();
     hotcount::python::bind_slotted_counter(module);
     hotcount::python::bind_limiter(module);

@@ -10,7 +10,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import _core, aio
 
 CLASSES = {
     "Counter": (hotcount.Counter, aio.Counter),
@@ -18,16 +18,22 @@ CLASSES = {
     "Redis": (hotcount.Redis, aio.Redis),
     "Database": (hotcount.Database, aio.Database),
     "Votes": (hotcount.Votes, aio.Votes),
+    "Limiter": (hotcount.Limiter, aio.Limiter),
+    "PeriodCounter": (hotcount.PeriodCounter, aio.PeriodCounter),
 }
 FOR_LOOPS = {"close": "aclose"}
 
 
 def public(cls: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+    ours = [base for base in reversed(cls.__mro__) if base.__module__.startswith("hotcount")]
+    found = {name: value for base in ours for name, value in vars(base).items()}
+    return {name: value for name, value in found.items() if not name.startswith("_")}
 
 
 def parameters(thing: Any) -> str:
-    """The first line of the docstring up to what is returned: arguments are bound by it."""
+    """Its signature up to what is returned; of what is not declared, the docstring's first line."""
+    if isinstance(thing, _core.NativeFunction):
+        return str(inspect.signature(thing)).split(" ->")[0]
     line = str(thing.__doc__).splitlines()[0]
     return line[line.index("(") : line.rindex(") ->")]
 
@@ -39,7 +45,8 @@ def test_the_methods_are_those_of_the_other_face(name: str) -> None:
     others = {name for name, value in public(awaitable).items() if callable(value)}
     assert {FOR_LOOPS.get(method, method) for method in methods} == others
     assert "closed" in public(waiting).keys() & public(awaitable).keys()
-    assert parameters(vars(awaitable)["__init__"]) == parameters(vars(waiting)["__init__"])
+    constructors: list[Any] = [vars(cls).get("__init__", cls.__init__) for cls in CLASSES[name]]
+    assert parameters(constructors[0]) == parameters(constructors[1])
     for method, value in public(awaitable).items():
         if callable(value) and method != "aclose":
             assert parameters(value) == parameters(getattr(waiting, method)), method

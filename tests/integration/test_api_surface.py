@@ -166,7 +166,8 @@ def test_no_public_method_is_missing_above() -> None:
         for method in vars(find(name)):
             if not method.startswith("_") and callable(getattr(find(name), method)):
                 found.add(f"{name}.{method}")
-    assert found - set(SIGNATURES) == {f"{name}.close" for name in names}
+    inherited = {name for name in names if is_declared(find(name))}  # Of Lifetime.
+    assert found - set(SIGNATURES) == {f"{name}.close" for name in set(names) - inherited}
 
 
 @pytest.mark.parametrize("name", hotcount.__all__)
@@ -189,7 +190,7 @@ def test_a_value_has_the_fields_of_the_contract(name: str) -> None:
         attribute
         for attribute, value in vars(find(name)).items()
         if isinstance(value, property) and not attribute.startswith("_")
-    }
+    } or set(getattr(find(name), "__dataclass_fields__", ()))
     assert fields == set(VALUES[name])
 
 
@@ -222,16 +223,8 @@ def test_classes_may_be_derived_from() -> None:
         def like(self, photo: int) -> int:
             return self.add(f"photo:{photo}")
 
-    class Both(hotcount.Memory, hotcount.Counter):
-        def __init__(self) -> None:
-            hotcount.Memory.__init__(self, max_keys=7)
-            hotcount.Counter.__init__(self, "memory://derived", prefix="likes")
-
     likes = Likes("derived")
     assert (likes.like(1), likes.like(1), likes.name) == (1, 2, "derived")
-    both = Both()
-    assert both.add("photo:1") == 3
-    assert both.stats()["max_keys"] == 7
 
 
 def test_keywords_need_not_be_interned_strings() -> None:

@@ -22,6 +22,7 @@ from hotcount._native import attributes, native, require_all_declared, result
 
 FACES = [hotcount.Limiter, hotcount.aio.Limiter]
 MODULES = [
+    *("hotcount.counter", "hotcount.aio.counter"),
     *("hotcount.limiter", "hotcount.aio.limiter"),
     *("hotcount.period_counter", "hotcount.aio.period_counter"),
     "hotcount.results",

@@ -76,6 +76,8 @@ Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<redis::Client> cl
 Counter::Counter(std::unique_ptr<CounterBackend> backend) : backend_(std::move(backend)) {}
 Counter::~Counter() = default;
 
+const CounterOptions& Counter::options() const { return backend_->options(); }
+
 Result<std::string> Counter::full(std::string_view key) const {
     HOTCOUNT_TRY(check_key(key));
     return full_key(backend_->store_prefix(), backend_->options().prefix, key);

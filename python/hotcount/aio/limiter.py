@@ -40,7 +40,7 @@ class Limiter(AsyncLifetime, LimiterBase):
         who: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """As hotcount.Limiter.hit.
+        """As hotcount.Limiter.hit, to be awaited.
 
         Cancelled before it is sent, nothing is taken; later, it may have been.
         """
@@ -54,22 +54,22 @@ class Limiter(AsyncLifetime, LimiterBase):
         errors: OnErrors = "raise",
         timeout: Seconds | None = None,
     ) -> Decisions:
-        """As hotcount.Limiter.hit_many."""
+        """As hotcount.Limiter.hit_many, to be awaited."""
 
     @native
     async def test(
         self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None
     ) -> Decision:
-        """As hotcount.Limiter.test."""
+        """As hotcount.Limiter.test, to be awaited."""
 
     @native
     async def peek(self, key: LimiterKey, *, timeout: Seconds | None = None) -> Decision:
-        """As hotcount.Limiter.peek."""
+        """As hotcount.Limiter.peek, to be awaited."""
 
     @native
     async def reset(self, key: LimiterKey, *, timeout: Seconds | None = None) -> None:
-        """As hotcount.Limiter.reset."""
+        """As hotcount.Limiter.reset, to be awaited."""
 
     @native
     async def entries(self, key: LimiterKey, *, timeout: Seconds | None = None) -> list[str]:
-        """As hotcount.Limiter.entries."""
+        """As hotcount.Limiter.entries, to be awaited."""

@@ -35,16 +35,16 @@ class PeriodCounter(AsyncLifetime, PeriodCounterBase):
         *,
         timeout: Seconds | None = None,
     ) -> int:
-        """As hotcount.PeriodCounter.add."""
+        """As hotcount.PeriodCounter.add, to be awaited."""
 
     @native
     async def get(
         self, key: Key, at: datetime | None = None, *, timeout: Seconds | None = None
     ) -> int:
-        """As hotcount.PeriodCounter.get."""
+        """As hotcount.PeriodCounter.get, to be awaited."""
 
     @native
     async def series(
         self, key: Key, start: datetime, end: datetime, *, timeout: Seconds | None = None
     ) -> list[tuple[datetime, int]]:
-        """As hotcount.PeriodCounter.series."""
+        """As hotcount.PeriodCounter.series, to be awaited."""

@@ -136,6 +136,8 @@ class Counter {
     void ttl_async(std::string_view key, Completion<std::optional<Duration>> done,
                    AsyncCall call = {});
 
+    const CounterOptions& options() const;
+
   private:
     struct Checked;
     Result<std::string> full(std::string_view key) const;

@@ -1,0 +1,83 @@
+"""aio.Counter: hotcount.Counter for event loops."""
+
+from __future__ import annotations
+
+from hotcount._core import Int64Batch
+from hotcount._lifetime import AsyncLifetime
+from hotcount._native import native
+from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
+from hotcount.counter import CounterBase
+from hotcount.results import TryAdd
+
+
+class Counter(AsyncLifetime, CounterBase):
+    """hotcount.Counter for event loops: each method returns what is awaited for its outcome.
+
+    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
+    just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
+    returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not sent
+    yet; of one that is sent nobody hears any more. Any number of loops may use it, in any threads,
+    and so may forked children.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> likes = aio.Counter("memory://")
+    >>> async def main() -> list[int]:
+    ...     return await asyncio.gather(*(likes.add("photo:42") for _ in range(3)))
+    >>> asyncio.run(main())
+    [1, 2, 3]
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def add(
+        self,
+        key: Key,
+        n: int = 1,
+        *,
+        op_id: Key | None = None,
+        timeout: Seconds | None = None,
+    ) -> int:
+        """As hotcount.Counter.add, to be awaited."""
+
+    @native
+    async def try_add(
+        self,
+        key: Key,
+        n: int = 1,
+        *,
+        min: int | None = None,
+        max: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> TryAdd:
+        """As hotcount.Counter.try_add, to be awaited."""
+
+    @native
+    async def add_many(
+        self,
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch:
+        """As hotcount.Counter.add_many, to be awaited."""
+
+    @native
+    async def get(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.Counter.get, to be awaited."""
+
+    @native
+    async def get_many(
+        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
+    ) -> Int64Batch:
+        """As hotcount.Counter.get_many, to be awaited."""
+
+    @native
+    async def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.Counter.reset, to be awaited."""
+
+    @native
+    async def ttl(self, key: Key, *, timeout: Seconds | None = None) -> float | None:
+        """As hotcount.Counter.ttl, to be awaited."""

@@ -1,0 +1,208 @@
+// hotcount.Counter and hotcount.aio.Counter: declared in hotcount/counter.py and
+// hotcount/aio/counter.py.
+#include <array>
+#include <hotcount/base/op_id.hpp>
+#include <hotcount/counter/counter.hpp>
+
+#include "bind.hpp"
+#include "native.hpp"
+#include "options.hpp"
+#include "paired_columns.hpp"
+#include "result.hpp"
+
+namespace hotcount::python {
+namespace {
+
+ResultClass try_add_class{"TryAdd", std::array{"applied", "value"}};
+
+/// The keys of a batch. Apart, because the keys point into it and a batch is moved.
+struct Keys {
+    std::unique_ptr<KeyHolder> held;
+    Refusals refusals;
+    std::vector<std::string_view> keys;  // Without those that are refused.
+};
+
+/// The same with an amount for each; of two Python parameters.
+struct KeysAndAmounts : Keys {
+    std::vector<std::int64_t> amounts;
+};
+
+}  // namespace
+
+// -- the table, for what counters alone have ------------------------------------------------------
+
+template <>
+struct From<Keys> {
+    static constexpr bool kIsBatch = true;
+
+    static Keys read(const Argument& argument) {
+        Keys batch{std::make_unique<KeyHolder>(), {}, {}};
+        batch.keys = to_keys(argument.value, argument.name, *batch.held, batch.refusals);
+        batch.keys = batch.refusals.strip(std::move(batch.keys));
+        return batch;
+    }
+    static auto pass(const Keys& batch) {
+        return std::tuple<const std::vector<std::string_view>&>(batch.keys);
+    }
+};
+
+template <>
+struct From<KeysAndAmounts> {
+    static constexpr std::size_t kTakes = 2;
+    static constexpr bool kIsBatch = true;
+
+    static KeysAndAmounts read(const Argument* first) {
+        const Argument& keys = first[0];
+        const Argument& amounts = first[1];
+        KeysAndAmounts batch{{std::make_unique<KeyHolder>(), {}, {}}, {}};
+        const auto columns = to_keys_and_numbers(
+            keys.value, keys.name, amounts.given ? py::handle(amounts.value) : py::handle(),
+            amounts.name);
+        batch.keys = to_keys(columns.keys, keys.name, *batch.held, batch.refusals);
+        batch.amounts =
+            to_amounts(columns.numbers, amounts.name, batch.keys.size(), 1, batch.refusals);
+        batch.keys = batch.refusals.strip(std::move(batch.keys));
+        batch.amounts = batch.refusals.strip(std::move(batch.amounts));
+        return batch;
+    }
+    static auto pass(const KeysAndAmounts& batch) {
+        return std::tuple<const std::vector<std::string_view>&, const std::vector<std::int64_t>&>(
+            batch.keys, batch.amounts);
+    }
+};
+
+template <>
+struct From<CounterMethod> {
+    static CounterMethod read(const Argument& argument) {
+        return static_cast<CounterMethod>(
+            to_choice(argument.value, argument.name, {"script", "incr", "set_nx_incr"}));
+    }
+};
+template <>
+struct To<CounterMethod> {
+    static py::object make(CounterMethod method) {
+        return To<std::string_view>::make(to_string(method));
+    }
+};
+
+template <>
+struct From<Compensation> {
+    static Compensation read(const Argument& argument) {
+        return static_cast<Compensation>(
+            to_choice(argument.value, argument.name, {"none", "first", "ttl", "both"}));
+    }
+};
+template <>
+struct To<Compensation> {
+    static py::object make(Compensation compensation) {
+        return To<std::string_view>::make(to_string(compensation));
+    }
+};
+
+template <>
+struct To<TryAdd> {
+    static py::object make(const TryAdd& value) {
+        return try_add_class.make(value.applied, value.value);
+    }
+};
+
+namespace {
+
+constexpr std::array kOptions{
+    option<&CounterOptions::prefix, KeyText>("prefix"),
+    option<&CounterOptions::ttl>("ttl"),
+    option<&CounterOptions::op_keep>("op_keep"),
+    option<&CounterOptions::method>("method"),
+    option<&CounterOptions::compensation>("compensation"),
+};
+
+class BoundCounter : public Bound<Counter> {
+  public:
+    BoundCounter(std::shared_ptr<Counter> counter, StoreReference reference)
+        : Bound(std::move(counter), std::move(reference), &kTag<BoundCounter>) {}
+
+    std::string shown_options() const override {
+        return python::shown_options<CounterOptions, kOptions>(core->options());
+    }
+
+    py::object to_batch(hotcount::Column<std::int64_t> column, const Refusals& refusals,
+                        OnErrors on_errors) {
+        py::dict errors;
+        auto values = gather(std::move(column), refusals, errors);
+        return finish(Int64Batch{std::move(values), std::move(errors)}, on_errors);
+    }
+};
+
+std::shared_ptr<BoundBase> make_counter(const std::string& title, py::handle where,
+                                        const CounterOptions& options) {
+    StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
+    auto counter = store.kind() == StoreKind::memory
+                       ? unwrap(Counter::make(store.backend<memory::Store>(), options))
+                       : unwrap(Counter::make(store.backend<redis::Client>(), options));
+    return std::make_shared<BoundCounter>(std::move(counter), std::move(store));
+}
+
+// With an op_id it is another call of the core.
+Result<std::int64_t> add(Counter& counter, std::string_view key, std::int64_t n,
+                         const std::optional<std::string_view>& op_id, Timeout timeout) {
+    return op_id ? counter.add_once(key, n, *op_id, timeout) : counter.add(key, n, timeout);
+}
+void add_async(Counter& counter, std::string_view key, std::int64_t n,
+               const std::optional<std::string_view>& op_id, Completion<std::int64_t> done,
+               AsyncCall call) {
+    if (op_id) return counter.add_once_async(key, n, *op_id, std::move(done), call);
+    counter.add_async(key, n, std::move(done), call);
+}
+
+using MaybeAmount = std::optional<Amount>;
+Bounds bounds_of(const MaybeAmount& min, const MaybeAmount& max) {
+    Bounds bounds;
+    if (min) bounds.min = min->number;
+    if (max) bounds.max = max->number;
+    return bounds;
+}
+Result<TryAdd> try_add(Counter& counter, std::string_view key, std::int64_t n,
+                       const MaybeAmount& min, const MaybeAmount& max, Timeout timeout) {
+    return counter.try_add(key, n, bounds_of(min, max), timeout);
+}
+void try_add_async(Counter& counter, std::string_view key, std::int64_t n, const MaybeAmount& min,
+                   const MaybeAmount& max, Completion<TryAdd> done, AsyncCall call) {
+    counter.try_add_async(key, n, bounds_of(min, max), std::move(done), call);
+}
+
+py::object make_op_id(const Arguments&) { return py::str(new_op_id()); }
+
+}  // namespace
+
+template <>
+struct BoundOf<Counter> {
+    using type = BoundCounter;
+};
+
+void bind_counter(py::module_& module) {
+    constructor<&make_counter, py::handle, Options<CounterOptions, kOptions>>(
+        "CounterBase.__init__", "store " + names_of<kOptions>());
+    attributes<BoundCounter, kOptions>("CounterBase");
+
+    using Key = std::string_view;
+    method<&add, &add_async, Key, Amount, std::optional<Key>, Timeout>("Counter.add",
+                                                                       "key n op_id timeout");
+    method<&try_add, &try_add_async, Key, Amount, MaybeAmount, MaybeAmount, Timeout>(
+        "Counter.try_add", "key n min max timeout");
+    method<&Counter::add_many, &Counter::add_many_async, KeysAndAmounts, OnErrors, Timeout>(
+        "Counter.add_many", "keys n errors timeout");
+    method<&Counter::get, &Counter::get_async, Key, Timeout>("Counter.get", "key timeout");
+    method<&Counter::get_many, &Counter::get_many_async, Keys, OnErrors, Timeout>(
+        "Counter.get_many", "keys errors timeout");
+    method<&Counter::reset, &Counter::reset_async, Key, Timeout>("Counter.reset", "key timeout");
+    method<&Counter::ttl, &Counter::ttl_async, Key, Timeout>("Counter.ttl", "key timeout");
+
+    define<&make_op_id>(
+        module, "new_op_id", "() -> str",
+        "A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their "
+        "making.\n\n"
+        "Make one for each add that may have to be retried, and retry with the same. A store\n"
+        "refuses one that has become too old to be remembered, instead of counting it again.");
+}
+
+}  // namespace hotcount::python
