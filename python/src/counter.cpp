@@ -5,7 +5,7 @@
 #include <hotcount/counter/counter.hpp>
 
 #include "bind.hpp"
-#include "native.hpp"
+#include "native_calls.hpp"
 #include "options.hpp"
 #include "paired_columns.hpp"
 #include "result.hpp"

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "bind.hpp"
-#include "native.hpp"
+#include "native_calls.hpp"
 #include "options.hpp"
 #include "paired_columns.hpp"
 #include "result.hpp"

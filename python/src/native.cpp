@@ -7,6 +7,7 @@
 #include <map>
 #include <new>
 
+#include "native_calls.hpp"
 #include "options.hpp"
 #include "result.hpp"
 
@@ -71,11 +72,11 @@ void make_handle_type() {
     if (PyType_Ready(&handle_type) != 0) throw py::error_already_set();
 }
 
+}  // namespace
+
 std::string text_attribute(py::handle object, const char* name) {
     return py::cast<std::string>(py::object(object.attr(name)));
 }
-
-}  // namespace
 
 bool BoundObject::check(PyObject* object) { return PyObject_TypeCheck(object, &handle_type) != 0; }
 
@@ -118,6 +119,12 @@ void raise_import(const std::string& message) {
     throw py::error_already_set();
 }
 
+std::string listed(const std::vector<std::string>& names) {
+    std::string text;
+    for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+    return "(" + text + ")";
+}
+
 std::vector<std::string> split_names(std::string_view names) {
     std::vector<std::string> all;
     while (!names.empty()) {
@@ -142,12 +149,6 @@ void add_getter(OptionGetter getter) { getters().push_back(new OptionGetter(std:
 namespace {
 
 PyTypeObject function_type{};
-
-std::string listed(const std::vector<std::string>& names) {
-    std::string text;
-    for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-    return "(" + text + ")";
-}
 
 // In quotes; a keyword may be no UTF-8.
 std::string quoted(PyObject* name) { return std::string(py::repr(py::handle(name))); }
@@ -370,74 +371,6 @@ void NativeFunction::refuse_self(PyObject* const* values, Py_ssize_t given) cons
     raise_type(descriptor + "does not apply to a '" + type_name(values[0]) + "' object");
 }
 
-// -- results --------------------------------------------------------------------------------------
-
-namespace {
-
-std::vector<ResultClassBase*>& result_classes() {
-    static auto* const all = new std::vector<ResultClassBase*>;
-    return *all;
-}
-
-}  // namespace
-
-ResultClassBase::ResultClassBase(const char* name) : name_(name) {
-    result_classes().push_back(this);
-}
-
-void ResultClassBase::join(const py::object& declared) {
-    std::vector<std::string> names;
-    for (const py::handle field :
-         py::module_::import("dataclasses").attr("fields")(declared).cast<py::tuple>()) {
-        names.push_back(text_attribute(field, "name"));
-    }
-    const std::vector<std::string> ours(fields_, fields_ + size_);
-    if (names != ours) {
-        raise_import(std::string{name_} + " is declared with the fields " + listed(names) +
-                     " where C++ has " + listed(ours));
-    }
-    std::vector<Py_ssize_t> offsets(size_);
-    for (std::size_t i = 0; i < size_; ++i) {
-        const py::object slot = py::getattr(declared, fields_[i], py::none());
-        if (!Py_IS_TYPE(slot.ptr(), &PyMemberDescr_Type)) {
-            raise_import(std::string{name_} + "." + fields_[i] + " has no slot: @dataclass needs "
-                         "slots=True");
-        }
-        offsets[i] = reinterpret_cast<PyMemberDescrObject*>(slot.ptr())->d_member->offset;
-    }
-    std::copy(offsets.begin(), offsets.end(), offsets_);
-    type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
-}
-
-py::object ResultClassBase::allocate() const {
-    if (type_ == nullptr) {
-        PyErr_Format(PyExc_RuntimeError, "hotcount.%s is not declared yet", name_);
-        throw py::error_already_set();
-    }
-    auto made = py::reinterpret_steal<py::object>(type_->tp_alloc(type_, 0));
-    if (!made) throw py::error_already_set();
-    return made;
-}
-
-Argument ResultClassBase::field(py::handle object, std::size_t index) const {
-    PyObject* const value = *reinterpret_cast<PyObject**>(
-        reinterpret_cast<char*>(object.ptr()) + offsets_[index]);
-    if (value == nullptr) {
-        raise_type(std::string{name_} +
-                   ".__init__() of this object was never called, or it failed: the object cannot "
-                   "be used");
-    }
-    return {value, fields_[index], true};
-}
-
-void join_result(const py::object& declared) {
-    const std::string name = text_attribute(declared, "__name__");
-    for (ResultClassBase* const known : result_classes()) {
-        if (name == known->name()) return known->join(declared);
-    }
-    raise_import("Python declares the result " + name + ", which C++ does not have");
-}
-
 // -- what hotcount/_native.py takes from here -----------------------------------------------------
 
 namespace {
@@ -485,9 +418,7 @@ py::object undeclared(const Arguments&) {
     for (const auto& [name, native] : natives()) {
         if (!native.declared) names.append(name);
     }
-    for (const ResultClassBase* const result : result_classes()) {
-        if (!result->joined()) names.append(result->name());
-    }
+    for (const std::string& name : undeclared_results()) names.append(name);
     return names;
 }
 

@@ -4,7 +4,7 @@
 #include <hotcount/counter/period_counter.hpp>
 
 #include "bind.hpp"
-#include "native.hpp"
+#include "native_calls.hpp"
 #include "options.hpp"
 #include "time_zone.hpp"
 

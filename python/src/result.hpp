@@ -12,6 +12,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "table.hpp"
 
@@ -88,5 +89,7 @@ ResultClass(const char*, const std::array<const char*, N>&) -> ResultClass<N>;
 
 /// What `result` in _native.py calls with a class.
 void join_result(const py::object& declared);
+/// The names of those that no class was joined to.
+std::vector<std::string> undeclared_results();
 
 }  // namespace hotcount::python

@@ -1,0 +1,85 @@
+#include "result.hpp"
+
+#include <structmember.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "native.hpp"
+
+namespace hotcount::python {
+namespace {
+
+std::vector<ResultClassBase*>& result_classes() {
+    static auto* const all = new std::vector<ResultClassBase*>;
+    return *all;
+}
+
+}  // namespace
+
+ResultClassBase::ResultClassBase(const char* name) : name_(name) {
+    result_classes().push_back(this);
+}
+
+void ResultClassBase::join(const py::object& declared) {
+    std::vector<std::string> names;
+    for (const py::handle field :
+         py::module_::import("dataclasses").attr("fields")(declared).cast<py::tuple>()) {
+        names.push_back(text_attribute(field, "name"));
+    }
+    const std::vector<std::string> ours(fields_, fields_ + size_);
+    if (names != ours) {
+        raise_import(std::string{name_} + " is declared with the fields " + listed(names) +
+                     " where C++ has " + listed(ours));
+    }
+    std::vector<Py_ssize_t> offsets(size_);
+    for (std::size_t i = 0; i < size_; ++i) {
+        const py::object slot = py::getattr(declared, fields_[i], py::none());
+        if (!Py_IS_TYPE(slot.ptr(), &PyMemberDescr_Type)) {
+            raise_import(std::string{name_} + "." + fields_[i] + " has no slot: @dataclass needs "
+                         "slots=True");
+        }
+        offsets[i] = reinterpret_cast<PyMemberDescrObject*>(slot.ptr())->d_member->offset;
+    }
+    std::copy(offsets.begin(), offsets.end(), offsets_);
+    type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
+}
+
+py::object ResultClassBase::allocate() const {
+    if (type_ == nullptr) {
+        PyErr_Format(PyExc_RuntimeError, "hotcount.%s is not declared yet", name_);
+        throw py::error_already_set();
+    }
+    auto made = py::reinterpret_steal<py::object>(type_->tp_alloc(type_, 0));
+    if (!made) throw py::error_already_set();
+    return made;
+}
+
+Argument ResultClassBase::field(py::handle object, std::size_t index) const {
+    PyObject* const value = *reinterpret_cast<PyObject**>(
+        reinterpret_cast<char*>(object.ptr()) + offsets_[index]);
+    if (value == nullptr) {
+        raise_type(std::string{name_} +
+                   ".__init__() of this object was never called, or it failed: the object cannot "
+                   "be used");
+    }
+    return {value, fields_[index], true};
+}
+
+void join_result(const py::object& declared) {
+    const std::string name = text_attribute(declared, "__name__");
+    for (ResultClassBase* const known : result_classes()) {
+        if (name == known->name()) return known->join(declared);
+    }
+    raise_import("Python declares the result " + name + ", which C++ does not have");
+}
+
+std::vector<std::string> undeclared_results() {
+    std::vector<std::string> names;
+    for (const ResultClassBase* const result : result_classes()) {
+        if (!result->joined()) names.emplace_back(result->name());
+    }
+    return names;
+}
+
+}  // namespace hotcount::python
