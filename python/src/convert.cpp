@@ -77,7 +77,7 @@ std::string type_name(py::handle value) {
     std::string name = type->tp_name;
     // A class of Python has its name alone there.
     if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && name.find('.') == std::string::npos) {
-        const auto module = py::str(py::object(py::type::of(value).attr("__module__")));
+        const auto module = py::str(py::getattr(py::type::of(value), "__module__", py::str()));
         const std::string text = module;
         if (text.starts_with("hotcount.aio")) return "hotcount.aio." + name;
         if (text.starts_with("hotcount.")) return "hotcount." + name;

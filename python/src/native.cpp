@@ -1,7 +1,5 @@
 #include "native.hpp"
 
-#include <structmember.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <map>
@@ -195,11 +193,6 @@ struct NativeType {
     }
 
     static void make_type() {
-        static PyMemberDef members[] = {
-            {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeFunction, call_), READONLY,
-             nullptr},
-            {nullptr, 0, 0, 0, nullptr},
-        };
         static PyMethodDef methods[] = {
             {"__reduce__", &reduce, METH_NOARGS, "The name that it is found under."},
             {nullptr, nullptr, 0, nullptr},
@@ -224,7 +217,6 @@ struct NativeType {
         function_type.tp_dealloc = &drop;
         function_type.tp_repr = &show;
         function_type.tp_methods = methods;
-        function_type.tp_members = members;
         function_type.tp_getset = attributes.data();
         if (PyType_Ready(&function_type) != 0) throw py::error_already_set();
         function_type.tp_new = nullptr;  // Made by `native` alone.

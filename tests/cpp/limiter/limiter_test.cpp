@@ -43,6 +43,42 @@ TEST_P(MemoryLimiter, ThreadsTogetherAreAdmittedTheLimit) {
     EXPECT_EQ(admitted, 1000);
 }
 
+TEST_P(MemoryLimiter, CallsThatDoNotWaitAnswerAsThoseThatDo) {
+    const auto limiter = make();
+    std::vector<Result<Decision>> decisions;
+    const auto keep = [&](Result<Decision> decision) { decisions.push_back(std::move(decision)); };
+    limiter->hit_async("k", 4, {}, keep);
+    limiter->test_async("k", 7, keep);
+    limiter->peek_async("k", keep);
+    limiter->hit_async("k", 0, {}, keep);
+    limiter->hit_async("", 1, {}, keep);
+    ASSERT_EQ(decisions.size(), 5U);
+    EXPECT_EQ(decisions[0]->remaining, 6);
+    EXPECT_FALSE(decisions[1]->allowed);
+    EXPECT_EQ(decisions[2]->remaining, 6);
+    EXPECT_TRUE(failed_with(decisions[3], ErrorCode::config));
+    EXPECT_TRUE(failed_with(decisions[4], ErrorCode::config));
+
+    const std::vector<std::string_view> keys{"k", "", "k", "other"};
+    const std::vector<std::int64_t> costs{6, 1, 1, 10};
+    bool called = false;
+    limiter->hit_many_async(keys, costs, [&](Result<std::vector<Result<Decision>>> all) {
+        called = true;
+        ASSERT_EQ(all->size(), 4U);
+        EXPECT_TRUE((*all)[0]->allowed);
+        EXPECT_TRUE(failed_with((*all)[1], ErrorCode::config));
+        EXPECT_FALSE((*all)[2]->allowed);
+        EXPECT_EQ((*all)[3]->remaining, 0);
+    });
+    EXPECT_TRUE(called);
+
+    limiter->reset_async("k", [](const Result<void>& done) { EXPECT_TRUE(done.ok()); });
+    EXPECT_EQ(limiter->peek("k")->remaining, 10);
+    limiter->entries_async("k", [&](const Result<std::vector<std::string>>& entries) {
+        EXPECT_EQ(entries.ok(), GetParam() == Algorithm::list);
+    });
+}
+
 TEST_P(MemoryLimiter, AnAnswerIsKeptUntilItsRetryAfter) {
     const auto limiter = make();
     ASSERT_TRUE(limiter->hit("k", 10)->allowed);
