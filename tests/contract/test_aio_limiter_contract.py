@@ -10,6 +10,8 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.servers import RedisServer
+
 Store = Union[hotcount.Memory, hotcount.Redis]
 TEN = "10/300 days"
 ALGORITHMS: list[dict[str, Any]] = [
@@ -181,5 +183,22 @@ def test_the_ways_of_the_documentation_are_refused_where_they_would_wait(
                 call("k")
         with pytest.raises(hotcount.ConfigError, match=way):
             await limiter.hit_many(["k"])
+
+    run(program)
+
+
+@pytest.mark.server
+def test_a_loop_goes_on_while_the_server_answers_nothing(own_redis: RedisServer) -> None:
+    async def program() -> None:
+        async with aio.Redis(own_redis.url, timeout=20) as redis:
+            limiter = aio.Limiter(redis, TEN)
+            await limiter.hit("k")
+            await redis.execute("CLIENT", "PAUSE", "2000")
+            call = asyncio.ensure_future(limiter.hit("k"))
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            # A call that blocked its loop would have ended before the first beat.
+            assert not call.done()
+            assert (await call).remaining == 8
 
     run(program)
