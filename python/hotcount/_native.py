@@ -45,7 +45,7 @@ def attributes(cls: Class) -> Class:
     declared = inspect.get_annotations(cls)
     if set(declared) != set(getters):
         differs = ", ".join(sorted(set(declared) ^ set(getters)))
-        raise ImportError(f"hotcount: {cls.__name__} and C++ do not have the same options: {differs}")
+        raise ImportError(f"hotcount: the options of {cls.__name__} differ from C++: {differs}")
     for name, getter in getters.items():
         setattr(cls, name, property(getter, doc=f"The option {name} of the constructor."))
     return cls

@@ -40,9 +40,9 @@ class CounterBase(Handle):
         """Makes a counter; nothing is sent.
 
         store: a Memory or a Redis of either face, or its URL. prefix: put before every key. ttl: a
-        key's life in seconds from its first add, 0.001 or more, which later adds do not extend; None:
-        for ever. op_keep: seconds an op_id is remembered, 1 or more; until then each costs 40 to 200
-        bytes of the server, or 130 in memory.
+        key's life in seconds from its first add, 0.001 or more, which later adds do not extend;
+        None: for ever. op_keep: seconds an op_id is remembered, 1 or more; until then each costs 40
+        to 200 bytes of the server, or 130 in memory.
 
         method: 'script' adds and sets the expiry in one step. The others are there to compare with,
         RACY with a ttl, and for add and add_many alone: 'incr' (INCRBY, then PEXPIRE after the
@@ -58,9 +58,9 @@ class CounterBase(Handle):
 class Counter(Lifetime, CounterBase):
     """A number under a key: add to it and learn the value after this very add.
 
-    Works on Memory and Redis. Keys are str or bytes, 1 to 1,000 bytes; a str and its UTF-8 bytes are
-    one key. Numbers are signed 64-bit; an add that would leave them is a CounterOverflowError and
-    changes nothing. Without an op_id nothing is replayed: an add whose answer is lost is an
+    Works on Memory and Redis. Keys are str or bytes, 1 to 1,000 bytes; a str and its UTF-8 bytes
+    are one key. Numbers are signed 64-bit; an add that would leave them is a CounterOverflowError
+    and changes nothing. Without an op_id nothing is replayed: an add whose answer is lost is an
     OutcomeUnknownError. Safe from many threads and across fork. The value stands in the store under
     {store prefix}{prefix}:{key}, a plain integer.
 

@@ -100,9 +100,9 @@ class Limiter(Lifetime, LimiterBase):
     """At most so many hits in so long, per key, for all processes together.
 
     Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an answer and
-    costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them, encoded so that no two
-    tuples, and no tuple and str, are one key. State is kept per name, algorithm and rate, and always
-    expires. Safe from many threads and across fork.
+    costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them, encoded so that no
+    two tuples, and no tuple and str, are one key. State is kept per name, algorithm and rate, and
+    always expires. Safe from many threads and across fork.
 
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'fixed_window' (at
     most limit in each window; twice that across an edge), 'list' (a window from the first hit that
@@ -136,8 +136,8 @@ class Limiter(Lifetime, LimiterBase):
         the key if None. timeout: seconds, more than 0; None is the store's.
 
         WrongTypeError: the key holds something else; nothing was taken. DeadlineError,
-        UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken. ConfigError
-        and TypeError name a bad argument; nothing was sent.
+        UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken.
+        ConfigError and TypeError name a bad argument; nothing was sent.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "5/minute")

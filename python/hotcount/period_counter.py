@@ -48,11 +48,11 @@ class PeriodCounterBase(Handle):
 class PeriodCounter(Lifetime, PeriodCounterBase):
     """A number per key and second, minute, hour, day, week or month, kept for a while.
 
-    Works on Memory and Redis; keys and numbers as in Counter. A period is one of the calendar in the
-    zone tz: a day in which its clock changes has 23 or 25 hours, the hour that it reads twice is two
-    hours, and weeks begin on Monday. The present is the store's, whatever this machine's clock says.
-    A number and its expiry are set in one step. Nothing is replayed: an add whose answer is lost is
-    an OutcomeUnknownError. Safe from many threads and across fork.
+    Works on Memory and Redis; keys and numbers as in Counter. A period is one of the calendar in
+    the zone tz: a day in which its clock changes has 23 or 25 hours, the hour that it reads twice
+    is two hours, and weeks begin on Monday. The present is the store's, whatever this machine's
+    clock says. A number and its expiry are set in one step. Nothing is replayed: an add whose
+    answer is lost is an OutcomeUnknownError. Safe from many threads and across fork.
 
     Stands under {store prefix}{prefix}:{period}:{tz}:{label}:{key}, a plain integer; the label is
     2026-11-21 for days and weeks (their first day), 2026-11 for months, and 2026-11-21T170000Z, the

@@ -135,7 +135,8 @@ struct From<KeysAndCosts> {
         batch.held.reserve(elements.size());  // Keys point into them: they must not move.
         for (std::size_t i = 0; i < elements.size(); ++i) {
             batch.held.emplace_back(elements[i], Where{keys.name, i});
-            if (!batch.held.back().error()) batch.refusals.add(i, batch.held.back().error().error());
+            const Result<void>& fits = batch.held.back().error();
+            if (!fits) batch.refusals.add(i, fits.error());
         }
         batch.costs = to_amounts(columns.numbers, costs.name, elements.size(), 1, batch.refusals);
         batch.costs = batch.refusals.strip(std::move(batch.costs));
@@ -173,7 +174,9 @@ struct From<Align> {
 };
 template <>
 struct To<Align> {
-    static py::object make(Align align) { return py::str(align == Align::clock ? "clock" : "first"); }
+    static py::object make(Align align) {
+        return py::str(align == Align::clock ? "clock" : "first");
+    }
 };
 
 template <>

@@ -380,7 +380,8 @@ py::object join(const Arguments& arguments) {
 PyObject* get_option(PyObject* capsule, PyObject* self) {
     return guarded([&]() -> py::object {
         const auto& getter = *static_cast<OptionGetter*>(PyCapsule_GetPointer(capsule, nullptr));
-        BoundBase* const bound = BoundObject::check(self) ? BoundObject::of(self)->bound.get() : nullptr;
+        BoundBase* const bound =
+            BoundObject::check(self) ? BoundObject::of(self)->bound.get() : nullptr;
         if (BoundObject::check(self) && bound == nullptr) raise_unfinished(self);
         if (bound == nullptr || bound->tag() != getter.tag) {
             raise_type("descriptor '" + getter.name + "' does not apply to a '" +

@@ -2,7 +2,7 @@
 //
 //   class Limiter(Lifetime, LimiterBase):             # hotcount/limiter.py
 //       @native
-//       def hit(self, key: Key, cost: int = 1, *, who: ... = None, timeout: ... = None) -> Decision:
+//       def hit(self, key: Key, cost: int = 1, *, who: ... = None, ...) -> Decision:
 //           """Takes cost, 1 or more, if the limit allows it. ..."""
 //
 //   method<&Limiter::hit, &Limiter::hit_async, LimiterKey, Cost, Who, Timeout>(

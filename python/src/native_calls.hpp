@@ -1,4 +1,5 @@
-// The bodies of declared functions: a line for each (native.hpp), by the C++ types of its parameters.
+// The bodies of declared functions (native.hpp): a line for each, by the C++ types of its
+// parameters.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -397,8 +398,8 @@ void method(const char* name, std::string_view names) {
                 &Entry::Each::check});
 }
 
-/// A method that is no call of the core: F(py::handle object, Self&, P...) returns what Python gets;
-/// for `async def` something awaited.
+/// A method that is no call of the core: F(py::handle object, Self&, P...) returns what Python
+/// gets; for `async def` something awaited.
 template <auto F, class Self, class... P>
 void object_method(const char* name, std::string_view names, bool is_async = false) {
     using Entry = detail::ObjectMethod<F, Self, P...>;

@@ -88,7 +88,9 @@ struct From<Options<O, kRows>> {
         for (const auto& row : kRows) row.read(options.values, *first++);
         return options;
     }
-    static auto pass(const Options<O, kRows>& options) { return std::tuple<const O&>(options.values); }
+    static auto pass(const Options<O, kRows>& options) {
+        return std::tuple<const O&>(options.values);
+    }
 
     /// A default that is not the core's is an ImportError. (Values of the same type and equal: True
     /// is not 1.)

@@ -1,4 +1,5 @@
-// The one table of conversions, by C++ type: From<T> reads an argument, To<T> makes what Python gets.
+// The one table of conversions, by C++ type: From<T> reads an argument, To<T> makes what Python
+// gets.
 //
 //   template <> struct From<Duration> { static Duration read(const Argument&); };
 //   template <> struct To<Duration> { static py::object make(Duration); };

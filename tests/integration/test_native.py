@@ -182,7 +182,11 @@ def test_a_batch_has_a_table() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"period": None}, "real number"), ({"reason": 1}, "reason must be str"), ({"limit": "1"}, "limit")],
+    [
+        ({"period": None}, "real number"),
+        ({"reason": 1}, "reason must be str"),
+        ({"limit": "1"}, "limit must be int"),
+    ],
 )
 def test_headers_of_a_decision_with_other_types_are_a_type_error(
     changes: dict[str, Any], says: str
