@@ -32,7 +32,7 @@ def limiter(counter_store: Store, options: dict[str, Any]) -> aio.Limiter:
     return aio.Limiter(counter_store, TEN, **options)
 
 
-def run(program: Callable[[], Awaitable[None]]) -> None:
+def run(program: Callable[[], Awaitable[object]]) -> None:
     async def main() -> None:
         await asyncio.wait_for(asyncio.ensure_future(program()), 30)
 

@@ -14,7 +14,7 @@ from hotcount import aio
 Store = Union[hotcount.Memory, hotcount.Redis]
 
 
-def run(program: Callable[[], Awaitable[None]]) -> None:
+def run(program: Callable[[], Awaitable[object]]) -> None:
     async def main() -> None:
         await asyncio.wait_for(asyncio.ensure_future(program()), 30)
 

@@ -256,7 +256,8 @@ def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> No
 
 def test_an_async_declaration_of_what_only_waits_is_an_import_error() -> None:
     class Rate:
-        async def parse(text: str) -> None:  # noqa: N805
+        @staticmethod
+        async def parse(text: str) -> None:
             """."""
 
     assert "async def" in refused(lambda: native(Rate.parse))
