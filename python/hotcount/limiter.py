@@ -11,9 +11,7 @@ from hotcount._native import attributes, native, result
 from hotcount._types import Key, KeyValueStore, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
 from hotcount.results import Decision
 
-Algorithm = Literal[
-    "gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire"
-]
+Algorithm = Literal["gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire"]
 
 
 @result
@@ -173,9 +171,7 @@ class Limiter(Lifetime, LimiterBase):
         """
 
     @native
-    def test(
-        self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None
-    ) -> Decision:
+    def test(self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None) -> Decision:
         """What hit would answer, with what remains as it stands. It takes nothing.
 
         Raises as hit does, but for OutcomeUnknownError: there is nothing to be unknown.

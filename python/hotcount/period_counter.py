@@ -90,9 +90,7 @@ class PeriodCounter(Lifetime, PeriodCounterBase):
         """
 
     @native
-    def get(
-        self, key: Key, at: datetime | None = None, *, timeout: Seconds | None = None
-    ) -> int:
+    def get(self, key: Key, at: datetime | None = None, *, timeout: Seconds | None = None) -> int:
         """The number of the period that at is in, by default the store's present.
 
         0 where there was no add, and where the period is not kept any more.

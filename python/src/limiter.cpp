@@ -169,7 +169,7 @@ template <>
 struct From<Align> {
     static Align read(const Argument& argument) {
         return to_choice(argument.value, argument.name, {"clock", "first"}) == 0 ? Align::clock
-                                                                                  : Align::first;
+                                                                                 : Align::first;
     }
 };
 template <>
@@ -316,8 +316,7 @@ class BoundLimiter : public Bound<Limiter> {
         results.reserve(decisions.size());
         for (const auto& decision : decisions) {
             if (decision) warn_if_untracked(*decision);
-            results.push_back(decision ? Result<DecisionRow>{to_row(*decision)}
-                                       : decision.error());
+            results.push_back(decision ? Result<DecisionRow>{to_row(*decision)} : decision.error());
         }
         py::dict errors;
         auto rows = gather(std::move(results), refusals, errors);

@@ -337,8 +337,7 @@ void NativeFunction::bind_slowly(PyObject** slots, PyObject* const* values, Py_s
             }
         }
         if (index == size_) {
-            raise_type(shown_name() + "() got an unexpected keyword argument " +
-                       quoted(keyword));
+            raise_type(shown_name() + "() got an unexpected keyword argument " + quoted(keyword));
         }
         if (slots[index] != nullptr) {
             raise_type(shown_name() + "() got multiple values for argument " + quoted(keyword));
@@ -384,8 +383,8 @@ PyObject* get_option(PyObject* capsule, PyObject* self) {
             BoundObject::check(self) ? BoundObject::of(self)->bound.get() : nullptr;
         if (BoundObject::check(self) && bound == nullptr) raise_unfinished(self);
         if (bound == nullptr || bound->tag() != getter.tag) {
-            raise_type("descriptor '" + getter.name + "' does not apply to a '" +
-                       type_name(self) + "' object");
+            raise_type("descriptor '" + getter.name + "' does not apply to a '" + type_name(self) +
+                       "' object");
         }
         return getter.get(*bound);
     });
@@ -398,8 +397,8 @@ py::object get_options(const Arguments& arguments) {
     for (OptionGetter* const getter : getters()) {
         if (getter->owner != owner) continue;
         const py::capsule capsule(static_cast<void*>(getter));
-        auto made = py::reinterpret_steal<py::object>(
-            PyCFunction_New(&option_definition, capsule.ptr()));
+        auto made =
+            py::reinterpret_steal<py::object>(PyCFunction_New(&option_definition, capsule.ptr()));
         if (!made) throw py::error_already_set();
         all[py::str(getter->name)] = made;
     }
@@ -448,10 +447,10 @@ py::object leave_awaited(py::handle object, BoundBase& self, py::handle, py::han
 void bind_native(py::module_& module) {
     make_handle_type();
     NativeType::make_type();
-    module.attr("Handle") = py::reinterpret_borrow<py::object>(
-        reinterpret_cast<PyObject*>(&handle_type));
-    module.attr("NativeFunction") = py::reinterpret_borrow<py::object>(
-        reinterpret_cast<PyObject*>(&function_type));
+    module.attr("Handle") =
+        py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&handle_type));
+    module.attr("NativeFunction") =
+        py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&function_type));
     define<&declare>(module, "native", "(function: typing.Any) -> typing.Any",
                      "The C++ body of a declared function. ImportError where the two differ.");
     define<&join>(module, "result", "(cls: typing.Any) -> typing.Any",
@@ -469,8 +468,8 @@ void bind_native(py::module_& module) {
     object_method<&is_closed, BoundBase>("Lifetime.closed", "");
     object_method<&close_awaited, BoundBase>("AsyncLifetime.aclose", "", true);
     object_method<&enter_awaited, BoundBase>("AsyncLifetime.__aenter__", "", true);
-    object_method<&leave_awaited, BoundBase, handle, handle, handle>(
-        "AsyncLifetime.__aexit__", "kind error traceback", true);
+    object_method<&leave_awaited, BoundBase, handle, handle, handle>("AsyncLifetime.__aexit__",
+                                                                     "kind error traceback", true);
     object_method<&is_closed, BoundBase>("AsyncLifetime.closed", "");
 }
 

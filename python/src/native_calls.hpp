@@ -124,8 +124,7 @@ struct Parameters {
         return std::tuple_cat(passed(std::get<I>(held))...);
     }
     template <std::size_t... I>
-    static void check([[maybe_unused]] const NativeFunction& function,
-                      std::index_sequence<I...>) {
+    static void check([[maybe_unused]] const NativeFunction& function, std::index_sequence<I...>) {
         (check_one<I>(function), ...);
     }
     template <std::size_t I>
@@ -377,9 +376,8 @@ struct Init {
             refuse_second();
             const auto held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
             const std::string title = class_title(Py_TYPE(values[0]));
-            std::shared_ptr<BoundBase> made =
-                std::apply([&](const auto&... all) { return Make(title, all...); },
-                           Each::pass(held));
+            std::shared_ptr<BoundBase> made = std::apply(
+                [&](const auto&... all) { return Make(title, all...); }, Each::pass(held));
             refuse_second();  // Opening a store may have run Python.
             self->bound = std::move(made);
             return py::none();

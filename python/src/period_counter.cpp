@@ -47,9 +47,7 @@ struct From<Period> {
 };
 template <>
 struct To<Period> {
-    static py::object make(Period period) {
-        return To<std::string_view>::make(to_string(period));
-    }
+    static py::object make(Period period) { return To<std::string_view>::make(to_string(period)); }
 };
 
 template <>

@@ -36,7 +36,8 @@ void ResultClassBase::join(const py::object& declared) {
     for (std::size_t i = 0; i < size_; ++i) {
         const py::object slot = py::getattr(declared, fields_[i], py::none());
         if (!Py_IS_TYPE(slot.ptr(), &PyMemberDescr_Type)) {
-            raise_import(std::string{name_} + "." + fields_[i] + " has no slot: @dataclass needs "
+            raise_import(std::string{name_} + "." + fields_[i] +
+                         " has no slot: @dataclass needs "
                          "slots=True");
         }
         offsets[i] = reinterpret_cast<PyMemberDescrObject*>(slot.ptr())->d_member->offset;
@@ -56,8 +57,8 @@ py::object ResultClassBase::allocate() const {
 }
 
 Argument ResultClassBase::field(py::handle object, std::size_t index) const {
-    PyObject* const value = *reinterpret_cast<PyObject**>(
-        reinterpret_cast<char*>(object.ptr()) + offsets_[index]);
+    PyObject* const value =
+        *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object.ptr()) + offsets_[index]);
     if (value == nullptr) {
         raise_type(std::string{name_} +
                    ".__init__() of this object was never called, or it failed: the object cannot "

@@ -166,8 +166,8 @@ template <>
 struct To<KeyText> {
     static py::object make(const std::string& text) {
         const auto size = static_cast<Py_ssize_t>(text.size());
-        auto made = py::reinterpret_steal<py::object>(
-            PyUnicode_DecodeUTF8(text.data(), size, nullptr));
+        auto made =
+            py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(text.data(), size, nullptr));
         if (made) return made;
         PyErr_Clear();
         return py::bytes(text);

@@ -51,7 +51,7 @@ def test_every_declared_function_has_a_signature_types_and_help(module: str) -> 
         inspect.signature(function)
         assert "return" in typing.get_type_hints(function)
         assert function.__doc__.split()
-        assert function.__name__ in pydoc.render_doc(function)
+        assert function.__name__ in pydoc.plain(pydoc.render_doc(function))
         assert not hasattr(function, "__wrapped__")
         assert copy.deepcopy(function) is function
 

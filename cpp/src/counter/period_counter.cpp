@@ -171,8 +171,8 @@ void PeriodCounter::start_series(std::string_view key, Instant start, Instant en
         at = span.ends;
     }
     backend_->get_many(std::move(names), route,
-                       [counts = std::move(counts), done = std::move(done)](
-                           const Result<Column<std::int64_t>>& column) {
+                       [counts = std::move(counts),
+                        done = std::move(done)](const Result<Column<std::int64_t>>& column) {
                            if (!column) return done(column.error());
                            if (!column->errors.empty()) return done(column->errors.begin()->second);
                            std::vector<PeriodCount> filled = counts;

@@ -222,8 +222,8 @@ class RedisBackend final : public CounterBackend {
         const std::string gone = unix_time(term.gone);
         const std::string most_ahead = std::to_string(kMostAhead.count());
         const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {amount, term.present ? "1" : "0", begins, ends, gone,
-                                              most_ahead};
+        const std::string_view arguments[] = {
+            amount, term.present ? "1" : "0", begins, ends, gone, most_ahead};
         // A script that only reads may be sent again, as GET is, and leaves nothing unknown.
         submit(Request::run(kScript, keys, {}, arguments,
                             n ? redis::Repeat::never : redis::Repeat::reads),

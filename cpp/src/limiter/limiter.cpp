@@ -148,8 +148,8 @@ Result<void> Limiter::check(std::int64_t cost, std::string_view who) const {
 
 Result<void> Limiter::check_entries() const {
     if (options_.algorithm == Algorithm::list) return {};
-    return make_error(ErrorCode::config, "entries is for list, not for " +
-                                             std::string{to_string(options_.algorithm)});
+    return make_error(ErrorCode::config,
+                      "entries is for list, not for " + std::string{to_string(options_.algorithm)});
 }
 
 Result<void> Limiter::check_async() const {
@@ -273,13 +273,12 @@ void Limiter::hit_many_async(std::span<const std::string_view> keys,
                              Completion<std::vector<Result<Decision>>> done, AsyncCall call) {
     if (auto fits = check_async(); !fits) return done(fits.error());
     const auto batch = std::make_shared<Batch>(check(keys, costs));
-    backend_->take_many_async(
-        std::move(batch->names), batch->costs, batch->who, call,
-        [batch, limit = limit(),
-         done = std::move(done)](const Result<std::vector<Result<Verdict>>>& verdicts) {
-            if (!verdicts) return done(verdicts.error());
-            done(batch->merge(*verdicts, batch->costs, limit));
-        });
+    backend_->take_many_async(std::move(batch->names), batch->costs, batch->who, call,
+                              [batch, limit = limit(), done = std::move(done)](
+                                  const Result<std::vector<Result<Verdict>>>& verdicts) {
+                                  if (!verdicts) return done(verdicts.error());
+                                  done(batch->merge(*verdicts, batch->costs, limit));
+                              });
 }
 
 void Limiter::reset_async(std::string_view key, Completion<void> done, AsyncCall call) {

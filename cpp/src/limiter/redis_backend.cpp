@@ -54,9 +54,8 @@ class RedisBackend : public LimiterBackend {
 
     Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
         Result<std::vector<std::string>> outcome{std::vector<std::string>{}};
-        entries_async(key, waiting(timeout), [&](Result<std::vector<std::string>> found) {
-            outcome = std::move(found);
-        });
+        entries_async(key, waiting(timeout),
+                      [&](Result<std::vector<std::string>> found) { outcome = std::move(found); });
         return outcome;
     }
     void entries_async(const std::string&, const AsyncCall&,
@@ -140,10 +139,9 @@ class ScriptBackend final : public RedisBackend {
                                            std::span<const std::string_view> who,
                                            Timeout timeout) override {
         std::vector<Result<Verdict>> verdicts;
-        take_many_async({keys.begin(), keys.end()}, {costs.begin(), costs.end()}, who,
-                        waiting(timeout), [&](Result<std::vector<Result<Verdict>>> found) {
-                            verdicts = std::move(*found);
-                        });
+        take_many_async(
+            {keys.begin(), keys.end()}, {costs.begin(), costs.end()}, who, waiting(timeout),
+            [&](Result<std::vector<Result<Verdict>>> found) { verdicts = std::move(*found); });
         return verdicts;
     }
 
