@@ -21,7 +21,6 @@ class CounterBase(Handle):
     __slots__ = ()
 
     prefix: Key
-    ttl: float | None
     op_keep: float
     method: Method
     compensation: Compensation

@@ -182,7 +182,7 @@ struct BoundOf<Counter> {
 void bind_counter(py::module_& module) {
     constructor<&make_counter, py::handle, Options<CounterOptions, kOptions>>(
         "CounterBase.__init__", "store " + names_of<kOptions>());
-    attributes<BoundCounter, kOptions>("CounterBase");
+    attributes<BoundCounter, kOptions>("CounterBase", "ttl");
 
     using Key = std::string_view;
     method<&add, &add_async, Key, Amount, std::optional<Key>, Timeout>("Counter.add",

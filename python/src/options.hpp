@@ -139,10 +139,12 @@ struct OptionGetter {
 };
 void add_getter(OptionGetter getter);
 
-/// An attribute for each row, for the class that is called so.
+/// An attribute for each row, for the class that is called so; not for `but`, whose name a method
+/// has (Counter.ttl).
 template <class Self, const auto& kRows>
-void attributes(const char* class_name) {
+void attributes(const char* class_name, std::string_view but = "") {
     for (const auto& row : kRows) {
+        if (row.name == but) continue;
         add_getter({class_name, row.name,
                     [get = row.get](BoundBase& bound) {
                         return get(static_cast<Self&>(bound).core->options());
