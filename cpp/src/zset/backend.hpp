@@ -1,8 +1,11 @@
 // What LiveSets asks of a store. Keys come checked and in full, no score is NaN.
 #pragma once
 
+#include <hotcount/redis/channel.hpp>
 #include <hotcount/zset/live_sets.hpp>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace hotcount {
 
@@ -11,33 +14,58 @@ class LiveSetsBackend {
     struct Element {
         std::string key;
         std::string companion;  ///< Empty where the key can have none.
-        std::string_view member;
-        double score;
-        std::optional<std::int64_t> version;  ///< Never without a companion.
+        std::string member;
+        double score{0};
+        std::optional<std::int64_t> version{};  ///< Never without a companion.
     };
+    using Upserts = std::vector<Result<Upsert>>;
+    using Members = std::vector<ScoredMember>;
+    using Rank = std::optional<std::int64_t>;
 
     explicit LiveSetsBackend(LiveSetsOptions options) : options_(std::move(options)) {}
     virtual ~LiveSetsBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
-    virtual Duration default_timeout() const = 0;
-    /// Results by index; at most kMaxBatch elements.
-    virtual std::vector<Result<Upsert>> upsert(std::span<const Element> elements,
-                                               Timeout timeout) = 0;
-    /// As in Element.
-    virtual Result<Upsert> remove(const std::string& key, std::string_view member,
-                                  const std::string& companion, std::optional<std::int64_t> version,
+    /// Results by index; `batch` of them, at most kMaxBatch, in one go.
+    virtual Upserts upsert(std::vector<Element> elements, std::size_t batch, Timeout timeout) = 0;
+    /// `which`: key, member, companion and version as above.
+    virtual Result<Upsert> remove(const Element& which, Timeout timeout) = 0;
+    virtual Result<Members> range(const std::string& key, std::int64_t start, std::int64_t stop,
                                   Timeout timeout) = 0;
-    virtual Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
-                                                    std::int64_t stop, Timeout timeout) = 0;
-    virtual Result<std::optional<std::int64_t>> rank(const std::string& key,
-                                                     std::string_view member, Timeout timeout) = 0;
+    virtual Result<Rank> rank(const std::string& key, std::string_view member, Timeout timeout) = 0;
     /// An empty companion: the key cannot have one.
     virtual Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
                                 std::span<const ScoredMember> members, Timeout timeout) = 0;
     /// The report's keys are in full.
     virtual Result<SweepReport> sweep(const std::string& pattern, bool dry_run,
                                       Timeout timeout) = 0;
+
+    // The same without waiting. What stands here is for backends that never wait: memory.
+
+    virtual void upsert_async(std::vector<Element> elements, std::size_t batch, const AsyncCall&,
+                              Completion<Upserts> done) {
+        done(upsert(std::move(elements), batch, {}));
+    }
+    virtual void remove_async(const Element& which, const AsyncCall&, Completion<Upsert> done) {
+        done(remove(which, {}));
+    }
+    virtual void range_async(const std::string& key, std::int64_t start, std::int64_t stop,
+                             const AsyncCall&, Completion<Members> done) {
+        done(range(key, start, stop, {}));
+    }
+    virtual void rank_async(const std::string& key, std::string_view member, const AsyncCall&,
+                            Completion<Rank> done) {
+        done(rank(key, member, {}));
+    }
+    virtual void create_async(const std::string& key, const std::string& companion, Duration ttl,
+                              std::span<const ScoredMember> members, const AsyncCall&,
+                              Completion<void> done) {
+        done(create(key, companion, ttl, members, {}));
+    }
+    virtual void sweep_async(const std::string& pattern, bool dry_run, const AsyncCall&,
+                             Completion<SweepReport> done) {
+        done(sweep(pattern, dry_run, {}));
+    }
 
     const LiveSetsOptions& options() const { return options_; }
     Duration gate() const { return options_.gate.value_or(Duration{0}); }

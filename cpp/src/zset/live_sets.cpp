@@ -51,11 +51,130 @@ Result<void> check_score(double score) {
     return make_error(ErrorCode::config, "score is NaN; it takes numbers that have an order");
 }
 
-// Empty for a key that can have none. Only a version cannot do without.
-Result<std::string> companion_of(const std::string& key, bool versioned) {
+using Element = LiveSetsBackend::Element;
+using Upserts = LiveSetsBackend::Upserts;
+using Members = LiveSetsBackend::Members;
+using Rank = LiveSetsBackend::Rank;
+
+std::string before_key(const LiveSetsBackend& sets) {
+    std::string text{sets.store_prefix()};
+    const std::string& prefix = sets.options().prefix;
+    if (!prefix.empty()) text += prefix + ":";
+    return text;
+}
+
+Result<std::string> full(const LiveSetsBackend& sets, std::string_view key) {
+    HOTCOUNT_TRY(check_key(key));
+    return before_key(sets).append(key);
+}
+
+Result<void> check_version(const LiveSetsBackend& sets, bool versioned) {
+    const UpsertMethod method = sets.options().method;
+    if (!versioned || method == UpsertMethod::script) return {};
+    return make_error(ErrorCode::config, "version needs method 'script'; this is '" +
+                                             std::string{to_string(method)} + "'");
+}
+
+// The companion is empty for a key that can have none. Only a version cannot do without.
+Result<Element> to_element(const LiveSetsBackend& sets, const UpsertItem& item) {
+    HOTCOUNT_TRY(check_version(sets, item.version.has_value()));
+    HOTCOUNT_TRY_ASSIGN(std::string key, full(sets, item.key));
+    HOTCOUNT_TRY(check_member(item.member));
+    HOTCOUNT_TRY(check_score(item.score));
     auto companion = zset::companion_key(key);
-    if (companion.ok() || versioned) return companion;
-    return std::string{};
+    if (!companion && item.version) return std::move(companion).error();
+    return Element{std::move(key), companion ? std::move(*companion) : "", std::string{item.member},
+                   item.score, item.version};
+}
+
+// A batch's good elements as a backend takes them, and the errors of the others in their places.
+struct Batch {
+    Upserts results;
+    std::vector<Element> elements;
+    std::vector<std::size_t> places;  // Which item each element stands for.
+
+    Upserts merge(Upserts answers) {
+        if (answers.size() == results.size()) return answers;
+        for (std::size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(answers[i]);
+        return std::move(results);
+    }
+};
+
+Result<Batch> to_batch(const LiveSetsBackend& sets, std::span<const UpsertItem> items,
+                       std::size_t size) {
+    if (size == 0 || size > LiveSets::kMaxBatch) {
+        return make_error(ErrorCode::config, "batch is " + std::to_string(size) +
+                                                 "; it takes 1 to " +
+                                                 std::to_string(LiveSets::kMaxBatch));
+    }
+    for (const UpsertItem& item : items) {
+        HOTCOUNT_TRY(check_version(sets, item.version.has_value()));
+    }
+    Batch batch;
+    batch.results.reserve(items.size());
+    batch.elements.reserve(items.size());
+    for (const UpsertItem& item : items) {
+        auto element = to_element(sets, item);
+        if (!element) {
+            batch.results.emplace_back(std::move(element).error());
+            continue;
+        }
+        batch.places.push_back(batch.results.size());
+        batch.results.emplace_back(Upsert::failed);
+        batch.elements.push_back(std::move(*element));
+    }
+    return batch;
+}
+
+Result<std::string> check_rank(const LiveSetsBackend& sets, std::string_view key,
+                               std::string_view member) {
+    HOTCOUNT_TRY_ASSIGN(std::string name, full(sets, key));
+    HOTCOUNT_TRY(check_member(member));
+    return name;
+}
+
+Result<std::string> check_top(const LiveSetsBackend& sets, std::string_view key, std::int64_t n) {
+    if (n < 0) {
+        return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 0 or more");
+    }
+    return full(sets, key);
+}
+
+struct Names {
+    std::string key;
+    std::string companion;
+};
+
+Result<Names> check_create(const LiveSetsBackend& sets, std::string_view key, Duration ttl,
+                           std::span<const ScoredMember> members) {
+    HOTCOUNT_TRY_ASSIGN(std::string name, full(sets, key));
+    // Redis keeps times in milliseconds: a shorter life would be none at all.
+    if (ttl < std::chrono::milliseconds{1}) {
+        return make_error(ErrorCode::config, "ttl must be 0.001 seconds or more");
+    }
+    if (members.empty() || members.size() > LiveSets::kMaxCreated) {
+        return make_error(ErrorCode::config, "members has " + std::to_string(members.size()) +
+                                                 " elements; it takes 1 to " +
+                                                 std::to_string(LiveSets::kMaxCreated));
+    }
+    for (const auto& [member, score] : members) {
+        HOTCOUNT_TRY(check_member(member));
+        HOTCOUNT_TRY(check_score(score));
+    }
+    auto companion = zset::companion_key(name);
+    return Names{std::move(name), companion ? std::move(*companion) : ""};
+}
+
+Result<std::string> to_pattern(const LiveSetsBackend& sets, std::string_view match) {
+    if (match.empty() || match.size() > kMaxKeyBytes) {
+        return make_error(ErrorCode::config, "match takes a pattern of 1 to 1000 bytes");
+    }
+    return zset::escape_pattern(before_key(sets)).append(match);
+}
+
+SweepReport without_prefix(SweepReport report, std::size_t size) {
+    for (std::string& key : report.keys) key.erase(0, size);
+    return report;
 }
 
 }  // namespace
@@ -111,137 +230,137 @@ Result<std::shared_ptr<LiveSets>> LiveSets::make(std::shared_ptr<redis::Client> 
 LiveSets::LiveSets(std::unique_ptr<LiveSetsBackend> backend) : backend_(std::move(backend)) {}
 LiveSets::~LiveSets() = default;
 
-std::string LiveSets::before_key() const {
-    std::string text{backend_->store_prefix()};
-    const std::string& prefix = backend_->options().prefix;
-    if (!prefix.empty()) text += prefix + ":";
-    return text;
-}
+const LiveSetsOptions& LiveSets::options() const { return backend_->options(); }
 
-Result<std::string> LiveSets::full(std::string_view key) const {
-    HOTCOUNT_TRY(check_key(key));
-    return before_key().append(key);
-}
-
-Result<void> LiveSets::check_version(bool versioned) const {
-    const UpsertMethod method = backend_->options().method;
-    if (!versioned || method == UpsertMethod::script) return {};
-    return make_error(ErrorCode::config, "version needs method 'script'; this is '" +
-                                             std::string{to_string(method)} + "'");
-}
+// -- calls that are waited for --------------------------------------------------------------------
 
 Result<Upsert> LiveSets::upsert(std::string_view key, std::string_view member, double score,
                                 std::optional<std::int64_t> version, Timeout timeout) {
-    const UpsertItem item{key, member, score, version};
-    HOTCOUNT_TRY_ASSIGN(auto results, upsert_many({&item, 1}, 1, timeout));
-    return std::move(results.front());
+    HOTCOUNT_TRY_ASSIGN(Element element, to_element(*backend_, {key, member, score, version}));
+    std::vector<Element> elements;
+    elements.push_back(std::move(element));
+    return std::move(backend_->upsert(std::move(elements), 1, timeout).front());
 }
 
 Result<std::vector<Result<Upsert>>> LiveSets::upsert_many(std::span<const UpsertItem> items,
                                                           std::size_t batch, Timeout timeout) {
-    if (batch == 0 || batch > kMaxBatch) {
-        return make_error(ErrorCode::config, "batch is " + std::to_string(batch) +
-                                                 "; it takes 1 to " + std::to_string(kMaxBatch));
-    }
-    for (const UpsertItem& item : items) HOTCOUNT_TRY(check_version(item.version.has_value()));
-
-    const auto to_element = [this](const UpsertItem& item) -> Result<LiveSetsBackend::Element> {
-        HOTCOUNT_TRY_ASSIGN(std::string key, full(item.key));
-        HOTCOUNT_TRY(check_member(item.member));
-        HOTCOUNT_TRY(check_score(item.score));
-        HOTCOUNT_TRY_ASSIGN(std::string companion, companion_of(key, item.version.has_value()));
-        return LiveSetsBackend::Element{std::move(key), std::move(companion), item.member,
-                                        item.score, item.version};
-    };
-    std::vector<Result<Upsert>> results;
-    results.reserve(items.size());
-    std::vector<LiveSetsBackend::Element> elements;
-    std::vector<std::size_t> places;  // Which item each element stands for.
-    const Deadline deadline = Deadline::after(timeout.value_or(backend_->default_timeout()));
-    const auto send = [&] {
-        if (elements.empty()) return;
-        auto answers = backend_->upsert(elements, deadline.remaining());
-        for (std::size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(answers[i]);
-        elements.clear();
-        places.clear();
-    };
-    for (const UpsertItem& item : items) {
-        auto element = to_element(item);
-        if (element) {
-            places.push_back(results.size());
-            elements.push_back(std::move(*element));
-            results.emplace_back(Upsert::failed);
-        } else {
-            results.emplace_back(std::move(element).error());
-        }
-        if (elements.size() == batch) send();
-    }
-    send();
-    return results;
+    HOTCOUNT_TRY_ASSIGN(Batch checked, to_batch(*backend_, items, batch));
+    return checked.merge(backend_->upsert(std::move(checked.elements), batch, timeout));
 }
 
 Result<Upsert> LiveSets::remove(std::string_view key, std::string_view member,
                                 std::optional<std::int64_t> version, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY(check_member(member));
-    HOTCOUNT_TRY(check_version(version.has_value()));
-    HOTCOUNT_TRY_ASSIGN(const std::string companion, companion_of(name, version.has_value()));
-    return backend_->remove(name, member, companion, version, timeout);
+    HOTCOUNT_TRY_ASSIGN(const Element which, to_element(*backend_, {key, member, 0, version}));
+    return backend_->remove(which, timeout);
 }
 
 Result<std::vector<ScoredMember>> LiveSets::top(std::string_view key, std::int64_t n,
                                                 Timeout timeout) {
-    if (n < 0) {
-        return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 0 or more");
-    }
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    if (n == 0) return std::vector<ScoredMember>{};
+    HOTCOUNT_TRY_ASSIGN(const std::string name, check_top(*backend_, key, n));
+    if (n == 0) return Members{};
     return backend_->range(name, 0, n - 1, timeout);
 }
 
 Result<std::vector<ScoredMember>> LiveSets::range(std::string_view key, std::int64_t start,
                                                   std::int64_t stop, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(*backend_, key));
     return backend_->range(name, start, stop, timeout);
 }
 
 Result<std::optional<std::int64_t>> LiveSets::rank(std::string_view key, std::string_view member,
                                                    Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY(check_member(member));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, check_rank(*backend_, key, member));
     return backend_->rank(name, member, timeout);
 }
 
 Result<void> LiveSets::create(std::string_view key, Duration ttl,
                               std::span<const ScoredMember> members, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    // Redis keeps times in milliseconds: a shorter life would be none at all.
-    if (ttl < std::chrono::milliseconds{1}) {
-        return make_error(ErrorCode::config, "ttl must be 0.001 seconds or more");
-    }
-    if (members.empty() || members.size() > kMaxCreated) {
-        return make_error(ErrorCode::config, "members has " + std::to_string(members.size()) +
-                                                 " elements; it takes 1 to " +
-                                                 std::to_string(kMaxCreated));
-    }
-    for (const auto& [member, score] : members) {
-        HOTCOUNT_TRY(check_member(member));
-        HOTCOUNT_TRY(check_score(score));
-    }
-    HOTCOUNT_TRY_ASSIGN(const std::string companion, companion_of(name, false));
-    return backend_->create(name, companion, ttl, members, timeout);
+    HOTCOUNT_TRY_ASSIGN(const Names names, check_create(*backend_, key, ttl, members));
+    return backend_->create(names.key, names.companion, ttl, members, timeout);
 }
 
 Result<SweepReport> LiveSets::sweep(std::string_view match, bool dry_run, Timeout timeout) {
-    if (match.empty() || match.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "match takes a pattern of 1 to 1000 bytes");
-    }
-    const std::string before = before_key();
-    HOTCOUNT_TRY_ASSIGN(
-        SweepReport report,
-        backend_->sweep(zset::escape_pattern(before).append(match), dry_run, timeout));
-    for (std::string& key : report.keys) key.erase(0, before.size());
-    return report;
+    HOTCOUNT_TRY_ASSIGN(const std::string pattern, to_pattern(*backend_, match));
+    HOTCOUNT_TRY_ASSIGN(SweepReport report, backend_->sweep(pattern, dry_run, timeout));
+    return without_prefix(std::move(report), before_key(*backend_).size());
+}
+
+// -- calls that are not ---------------------------------------------------------------------------
+
+void LiveSets::upsert_async(std::string_view key, std::string_view member, double score,
+                            std::optional<std::int64_t> version, Completion<Upsert> done,
+                            AsyncCall call) {
+    auto element = to_element(*backend_, {key, member, score, version});
+    if (!element) return done(std::move(element).error());
+    std::vector<Element> elements;
+    elements.push_back(std::move(*element));
+    backend_->upsert_async(std::move(elements), 1, call,
+                           [done = std::move(done)](Result<Upserts> answers) {
+                               if (!answers) return done(std::move(answers).error());
+                               done(std::move(answers->front()));
+                           });
+}
+
+void LiveSets::upsert_many_async(std::span<const UpsertItem> items, std::size_t batch,
+                                 Completion<std::vector<Result<Upsert>>> done, AsyncCall call) {
+    auto checked = to_batch(*backend_, items, batch);
+    if (!checked) return done(std::move(checked).error());
+    const auto kept = std::make_shared<Batch>(std::move(*checked));
+    backend_->upsert_async(std::move(kept->elements), batch, call,
+                           [kept, done = std::move(done)](Result<Upserts> answers) {
+                               if (!answers) return done(std::move(answers).error());
+                               done(kept->merge(std::move(*answers)));
+                           });
+}
+
+void LiveSets::remove_async(std::string_view key, std::string_view member,
+                            std::optional<std::int64_t> version, Completion<Upsert> done,
+                            AsyncCall call) {
+    auto which = to_element(*backend_, {key, member, 0, version});
+    if (!which) return done(std::move(which).error());
+    backend_->remove_async(*which, call, std::move(done));
+}
+
+void LiveSets::top_async(std::string_view key, std::int64_t n,
+                         Completion<std::vector<ScoredMember>> done, AsyncCall call) {
+    auto name = check_top(*backend_, key, n);
+    if (!name) return done(std::move(name).error());
+    if (n == 0) return done(Members{});
+    backend_->range_async(*name, 0, n - 1, call, std::move(done));
+}
+
+void LiveSets::range_async(std::string_view key, std::int64_t start, std::int64_t stop,
+                           Completion<std::vector<ScoredMember>> done, AsyncCall call) {
+    auto name = full(*backend_, key);
+    if (!name) return done(std::move(name).error());
+    backend_->range_async(*name, start, stop, call, std::move(done));
+}
+
+void LiveSets::rank_async(std::string_view key, std::string_view member,
+                          Completion<std::optional<std::int64_t>> done, AsyncCall call) {
+    auto name = check_rank(*backend_, key, member);
+    if (!name) return done(std::move(name).error());
+    backend_->rank_async(*name, member, call, std::move(done));
+}
+
+void LiveSets::create_async(std::string_view key, Duration ttl,
+                            std::span<const ScoredMember> members, Completion<void> done,
+                            AsyncCall call) {
+    auto names = check_create(*backend_, key, ttl, members);
+    if (!names) return done(std::move(names).error());
+    backend_->create_async(names->key, names->companion, ttl, members, call, std::move(done));
+}
+
+void LiveSets::sweep_async(std::string_view match, bool dry_run, Completion<SweepReport> done,
+                           AsyncCall call) {
+    auto pattern = to_pattern(*backend_, match);
+    if (!pattern) return done(std::move(pattern).error());
+    backend_->sweep_async(
+        *pattern, dry_run, call,
+        [size = before_key(*backend_).size(), done = std::move(done)](Result<SweepReport> report) {
+            if (!report) return done(std::move(report).error());
+            done(without_prefix(std::move(*report), size));
+        });
 }
 
 }  // namespace hotcount

@@ -17,43 +17,38 @@ class MemorySets final : public LiveSetsBackend {
         : LiveSetsBackend(std::move(sets_options)), store_(std::move(store)) {}
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
-    // Nothing here waits.
-    Duration default_timeout() const override { return std::chrono::seconds{1}; }
 
-    std::vector<Result<Upsert>> upsert(std::span<const Element> elements, Timeout) override {
-        std::vector<Result<Upsert>> results;
+    Upserts upsert(std::vector<Element> elements, std::size_t, Timeout) override {
+        Upserts results;
         results.reserve(elements.size());
         for (const Element& element : elements) results.push_back(upsert_one(element));
         return results;
     }
 
-    Result<Upsert> remove(const std::string& key, std::string_view member,
-                          const std::string& companion, std::optional<std::int64_t> version,
-                          Timeout) override {
+    Result<Upsert> remove(const Element& which, Timeout) override {
         const auto take_out = [&](Entry& entry, bool keeps_empty) {
             auto* const set = entry.as<SortedSet>(false);
-            const bool was_there = set->erase(member);
+            const bool was_there = set->erase(which.member);
             if (was_there && set->empty() && !(keeps_empty && entry.expires_at)) {
                 entry.expires_at = store_->now();
             }
             return was_there;
         };
-        if (version) {
-            return with_version(key, companion, member, *version, Duration{-1},
-                                [&](Entry& entry) { take_out(entry, true); });
+        if (which.version) {
+            return with_version(which, Duration{-1}, [&](Entry& entry) { take_out(entry, true); });
         }
-        return with_companion(key, companion, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
+        return with_companion(which, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
             if (entry == nullptr) return Upsert::absent;
-            if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
+            if (entry->as<SortedSet>() == nullptr) return wrong_type(which.key);
             const bool keeps_empty = beside != nullptr && options().method == UpsertMethod::script;
             return take_out(*entry, keeps_empty) ? Upsert::applied : Upsert::absent;
         });
     }
 
-    Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
-                                            std::int64_t stop, Timeout) override {
-        return store_->read(key, [&](const Entry* entry) -> Result<std::vector<ScoredMember>> {
-            std::vector<ScoredMember> members;
+    Result<Members> range(const std::string& key, std::int64_t start, std::int64_t stop,
+                          Timeout) override {
+        return store_->read(key, [&](const Entry* entry) -> Result<Members> {
+            Members members;
             if (entry == nullptr) return members;
             const auto* const set = entry->as<SortedSet>();
             if (set == nullptr) return wrong_type(key);
@@ -69,15 +64,14 @@ class MemorySets final : public LiveSetsBackend {
         });
     }
 
-    Result<std::optional<std::int64_t>> rank(const std::string& key, std::string_view member,
-                                             Timeout) override {
-        return store_->read(key, [&](const Entry* entry) -> Result<std::optional<std::int64_t>> {
-            if (entry == nullptr) return std::optional<std::int64_t>{};
+    Result<Rank> rank(const std::string& key, std::string_view member, Timeout) override {
+        return store_->read(key, [&](const Entry* entry) -> Result<Rank> {
+            if (entry == nullptr) return Rank{};
             const auto* const set = entry->as<SortedSet>();
             if (set == nullptr) return wrong_type(key);
             const auto place = set->rank(member);
-            if (!place) return std::optional<std::int64_t>{};
-            return std::optional{static_cast<std::int64_t>(*place)};
+            if (!place) return Rank{};
+            return Rank{static_cast<std::int64_t>(*place)};
         });
     }
 
@@ -146,10 +140,7 @@ class MemorySets final : public LiveSetsBackend {
         if (options().method != UpsertMethod::script && options().method != UpsertMethod::watch) {
             return upsert_in_two_steps(element);
         }
-        if (element.version) {
-            return with_version(element.key, element.companion, element.member, *element.version,
-                                gate(), put);
-        }
+        if (element.version) return with_version(element, gate(), put);
         return store_->modify(element.key, [&](Entry* entry) -> Result<Upsert> {
             HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, element.key, gate()));
             if (state == Upsert::applied) put(*entry);
@@ -186,25 +177,24 @@ class MemorySets final : public LiveSetsBackend {
     }
 
     template <class Visit>
-    Result<Upsert> with_companion(const std::string& key, const std::string& companion,
-                                  Visit&& visit) {
-        if (!companion.empty()) return store_->modify_both(key, companion, visit);
-        return store_->modify(key, [&](Entry* entry) { return visit(entry, nullptr); });
+    Result<Upsert> with_companion(const Element& which, Visit&& visit) {
+        if (!which.companion.empty()) {
+            return store_->modify_both(which.key, which.companion, visit);
+        }
+        return store_->modify(which.key, [&](Entry* entry) { return visit(entry, nullptr); });
     }
 
     template <class Change>
-    Result<Upsert> with_version(const std::string& key, const std::string& companion,
-                                std::string_view member, std::int64_t version, Duration gate,
-                                Change&& change) {
-        return with_companion(key, companion, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
-            HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, key, gate));
+    Result<Upsert> with_version(const Element& which, Duration gate, Change&& change) {
+        return with_companion(which, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
+            HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, which.key, gate));
             if (state != Upsert::applied) return state;
             if (beside == nullptr) return Upsert::absent;
             auto* const versions = beside->as<Versions>(false);
-            if (versions == nullptr) return wrong_type(companion);
-            const auto last = versions->find(member);
-            if (last && *last >= version) return Upsert::stale;
-            versions->put(member, version);
+            if (versions == nullptr) return wrong_type(which.companion);
+            const auto last = versions->find(which.member);
+            if (last && *last >= *which.version) return Upsert::stale;
+            versions->put(which.member, *which.version);
             outlive(*beside, *entry->expires_at);
             change(*entry);
             return Upsert::applied;

@@ -1,234 +1,187 @@
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <charconv>
-#include <hotcount/base/codec.hpp>
+#include <hotcount/base/fork.hpp>
 #include <hotcount/base/hash.hpp>
 #include <unordered_map>
 
-#include "../redis/error_word.hpp"
+#include "../base/waiting_calls.hpp"
 #include "../redis/script_fits.hpp"
 #include "backend.hpp"
 #include "hotcount_embedded/redis/scripts.hpp"
 #include "keys.hpp"
+#include "redis_replies.hpp"
+#include "redis_steps.hpp"
 
 namespace hotcount {
 namespace {
 
 using redis::Reply;
 using redis::ReplyArray;
+using Element = LiveSetsBackend::Element;
+using Members = LiveSetsBackend::Members;
+using Rank = LiveSetsBackend::Rank;
+using Upserts = LiveSetsBackend::Upserts;
+using zset::about;
+using zset::integer;
+using zset::milliseconds;
+using zset::Server;
+using zset::to_text;
+using zset::unexpected;
+using zset::unknown;
 
-std::string milliseconds(Duration duration) {
-    return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+// -- replies --------------------------------------------------------------------------------------
+
+std::optional<double> to_score(const Reply& reply) {
+    if (const auto* number = std::get_if<double>(&reply.value)) return *number;
+    const auto* const text = std::get_if<std::string>(&reply.value);
+    if (text == nullptr) return std::nullopt;
+    double score = 0;
+    const char* const end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, score);
+    if (error != std::errc{} || stop != end) return std::nullopt;
+    return score;
 }
 
-// The shortest digits that bring the double back as it was, whatever the process's locale is.
-std::string to_text(double score) {
-    std::array<char, 32> text;  // "-2.2250738585072014e-308" is the longest.
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), score).ptr;
-    return {text.data(), end};
+Result<Members> to_members(const std::string& server, const Result<Reply>& reply,
+                           const std::string& key) {
+    if (!reply) return about(key, reply.error());
+    const auto* const items = std::get_if<ReplyArray>(&reply->value);
+    if (items == nullptr) return unexpected(server, "ZREVRANGE");
+    Members members;
+    // RESP3 answers with pairs, RESP2 with members and scores in turn.
+    const bool paired = !items->empty() && std::holds_alternative<ReplyArray>(items->front().value);
+    members.reserve(paired ? items->size() : items->size() / 2);
+    for (std::size_t i = 0; i < items->size(); i += paired ? 1 : 2) {
+        const ReplyArray* pair = paired ? std::get_if<ReplyArray>(&(*items)[i].value) : items;
+        const std::size_t at = paired ? 0 : i;
+        if (pair == nullptr || pair->size() < at + 2) return unexpected(server, "ZREVRANGE");
+        const auto* const member = std::get_if<std::string>(&(*pair)[at].value);
+        const auto score = to_score((*pair)[at + 1]);
+        if (member == nullptr || !score) return unexpected(server, "ZREVRANGE");
+        members.push_back({*member, *score});
+    }
+    return members;
 }
 
-// What a sweep that is given no timeout may take, in the store's timeouts: at 1 s, 50,000 pages of
-// 500 keys at 2 ms each.
-constexpr int kSweepTimeouts = 100;
-
-Error about(const std::string& key, const Error& error) {
-    return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                      error.server_code);
+Result<Rank> to_rank(const std::string& server, const Result<Reply>& reply,
+                     const std::string& key) {
+    if (reply && std::holds_alternative<std::monostate>(reply->value)) return Rank{};
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t place, integer(server, reply, key));
+    return Rank{place};
 }
 
-class RedisSets final : public LiveSetsBackend {
+Upserts each(std::span<const Element> elements, const Error& error) {
+    Upserts results;
+    results.reserve(elements.size());
+    for (const Element& element : elements) results.emplace_back(about(element.key, error));
+    return results;
+}
+
+// -- one script for a batch -----------------------------------------------------------------------
+
+// How a call reaches the server.
+struct Sender {
+    redis::Channel& channel;
+    Deadline deadline;
+    const redis::Cancelled* cancelled;
+    Server server;
+
+    void operator()(redis::Request request, Completion<Reply> done) const {
+        channel.submit(std::move(request), deadline, std::move(done), cancelled);
+    }
+};
+
+// Upserts with method script, batch by batch: the next is sent when the one before is answered.
+class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
   public:
-    RedisSets(std::shared_ptr<redis::Client> client, LiveSetsOptions sets_options)
-        : LiveSetsBackend(std::move(sets_options)), client_(std::move(client)) {}
-
-    std::string_view store_prefix() const override { return client_->options().prefix; }
-    Duration default_timeout() const override { return client_->options().timeout; }
-
-    std::vector<Result<Upsert>> upsert(std::span<const Element> elements,
-                                       Timeout timeout) override {
-        switch (options().method) {
-            case UpsertMethod::ttl_gate:
-            case UpsertMethod::exists_then_add:
-                return look_then_add(elements, timeout);
-            case UpsertMethod::unguarded_pipeline:
-                return look_and_add(elements, timeout);
-            case UpsertMethod::watch:
-                return by_watch(elements, timeout);
-            case UpsertMethod::script:
-                break;
+    ScriptedUpserts(Sender send, std::vector<Element> elements, std::size_t batch, std::string gate,
+                    std::string keep, Completion<Upserts> done)
+        : send_(std::move(send)),
+          elements_(std::move(elements)),
+          gate_(std::move(gate)),
+          keep_(std::move(keep)),
+          done_(std::move(done)),
+          results_(elements_.size(), Upsert::failed) {
+        for (std::size_t begin = 0; begin < elements_.size(); begin += batch) {
+            ranges_.push_back({begin, std::min(batch, elements_.size() - begin), true});
         }
-        return by_script(elements, timeout);
+        std::reverse(ranges_.begin(), ranges_.end());
     }
 
-    Result<Upsert> remove(const std::string& key, std::string_view member,
-                          const std::string& companion, std::optional<std::int64_t> version,
-                          Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kZsetRemoveLua,
-                                           redis::Script::Kind::single, redis::is_integer};
-        // The other methods are for servers without scripts, and know of no companion.
-        if (!companion.empty() && options().method == UpsertMethod::script) {
-            const std::string marker = zset::marker_key(companion);
-            const std::string_view keys[] = {key, companion, marker};
-            const std::string number = version ? std::to_string(*version) : "";
-            const std::string keep = milliseconds(options().keep);
-            const std::string_view arguments[] = {member, number, keep};
-            const auto state = integer(run(kScript, keys, arguments, key, timeout));
-            if (state) return static_cast<Upsert>(*state);
-            // Who may not touch companions has none.
-            if (version || state.error().code != ErrorCode::permission_denied) return state.error();
+    /// Sends what is to be sent next, and what comes after it while answers come at once.
+    void go_on() {
+        while (!ranges_.empty()) {
+            const Range range = ranges_.back();
+            ranges_.pop_back();
+            other_side_done_.store(false, std::memory_order_relaxed);
+            send_(request(range), [self = shared_from_this(), range](const Result<Reply>& reply) {
+                self->take_in(range, reply);
+                if (self->other_side_done_.exchange(true)) self->go_on();
+            });
+            // The answer may come before the request is handed in, or in another thread: whichever
+            // of the two is last goes on.
+            if (!other_side_done_.exchange(true)) return;
         }
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t removed,
-                            integer(send({"ZREM", key, member}, key, timeout)));
-        return removed > 0 ? Upsert::applied : Upsert::absent;
-    }
-
-    Result<std::vector<ScoredMember>> range(const std::string& key, std::int64_t start,
-                                            std::int64_t stop, Timeout timeout) override {
-        const std::string first = std::to_string(start);
-        const std::string last = std::to_string(stop);
-        HOTCOUNT_TRY_ASSIGN(const Reply reply,
-                            send({"ZREVRANGE", key, first, last, "WITHSCORES"}, key, timeout));
-        const auto* const items = std::get_if<ReplyArray>(&reply.value);
-        if (items == nullptr) return unexpected("ZREVRANGE");
-        std::vector<ScoredMember> members;
-        // RESP3 answers with pairs, RESP2 with members and scores in turn.
-        const bool paired =
-            !items->empty() && std::holds_alternative<ReplyArray>(items->front().value);
-        for (std::size_t i = 0; i < items->size(); i += paired ? 1 : 2) {
-            const ReplyArray* pair = paired ? std::get_if<ReplyArray>(&(*items)[i].value) : items;
-            const std::size_t at = paired ? 0 : i;
-            if (pair == nullptr || pair->size() < at + 2) return unexpected("ZREVRANGE");
-            const auto* const member = std::get_if<std::string>(&(*pair)[at].value);
-            const auto score = to_score((*pair)[at + 1]);
-            if (member == nullptr || !score) return unexpected("ZREVRANGE");
-            members.push_back({*member, *score});
-        }
-        return members;
-    }
-
-    Result<std::optional<std::int64_t>> rank(const std::string& key, std::string_view member,
-                                             Timeout timeout) override {
-        HOTCOUNT_TRY_ASSIGN(const Reply reply, send({"ZREVRANK", key, member}, key, timeout));
-        if (std::holds_alternative<std::monostate>(reply.value)) {
-            return std::optional<std::int64_t>{};
-        }
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t place, integer(reply));
-        return std::optional{place};
-    }
-
-    Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
-                        std::span<const ScoredMember> members, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kZsetCreateLua,
-                                           redis::Script::Kind::single, redis::is_integer};
-        std::vector<std::string> scores;
-        scores.reserve(members.size());
-        const std::string life = milliseconds(ttl);
-        const std::string keep = milliseconds(options().keep);
-        std::vector<std::string_view> arguments{life, keep};
-        for (const auto& [member, score] : members) {
-            arguments.push_back(scores.emplace_back(to_text(score)));
-            arguments.push_back(member);
-        }
-        std::vector<std::string_view> keys{key};
-        if (!companion.empty()) keys.push_back(companion);
-        HOTCOUNT_TRY(run(kScript, keys, arguments, key, timeout));
-        return {};
-    }
-
-    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kZsetSweepLua,
-                                           redis::Script::Kind::single, redis::is_integer};
-        SweepReport report;
-        // A server whose cursor never ends is left too.
-        const Deadline deadline =
-            Deadline::after(timeout.value_or(kSweepTimeouts * default_timeout()));
-        const auto left = [&] {
-            const Duration rest = deadline.remaining();
-            return timeout ? rest : std::min(default_timeout(), rest);
-        };
-        std::string cursor = "0";
-        do {
-            HOTCOUNT_TRY_ASSIGN(const Reply reply, send({"SCAN", cursor, "MATCH", pattern, "COUNT",
-                                                         "500", "TYPE", "zset"},
-                                                        pattern, left()));
-            const auto* const parts = std::get_if<ReplyArray>(&reply.value);
-            if (parts == nullptr || parts->size() != 2) return unexpected("SCAN");
-            const auto* const next = std::get_if<std::string>(&(*parts)[0].value);
-            const auto* const page = std::get_if<ReplyArray>(&(*parts)[1].value);
-            if (next == nullptr || page == nullptr) return unexpected("SCAN");
-            cursor = *next;
-            report.scanned += static_cast<std::int64_t>(page->size());
-            HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(*page, left()));
-            if (found.empty()) continue;
-            report.found += static_cast<std::int64_t>(found.size());
-            for (const std::string_view key : found) {
-                if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
-            }
-            if (dry_run) continue;
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
-                                integer(run(kScript, found, {}, pattern, left())));
-            report.deleted += deleted;
-        } while (cursor != "0");
-        return report;
+        done_(std::move(results_));
     }
 
   private:
-    using Commands = std::vector<std::vector<std::string_view>>;
+    struct Range {
+        std::size_t begin;
+        std::size_t size;
+        bool with_companions;
+    };
 
-    std::vector<Result<Upsert>> by_script(std::span<const Element> elements, Timeout timeout) {
-        const Deadline deadline = Deadline::after(timeout.value_or(default_timeout()));
-        const auto reply = run_upsert(elements, true, deadline.remaining());
+    std::span<const Element> elements_of(const Range& range) const {
+        return std::span{elements_}.subspan(range.begin, range.size);
+    }
+
+    void take_in(const Range& range, const Result<Reply>& reply) {
+        const auto elements = elements_of(range);
+        const auto settle = [&](const Error& error) {
+            std::ranges::move(each(elements, error), results_.begin() + offset(range.begin));
+        };
         if (!reply) {
-            const Error& error = reply.error();
-            if (error.code != ErrorCode::permission_denied || !redis::concerns_a_key(error)) {
-                return each(elements, error);
-            }
-            return by_one_script_each(elements, reply.error(), deadline);
+            if (!denied_for_a_key(range, reply.error())) settle(reply.error());
+            return;
         }
         const auto* const states = std::get_if<ReplyArray>(&reply->value);
         if (states == nullptr || states->size() != elements.size()) {
-            return each(elements, unknown("upsert"));
+            return settle(unknown(*send_.server, "upsert"));
         }
-        std::vector<Result<Upsert>> results;
-        results.reserve(elements.size());
         for (std::size_t i = 0; i < elements.size(); ++i) {
-            auto state = integer((*states)[i]);
-            results.push_back(state ? Result{static_cast<Upsert>(*state)}
-                                    : Result<Upsert>{about(elements[i].key, state.error())});
+            const auto state = integer(*send_.server, (*states)[i]);
+            results_[range.begin + i] = state
+                                            ? Result{static_cast<Upsert>(*state)}
+                                            : Result<Upsert>{about(elements[i].key, state.error())};
         }
-        return results;
     }
 
-    // One key that an ACL denies refuses the whole call, with nothing run.
-    std::vector<Result<Upsert>> by_one_script_each(std::span<const Element> elements,
-                                                   const Error& denied, Deadline deadline) {
-        if (elements.size() > 1) {
-            std::vector<Result<Upsert>> results;
-            for (std::size_t i = 0; i < elements.size(); ++i) {
-                results.push_back(
-                    std::move(by_script(elements.subspan(i, 1), deadline.remaining()).front()));
+    // One key that an ACL denies refuses the whole call, with nothing run: each by itself then. Who
+    // may not touch companions has none: an upsert without a version does not need one.
+    bool denied_for_a_key(const Range& range, const Error& error) {
+        if (!range.with_companions || error.code != ErrorCode::permission_denied ||
+            !redis::concerns_a_key(error)) {
+            return false;
+        }
+        if (range.size > 1) {
+            for (std::size_t i = range.size; i-- > 0;) {
+                ranges_.push_back({range.begin + i, 1, true});
             }
-            return results;
+            return true;
         }
-        // Who may not touch companions has none: an upsert without a version does not need one.
-        if (elements.front().version || elements.front().companion.empty()) {
-            return each(elements, denied);
-        }
-        const auto reply = run_upsert(elements, false, deadline.remaining());
-        if (!reply) return each(elements, reply.error());
-        const auto* const states = std::get_if<ReplyArray>(&reply->value);
-        if (states == nullptr || states->size() != 1) return each(elements, unknown("upsert"));
-        const auto state = integer(states->front());
-        if (!state) return each(elements, state.error());
-        return {static_cast<Upsert>(*state)};
+        const Element& only = elements_[range.begin];
+        if (only.version || only.companion.empty()) return false;
+        ranges_.push_back({range.begin, 1, false});
+        return true;
     }
 
-    Result<Reply> run_upsert(std::span<const Element> elements, bool with_companions,
-                             Timeout timeout) {
+    redis::Request request(const Range& range) const {
         static const redis::Script kScript{redis::scripts::kZsetUpsertLua,
                                            redis::Script::Kind::single,
                                            redis::is_some<redis::is_integer>};
+        const auto elements = elements_of(range);
         std::vector<std::string_view> keys;
         std::vector<std::string> markers;  // Reserved: views of its elements are taken.
         markers.reserve(elements.size());
@@ -243,17 +196,16 @@ class RedisSets final : public LiveSetsBackend {
             return item->second;
         };
         std::vector<std::string> numbers;  // Reserved: views of its elements are taken.
-        numbers.reserve(2 * elements.size() + 2);
-        std::vector<std::string_view> arguments;
+        numbers.reserve(2 * elements.size());
+        std::vector<std::string_view> arguments{gate_, keep_};
         arguments.reserve(6 * elements.size() + 2);
-        arguments.push_back(numbers.emplace_back(milliseconds(gate())));
-        arguments.push_back(numbers.emplace_back(milliseconds(options().keep)));
         for (const Element& element : elements) {
             arguments.push_back(place_of(element.key));
             arguments.push_back(element.member);
             arguments.push_back(numbers.emplace_back(to_text(element.score)));
-            arguments.push_back(
-                with_companions && !element.companion.empty() ? place_of(element.companion) : "0");
+            arguments.push_back(range.with_companions && !element.companion.empty()
+                                    ? place_of(element.companion)
+                                    : "0");
             if (element.version) {
                 arguments.push_back(numbers.emplace_back(std::to_string(*element.version)));
                 arguments.push_back(
@@ -263,200 +215,201 @@ class RedisSets final : public LiveSetsBackend {
                 arguments.emplace_back("0");
             }
         }
-        return client_->run(kScript, keys, arguments, timeout);
+        return redis::Request::run(kScript, keys, {}, arguments);
     }
 
-    // One transaction for each element: WATCH holds for all the keys of a connection.
-    std::vector<Result<Upsert>> by_watch(std::span<const Element> elements, Timeout timeout) {
-        const Deadline deadline = Deadline::after(timeout.value_or(default_timeout()));
-        std::vector<Result<Upsert>> results;
-        results.reserve(elements.size());
-        for (const Element& element : elements) {
-            auto state = watch_and_add(element, deadline.remaining());
-            results.push_back(state ? std::move(state) : about(element.key, state.error()));
+    static std::ptrdiff_t offset(std::size_t index) { return static_cast<std::ptrdiff_t>(index); }
+
+    const Sender send_;
+    const std::vector<Element> elements_;
+    const std::string gate_;
+    const std::string keep_;
+    const Completion<Upserts> done_;
+    Upserts results_;
+    std::vector<Range> ranges_;  // Still to be sent, the next one last.
+    std::atomic<bool> other_side_done_{false};
+};
+
+// -- the backend ----------------------------------------------------------------------------------
+
+class RedisSets final : public LiveSetsBackend {
+  public:
+    RedisSets(std::shared_ptr<redis::Client> client, LiveSetsOptions sets_options)
+        : LiveSetsBackend(std::move(sets_options)),
+          client_(std::move(client)),
+          server_(std::make_shared<const std::string>(client_->options().address())),
+          gate_(milliseconds(gate())),
+          keep_(milliseconds(options().keep)),
+          steps_(
+              std::make_shared<const zset::RedisSteps>(client_, options().method, gate(), server_)),
+          elsewhere_([this] {
+              const redis::Options& limits = client_->options();
+              return std::make_unique<WaitingCalls>(*server_, limits.exclusive_connections,
+                                                    limits.max_queue);
+          }) {}
+
+    std::string_view store_prefix() const override { return client_->options().prefix; }
+
+    // What waits is what does not wait, over the channel of those who wait: it has ended when it
+    // returns.
+
+    Upserts upsert(std::vector<Element> elements, std::size_t batch, Timeout timeout) override {
+        if (options().method != UpsertMethod::script) {
+            return steps_->upsert(elements, batch, client_->deadline(timeout));
         }
-        return results;
+        return *wait<Upserts>([&](Completion<Upserts> done) {
+            upsert_async(std::move(elements), batch, waiting(timeout), std::move(done));
+        });
+    }
+    void upsert_async(std::vector<Element> elements, std::size_t batch, const AsyncCall& call,
+                      Completion<Upserts> done) override {
+        if (options().method == UpsertMethod::script) {
+            std::make_shared<ScriptedUpserts>(sender(call), std::move(elements), batch, gate_,
+                                              keep_, std::move(done))
+                ->go_on();
+            return;
+        }
+        const Deadline deadline = client_->deadline(call.timeout);
+        elsewhere_.get().run<Upserts>(
+            deadline, call.cancelled, std::move(done),
+            [steps = steps_, elements = std::move(elements), batch, deadline] {
+                return Result{steps->upsert(elements, batch, deadline)};
+            });
     }
 
-    Result<Upsert> watch_and_add(const Element& element, Timeout timeout) {
-        Result<Upsert> seen = Upsert::failed;
-        const std::string score = to_text(element.score);
-        const redis::CheckAndSet steps{.keys = {element.key},
-                                       .looks = {{"TYPE", element.key}, {"PTTL", element.key}},
-                                       .go =
-                                           [&](std::span<const Reply> replies) {
-                                               seen = judge(replies[0], replies[1]);
-                                               return seen.ok() && *seen == Upsert::applied;
-                                           },
-                                       .writes = {{"ZADD", element.key, score, element.member}}};
-        HOTCOUNT_TRY_ASSIGN(const auto added, client_->check_and_set(steps, timeout));
-        if (!added) return seen;
-        if (added->size() != 1) return unexpected("EXEC");
-        HOTCOUNT_TRY(integer(added->front()));
-        return Upsert::applied;
+    Result<Upsert> remove(const Element& which, Timeout timeout) override {
+        return wait<Upsert>([&](Completion<Upsert> done) {
+            remove_async(which, waiting(timeout), std::move(done));
+        });
+    }
+    void remove_async(const Element& which, const AsyncCall& call,
+                      Completion<Upsert> done) override {
+        static const redis::Script kScript{redis::scripts::kZsetRemoveLua,
+                                           redis::Script::Kind::single, redis::is_integer};
+        const Sender send = sender(call);
+        // The other methods are for servers without scripts, and know of no companion.
+        if (which.companion.empty() || options().method != UpsertMethod::script) {
+            return remove_alone(send, which.key, which.member, std::move(done));
+        }
+        const std::string marker = zset::marker_key(which.companion);
+        const std::string_view keys[] = {which.key, which.companion, marker};
+        const std::string number = which.version ? std::to_string(*which.version) : "";
+        const std::string_view arguments[] = {which.member, number, keep_};
+        send(redis::Request::run(kScript, keys, {}, arguments),
+             [send, key = which.key, member = which.member, versioned = which.version.has_value(),
+              done = std::move(done)](const Result<Reply>& reply) {
+                 const auto state = integer(*send.server, reply, key);
+                 if (state) return done(static_cast<Upsert>(*state));
+                 // Who may not touch companions has none.
+                 if (versioned || state.error().code != ErrorCode::permission_denied) {
+                     return done(state.error());
+                 }
+                 remove_alone(send, key, member, done);
+             });
     }
 
-    // The ways in two steps. What happens to a set between them is the hole.
-    std::vector<Result<Upsert>> look_then_add(std::span<const Element> elements, Timeout timeout) {
-        const bool gated = options().method == UpsertMethod::ttl_gate;
-        const Deadline deadline = Deadline::after(timeout.value_or(default_timeout()));
-        Commands looks;
-        for (const Element& element : elements) {
-            looks.push_back({gated ? "PTTL" : "EXISTS", element.key});
-        }
-        std::vector<Result<Upsert>> results;
-        std::vector<std::size_t> passed;
-        std::vector<Element> to_add;
-        const auto seen = client_->execute_many(looks, deadline.remaining());
-        for (std::size_t i = 0; i < elements.size(); ++i) {
-            const auto number = seen[i] ? integer(*seen[i]) : seen[i].error();
-            if (!number) {
-                results.emplace_back(about(elements[i].key, number.error()));
-                continue;
-            }
-            results.emplace_back(gated ? judge(*number)
-                                       : (*number > 0 ? Upsert::applied : Upsert::absent));
-            if (*results.back() != Upsert::applied) continue;
-            passed.push_back(i);
-            to_add.push_back(elements[i]);
-        }
-        if (to_add.empty()) return results;
-        const auto added = add(to_add, {}, deadline.remaining());
-        for (std::size_t i = 0; i < passed.size(); ++i) {
-            if (!added[i]) results[passed[i]] = about(to_add[i].key, added[i].error());
-        }
-        return results;
+    Result<Members> range(const std::string& key, std::int64_t start, std::int64_t stop,
+                          Timeout timeout) override {
+        return wait<Members>([&](Completion<Members> done) {
+            range_async(key, start, stop, waiting(timeout), std::move(done));
+        });
+    }
+    void range_async(const std::string& key, std::int64_t start, std::int64_t stop,
+                     const AsyncCall& call, Completion<Members> done) override {
+        const std::string first = std::to_string(start);
+        const std::string last = std::to_string(stop);
+        const std::string_view command[] = {"ZREVRANGE", key, first, last, "WITHSCORES"};
+        sender(call)(redis::Request::command(command),
+                     [server = server_, key, done = std::move(done)](const Result<Reply>& reply) {
+                         done(to_members(*server, reply, key));
+                     });
     }
 
-    // "Atomic" because it is one pipeline: the ZADD goes out whatever EXISTS will say.
-    std::vector<Result<Upsert>> look_and_add(std::span<const Element> elements, Timeout timeout) {
-        Commands looks;
-        for (const Element& element : elements) looks.push_back({"EXISTS", element.key});
-        const auto replies = add(elements, std::move(looks), timeout);
-        std::vector<Result<Upsert>> results;
-        for (std::size_t i = 0; i < elements.size(); ++i) {
-            const auto& look = replies[2 * i];
-            const auto existed = look ? integer(*look) : look.error();
-            const auto& added = replies[2 * i + 1];
-            if (!existed || !added) {
-                results.emplace_back(
-                    about(elements[i].key, existed ? added.error() : existed.error()));
-            } else {
-                results.emplace_back(*existed > 0 ? Upsert::applied : Upsert::absent);
-            }
-        }
-        return results;
+    Result<Rank> rank(const std::string& key, std::string_view member, Timeout timeout) override {
+        return wait<Rank>([&](Completion<Rank> done) {
+            rank_async(key, member, waiting(timeout), std::move(done));
+        });
+    }
+    void rank_async(const std::string& key, std::string_view member, const AsyncCall& call,
+                    Completion<Rank> done) override {
+        const std::string_view command[] = {"ZREVRANK", key, member};
+        sender(call)(redis::Request::command(command),
+                     [server = server_, key, done = std::move(done)](const Result<Reply>& reply) {
+                         done(to_rank(*server, reply, key));
+                     });
     }
 
-    // ZADD for each element, in one pipeline; behind the element's look where there are looks.
-    std::vector<Result<Reply>> add(std::span<const Element> elements, Commands looks,
-                                   Timeout timeout) {
+    Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
+                        std::span<const ScoredMember> members, Timeout timeout) override {
+        return wait<void>([&](Completion<void> done) {
+            create_async(key, companion, ttl, members, waiting(timeout), std::move(done));
+        });
+    }
+    void create_async(const std::string& key, const std::string& companion, Duration ttl,
+                      std::span<const ScoredMember> members, const AsyncCall& call,
+                      Completion<void> done) override {
+        static const redis::Script kScript{redis::scripts::kZsetCreateLua,
+                                           redis::Script::Kind::single, redis::is_integer};
         std::vector<std::string> scores;
-        scores.reserve(elements.size());
-        Commands commands;
-        for (std::size_t i = 0; i < elements.size(); ++i) {
-            if (!looks.empty()) commands.push_back(std::move(looks[i]));
-            commands.push_back({"ZADD", elements[i].key,
-                                scores.emplace_back(to_text(elements[i].score)),
-                                elements[i].member});
+        scores.reserve(members.size());
+        const std::string life = milliseconds(ttl);
+        std::vector<std::string_view> arguments{life, keep_};
+        for (const auto& [member, score] : members) {
+            arguments.push_back(scores.emplace_back(to_text(score)));
+            arguments.push_back(member);
         }
-        return client_->execute_many(commands, timeout);
+        std::vector<std::string_view> keys{key};
+        if (!companion.empty()) keys.push_back(companion);
+        sender(call)(redis::Request::run(kScript, keys, {}, arguments),
+                     [key, done = std::move(done)](const Result<Reply>& reply) {
+                         done(reply ? Result<void>{} : about(key, reply.error()));
+                     });
     }
 
-    Result<Upsert> judge(const Reply& type, const Reply& pttl) const {
-        const auto* const kind = std::get_if<std::string>(&type.value);
-        if (kind == nullptr) return unexpected("TYPE");
-        if (*kind == "none") return Upsert::absent;
-        if (*kind != "zset") {
-            return make_error(
-                ErrorCode::wrong_type,
-                client_->options().address() + ": the key holds a " + *kind + " and no sorted set");
-        }
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer(pttl));
-        return judge(left);
+    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) override {
+        return steps_->sweep(pattern, dry_run, timeout);
+    }
+    void sweep_async(const std::string& pattern, bool dry_run, const AsyncCall& call,
+                     Completion<SweepReport> done) override {
+        const Deadline deadline = steps_->sweep_deadline(call.timeout);
+        elsewhere_.get().run<SweepReport>(
+            deadline, call.cancelled, std::move(done),
+            [steps = steps_, pattern, dry_run, deadline, timed = call.timeout.has_value()] {
+                return steps->sweep(pattern, dry_run,
+                                    timed ? Timeout{deadline.remaining()} : Timeout{});
+            });
     }
 
-    Upsert judge(std::int64_t pttl) const {
-        if (pttl == -2) return Upsert::absent;
-        if (pttl < 0) return Upsert::no_ttl;
-        return std::chrono::milliseconds{pttl} > gate() ? Upsert::applied : Upsert::expiring;
+  private:
+    template <class T, class Start>
+    static Result<T> wait(const Start& start) {
+        std::optional<Result<T>> outcome;
+        start([&](Result<T> found) { outcome.emplace(std::move(found)); });
+        return std::move(*outcome);
+    }
+    AsyncCall waiting(Timeout timeout) const { return {&client_->waiting(), timeout, nullptr}; }
+    Sender sender(const AsyncCall& call) const {
+        return {call.channel != nullptr ? *call.channel : client_->without_waiting(),
+                client_->deadline(call.timeout), call.cancelled, server_};
     }
 
-    // Of a SCAN's page, the keys without a TTL. Views of the page.
-    Result<std::vector<std::string_view>> without_ttl(const ReplyArray& page, Timeout timeout) {
-        std::vector<std::string_view> keys;
-        Commands looks;
-        for (const Reply& item : page) {
-            const auto* const key = std::get_if<std::string>(&item.value);
-            if (key == nullptr) return unexpected("SCAN");
-            keys.push_back(*key);
-            looks.push_back({"PTTL", *key});
-        }
-        std::vector<std::string_view> found;
-        if (keys.empty()) return found;
-        const auto replies = client_->execute_many(looks, timeout);
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            if (!replies[i]) return replies[i].error();
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer(*replies[i]));
-            if (left == -1) found.push_back(keys[i]);
-        }
-        return found;
+    static void remove_alone(const Sender& send, const std::string& key, const std::string& member,
+                             Completion<Upsert> done) {
+        const std::string_view command[] = {"ZREM", key, member};
+        send(redis::Request::command(command),
+             [server = send.server, key, done = std::move(done)](const Result<Reply>& reply) {
+                 const auto removed = integer(*server, reply, key);
+                 if (!removed) return done(removed.error());
+                 done(*removed > 0 ? Upsert::applied : Upsert::absent);
+             });
     }
 
-    Result<Reply> send(std::initializer_list<std::string_view> command, const std::string& key,
-                       Timeout timeout) {
-        auto reply = client_->execute(std::span{command.begin(), command.size()}, timeout);
-        if (!reply) return about(key, reply.error());
-        return reply;
-    }
-
-    Result<Reply> run(const redis::Script& script, std::span<const std::string_view> keys,
-                      std::span<const std::string_view> arguments, const std::string& key,
-                      Timeout timeout) {
-        auto reply = client_->run(script, keys, arguments, timeout);
-        if (!reply) return about(key, reply.error());
-        return reply;
-    }
-
-    Result<std::int64_t> integer(const Result<Reply>& reply) const {
-        if (!reply) return reply.error();
-        if (const auto* number = std::get_if<std::int64_t>(&reply->value)) return *number;
-        if (const auto* error = std::get_if<redis::ReplyError>(&reply->value)) {
-            return redis::error_from_reply(error->message, client_->options().address());
-        }
-        return unexpected("an integer reply");
-    }
-
-    static std::optional<double> to_score(const Reply& reply) {
-        if (const auto* number = std::get_if<double>(&reply.value)) return *number;
-        const auto* const text = std::get_if<std::string>(&reply.value);
-        if (text == nullptr) return std::nullopt;
-        double score = 0;
-        const char* const end = text->data() + text->size();
-        const auto [stop, error] = std::from_chars(text->data(), end, score);
-        if (error != std::errc{} || stop != end) return std::nullopt;
-        return score;
-    }
-
-    std::vector<Result<Upsert>> each(std::span<const Element> elements, const Error& error) const {
-        std::vector<Result<Upsert>> results;
-        for (const Element& element : elements) results.emplace_back(about(element.key, error));
-        return results;
-    }
-
-    Error unexpected(std::string_view what) const {
-        return make_error(ErrorCode::reply, client_->options().address() + ": " +
-                                                std::string{what} +
-                                                " got a reply of another shape");
-    }
-
-    // The server ran what nobody can make sense of the answer to.
-    Error unknown(std::string_view what) const {
-        return make_error(ErrorCode::outcome_unknown,
-                          unexpected(what).message + "; it may or may not be applied");
-    }
-
-    std::shared_ptr<redis::Client> client_;
+    const std::shared_ptr<redis::Client> client_;
+    const Server server_;
+    const std::string gate_;
+    const std::string keep_;
+    const std::shared_ptr<const zset::RedisSteps> steps_;  // Calls under way hold it.
+    ForkLocal<WaitingCalls> elsewhere_;
 };
 
 }  // namespace

@@ -175,6 +175,58 @@ TEST_F(MemoryLiveSets, ABatchOfAnySizeIsInOrder) {
         failed_with(sets->upsert_many(items, LiveSets::kMaxBatch + 1), ErrorCode::config, "batch"));
 }
 
+TEST_F(MemoryLiveSets, CallsThatDoNotWaitAnswerAsThoseThatDo) {
+    const auto sets = make();
+    const std::vector<ScoredMember> members{{"a", 1}};
+    sets->create_async("k", 60s, members, [](const Result<void>& done) { EXPECT_TRUE(done.ok()); });
+    std::vector<Result<Upsert>> answers;
+    const auto keep = [&](Result<Upsert> answer) { answers.push_back(std::move(answer)); };
+    sets->upsert_async("k", "b", 2, {}, keep);
+    sets->upsert_async("never", "b", 2, {}, keep);
+    sets->upsert_async("k", "", 2, {}, keep);
+    sets->upsert_async("k", "b", std::nan(""), {}, keep);
+    sets->remove_async("k", "a", 5, keep);
+    sets->upsert_async("k", "a", 1, 5, keep);
+    ASSERT_EQ(answers.size(), 6U);
+    EXPECT_EQ(*answers[0], Upsert::applied);
+    EXPECT_EQ(*answers[1], Upsert::absent);
+    EXPECT_TRUE(failed_with(answers[2], ErrorCode::config));
+    EXPECT_TRUE(failed_with(answers[3], ErrorCode::config));
+    EXPECT_EQ(*answers[4], Upsert::applied);
+    EXPECT_EQ(*answers[5], Upsert::stale);
+
+    int called = 0;
+    const std::vector<UpsertItem> items{{"k", "c", 3}, {"", "c", 3}, {"never", "c", 3}};
+    sets->upsert_many_async(items, 2, [&](const Result<std::vector<Result<Upsert>>>& all) {
+        ++called;
+        ASSERT_EQ(all->size(), 3U);
+        EXPECT_EQ(*(*all)[0], Upsert::applied);
+        EXPECT_TRUE(failed_with((*all)[1], ErrorCode::config));
+        EXPECT_EQ(*(*all)[2], Upsert::absent);
+    });
+    sets->upsert_many_async(items, 0, [&](const Result<std::vector<Result<Upsert>>>& all) {
+        ++called;
+        EXPECT_TRUE(failed_with(all, ErrorCode::config));
+    });
+    sets->top_async("k", 1, [&](const Result<Members>& top) {
+        ++called;
+        EXPECT_EQ(*top, (Members{{"c", 3}}));
+    });
+    sets->range_async("k", 0, -1, [&](const Result<Members>& all) {
+        ++called;
+        EXPECT_EQ(*all, (Members{{"c", 3}, {"b", 2}}));
+    });
+    sets->rank_async("k", "b", [&](const Result<std::optional<std::int64_t>>& rank) {
+        ++called;
+        EXPECT_EQ(**rank, 1);
+    });
+    sets->sweep_async("*", true, [&](const Result<SweepReport>& report) {
+        ++called;
+        EXPECT_EQ(report->scanned, 1);
+    });
+    EXPECT_EQ(called, 6);
+}
+
 TEST_F(MemoryLiveSets, AScoreThatIsNoNumberIsRefused) {
     const auto sets = make();
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 0}})));

@@ -31,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/completion.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/memory/store.hpp>
 #include <hotcount/redis/client.hpp>
@@ -153,11 +154,34 @@ class LiveSets {
     /// times that. What was deleted before it passed stays deleted.
     Result<SweepReport> sweep(std::string_view match, bool dry_run = false, Timeout timeout = {});
 
-  private:
-    Result<std::string> full(std::string_view key) const;
-    Result<void> check_version(bool versioned) const;
-    std::string before_key() const;
+    // The same without waiting: `done` gets what the call above would return, in the thread that
+    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
+    // Over Redis sweep() and, with any method but script, upserts are several round trips that wait:
+    // they are made by threads of the library, which call `done`, and take no channel. At most
+    // Options::exclusive_connections at a time, in order of their beginning and not of their end;
+    // who is not begun by the deadline has applied nothing. Arguments are copied.
+    void upsert_async(std::string_view key, std::string_view member, double score,
+                      std::optional<std::int64_t> version, Completion<Upsert> done,
+                      AsyncCall call = {});
+    void upsert_many_async(std::span<const UpsertItem> items, std::size_t batch,
+                           Completion<std::vector<Result<Upsert>>> done, AsyncCall call = {});
+    void remove_async(std::string_view key, std::string_view member,
+                      std::optional<std::int64_t> version, Completion<Upsert> done,
+                      AsyncCall call = {});
+    void top_async(std::string_view key, std::int64_t n, Completion<std::vector<ScoredMember>> done,
+                   AsyncCall call = {});
+    void range_async(std::string_view key, std::int64_t start, std::int64_t stop,
+                     Completion<std::vector<ScoredMember>> done, AsyncCall call = {});
+    void rank_async(std::string_view key, std::string_view member,
+                    Completion<std::optional<std::int64_t>> done, AsyncCall call = {});
+    void create_async(std::string_view key, Duration ttl, std::span<const ScoredMember> members,
+                      Completion<void> done, AsyncCall call = {});
+    void sweep_async(std::string_view match, bool dry_run, Completion<SweepReport> done,
+                     AsyncCall call = {});
 
+    const LiveSetsOptions& options() const;
+
+  private:
     std::unique_ptr<LiveSetsBackend> backend_;
 };
 

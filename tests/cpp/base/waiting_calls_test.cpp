@@ -1,0 +1,123 @@
+#include "../../../cpp/src/base/waiting_calls.hpp"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <hotcount/base/event.hpp>
+#include <vector>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::failed_with;
+
+// One call that is under way until the gate opens, and what the others come to.
+class WaitingCallsTest : public ::testing::Test {
+  protected:
+    ~WaitingCallsTest() override { open(); }
+
+    std::future<Result<int>> run(Deadline deadline, std::function<Result<int>()> work,
+                                 const std::atomic<bool>* cancelled = nullptr) {
+        const auto told = std::make_shared<std::promise<Result<int>>>();
+        auto outcome = told->get_future();
+        calls_->run<int>(
+            deadline, cancelled, [told](Result<int> result) { told->set_value(std::move(result)); },
+            std::move(work));
+        return outcome;
+    }
+    std::future<Result<int>> occupy() {
+        auto begun = std::make_shared<std::promise<void>>();
+        auto outcome = run(later(), [begun, gate = gate_.get_future().share()]() -> Result<int> {
+            begun->set_value();
+            gate.wait();
+            return 1;
+        });
+        begun->get_future().wait();
+        return outcome;
+    }
+    void open() {
+        if (!std::exchange(open_, true)) gate_.set_value();
+    }
+    static Deadline later() { return Deadline::after(30s); }
+
+    std::unique_ptr<WaitingCalls> calls_ = std::make_unique<WaitingCalls>("server", 1, 2);
+    std::promise<void> gate_;
+    bool open_{false};
+};
+
+TEST_F(WaitingCallsTest, CallsAreMadeInOrderAndAnswered) {
+    auto first = occupy();
+    std::vector<int> seen;
+    auto second = run(later(), [&]() -> Result<int> {
+        seen.push_back(2);
+        return 2;
+    });
+    auto third = run(later(), [&]() -> Result<int> {
+        seen.push_back(3);
+        return make_error(ErrorCode::wrong_type, "no");
+    });
+    open();
+    EXPECT_EQ(*first.get(), 1);
+    EXPECT_EQ(*second.get(), 2);
+    EXPECT_TRUE(failed_with(third.get(), ErrorCode::wrong_type));
+    EXPECT_EQ(seen, (std::vector{2, 3}));
+}
+
+TEST_F(WaitingCallsTest, WhoseTurnDoesNotComeByItsDeadlineIsNeverMade) {
+    auto first = occupy();
+    bool made = false;
+    auto late = run(Deadline::after(20ms), [&]() -> Result<int> {
+        made = true;
+        return 2;
+    });
+    EXPECT_TRUE(failed_with(late.get(), ErrorCode::deadline));
+    auto third = run(later(), []() -> Result<int> { return 3; });
+    open();
+    EXPECT_EQ(*third.get(), 3);
+    EXPECT_FALSE(made);
+    EXPECT_EQ(*first.get(), 1);
+}
+
+TEST_F(WaitingCallsTest, OneMoreThanMayWaitIsRefusedAtOnce) {
+    auto first = occupy();
+    auto second = run(later(), []() -> Result<int> { return 2; });
+    auto third = run(later(), []() -> Result<int> { return 3; });
+    auto fourth = run(later(), []() -> Result<int> { return 4; });
+    ASSERT_EQ(fourth.wait_for(0s), std::future_status::ready);
+    EXPECT_TRUE(failed_with(fourth.get(), ErrorCode::capacity));
+    open();
+    EXPECT_EQ(*third.get(), 3);
+}
+
+TEST_F(WaitingCallsTest, WhatIsCancelledBeforeItsTurnIsDropped) {
+    auto first = occupy();
+    std::atomic<bool> cancelled{true};
+    bool made = false;
+    auto second = run(
+        later(),
+        [&]() -> Result<int> {
+            made = true;
+            return 2;
+        },
+        &cancelled);
+    auto third = run(later(), []() -> Result<int> { return 3; });
+    open();
+    EXPECT_EQ(*third.get(), 3);
+    EXPECT_FALSE(made);
+    EXPECT_THROW((void)second.get(), std::future_error);
+}
+
+TEST_F(WaitingCallsTest, WhoLetsGoOfItLetsGoOfNoCall) {
+    auto first = occupy();
+    auto second = run(later(), []() -> Result<int> { return 2; });
+    calls_.reset();
+    open();
+    EXPECT_EQ(*first.get(), 1);
+    EXPECT_EQ(*second.get(), 2);
+}
+
+}  // namespace
+}  // namespace hotcount
