@@ -76,7 +76,6 @@ lint: build
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	scripts/stubs --check
 
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro

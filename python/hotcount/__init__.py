@@ -47,14 +47,11 @@ from hotcount._core import (  # isort: skip
     Contract,
     Count,
     Counts,
-    Database,
     Decisions,
     Drift,
     FlushReport,
     Int64Batch,
     LiveSets,
-    Memory,
-    Redis,
     SlottedCounter,
     SyncRound,
     SyncWorker,
@@ -63,15 +60,14 @@ from hotcount._core import (  # isort: skip
     Upserts,
     Votes,
     __version__,
-    build_info,
-    connect,
-    new_op_id,
 )
 from hotcount._native import require_all_declared
 from hotcount.counter import Counter
+from hotcount.functions import build_info, new_op_id
 from hotcount.limiter import Limiter, Rate
 from hotcount.period_counter import PeriodCounter
 from hotcount.results import Decision, TryAdd
+from hotcount.stores import Database, Memory, Redis, connect, connect_database, connect_store
 
 require_all_declared()
 del require_all_declared
@@ -122,5 +118,7 @@ __all__ = [
     "__version__",
     "build_info",
     "connect",
+    "connect_database",
+    "connect_store",
     "new_op_id",
 ]

@@ -8,15 +8,13 @@ import datetime
 import enum
 import hotcount
 import hotcount.errors
+from hotcount.stores import AnyDatabase, KeyValueStore
 import threading
 import typing
 import typing_extensions
 import uuid
 
 __all__: list[str] = [
-    "AsyncDatabase",
-    "AsyncMemory",
-    "AsyncRedis",
     "AsyncVotes",
     "Cast",
     "Casts",
@@ -24,17 +22,14 @@ __all__: list[str] = [
     "Contract",
     "Count",
     "Counts",
-    "Database",
     "Decisions",
     "Drift",
     "FlushReport",
     "Handle",
     "Int64Batch",
     "LiveSets",
-    "Memory",
     "NativeFunction",
     "Pending",
-    "Redis",
     "SlottedCounter",
     "SweepReport",
     "SyncRound",
@@ -42,16 +37,10 @@ __all__: list[str] = [
     "Upsert",
     "Upserts",
     "Votes",
-    "build_info",
-    "connect",
-    "connect_async",
     "native",
-    "new_op_id",
     "options",
     "result",
-    "slotted_counter_schema",
     "undeclared",
-    "votes_schema",
 ]
 
 class Column(collections.abc.Sequence[typing.Any]):
@@ -137,446 +126,6 @@ class Int64Batch(Column):
         The exceptions of failed elements, by index; empty where all succeeded.
         """
 
-class Memory:
-    """
-    A store in this process: the embedded default, and as exact as a server.
-
-    memory://NAME is one store for all who name it, until the last of them lets go; memory://
-    is private. What it holds ends with the process; a forked child goes on with its own
-    copy. At max_keys, expired keys make room; if there are none, a new key is refused with
-    CapacityError, and a Limiter's as when_full says. Nothing live is ever dropped. Safe from
-    many threads.
-    """
-    def __enter__(self) -> typing_extensions.Self: ...
-    def __exit__(self, *exception: typing.Any) -> None: ...
-    def __init__(
-        self,
-        url: str = "memory://",
-        *,
-        max_keys: int = 1000000,
-        prefix: str | bytes = "",
-        when_full: typing.Literal["admit", "refuse"] = "admit",
-    ) -> None:
-        """
-        max_keys and when_full count for the opener that makes the store.
-        prefix stands before every key. when_full: a Limiter's new key at
-        max_keys is admitted and not remembered ('admit': its decision says
-        'untracked', stats() counts it, the first one warns), or refused
-        with CapacityError ('refuse'). Either is an attack on somebody.
-        Bad values: ConfigError that names them.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def close(self) -> None:
-        """
-        Lets go of the store; it ends with its last holder. Idempotent.
-        """
-    def ping(self, *, timeout: float | datetime.timedelta | None = None) -> bool:
-        """
-        True; ClosedError after close().
-        """
-    def stats(self) -> dict[str, int]:
-        """
-        Counts since the store was opened in this process, by name. They are for people: names may
-        be added.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether close() was called.
-        """
-
-class Redis:
-    """
-    A Redis or Valkey server.
-
-    redis://user:password@host:6379/0, redis+unix:///path.sock?db=0 (unix:// too),
-    valkey://. It connects when first used, and again after a failure. Objects of the same
-    URL and options share one connection. Safe from many threads; a forked child connects
-    anew.
-    """
-    def __enter__(self) -> typing_extensions.Self: ...
-    def __exit__(self, *exception: typing.Any) -> None: ...
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout: float | datetime.timedelta = 1.0,
-        prefix: str | bytes = "",
-        client_name: str = "hotcount",
-        max_in_flight: int = 16384,
-        spin: float | datetime.timedelta = 6e-05,
-        silence_limit: float | datetime.timedelta | None = None,
-        max_queue: int = 100000,
-        connect_timeout: float | datetime.timedelta = 1.0,
-        protocol: typing.Literal[2, 3] = 3,
-        max_reply_bytes: int = 536870912,
-    ) -> None:
-        """
-        timeout is the default time limit of a call in seconds, waiting for
-        a connection included. prefix stands before every key of a Counter; execute()
-        sends keys as they are. client_name is what CLIENT LIST shows.
-        max_in_flight bounds the commands sent and not yet answered on a
-        connection: more for a server far away, fewer to spare it; others
-        wait. spin is how long, in seconds, a caller or event loop with one
-        command on its way looks for the reply before it sleeps: more than
-        twice the calls a second on loopback, for that much CPU a call; it
-        stops by itself where replies take longer. 0: never.
-        silence_limit is how long, in seconds, a server that owes replies
-        may say nothing before its connection is given up for another; None:
-        1.5, or timeout where that is longer. What was sent is unknown then,
-        also to calls with more time. Longer: for commands that take the
-        server longer. Shorter: a dead connection is replaced sooner.
-        max_queue bounds the calls that wait to be sent on a connection, at
-        about 300 bytes each. At the bound a thread waits until its deadline;
-        a call of hotcount.aio fails with CapacityError.
-        connect_timeout bounds one attempt to connect, in seconds, from the
-        resolved name to the greeting; the name's addresses share it, and
-        no call's own timeout ends it. More: a server far away is reached;
-        less: a silent one is given up sooner. protocol 3 speaks RESP3, and
-        RESP2 where the server knows no HELLO; 2 does not ask, for proxies
-        that close the connection then. Values are the same.
-        max_reply_bytes bounds the memory that one reply, or all of a batch,
-        takes: what a server gone wrong can make this process hold. A larger
-        one ends the connection. More, where larger values are read.
-        Bad values: ConfigError that names them.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def close(self) -> None:
-        """
-        Lets go of the connection, which ends with its last holder. Idempotent.
-        """
-    def execute(
-        self, *command: str | bytes | int | float, timeout: float | datetime.timedelta | None = None
-    ) -> typing.Any:
-        """
-        Sends one command and returns its reply.
-
-        Replies: int; bytes for strings and RESP3's doubles; None; list, flat for a map;
-        an error inside a list is a ReplyError there, a reply that is an error is raised.
-        Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,
-        CLIENT REPLY, CLIENT TRACKING) or block are refused with ConfigError. A command that is
-        not known to answer exactly once, such as a module's, goes over a connection of its own
-        with an ECHO behind it; where it did not answer once: OutcomeUnknownError. So is a command
-        that was sent and not answered in `timeout` seconds; it is never sent again.
-        """
-    def ping(self, *, timeout: float | datetime.timedelta | None = None) -> bool:
-        """
-        True where the server answers; else the error that says why not.
-        """
-    def stats(self) -> dict[str, int | float]:
-        """
-        Counts since the store was opened in this process, by name: commands answered, combined (calls
-        that travelled in another's command), sends, bytes_sent, bytes_received, connects, reconnects.
-        latency_us_p50, _p99 and _max: microseconds from a command's encoding to its reply, at most
-        7 % above the truth. Those of event loops are up to 20 ms old. Names may be added.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether close() was called.
-        """
-
-class Database:
-    """
-    A SQL database.
-
-    sqlite:///file.db (four slashes: an absolute path; ?mode=ro|rw|rwc), sqlite:///:memory:;
-    postgresql://user:password@host/database, mariadb:// and mysql:// likewise. It is opened
-    at once, so that a bad path or a server that is away fails here. Objects of the same URL
-    and options share their connections, except :memory:. Safe from many threads and across
-    fork.
-
-    TLS is as each driver has it, and weak by default: postgresql:// encrypts where the server
-    offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt.
-    Over a network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE. A server that asks
-    for the password in clear text gets it over verified TLS or a Unix socket only; elsewhere
-    that is an AuthError.
-    """
-    def __enter__(self) -> typing_extensions.Self: ...
-    def __exit__(self, *exception: typing.Any) -> None: ...
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout: float | datetime.timedelta = 5.0,
-        max_readers: int = 4,
-        max_writers: int = 16,
-        prepare: bool = True,
-        idle_timeout: float | datetime.timedelta | None = 60.0,
-        tcp_user_timeout: float | datetime.timedelta = 10.0,
-    ) -> None:
-        """
-        timeout is the default time limit of a call in seconds, waiting for locks included.
-        max_readers and max_writers bound the connections open at once in this process; SQLite has
-        one that writes. A server has to allow both together for each process: more writers help
-        the strategies with a transaction per vote, group commit uses one or two. Where the server
-        has no room for one more, calls wait for one until their deadline.
-        prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's
-        sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement
-        the server's parsing and planning, on MariaDB and MySQL a round trip as well.
-        idle_timeout: a connection to a server that nobody used for so many seconds is closed; the
-        next call that lacks one pays for another, some milliseconds. Longer: more of the server's
-        sessions are held for nothing. None: never.
-        tcp_user_timeout: a TCP connection whose other end acknowledges nothing for so many seconds
-        is given up. Shorter: a machine that stands still for a moment costs its connections, and a
-        commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's
-        URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).
-        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
-        of the logger 'hotcount' as it is opened.
-        Bad values: ConfigError; a file that may not be opened, a user who may not:
-        PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def close(self) -> None:
-        """
-        Lets go of the connections, which end with the last holder. Idempotent.
-        """
-    def ping(self, *, timeout: float | datetime.timedelta | None = None) -> bool:
-        """
-        True where the database answers; else the error that says why not.
-        """
-    def stats(self) -> dict[str, int]:
-        """
-        Counts since the store was opened in this process, by name. They are for people: names may
-        be added.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether close() was called.
-        """
-
-class AsyncMemory:
-    """
-    hotcount.Memory for event loops. Its calls are done when they return.
-    """
-    def __aenter__(
-        self,
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
-    def __aexit__(
-        self, *exception: typing.Any
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
-        """
-        aclose().
-        """
-    def __init__(
-        self,
-        url: str = "memory://",
-        *,
-        max_keys: int = 1000000,
-        prefix: str | bytes = "",
-        when_full: typing.Literal["admit", "refuse"] = "admit",
-    ) -> None:
-        """
-        max_keys and when_full count for the opener that makes the store.
-        prefix stands before every key. when_full: a Limiter's new key at
-        max_keys is admitted and not remembered ('admit': its decision says
-        'untracked', stats() counts it, the first one warns), or refused
-        with CapacityError ('refuse'). Either is an attack on somebody.
-        Bad values: ConfigError that names them.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
-        """
-        Lets go of the store; it ends with its last holder.
-
-        Calls under way end: with ClosedError where nothing was applied, else with
-        OutcomeUnknownError. It is done when it returns. Idempotent.
-        """
-    def ping(
-        self, *, timeout: float | datetime.timedelta | None = None
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, bool]:
-        """
-        True; ClosedError after aclose().
-        """
-    def stats(self) -> dict[str, int]:
-        """
-        As the same store's stats() for threads; not awaited.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether aclose() was called.
-        """
-
-class AsyncRedis:
-    """
-    hotcount.Redis for event loops: the same store in awaitable methods.
-
-    Each loop that uses it has a connection of its own, made on first use and gone with the
-    loop. Threads may use the same store: hotcount.Counter takes this object too, and
-    hotcount.aio.Counter takes a hotcount.Redis. A call starts when it is made, not when it
-    is awaited.
-    """
-    def __aenter__(
-        self,
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
-    def __aexit__(
-        self, *exception: typing.Any
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
-        """
-        aclose().
-        """
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout: float | datetime.timedelta = 1.0,
-        prefix: str | bytes = "",
-        client_name: str = "hotcount",
-        max_in_flight: int = 16384,
-        spin: float | datetime.timedelta = 6e-05,
-        silence_limit: float | datetime.timedelta | None = None,
-        max_queue: int = 100000,
-        connect_timeout: float | datetime.timedelta = 1.0,
-        protocol: typing.Literal[2, 3] = 3,
-        max_reply_bytes: int = 536870912,
-    ) -> None:
-        """
-        timeout is the default time limit of a call in seconds, waiting for
-        a connection included. prefix stands before every key of a Counter; execute()
-        sends keys as they are. client_name is what CLIENT LIST shows.
-        max_in_flight bounds the commands sent and not yet answered on a
-        connection: more for a server far away, fewer to spare it; others
-        wait. spin is how long, in seconds, a caller or event loop with one
-        command on its way looks for the reply before it sleeps: more than
-        twice the calls a second on loopback, for that much CPU a call; it
-        stops by itself where replies take longer. 0: never.
-        silence_limit is how long, in seconds, a server that owes replies
-        may say nothing before its connection is given up for another; None:
-        1.5, or timeout where that is longer. What was sent is unknown then,
-        also to calls with more time. Longer: for commands that take the
-        server longer. Shorter: a dead connection is replaced sooner.
-        max_queue bounds the calls that wait to be sent on a connection, at
-        about 300 bytes each. At the bound a thread waits until its deadline;
-        a call of hotcount.aio fails with CapacityError.
-        connect_timeout bounds one attempt to connect, in seconds, from the
-        resolved name to the greeting; the name's addresses share it, and
-        no call's own timeout ends it. More: a server far away is reached;
-        less: a silent one is given up sooner. protocol 3 speaks RESP3, and
-        RESP2 where the server knows no HELLO; 2 does not ask, for proxies
-        that close the connection then. Values are the same.
-        max_reply_bytes bounds the memory that one reply, or all of a batch,
-        takes: what a server gone wrong can make this process hold. A larger
-        one ends the connection. More, where larger values are read.
-        Bad values: ConfigError that names them.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
-        """
-        Lets go of the connections, which end with the last holder.
-
-        Calls under way end: with ClosedError where nothing was applied, else with
-        OutcomeUnknownError. It is done when it returns. Idempotent.
-        """
-    def execute(
-        self, *command: str | bytes | int | float, timeout: float | datetime.timedelta | None = None
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing.Any]:
-        """
-        Sends one command and returns its reply.
-
-        Replies: int; bytes for strings and RESP3's doubles; None; list, flat for a map;
-        an error inside a list is a ReplyError there, a reply that is an error is raised.
-        Commands that change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO,
-        CLIENT REPLY, CLIENT TRACKING) or block are refused with ConfigError. A command that is
-        not known to answer exactly once, such as a module's, goes over a connection of its own
-        with an ECHO behind it; where it did not answer once: OutcomeUnknownError. So is a command
-        that was sent and not answered in `timeout` seconds; it is never sent again.
-        """
-    def ping(
-        self, *, timeout: float | datetime.timedelta | None = None
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, bool]:
-        """
-        True where the server answers; else the error that says why not.
-        """
-    def stats(self) -> dict[str, int | float]:
-        """
-        As the same store's stats() for threads; not awaited.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether aclose() was called.
-        """
-
-class AsyncDatabase:
-    """
-    hotcount.Database for event loops: the same database in awaitable methods.
-
-    hotcount.aio.Votes takes it, or a hotcount.Database; hotcount.Votes takes this object too.
-    Making it opens the database, which blocks the loop for as long as that takes.
-    """
-    def __aenter__(
-        self,
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, typing_extensions.Self]: ...
-    def __aexit__(
-        self, *exception: typing.Any
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
-        """
-        aclose().
-        """
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout: float | datetime.timedelta = 5.0,
-        max_readers: int = 4,
-        max_writers: int = 16,
-        prepare: bool = True,
-        idle_timeout: float | datetime.timedelta | None = 60.0,
-        tcp_user_timeout: float | datetime.timedelta = 10.0,
-    ) -> None:
-        """
-        timeout is the default time limit of a call in seconds, waiting for locks included.
-        max_readers and max_writers bound the connections open at once in this process; SQLite has
-        one that writes. A server has to allow both together for each process: more writers help
-        the strategies with a transaction per vote, group commit uses one or two. Where the server
-        has no room for one more, calls wait for one until their deadline.
-        prepare=False (in the URL too: ?prepare=false) keeps no statement prepared in the server's
-        sessions. Behind PgBouncer and other poolers that happens by itself; it costs each statement
-        the server's parsing and planning, on MariaDB and MySQL a round trip as well.
-        idle_timeout: a connection to a server that nobody used for so many seconds is closed; the
-        next call that lacks one pays for another, some milliseconds. Longer: more of the server's
-        sessions are held for nothing. None: never.
-        tcp_user_timeout: a TCP connection whose other end acknowledges nothing for so many seconds
-        is given up. Shorter: a machine that stands still for a moment costs its connections, and a
-        commit on its way an unknown outcome; longer: a dead path is noticed later. PostgreSQL's
-        URLs may say otherwise (keepalives_idle, tcp_user_timeout ...).
-        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
-        of the logger 'hotcount' as it is opened.
-        Bad values: ConfigError; a file that may not be opened, a user who may not:
-        PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def aclose(self) -> collections.abc.Coroutine[typing.Any, typing.Any, None]:
-        """
-        Lets go of the connections, which end with the last holder.
-
-        Votes that are being written are finished and told; those that are waiting for that end
-        with ClosedError where the database ends too. It is done when it returns. Idempotent.
-        """
-    def ping(
-        self, *, timeout: float | datetime.timedelta | None = None
-    ) -> collections.abc.Coroutine[typing.Any, typing.Any, bool]:
-        """
-        True where the database answers; else the error that says why not.
-        """
-    def stats(self) -> dict[str, int]:
-        """
-        As the same store's stats() for threads; not awaited.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether aclose() was called.
-        """
-
 class SlottedCounter:
     """
     A count in a SQL database, spread over several rows of one table.
@@ -591,7 +140,7 @@ class SlottedCounter:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        db: Database | str,
+        db: AnyDatabase,
         table: str = "hotcount_slot",
         slots: int | typing.Literal["adaptive"] = 100,
         slot_choice: typing.Literal["sticky", "random"] = "sticky",
@@ -1209,8 +758,8 @@ class Votes:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        db: Database | AsyncDatabase | str,
-        cache: Redis | Memory | AsyncRedis | AsyncMemory | str | None = None,
+        db: AnyDatabase,
+        cache: KeyValueStore | None = None,
         strategy: typing.Literal["naive", "slotted", "batched", "cached"] = "batched",
         slots: int = 100,
         item_table: str = "item",
@@ -1492,8 +1041,8 @@ class AsyncVotes:
         """
     def __init__(
         self,
-        db: Database | AsyncDatabase | str,
-        cache: Redis | Memory | AsyncRedis | AsyncMemory | str | None = None,
+        db: AnyDatabase,
+        cache: KeyValueStore | None = None,
         strategy: typing.Literal["naive", "slotted", "batched", "cached"] = "batched",
         slots: int = 100,
         item_table: str = "item",
@@ -1822,7 +1371,7 @@ class LiveSets:
     def __exit__(self, *exception: typing.Any) -> None: ...
     def __init__(
         self,
-        store: Memory | Redis | AsyncMemory | AsyncRedis | str,
+        store: KeyValueStore,
         *,
         gate: float | datetime.timedelta | None = None,
         method: typing.Literal[
@@ -1978,42 +1527,9 @@ class LiveSets:
         Whether close() was called.
         """
 
-def build_info() -> dict[str, str]:
-    """
-    What this build was made of, for bug reports: version, compiler,
-    hiredis, TLS, the SQLite that was loaded.
-    """
-
-def connect(url: str, **options: typing.Any) -> Memory | Redis | Database:
-    """
-    Opens what the URL names.
-
-    memory://NAME                    Memory; options max_keys, prefix, when_full
-    redis:// valkey:// redis+unix:// unix://   Redis; options timeout, prefix,
-                                     connect_timeout, protocol ...
-    sqlite:///file.db postgresql:// mariadb:// mysql://   Database; options timeout,
-                                     max_readers, max_writers, prepare, idle_timeout,
-                                     tcp_user_timeout
-
-    Another scheme, and an option that the scheme does not know, is a ConfigError naming it.
-    """
-
-def connect_async(url: str, **options: typing.Any) -> AsyncMemory | AsyncRedis | AsyncDatabase:
-    """
-    Opens what the URL names, for event loops: as hotcount.connect.
-    """
-
 def native(function: typing.Any) -> typing.Any:
     """
     The C++ body of a declared function. ImportError where the two differ.
-    """
-
-def new_op_id() -> str:
-    """
-    A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their making.
-
-    Make one for each add that may have to be retried, and retry with the same. A store
-    refuses one that has become too old to be remembered, instead of counting it again.
     """
 
 def options(name: str) -> dict[str, typing.Any]:
@@ -2026,20 +1542,9 @@ def result(cls: typing.Any) -> typing.Any:
     Has C++ fill a declared result. ImportError where its fields differ.
     """
 
-def slotted_counter_schema(dialect: str) -> str:
-    """
-    The same of SlottedCounter.create_table().
-    """
-
 def undeclared() -> list[str]:
     """
     What C++ has and no module that is imported so far declares.
-    """
-
-def votes_schema(dialect: str, strategy: str, item_type: type, user_type: type) -> str:
-    """
-    For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database, and
-    what brings tables of an older release over.
     """
 
 __version__: str = "0.1.0"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from typing import Any, TypeVar
 
 from hotcount import _core
@@ -31,8 +32,15 @@ def native(declaration: Declaration) -> Declaration:
 
 def result(cls: Class) -> Class:
     """A frozen dataclass with slots that calls of C++ return."""
+    # Those of dataclass(slots=True) ask for a class that is gone (before Python 3.12).
+    for name in ("__setattr__", "__delattr__"):
+        setattr(cls, name, _refuse)
     joined: Class = _core.result(cls)
     return joined
+
+
+def _refuse(self: object, name: str, *value: object) -> None:
+    raise FrozenInstanceError(f"cannot assign to {name!r}: results do not change")
 
 
 def attributes(cls: Class) -> Class:

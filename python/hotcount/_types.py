@@ -6,13 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, Union
 
-from hotcount._core import AsyncMemory, AsyncRedis, Memory, Redis
-
 Key = Union[str, bytes]
 Seconds = Union[float, timedelta]
 OnErrors = Literal["raise", "return"]
-# A store for counters, limiters and sets, of either face, or its URL.
-KeyValueStore = Union[Memory, Redis, AsyncMemory, AsyncRedis, str]
 
 Keys = Iterable[Key]
 Amounts = Union[Mapping[str, int], Mapping[bytes, int]]

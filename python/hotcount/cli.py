@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hotcount
-from hotcount import _core
 from hotcount._sync import fold_counts, save_counts
+from hotcount.functions import slotted_counter_schema, votes_schema
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
@@ -190,8 +190,8 @@ def schema(options: argparse.Namespace) -> int:
     dialect = DIALECTS.get(options.dialect, options.dialect)
     types = (ID_TYPES[options.item_type], ID_TYPES[options.user_type])
     parts = {
-        "votes": _core.votes_schema(dialect, options.strategy, *types).strip(),
-        "slotted_counter": _core.slotted_counter_schema(dialect).strip(),
+        "votes": votes_schema(dialect, options.strategy, *types).strip(),
+        "slotted_counter": slotted_counter_schema(dialect).strip(),
     }
     if options.json:
         print(json.dumps({"dialect": options.dialect, **parts}, indent=2))

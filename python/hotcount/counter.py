@@ -7,8 +7,9 @@ from typing import Literal
 from hotcount._core import Handle, Int64Batch
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Amounts, Key, Keys, KeyValueStore, Numbers, OnErrors, Seconds
+from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
 from hotcount.results import TryAdd
+from hotcount.stores import KeyValueStore
 
 Method = Literal["script", "incr", "set_nx_incr"]
 Compensation = Literal["none", "first", "ttl", "both"]

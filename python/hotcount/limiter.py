@@ -8,8 +8,9 @@ from typing import Literal
 from hotcount._core import Decisions, Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native, result
-from hotcount._types import Key, KeyValueStore, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
+from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
 from hotcount.results import Decision
+from hotcount.stores import KeyValueStore
 
 Algorithm = Literal["gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire"]
 

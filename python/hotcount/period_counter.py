@@ -8,7 +8,8 @@ from typing import Literal
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Key, KeyValueStore, Seconds
+from hotcount._types import Key, Seconds
+from hotcount.stores import KeyValueStore
 
 Period = Literal["second", "minute", "hour", "day", "week", "month"]
 

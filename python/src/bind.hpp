@@ -9,14 +9,12 @@ namespace py = pybind11;
 
 void bind_batch(py::module_& module);
 void bind_pending(py::module_& module);
-void bind_store(py::module_& module);
-void bind_async_store(py::module_& module);
-void bind_counter(py::module_& module);
+void bind_stores();
+void bind_counter();
 void bind_period_counter();
 void bind_slotted_counter(py::module_& module);
 void bind_live_sets(py::module_& module);
 void bind_limiter(py::module_& module);
-void bind_schema(py::module_& module);
 void bind_sync_worker(py::module_& module);
 void bind_votes(py::module_& module);
 void bind_async_votes(py::module_& module);

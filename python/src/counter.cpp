@@ -1,7 +1,6 @@
 // hotcount.Counter and hotcount.aio.Counter: declared in hotcount/counter.py and
 // hotcount/aio/counter.py.
 #include <array>
-#include <hotcount/base/op_id.hpp>
 #include <hotcount/counter/counter.hpp>
 
 #include "bind.hpp"
@@ -170,8 +169,6 @@ void try_add_async(Counter& counter, std::string_view key, std::int64_t n, const
     counter.try_add_async(key, n, bounds_of(min, max), std::move(done), call);
 }
 
-py::object make_op_id(const Arguments&) { return py::str(new_op_id()); }
-
 }  // namespace
 
 template <>
@@ -179,7 +176,7 @@ struct BoundOf<Counter> {
     using type = BoundCounter;
 };
 
-void bind_counter(py::module_& module) {
+void bind_counter() {
     constructor<&make_counter, py::handle, Options<CounterOptions, kOptions>>(
         "CounterBase.__init__", "store " + names_of<kOptions>());
     attributes<BoundCounter, kOptions>("CounterBase", "ttl");
@@ -196,13 +193,6 @@ void bind_counter(py::module_& module) {
         "Counter.get_many", "keys errors timeout");
     method<&Counter::reset, &Counter::reset_async, Key, Timeout>("Counter.reset", "key timeout");
     method<&Counter::ttl, &Counter::ttl_async, Key, Timeout>("Counter.ttl", "key timeout");
-
-    define<&make_op_id>(
-        module, "new_op_id", "() -> str",
-        "A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their "
-        "making.\n\n"
-        "Make one for each add that may have to be retried, and retry with the same. A store\n"
-        "refuses one that has become too old to be remembered, instead of counting it again.");
 }
 
 }  // namespace hotcount::python

@@ -43,9 +43,8 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     // Batches and stores first: the signatures of the rest name them.
     hotcount::python::bind_batch(module);
     hotcount::python::bind_pending(module);
-    hotcount::python::bind_store(module);
-    hotcount::python::bind_async_store(module);
-    hotcount::python::bind_counter(module);
+    hotcount::python::bind_stores();
+    hotcount::python::bind_counter();
     hotcount::python::bind_period_counter();
     hotcount::python::bind_slotted_counter(module);
     hotcount::python::bind_limiter(module);
@@ -53,7 +52,6 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_votes(module);
     hotcount::python::bind_async_votes(module);
     hotcount::python::bind_live_sets(module);
-    hotcount::python::bind_schema(module);
     hotcount::python::refuse_unfinished(module);
     hotcount::python::guard_functions(module);
 }

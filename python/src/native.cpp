@@ -37,10 +37,8 @@ BoundBase& bound_of(PyObject* self) {
 }
 
 PyObject* show_handle(PyObject* self) {
-    return guarded([&]() -> py::object {
-        const BoundBase& bound = bound_of(self);
-        return py::str(bound.store.repr(bound.shown_options()));
-    });
+    return guarded(
+        [&]() -> py::object { return py::str(bound_of(self).repr(class_title(Py_TYPE(self)))); });
 }
 
 PyObject* refuse_pickle(PyObject* self, PyObject*) {
@@ -241,9 +239,7 @@ struct NativeType {
             return py::cast<Py_ssize_t>(py::object(code.attr(attribute)));
         };
         const Py_ssize_t flags = number("co_flags");
-        if ((flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0) {
-            raise_import(name + " declares *args or **kwargs");
-        }
+        if ((flags & CO_VARKEYWORDS) != 0) raise_import(name + " declares **kwargs");
         const bool is_async = (flags & CO_COROUTINE) != 0;
         const vectorcallfunc call = is_async ? native.awaited : native.blocking;
         if (call == nullptr) {
@@ -252,11 +248,19 @@ struct NativeType {
         }
         const Py_ssize_t first = native.takes_self ? 1 : 0;
         const Py_ssize_t positional = number("co_argcount") - first;
-        const Py_ssize_t size = positional + number("co_kwonlyargcount");
+        Py_ssize_t size = positional + number("co_kwonlyargcount");
         const auto variables = py::cast<py::tuple>(py::object(code.attr("co_varnames")));
         std::vector<std::string> names;
         for (Py_ssize_t i = 0; i < size; ++i) {
             names.push_back(py::cast<std::string>(py::object(variables[i + first])));
+        }
+        // *name comes before the others, which are given by keyword then: read_arguments().
+        const bool gathers = (flags & CO_VARARGS) != 0;
+        if (gathers) {
+            if (positional > 0) raise_import(name + " declares others before *args");
+            names.insert(names.begin(),
+                         "*" + py::cast<std::string>(py::object(variables[size + first])));
+            ++size;
         }
         if (names != native.parameters) {
             raise_import(name + " is declared with the parameters " + listed(names) +
@@ -283,7 +287,9 @@ struct NativeType {
             parameter.name = PyUnicode_InternFromString(parameter.text);
             if (parameter.name == nullptr) throw py::error_already_set();
             py::object value;
-            if (i < positional) {
+            if (i == 0 && gathers) {
+                value = py::tuple();
+            } else if (i < positional) {
                 if (i >= positional - defaulted) {
                     value = py::object(defaults[py::int_(i - positional + defaulted)]);
                 }
@@ -417,22 +423,22 @@ py::object undeclared(const Arguments&) {
 // -- what all concepts have -----------------------------------------------------------------------
 
 py::object close(py::handle, BoundBase& self) {
-    self.store.close();
+    self.close();
     return py::none();
 }
 py::object enter(py::handle object, BoundBase&) {
     return py::reinterpret_borrow<py::object>(object);
 }
 py::object leave(py::handle, BoundBase& self, py::handle, py::handle, py::handle) {
-    self.store.close();
+    self.close();
     return py::none();
 }
-py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.store.closed()); }
+py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.closed()); }
 
 // Each ends at once; that it is awaited is for the looks of it.
 py::object close_awaited(py::handle, BoundBase& self) {
     const py::object loop = running_loop();
-    self.store.close();
+    self.close();
     return Pending::make_done(loop, py::none());
 }
 py::object enter_awaited(py::handle object, BoundBase&) {

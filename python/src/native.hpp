@@ -16,7 +16,7 @@
 // One line serves `def` and `async def`. The first calls the core's waiting function (without the
 // GIL; in memory with it, but for batches), the second its completion-shaped one, and returns what
 // is awaited. Objects of both kinds are of one C type, BoundObject, which holds a Bound: the core's
-// object and the store that it was made from. Every entry looks there first: another class than the
+// object and the store that it was made from, or a store itself. Every entry looks there first: another class than the
 // method's, or an object whose __init__ never ran, is a TypeError.
 #pragma once
 
@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "bound.hpp"
 #include "store.hpp"
 #include "table.hpp"
 
@@ -38,38 +39,37 @@ namespace py = pybind11;
 
 // -- objects --------------------------------------------------------------------------------------
 
-/// What a BoundObject holds. Guarded by the GIL.
-class BoundBase {
+/// What was made from a store.
+class BoundConcept : public BoundBase {
   public:
-    BoundBase(const void* tag, StoreReference reference)
-        : store(std::move(reference)), in_memory(store.kind() == StoreKind::memory), tag_(tag) {}
-    BoundBase(const BoundBase&) = delete;
-    BoundBase& operator=(const BoundBase&) = delete;
-    virtual ~BoundBase() = default;
+    BoundConcept(const void* tag, StoreReference reference)
+        : BoundBase(tag),
+          store(std::move(reference)),
+          in_memory(store.kind() == StoreKind::memory) {}
 
     /// ", name=value" for each option that repr shows.
     virtual std::string shown_options() const { return ""; }
-    /// Which concept it is, by kTag.
-    const void* tag() const { return tag_; }
+    std::string repr(const std::string&) const override { return store.repr(shown_options()); }
+    bool closed() const override { return store.closed(); }
+    void close() override { store.close(); }
+    void check_open() const { store.check_open(); }
+    std::shared_ptr<LoopSide> loop_side() const { return store.loop_side(); }
 
     StoreReference store;
     const bool in_memory;
-
-  private:
-    const void* tag_;
 };
-
-/// Stands for a class of Bound by its address.
-template <class Self>
-inline constexpr char kTag{};
 
 /// A concept of the core. One that needs more derives from it, and names itself in BoundOf.
 template <class Concept>
-class Bound : public BoundBase {
+class Bound : public BoundConcept {
   public:
     Bound(std::shared_ptr<Concept> made, StoreReference reference,
           const void* tag = &kTag<Bound<Concept>>)
-        : BoundBase(tag, std::move(reference)), core(std::move(made)) {}
+        : BoundConcept(tag, std::move(reference)), core(std::move(made)) {}
+
+    /// What a call of the core is made on. (A store's may end during the call: it gives a copy.)
+    const std::shared_ptr<Concept>& held() const { return core; }
+    const auto& options() const { return core->options(); }
 
     const std::shared_ptr<Concept> core;
 };
@@ -78,18 +78,6 @@ template <class Concept>
 struct BoundOf {
     using type = Bound<Concept>;
 };
-
-/// The C base of every class that is declared in Python (_core.Handle): nothing but what it holds.
-struct BoundObject {
-    PyObject ob_base;
-    std::shared_ptr<BoundBase> bound;  // Null until __init__ has run, then the same for ever.
-
-    static bool check(PyObject* object);
-    static BoundObject* of(PyObject* object) { return reinterpret_cast<BoundObject*>(object); }
-};
-
-/// "Limiter" or "aio.Limiter": the first class of ours among a class and its bases.
-std::string class_title(PyTypeObject* type);
 
 // -- functions ------------------------------------------------------------------------------------
 
@@ -114,7 +102,6 @@ std::string listed(const std::vector<std::string>& names);
 /// An attribute of an object of Python that is a str.
 std::string text_attribute(py::handle object, const char* name);
 [[noreturn]] void raise_import(const std::string& message);
-[[noreturn]] void raise_unfinished(PyObject* self);
 
 /// A declared function whose body is C++: what `native` returns.
 class NativeFunction {

@@ -31,6 +31,15 @@ constexpr std::size_t takes() {
         return 1;
     }
 }
+/// Whether it reads the positional arguments that no other parameter takes, as a tuple: *name.
+template <class T>
+constexpr bool gathers() {
+    if constexpr (requires { From<T>::kGathers; }) {
+        return From<T>::kGathers;
+    } else {
+        return false;
+    }
+}
 template <class T>
 constexpr bool is_batch() {
     if constexpr (requires { From<T>::kIsBatch; }) {
@@ -66,6 +75,7 @@ struct Parameters {
     static constexpr std::size_t kSize = (takes<P>() + ... + std::size_t{0});
     static constexpr bool kIsBatch = (is_batch<P>() || ...);
     static constexpr bool kReleasesGil = (releases_gil<P>() || ...);
+    static constexpr bool kGathers = (gathers<P>() || ...);  // The first of them, then.
     using Held = std::tuple<P...>;
     using Slots = std::array<PyObject*, kSize == 0 ? 1 : kSize>;
     template <std::size_t I>
@@ -151,6 +161,16 @@ template <class Each>
 typename Each::Held read_arguments(const NativeFunction& function, PyObject* const* values,
                                    Py_ssize_t positional, PyObject* keyword_names) {
     typename Each::Slots slots{};
+    py::tuple gathered;
+    if constexpr (Each::kGathers) {
+        gathered = py::tuple(static_cast<std::size_t>(positional));
+        for (Py_ssize_t i = 0; i < positional; ++i) {
+            PyTuple_SET_ITEM(gathered.ptr(), i, Py_NewRef(values[i]));
+        }
+        slots[0] = gathered.ptr();
+        values += positional;
+        positional = 0;
+    }
     function.bind(slots.data(), values, positional, keyword_names);
     return Each::read(function, slots);
 }
@@ -189,9 +209,9 @@ template <class T>
 struct IsOnErrors : std::is_same<T, OnErrors> {};
 
 /// Calls the core and waits.
-template <auto Now, class Each, class Self>
-auto run_now(Self& self, const typename Each::Held& held) {
-    return std::apply([&](const auto&... all) { return std::invoke(Now, *self.core, all...); },
+template <auto Now, class Each, class Concept>
+auto run_now(Concept& core, const typename Each::Held& held) {
+    return std::apply([&](const auto&... all) { return std::invoke(Now, core, all...); },
                       Each::pass(held));
 }
 
@@ -214,10 +234,10 @@ struct Method {
     static constexpr bool kHasStart = !std::is_same_v<decltype(Start), std::nullptr_t>;
 
     using Outcome =
-        decltype(run_now<Now, Each>(std::declval<Self&>(), std::declval<const Held&>()));
+        decltype(run_now<Now, Each>(std::declval<Concept&>(), std::declval<const Held&>()));
     using Value = typename OutcomeType<Outcome>::type;
 
-    static Outcome run(Self& self, const Held& held) { return run_now<Now, Each>(self, held); }
+    static Outcome run(Concept& core, const Held& held) { return run_now<Now, Each>(core, held); }
 
     /// What makes the Python object of a Value. It may be moved in another thread, so it holds
     /// nothing of Python; the object that it points to is held by the call.
@@ -251,10 +271,11 @@ struct Method {
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
             Self& self = function.self<Self>(values, given);
             Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
-            self.store.check_open();
+            self.check_open();
+            const auto& core = self.held();
             const auto convert = converter(self, held);
-            if (!Each::kReleasesGil && self.in_memory) return answer(run(self, held), convert);
-            return answer(without_gil([&] { return run(self, held); }), convert);
+            if (!Each::kReleasesGil && self.in_memory) return answer(run(*core, held), convert);
+            return answer(without_gil([&] { return run(*core, held); }), convert);
         });
     }
 
@@ -265,26 +286,31 @@ struct Method {
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
             Self& self = function.self<Self>(values, given);
             Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
-            self.store.check_open();
+            self.check_open();
+            const auto& core = self.held();
             const auto convert = converter(self, held);
             // Memory answers at once, in less time than a turn of the loop takes.
             if (self.in_memory) {
                 const py::object loop = running_loop();
                 if constexpr (Each::kReleasesGil) {
                     return settled_call<Value>(
-                        loop, Result<Value>(without_gil([&] { return run(self, held); })), convert);
+                        loop, Result<Value>(without_gil([&] { return run(*core, held); })),
+                        convert);
                 } else {
-                    return settled_call<Value>(loop, run(self, held), convert);
+                    return settled_call<Value>(loop, run(*core, held), convert);
                 }
             }
-            // The last reference to the object may be the call's.
-            std::shared_ptr<BoundBase> owner = BoundObject::of(values[0])->bound;
+            // The last reference to the object may be the call's, and that to what a store holds.
+            Owner owner = BoundObject::of(values[0])->bound;
+            if constexpr (!std::is_reference_v<decltype(self.held())>) {
+                owner = std::make_shared<const std::pair<Owner, Owner>>(std::move(owner), core);
+            }
             return start_call<Value>(
-                self.store.loop_side(), std::move(owner), timeout(held),
+                self.loop_side(), std::move(owner), timeout(held),
                 [&](Completion<Value> done, AsyncCall call) {
                     std::apply(
                         [&](const auto&... all) {
-                            std::invoke(Start, *self.core, all..., std::move(done), call);
+                            std::invoke(Start, *core, all..., std::move(done), call);
                         },
                         Each::template pass<sizeof...(P) - (is_timed() ? 1 : 0)>(held));
                 },

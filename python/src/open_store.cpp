@@ -1,5 +1,4 @@
 // What URLs name, opened once for all who name it.
-#include "open_store.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +9,7 @@
 
 #include "convert.hpp"
 #include "gil.hpp"
-#include "signature_text.hpp"
+#include "store.hpp"
 
 namespace hotcount::python {
 namespace {
@@ -62,21 +61,6 @@ struct SharedDatabase {
     std::weak_ptr<Opened<sql::Database>> opened;
 };
 
-py::handle find(const py::dict& options, const char* name) {
-    return PyDict_GetItemString(options.ptr(), name);  // Borrowed; null where absent.
-}
-
-void check_options(const py::dict& options, const std::string& scheme,
-                   std::initializer_list<const char*> known) {
-    for (const auto& [key, value] : options) {
-        const std::string name = py::cast<std::string>(key);
-        if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-        std::string list;
-        for (const char* option : known) list += (list.empty() ? "" : ", ") + std::string{option};
-        raise_config("unknown option '" + name + "' for " + scheme + "://; it takes: " + list);
-    }
-}
-
 // With the logger "hotcount"; nothing where there is nothing to say. Never fails.
 void log_warning(const std::string& text) {
     if (text.empty()) return;
@@ -107,8 +91,20 @@ StoreKind kind_of(const Url& url) {
 
 }  // namespace
 
-MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle prefix,
-                         py::handle when_full) {
+const char* to_string(StoreKind kind) {
+    return kind == StoreKind::memory ? "Memory" : kind == StoreKind::redis ? "Redis" : "Database";
+}
+
+std::string StoreBase::repr(const std::string& title) const {
+    return "hotcount." + title + "(" + std::string(py::repr(py::str(url_))) + shown_options() +
+           ")" + (closed_ ? " (closed)" : "");
+}
+
+void StoreBase::raise_closed() const { raise(make_error(ErrorCode::closed, name_ + " is closed")); }
+
+StoreKind kind_of_url(std::string_view text) { return kind_of(unwrap(parse_url(text))); }
+
+memory::StoreOptions memory_options(std::string_view text) {
     const Url url = unwrap(parse_url(text));
     if (url.scheme != "memory") {
         raise_config("URL: scheme '" + url.scheme + "' is not memory://NAME or memory://");
@@ -131,48 +127,23 @@ MemoryHandle open_memory(std::string_view text, py::handle max_keys, py::handle 
                          "' for memory://; it takes: max_keys, prefix, when_full");
         }
     }
-    if (max_keys) options.max_keys = to_size(max_keys, "max_keys");
-    if (prefix) options.prefix = to_bytes(prefix, "prefix");
-    if (when_full) {
-        options.when_full = unwrap(memory::parse_when_full(to_text(when_full, "when_full")));
-    }
+    return options;
+}
 
+std::shared_ptr<MemoryStore> open_memory(std::string_view text,
+                                         const memory::StoreOptions& options) {
+    const Url url = unwrap(parse_url(text));
     const std::string name = url.host + url.path;
-    const std::string shown =
-        "hotcount.Memory('memory://" + name + "', max_keys=" + std::to_string(options.max_keys) +
-        ", prefix=" + literal(options.prefix) +
-        ", when_full=" + literal(std::string{to_string(options.when_full)}) + ")";
     // The prefix is part of a named store's name: who asks for another one gets other keys, as on
     // a server.
     auto store = name.empty() ? unwrap(memory::Store::make(options))
                               : unwrap(memory::named_store(name + '\0' + options.prefix, options));
-    return {std::make_shared<Opened<memory::Store>>(std::move(store)), StoreKind::memory,
-            "memory://" + name, shown};
+    return std::make_shared<MemoryStore>(std::make_shared<Opened<memory::Store>>(std::move(store)),
+                                         StoreKind::memory, "memory://" + name, "memory://" + name,
+                                         options);
 }
 
-RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
-    redis::Options options = unwrap(redis::parse_options(text));
-    if (given.timeout && !given.timeout.is_none()) {
-        options.timeout = to_duration(given.timeout, "timeout");
-    }
-    if (given.prefix) options.prefix = to_bytes(given.prefix, "prefix");
-    if (given.client_name) options.client_name = to_text(given.client_name, "client_name");
-    if (given.max_in_flight) options.max_in_flight = to_size(given.max_in_flight, "max_in_flight");
-    if (given.spin) options.spin = to_delay(given.spin, "spin");
-    if (given.silence_limit && !given.silence_limit.is_none()) {
-        options.silence_limit = to_duration(given.silence_limit, "silence_limit");
-    }
-    if (given.max_queue) options.max_queue = to_size(given.max_queue, "max_queue");
-    if (given.connect_timeout) {
-        options.connect_timeout = to_duration(given.connect_timeout, "connect_timeout");
-    }
-    if (given.protocol) {
-        const std::size_t protocol = to_size(given.protocol, "protocol");
-        options.protocol = protocol == 2 || protocol == 3 ? static_cast<int>(protocol) : 0;
-    }
-    if (given.max_reply_bytes) {
-        options.max_reply_bytes = to_size(given.max_reply_bytes, "max_reply_bytes");
-    }
+std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Options& options) {
     const Url url = unwrap(parse_url(text));
 
     std::string identity;
@@ -200,10 +171,6 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
         // With its length, so that no part can pass for two.
         identity += std::to_string(part.size()) + ":" + part;
     }
-    const std::string name = "redis at " + options.address();
-    const std::string shown = "hotcount.Redis(" + literal(url.str()) +
-                              ", timeout=" + literal(options.timeout) +
-                              ", prefix=" + literal(options.prefix) + ")";
 
     // Never destroyed: handles may outlive static objects at exit.
     static auto* const clients = new SharedClients;
@@ -214,29 +181,13 @@ RedisHandle open_redis(std::string_view text, const RedisArguments& given) {
             ended_in_python(unwrap(redis::Client::make(options))));
         (*clients)[identity] = opened;
     }
-    return {std::move(opened), StoreKind::redis, name, shown};
+    return std::make_shared<RedisStore>(std::move(opened), StoreKind::redis,
+                                        "redis at " + options.address(), url.str(), options);
 }
 
-DatabaseHandle open_database(std::string_view text, const DatabaseArguments& given) {
-    sql::DatabaseOptions options;
-    if (given.timeout && !given.timeout.is_none()) {
-        options.timeout = to_duration(given.timeout, "timeout");
-    }
-    if (given.max_readers) options.max_readers = to_size(given.max_readers, "max_readers");
-    if (given.max_writers) options.max_writers = to_size(given.max_writers, "max_writers");
-    if (given.prepare) options.prepare = to_bool(given.prepare, "prepare");
-    if (given.idle_timeout) {
-        options.idle_timeout.reset();
-        if (!given.idle_timeout.is_none()) {
-            options.idle_timeout = to_duration(given.idle_timeout, "idle_timeout");
-        }
-    }
-    if (given.tcp_user_timeout) {
-        options.tcp_user_timeout = to_duration(given.tcp_user_timeout, "tcp_user_timeout");
-    }
-    const std::string shown = "hotcount.Database(" + literal(unwrap(parse_url(text)).str()) +
-                              ", timeout=" + literal(options.timeout) + ")";
-
+std::shared_ptr<DatabaseStore> open_database(std::string_view text,
+                                             const sql::DatabaseOptions& options) {
+    std::string url = unwrap(parse_url(text)).str();
     static auto* const databases = new std::map<sql::Database*, SharedDatabase>;
     for (;;) {
         auto database = unwrap(without_gil([&] { return sql::open_database(text, options); }));
@@ -251,58 +202,39 @@ DatabaseHandle open_database(std::string_view text, const DatabaseArguments& giv
             // Last: a handler of the application's may open a database itself.
             log_warning(database->durability_warning());
         }
-        return {std::move(opened), StoreKind::database, database->name(), shown};
+        return std::make_shared<DatabaseStore>(std::move(opened), StoreKind::database,
+                                               database->name(), std::move(url), options);
     }
-}
-
-StoreKind kind_of_url(std::string_view text) { return kind_of(unwrap(parse_url(text))); }
-
-py::object open_url(std::string_view text, const py::dict& options) {
-    const Url url = unwrap(parse_url(text));
-    switch (kind_of(url)) {
-        case StoreKind::memory:
-            check_options(options, url.scheme, {"max_keys", "prefix", "when_full"});
-            return py::cast(open_memory(text, find(options, "max_keys"), find(options, "prefix"),
-                                        find(options, "when_full")));
-        case StoreKind::redis:
-            check_options(
-                options, url.scheme,
-                {"timeout", "prefix", "client_name", "max_in_flight", "spin", "silence_limit",
-                 "max_queue", "connect_timeout", "protocol", "max_reply_bytes"});
-            return py::cast(
-                open_redis(text, {find(options, "timeout"), find(options, "prefix"),
-                                  find(options, "client_name"), find(options, "max_in_flight"),
-                                  find(options, "spin"), find(options, "silence_limit"),
-                                  find(options, "max_queue"), find(options, "connect_timeout"),
-                                  find(options, "protocol"), find(options, "max_reply_bytes")}));
-        case StoreKind::database:
-            break;
-    }
-    check_options(
-        options, url.scheme,
-        {"timeout", "max_readers", "max_writers", "prepare", "idle_timeout", "tcp_user_timeout"});
-    return py::cast(
-        open_database(text, {find(options, "timeout"), find(options, "max_readers"),
-                             find(options, "max_writers"), find(options, "prepare"),
-                             find(options, "idle_timeout"), find(options, "tcp_user_timeout")}));
 }
 
 // -- StoreReference ---------------------------------------------------------
+
+namespace {
+
+std::shared_ptr<StoreBase> open_url(std::string_view url) {
+    switch (kind_of_url(url)) {
+        case StoreKind::memory:
+            return open_memory(url, memory_options(url));
+        case StoreKind::redis:
+            return open_redis(url, unwrap(redis::parse_options(url)));
+        case StoreKind::database:
+            break;
+    }
+    return open_database(url, {});
+}
+
+}  // namespace
 
 StoreReference::StoreReference(py::handle value, const char* argument, const char* title,
                                std::initializer_list<StoreKind> kinds)
     : title_(title) {
     std::string wanted;
     for (const StoreKind kind : kinds) {
-        wanted += wanted.empty() ? "" : " or ";
-        wanted += kind == StoreKind::memory  ? "Memory"
-                  : kind == StoreKind::redis ? "Redis"
-                                             : "Database";
+        wanted += (wanted.empty() ? "" : " or ") + std::string{to_string(kind)};
     }
     const auto fits = [kinds](StoreKind kind) {
         return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
     };
-    object_ = py::reinterpret_borrow<py::object>(value);
     if (PyUnicode_Check(value.ptr())) {
         const std::string text = to_text(value, argument);
         // Before it is opened: a file would be made only to be refused.
@@ -311,43 +243,33 @@ StoreReference::StoreReference(py::handle value, const char* argument, const cha
             raise_config(std::string{argument} + ": " + title + " works on " + wanted +
                          ", not on " + url.scheme + "://");
         }
-        object_ = open_url(text, py::dict());
+        store_ = open_url(text);
         owned_ = true;
+    } else if (BoundObject::check(value.ptr())) {
+        const auto& bound = BoundObject::of(value.ptr())->bound;
+        if (bound == nullptr) raise_unfinished(value.ptr());
+        store_ = std::dynamic_pointer_cast<StoreBase>(bound);
     }
-    if (py::isinstance<AsyncMemoryHandle>(object_)) {
-        object_ = object_.cast<AsyncMemoryHandle&>().store();
-    } else if (py::isinstance<AsyncRedisHandle>(object_)) {
-        object_ = object_.cast<AsyncRedisHandle&>().store();
-    } else if (py::isinstance<AsyncDatabaseHandle>(object_)) {
-        object_ = object_.cast<AsyncDatabaseHandle&>().store();
-    }
-    if (py::isinstance<MemoryHandle>(object_)) {
-        handle_ = object_.cast<MemoryHandle*>();
-    } else if (py::isinstance<RedisHandle>(object_)) {
-        handle_ = object_.cast<RedisHandle*>();
-    } else if (py::isinstance<DatabaseHandle>(object_)) {
-        handle_ = object_.cast<DatabaseHandle*>();
-    }
-    if (handle_ == nullptr || !fits(handle_->kind())) {
+    if (store_ == nullptr || !fits(store_->kind())) {
         raise_type(std::string{argument} + " must be " + wanted + " or a URL, not " +
                    type_name(value));
     }
-    if (handle_->closed()) handle_->raise_closed();
+    store_->check_open();
 }
 
 void StoreReference::close() {
     closed_ = true;
-    if (owned_) object_.attr("close")();
+    if (owned_) store_->close();
 }
 
 std::string StoreReference::repr(const std::string& options) const {
-    return "hotcount." + title_ + "(" + handle_->repr() + options + ")" +
+    return "hotcount." + title_ + "(" + store_->repr(to_string(kind())) + options + ")" +
            (closed_ ? " (closed)" : "");
 }
 
 void StoreReference::raise_closed() const {
-    if (!closed_) handle_->raise_closed();
-    raise(make_error(ErrorCode::closed, title_ + " over " + handle_->name() + " is closed"));
+    if (!closed_) store_->raise_closed();
+    raise(make_error(ErrorCode::closed, title_ + " over " + store_->name() + " is closed"));
 }
 
 }  // namespace hotcount::python

@@ -12,6 +12,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -34,7 +35,8 @@ struct OptionRow {
     void (*read)(O& options, const Argument& argument);
     py::object (*get)(const O& options);
     Shown shown;
-    bool none_is_default;
+    bool none_is_default{false};
+    bool none_is_kept{false};
 };
 
 namespace detail {
@@ -56,8 +58,7 @@ constexpr auto option(const char* name, Shown shown = Shown::changed) {
         [](Struct& options, const Argument& argument) {
             options.*Member = From<As>::read(argument);
         },
-        [](const Struct& options) -> py::object { return To<As>::make(options.*Member); }, shown,
-        false};
+        [](const Struct& options) -> py::object { return To<As>::make(options.*Member); }, shown};
 }
 
 /// The same, declared with the default None, which leaves the core's.
@@ -70,6 +71,13 @@ constexpr auto option_or_none(const char* name, Shown shown = Shown::changed) {
         if (argument.value != Py_None) options.*Member = From<Type>::read(argument);
     };
     row.none_is_default = true;
+    return row;
+}
+
+/// The same row, where None is what was there: the core's default, or what a URL says.
+template <class O>
+constexpr OptionRow<O> or_none(OptionRow<O> row) {
+    row.none_is_kept = true;
     return row;
 }
 
@@ -105,6 +113,34 @@ struct From<Options<O, kRows>> {
                          std::string(py::repr(declared)) + " where C++ has " +
                          std::string(py::repr(ours)));
         }
+    }
+};
+
+/// The same, of which those that were given replace what stands in a struct already.
+template <class O, const auto& kRows>
+struct Given {
+    std::array<Argument, kRows.size()> arguments{};
+
+    void apply(O& options) const {
+        for (std::size_t i = 0; i < kRows.size(); ++i) {
+            const Argument& argument = arguments[i];
+            if (!argument.given || (kRows[i].none_is_kept && argument.value == Py_None)) continue;
+            kRows[i].read(options, argument);
+        }
+    }
+};
+
+template <class O, const auto& kRows>
+struct From<Given<O, kRows>> {
+    static constexpr std::size_t kTakes = kRows.size();
+
+    static Given<O, kRows> read(const Argument* first) {
+        Given<O, kRows> given;
+        std::copy_n(first, kTakes, given.arguments.begin());
+        return given;
+    }
+    static void check(const Argument* first, const std::string& function) {
+        From<Options<O, kRows>>::check(first, function);
     }
 };
 
@@ -145,11 +181,10 @@ template <class Self, const auto& kRows>
 void attributes(const char* class_name, std::string_view but = "") {
     for (const auto& row : kRows) {
         if (row.name == but) continue;
-        add_getter({class_name, row.name,
-                    [get = row.get](BoundBase& bound) {
-                        return get(static_cast<Self&>(bound).core->options());
-                    },
-                    &kTag<Self>});
+        add_getter(
+            {class_name, row.name,
+             [get = row.get](BoundBase& bound) { return get(static_cast<Self&>(bound).options()); },
+             &kTag<Self>});
     }
 }
 

@@ -1,13 +1,12 @@
 // Stores and databases as Python holds them: counted by reference, closed by hand or with the last
 // holder, shared by whoever opens the same URL.
 //
-//   Python object (Handle) --> Opened --> the core's Store, Client or Database
-//        one per open            one per backend; closes it when the last Handle lets go
+//   Python object --> Store --> Opened --> the core's Store, Client or Database
+//        one per open              one per backend; closes it when the last Store lets go
 //
-// AsyncHandle is the face of one that event loops use: it holds the Python object of the other.
-//
-// A concept (Counter, Votes ...) holds the Handle it was made from and asks it before every call,
-// so that closing a handle ends its concepts while another handle of the same URL goes on.
+// hotcount.Redis and hotcount.aio.Redis are two classes over one kind of Store. A concept (Counter,
+// Votes ...) holds the Store that it was made from and asks it before every call, so that closing
+// it ends its concepts while another one of the same URL goes on.
 //
 // Everything here is guarded by the GIL.
 #pragma once
@@ -21,6 +20,7 @@
 #include <string>
 #include <string_view>
 
+#include "bound.hpp"
 #include "errors.hpp"
 #include "loop_adapter.hpp"
 
@@ -29,11 +29,8 @@ namespace hotcount::python {
 namespace py = pybind11;
 
 enum class StoreKind : std::uint8_t { memory = 1, redis = 2, database = 4 };
-
-/// "hotcount.Redis(...)" as its awaitable face is called.
-inline std::string aio_name(std::string name) {
-    return name.insert(std::string_view{"hotcount."}.size(), "aio.");
-}
+/// "Memory", "Redis" or "Database".
+const char* to_string(StoreKind kind);
 
 template <class Backend>
 class Opened {
@@ -61,125 +58,118 @@ class Opened {
     LoopSides loops_;
 };
 
-/// What all handles have: a name without a password, and whether they are closed.
-class HandleBase {
+/// What all stores have: a name and a URL without a password, and whether they are closed.
+class StoreBase : public BoundBase {
   public:
-    bool closed() const { return closed_; }
+    StoreBase(const void* tag, StoreKind kind, std::string name, std::string url)
+        : BoundBase(tag),
+          in_memory(kind == StoreKind::memory),
+          kind_(kind),
+          name_(std::move(name)),
+          url_(std::move(url)) {}
+
     StoreKind kind() const { return kind_; }
     const std::string& name() const { return name_; }
-    /// What repr shows.
-    std::string repr() const { return shown_ + (closed_ ? " (closed)" : ""); }
-    [[noreturn]] void raise_closed() const {
-        raise(make_error(ErrorCode::closed, name_ + " is closed"));
+    std::string repr(const std::string& title) const override;
+    bool closed() const override { return closed_; }
+    /// ClosedError where it is closed.
+    void check_open() const {
+        if (closed_) [[unlikely]]
+            raise_closed();
     }
+    [[noreturn]] void raise_closed() const;
+    virtual std::shared_ptr<LoopSide> loop_side() = 0;
+
+    const bool in_memory;
 
   protected:
-    HandleBase(StoreKind kind, std::string name, std::string shown)
-        : kind_(kind), name_(std::move(name)), shown_(std::move(shown)) {}
-    HandleBase(HandleBase&&) = default;
-    ~HandleBase() = default;
+    virtual std::string shown_options() const = 0;
 
     bool closed_{false};
 
   private:
     StoreKind kind_;
     std::string name_;
-    std::string shown_;
+    std::string url_;
 };
 
-template <class Backend>
-class Handle : public HandleBase {
+template <class Backend, class O>
+class Store final : public StoreBase {
   public:
-    Handle(std::shared_ptr<Opened<Backend>> opened, StoreKind kind, std::string name,
-           std::string shown)
-        : HandleBase(kind, std::move(name), std::move(shown)), opened_(std::move(opened)) {}
+    Store(std::shared_ptr<Opened<Backend>> opened, StoreKind kind, std::string name,
+          std::string url, O options)
+        : StoreBase(&kTag<Store>, kind, std::move(name), std::move(url)),
+          opened_(std::move(opened)),
+          options_(std::move(options)) {}
 
-    void close() {
+    void close() override {
         closed_ = true;
         opened_.reset();
     }
-    /// ClosedError where it is closed. A copy: another thread may close it during the call.
-    std::shared_ptr<Backend> backend() const {
-        if (closed_) raise_closed();
+    /// A copy: another thread may close it during the call.
+    std::shared_ptr<Backend> held() const {
+        check_open();
         return opened_->backend();
     }
-    std::shared_ptr<LoopSide> loop_side() const {
-        if (closed_) raise_closed();
+    std::shared_ptr<LoopSide> loop_side() override {
+        check_open();
         return opened_->loop_side();
     }
+    const O& options() const { return options_; }
+
+  protected:
+    std::string shown_options() const override;
 
   private:
     std::shared_ptr<Opened<Backend>> opened_;
+    O options_;
 };
 
-using MemoryHandle = Handle<memory::Store>;
-using RedisHandle = Handle<redis::Client>;
-using DatabaseHandle = Handle<sql::Database>;
+using MemoryStore = Store<memory::Store, memory::StoreOptions>;
+using RedisStore = Store<redis::Client, redis::Options>;
+using DatabaseStore = Store<sql::Database, sql::DatabaseOptions>;
+template <>
+std::string MemoryStore::shown_options() const;
+template <>
+std::string RedisStore::shown_options() const;
+template <>
+std::string DatabaseStore::shown_options() const;
 
-/// The awaitable face of a store: the same store, in its methods for event loops.
-template <class Backend>
-class AsyncHandle {
-  public:
-    explicit AsyncHandle(py::object store)
-        : store_(std::move(store)), handle_(store_.cast<Handle<Backend>*>()) {}
+// -- opening -------------------------------------------------------------------------------------
 
-    /// The face for threads, a Python object.
-    const py::object& store() const { return store_; }
-    Handle<Backend>& handle() const { return *handle_; }
-    void close() { handle_->close(); }
-    bool closed() const { return handle_->closed(); }
-    std::string repr() const { return aio_name(handle_->repr()); }
-
-  private:
-    py::object store_;
-    Handle<Backend>* handle_;  // Inside store_.
-};
-
-using AsyncMemoryHandle = AsyncHandle<memory::Store>;
-using AsyncRedisHandle = AsyncHandle<redis::Client>;
-using AsyncDatabaseHandle = AsyncHandle<sql::Database>;
-
-/// What the constructors of both faces take, and say.
-std::string memory_signature();
-std::string redis_signature();
-std::string database_signature();
-extern const char* const kMemoryInitText;
-extern const char* const kRedisInitText;
-extern const char* const kDatabaseInitText;
-extern const char* const kExecuteText;
-/// Whether the database answers. Without the GIL.
-Result<void> ping_database(sql::Database& database, Deadline deadline);
-
-/// Opens what a URL names: a Memory, Redis or Database object.
-py::object open_url(std::string_view text, const py::dict& options);
-/// What it would open. ConfigError where the scheme is unknown.
+/// What a URL would open. ConfigError where the scheme is unknown.
 StoreKind kind_of_url(std::string_view text);
+/// The options that a URL of memory:// brings.
+memory::StoreOptions memory_options(std::string_view url);
+std::shared_ptr<MemoryStore> open_memory(std::string_view url, const memory::StoreOptions& options);
+std::shared_ptr<RedisStore> open_redis(std::string_view url, const redis::Options& options);
+std::shared_ptr<DatabaseStore> open_database(std::string_view url,
+                                             const sql::DatabaseOptions& options);
 
-/// What a concept was made from: a handle passed in, or one opened from a URL for it alone.
+/// What a concept was made from: a store passed in, or one opened from a URL for it alone.
 class StoreReference {
   public:
-    /// Takes a store object, of either face, or its URL. An object of another type is a TypeError that names the
-    /// argument, the URL of another kind a ConfigError; both say what `title` takes.
+    /// Takes a store object, of either face, or its URL. An object of another type is a TypeError
+    /// that names the argument, the URL of another kind a ConfigError; both say what `title` takes.
     StoreReference(py::handle value, const char* argument, const char* title,
                    std::initializer_list<StoreKind> kinds);
 
-    const py::object& object() const { return object_; }
-    StoreKind kind() const { return handle_->kind(); }
-    const std::string& name() const { return handle_->name(); }
+    StoreKind kind() const { return store_->kind(); }
+    const std::string& name() const { return store_->name(); }
     template <class Backend>
     std::shared_ptr<Backend> backend() const {
-        return static_cast<Handle<Backend>*>(handle_)->backend();
-    }
-
-    /// What the running loop calls a Redis or a Database through.
-    std::shared_ptr<LoopSide> loop_side() const {
-        if (kind() == StoreKind::database) {
-            return static_cast<DatabaseHandle*>(handle_)->loop_side();
+        if constexpr (std::is_same_v<Backend, memory::Store>) {
+            return static_cast<MemoryStore&>(*store_).held();
+        } else if constexpr (std::is_same_v<Backend, redis::Client>) {
+            return static_cast<RedisStore&>(*store_).held();
+        } else {
+            return static_cast<DatabaseStore&>(*store_).held();
         }
-        return static_cast<RedisHandle*>(handle_)->loop_side();
     }
+    /// What the running loop calls a Redis or a Database through.
+    std::shared_ptr<LoopSide> loop_side() const { return store_->loop_side(); }
 
-    bool closed() const { return closed_ || handle_->closed(); }
+    bool closed() const { return closed_ || store_->closed(); }
     /// ClosedError where the concept or its store is closed.
     void check_open() const {
         if (closed()) [[unlikely]]
@@ -193,12 +183,18 @@ class StoreReference {
   private:
     [[noreturn]] void raise_closed() const;
 
-    py::object object_;
-    HandleBase* handle_{nullptr};  // Inside object_.
+    std::shared_ptr<StoreBase> store_;
     std::string title_;
     bool owned_{false};
     bool closed_{false};
 };
+
+// -- of classes that Python does not declare yet ------------------------------------------------
+
+/// "hotcount.Redis(...)" as its awaitable face is called.
+inline std::string aio_name(std::string name) {
+    return name.insert(std::string_view{"hotcount."}.size(), "aio.");
+}
 
 /// Text that a class holds for ever.
 inline const char* kept_text(const std::string& text) { return (new std::string(text))->c_str(); }

@@ -95,6 +95,14 @@ struct From<std::int64_t> {
     }
 };
 
+/// 0 or more.
+template <>
+struct From<std::size_t> {
+    static std::size_t read(const Argument& argument) {
+        return to_size(argument.value, argument.name);
+    }
+};
+
 /// What is added to a count: out of 64 bits is a CounterOverflowError.
 struct Amount {
     std::int64_t number;
@@ -141,6 +149,11 @@ struct To<bool> {
 template <>
 struct To<std::int64_t> {
     static py::object make(std::int64_t value) { return py::int_(value); }
+};
+
+template <>
+struct To<std::size_t> {
+    static py::object make(std::size_t value) { return py::int_(value); }
 };
 
 template <>

@@ -280,9 +280,10 @@ def test_a_large_batch_beside_single_calls(factory: LoopFactory, counter_store: 
     async def main() -> None:
         counter = aio.Counter(counter_store, "large")
         keys = [f"k{number % 1000}" for number in range(20_000)]
-        batch, *singles = await asyncio.gather(
+        outcomes: list[Any] = await asyncio.gather(
             counter.add_many(keys), *(counter.add("single") for _ in range(100))
         )
+        batch, *singles = outcomes
         assert sorted(singles) == list(range(1, 101))
         assert len(batch) == 20_000
         assert list(await counter.get_many([f"k{number}" for number in range(1000)])) == [20] * 1000

@@ -45,7 +45,8 @@ def test_the_methods_are_those_of_the_other_face(name: str) -> None:
     others = {name for name, value in public(awaitable).items() if callable(value)}
     assert {FOR_LOOPS.get(method, method) for method in methods} == others
     assert "closed" in public(waiting).keys() & public(awaitable).keys()
-    constructors: list[Any] = [vars(cls).get("__init__", cls.__init__) for cls in CLASSES[name]]
+    classes: tuple[Any, ...] = CLASSES[name]
+    constructors = [vars(cls).get("__init__", cls.__init__) for cls in classes]
     assert parameters(constructors[0]) == parameters(constructors[1])
     for method, value in public(awaitable).items():
         if callable(value) and method != "aclose":

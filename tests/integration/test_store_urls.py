@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hotcount
+import hotcount.aio
 import pytest
 
 from tests.servers import RedisServer
@@ -275,3 +276,56 @@ def test_expired_keys_make_room_in_a_full_memory_store() -> None:
     lasting = hotcount.Counter(store, prefix="lasting")
     assert lasting.add_many([f"k{number}" for number in range(100)]) == [1] * 100
     assert store.stats()["swept"] == 100
+
+
+# -- typed connects, options, faces -------------------------------------------
+
+
+@pytest.mark.parametrize("face", [hotcount, hotcount.aio])
+def test_the_typed_connects_open_their_kind_and_refuse_others_unopened(
+    face: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.db"
+    assert type(face.connect_store("memory://")) is face.Memory
+    assert type(face.connect_store("rediss://localhost")) is face.Redis
+    assert type(face.connect_database("sqlite:///:memory:")) is face.Database
+    with pytest.raises(hotcount.ConfigError, match=r"connect_store opens Memory or Redis.*sqlite"):
+        face.connect_store(f"sqlite:///{file}")
+    assert not file.exists()
+    with pytest.raises(hotcount.ConfigError, match=r"connect_database opens Database.*memory"):
+        face.connect_database("memory://")
+    with pytest.raises(hotcount.ConfigError, match=r"'mongodb'"):
+        face.connect_store("mongodb://localhost")
+    for opens in (face.connect, face.connect_store, face.connect_database):
+        with pytest.raises(TypeError, match="url must be str, not int"):
+            opens(7)
+
+
+@pytest.mark.parametrize("face", [hotcount, hotcount.aio])
+def test_options_of_keywords_and_urls_are_attributes_and_stand_in_the_repr(face: Any) -> None:
+    memory = face.Memory("memory://?max_keys=7&prefix=a", prefix=b"\xff")
+    assert (memory.max_keys, memory.prefix, memory.when_full) == (7, b"\xff", "admit")
+    redis = face.Redis("redis://u:canary@h?connect_timeout=2.5", spin=0, timeout=None)
+    assert (redis.timeout, redis.connect_timeout, redis.spin) == (1.0, 2.5, 0.0)
+    assert (redis.silence_limit, redis.protocol) == (None, 3)
+    assert "canary" not in repr(redis)
+    assert "spin=0.0" in repr(redis)
+    assert "max_queue" not in repr(redis)
+    database = face.Database("sqlite:///:memory:", idle_timeout=None, max_readers=2)
+    assert (database.idle_timeout, database.max_readers, database.prepare) == (None, 2, True)
+    for store, name in ((memory, "max_keys"), (redis, "timeout"), (database, "prepare")):
+        with pytest.raises(AttributeError):
+            setattr(store, name, 1)
+        assert name in dir(store)
+        with pytest.raises(TypeError, match=r"__init__\(\) was called already"):
+            store.__init__("memory://")
+
+
+def test_attributes_of_a_closed_store_still_answer() -> None:
+    store = hotcount.Redis("redis://localhost", prefix="p:")
+    store.close()
+    assert (store.prefix, store.closed) == ("p:", True)
+    with pytest.raises(hotcount.ClosedError):
+        store.stats()
+    with pytest.raises(hotcount.ClosedError):
+        store.execute("PING")

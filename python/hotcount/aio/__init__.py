@@ -24,13 +24,28 @@ wrong with an argument is raised by the call, everything else where it is awaite
 
 from __future__ import annotations
 
-from hotcount._core import AsyncDatabase as Database
-from hotcount._core import AsyncMemory as Memory
-from hotcount._core import AsyncRedis as Redis
 from hotcount._core import AsyncVotes as Votes
-from hotcount._core import connect_async as connect
 from hotcount.aio.counter import Counter
 from hotcount.aio.limiter import Limiter
 from hotcount.aio.period_counter import PeriodCounter
+from hotcount.aio.stores import (
+    Database,
+    Memory,
+    Redis,
+    connect,
+    connect_database,
+    connect_store,
+)
 
-__all__ = ["Counter", "Database", "Limiter", "Memory", "PeriodCounter", "Redis", "Votes", "connect"]
+__all__ = [
+    "Counter",
+    "Database",
+    "Limiter",
+    "Memory",
+    "PeriodCounter",
+    "Redis",
+    "Votes",
+    "connect",
+    "connect_database",
+    "connect_store",
+]

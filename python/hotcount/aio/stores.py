@@ -1,0 +1,96 @@
+"""aio.Memory, aio.Redis and aio.Database: the stores for event loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Union
+
+from hotcount._lifetime import AsyncLifetime
+from hotcount._native import native
+from hotcount._types import Seconds
+from hotcount.stores import DatabaseBase, MemoryBase, RedisBase, open_url
+
+
+class Memory(AsyncLifetime, MemoryBase):
+    """hotcount.Memory for event loops. Its calls are done when they return.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> async def main() -> bool:
+    ...     async with aio.Memory("memory://votes") as store:
+    ...         return await store.ping()
+    >>> asyncio.run(main())
+    True
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def ping(self, *, timeout: Seconds | None = None) -> bool:
+        """As hotcount.Memory.ping, to be awaited."""
+
+
+class Redis(AsyncLifetime, RedisBase):
+    """hotcount.Redis for event loops: the same store in methods to be awaited.
+
+    Each loop that uses it has a connection of its own, made on first use and gone with the loop.
+    Threads may use the same store: hotcount.Counter takes this object too, and aio.Counter takes a
+    hotcount.Redis. A call starts when it is made, not when it is awaited. stats() is not awaited.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def ping(self, *, timeout: Seconds | None = None) -> bool:
+        """As hotcount.Redis.ping, to be awaited."""
+
+    @native
+    async def execute(
+        self, *command: str | bytes | int | float, timeout: Seconds | None = None
+    ) -> Any:
+        """As hotcount.Redis.execute, to be awaited.
+
+        Cancelled before it is sent, nothing is done; later, nobody hears of it any more.
+        """
+
+
+class Database(AsyncLifetime, DatabaseBase):
+    """hotcount.Database for event loops: the same database in methods to be awaited.
+
+    aio.Votes takes it, or a hotcount.Database; hotcount.Votes takes this object too. Making it
+    opens the database, which blocks the loop for as long as that takes. Votes that are being
+    written when it is closed are finished and told; those that are waiting for that end with
+    ClosedError where the database ends too.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def ping(self, *, timeout: Seconds | None = None) -> bool:
+        """As hotcount.Database.ping, to be awaited."""
+
+
+Store = Union[Memory, Redis]
+STORES: dict[str, Callable[..., Store]] = {"Memory": Memory, "Redis": Redis}
+DATABASES: dict[str, Callable[..., Database]] = {"Database": Database}
+ALL: dict[str, Callable[..., Store | Database]] = {**STORES, **DATABASES}
+
+
+def connect(url: str, **options: Any) -> Memory | Redis | Database:
+    """As hotcount.connect, for event loops. Not awaited; opening a database blocks the loop.
+
+    >>> from hotcount import aio
+    >>> aio.connect("memory://likes", max_keys=10).max_keys
+    10
+    """
+    return open_url("connect", url, options, ALL)
+
+
+def connect_store(url: str, **options: Any) -> Memory | Redis:
+    """As hotcount.connect_store, for event loops; not awaited."""
+    return open_url("connect_store", url, options, STORES)
+
+
+def connect_database(url: str, **options: Any) -> Database:
+    """As hotcount.connect_database, for event loops; not awaited: it blocks the loop."""
+    return open_url("connect_database", url, options, DATABASES)

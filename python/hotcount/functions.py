@@ -1,0 +1,57 @@
+"""Functions of the package that belong to no class."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hotcount._native import native
+
+
+@native
+def build_info() -> dict[str, str]:
+    """What this build is made of, for bug reports.
+
+    version, compiler, build_type, hiredis, tls, the SQLite that was loaded, and the client
+    libraries of servers by their version, or 'not found'.
+
+    >>> import hotcount
+    >>> hotcount.build_info()["version"] == hotcount.__version__
+    True
+    """
+
+
+@native
+def new_op_id() -> str:
+    """A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their making.
+
+    Make one for each add that may have to be retried, and retry with the same. A store refuses one
+    that has become too old to be remembered, instead of counting it again.
+
+    >>> import hotcount
+    >>> likes, op_id = hotcount.Counter("memory://"), hotcount.new_op_id()
+    >>> likes.add("photo:42", op_id=op_id), likes.add("photo:42", op_id=op_id)
+    (1, 1)
+    """
+
+
+@native
+def votes_schema(
+    dialect: str,
+    strategy: str,
+    item_type: type[int | str | UUID],
+    user_type: type[int | str | UUID],
+) -> str:
+    """For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database.
+
+    With what brings tables of an older release over. dialect: 'sqlite', 'postgresql' or 'mysql';
+    another is a ConfigError.
+    """
+
+
+@native
+def slotted_counter_schema(dialect: str) -> str:
+    """The same of SlottedCounter.create_table().
+
+    >>> "CREATE TABLE" in slotted_counter_schema("sqlite")
+    True
+    """

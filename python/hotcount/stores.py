@@ -1,0 +1,375 @@
+"""Memory, Redis and Database: what counters, limiters, sets and votes keep their numbers in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, Union
+
+from hotcount._core import Handle
+from hotcount._lifetime import Lifetime
+from hotcount._native import attributes, native
+from hotcount._types import Key, Seconds
+from hotcount.errors import ConfigError
+
+Class = TypeVar("Class")
+
+
+@attributes
+class MemoryBase(Handle):
+    """The constructor and the options of both faces."""
+
+    __slots__ = ()
+
+    max_keys: int
+    prefix: Key
+    when_full: Literal["admit", "refuse"]
+
+    @native
+    def __init__(
+        self,
+        url: str = "memory://",
+        *,
+        max_keys: int = 1_000_000,
+        prefix: Key = "",
+        when_full: Literal["admit", "refuse"] = "admit",
+    ) -> None:
+        """Opens the store of that name, or a private one.
+
+        max_keys: most keys at once, 1 or more, about 120 bytes each plus its length. prefix: put
+        before every key. when_full: a Limiter's new key at max_keys is admitted and not remembered
+        ('admit': its decision says 'untracked', stats() counts it, the first one warns), or refused
+        with CapacityError ('refuse'). Either is an attack on somebody. max_keys and when_full count
+        for the opener that makes the store.
+
+        ConfigError names a bad value; TypeError one of a wrong type.
+        """
+
+    @native
+    def stats(self) -> dict[str, int]:
+        """Counts since the store was made, by name: keys, max_keys, swept, refused, untracked.
+
+        They are for people: names may be added. ClosedError after close().
+
+        >>> import hotcount
+        >>> hotcount.Memory().stats()["keys"]
+        0
+        """
+
+
+class Memory(Lifetime, MemoryBase):
+    """A store in this process: the embedded default, and as exact as a server.
+
+    memory://NAME is one store for all who name it, until the last of them lets go; memory:// is
+    private. What it holds ends with the process; a forked child goes on with its own copy. At
+    max_keys, expired keys make room; if there are none, a new key is refused with CapacityError,
+    and a Limiter's as when_full says. Nothing live is ever dropped. Safe from many threads.
+
+    >>> import hotcount
+    >>> store = hotcount.Memory("memory://votes", max_keys=1000)
+    >>> hotcount.Counter(store).add("photo:42")
+    1
+    >>> store
+    hotcount.Memory('memory://votes', max_keys=1000, prefix='', when_full='admit')
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def ping(self, *, timeout: Seconds | None = None) -> bool:
+        """True; ClosedError after close().
+
+        >>> import hotcount
+        >>> hotcount.Memory().ping()
+        True
+        """
+
+
+@attributes
+class RedisBase(Handle):
+    """The constructor and the options of both faces."""
+
+    __slots__ = ()
+
+    timeout: float
+    prefix: Key
+    client_name: str
+    max_in_flight: int
+    spin: float
+    silence_limit: float | None
+    max_queue: int
+    connect_timeout: float
+    protocol: int
+    max_reply_bytes: int
+
+    @native
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: Seconds | None = 1.0,
+        prefix: Key = "",
+        client_name: str = "hotcount",
+        max_in_flight: int = 16384,
+        spin: Seconds = 6e-05,
+        silence_limit: Seconds | None = None,
+        max_queue: int = 100_000,
+        connect_timeout: Seconds = 1.0,
+        protocol: Literal[2, 3] = 3,
+        max_reply_bytes: int = 536_870_912,
+    ) -> None:
+        """Names a server; it connects when it is first used.
+
+        timeout: the default time limit of a call in seconds, waiting for a connection included.
+        prefix: put before every key; execute() sends keys as they are. client_name: what CLIENT
+        LIST shows. max_in_flight: most commands sent and not yet answered on a connection; others
+        wait. More for a server far away, fewer to spare it.
+
+        spin: how long, in seconds, a caller or loop with one command on its way looks for the reply
+        before it sleeps: more than twice the calls a second on loopback, for that much CPU a call;
+        it stops by itself where replies take longer. 0: never. silence_limit: how long, in seconds,
+        a server that owes replies may say nothing before its connection is given up for another;
+        None: 1.5, or timeout where that is longer. What was sent is unknown then, also to calls
+        with more time. Longer: for commands that take the server longer. Shorter: a dead connection
+        is replaced sooner.
+
+        max_queue: most calls that wait to be sent on a connection, at about 300 bytes each. At the
+        bound a thread waits until its deadline; a call of hotcount.aio fails with CapacityError.
+        connect_timeout: one attempt to connect, in seconds, from the resolved name to the greeting;
+        the name's addresses share it, and no call's own timeout ends it. More: a server far away is
+        reached; less: a silent one is given up sooner. protocol: 3 speaks RESP3, and RESP2 where
+        the server knows no HELLO; 2 does not ask, for proxies that close the connection then.
+        Values are the same. max_reply_bytes: most memory that one reply, or all of a batch, takes:
+        what a server gone wrong can make this process hold. A larger one ends the connection.
+
+        ConfigError names a bad URL or value; TypeError one of a wrong type.
+        """
+
+    @native
+    def stats(self) -> dict[str, int | float]:
+        """Counts since the store was opened in this process, by name.
+
+        commands answered, combined (calls that travelled in another's command), sends, bytes_sent,
+        bytes_received, connects, reconnects. latency_us_p50, _p99 and _max: microseconds from a
+        command's encoding to its reply, at most 7 % above the truth. Those of event loops are up to
+        20 ms old. Names may be added. ClosedError after close().
+
+        >>> import hotcount
+        >>> hotcount.Redis("redis://localhost").stats()["commands"]
+        0
+        """
+
+
+class Redis(Lifetime, RedisBase):
+    """A Redis or Valkey server.
+
+    redis://user:password@host:6379/0, redis+unix:///path.sock?db=0 (unix:// too), valkey://;
+    rediss:// and valkeys:// over TLS, always verified. It connects when first used, and again after
+    a failure. Objects of the same URL and options share one connection. Safe from many threads; a
+    forked child connects anew. repr shows no password.
+
+    >>> import hotcount
+    >>> store = hotcount.Redis("redis://app:secret@db.example/0", prefix="likes:", timeout=0.5)
+    >>> store
+    hotcount.Redis('redis://app:***@db.example/0', timeout=0.5, prefix='likes:')
+    >>> store.timeout, store.protocol
+    (0.5, 3)
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def ping(self, *, timeout: Seconds | None = None) -> bool:
+        """True where the server answers; else the error that says why not.
+
+        timeout: seconds, more than 0; None is the store's. UnavailableError, DeadlineError,
+        AuthError or OutcomeUnknownError; ClosedError after close().
+        """
+
+    @native
+    def execute(self, *command: str | bytes | int | float, timeout: Seconds | None = None) -> Any:
+        """Sends one command and returns its reply.
+
+        Replies: int; bytes for strings and RESP3's doubles; None; list, flat for a map; an error
+        inside a list is a ReplyError there, a reply that is an error is raised. Commands that
+        change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO, CLIENT REPLY, CLIENT
+        TRACKING) or block are refused with ConfigError. A command that is not known to answer
+        exactly once, such as a module's, goes over a connection of its own with an ECHO behind it;
+        where it did not answer once: OutcomeUnknownError. So is a command that was sent and not
+        answered in `timeout` seconds; it is never sent again.
+        """
+
+
+@attributes
+class DatabaseBase(Handle):
+    """The constructor and the options of both faces."""
+
+    __slots__ = ()
+
+    timeout: float
+    max_readers: int
+    max_writers: int
+    prepare: bool
+    idle_timeout: float | None
+    tcp_user_timeout: float
+
+    @native
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: Seconds | None = 5.0,
+        max_readers: int = 4,
+        max_writers: int = 16,
+        prepare: bool = True,
+        idle_timeout: Seconds | None = 60.0,
+        tcp_user_timeout: Seconds = 10.0,
+    ) -> None:
+        """Opens a database and looks whether it can be used.
+
+        timeout: the default time limit of a call in seconds, waiting for locks included.
+        max_readers, max_writers: most connections open at once in this process; SQLite has one that
+        writes. A server has to allow both together for each process: more writers help the
+        strategies with a transaction per vote, group commit uses one or two. Where the server has
+        no room for one more, calls wait for one until their deadline. prepare=False (in the URL
+        too: ?prepare=false) keeps no statement prepared in the server's sessions. Behind PgBouncer
+        and other poolers that happens by itself; it costs each statement the server's parsing and
+        planning, on MariaDB and MySQL a round trip as well.
+
+        idle_timeout: a connection to a server that nobody used for so many seconds is closed; the
+        next call that lacks one pays for another, some milliseconds. Longer: more of the server's
+        sessions are held for nothing. None: never. tcp_user_timeout: a TCP connection whose other
+        end acknowledges nothing for so many seconds is given up. Shorter: a machine that stands
+        still for a moment costs its connections, and a commit on its way an unknown outcome;
+        longer: a dead path is noticed later. PostgreSQL's URLs may say otherwise (keepalives_idle,
+        tcp_user_timeout ...).
+
+        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
+        of the logger 'hotcount'. Bad values: ConfigError; a file that may not be opened, a user who
+        may not: PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
+        """
+
+    @native
+    def stats(self) -> dict[str, int]:
+        """Counts since it was opened in this process: transactions, statements, busy_waits.
+
+        They are for people: names may be added. ClosedError after close().
+
+        >>> import hotcount
+        >>> hotcount.Database("sqlite:///:memory:").stats()["transactions"]
+        0
+        """
+
+
+class Database(Lifetime, DatabaseBase):
+    """A SQL database.
+
+    sqlite:///file.db (four slashes: an absolute path; ?mode=ro|rw|rwc), sqlite:///:memory:;
+    postgresql://user:password@host/database, mariadb:// and mysql:// likewise. It is opened at
+    once, so that a bad path or a server that is away fails here. Objects of the same URL and
+    options share their connections, except :memory:. Safe from many threads and across fork. repr
+    shows no password.
+
+    TLS is as each driver has it, and weak by default: postgresql:// encrypts where the server
+    offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt. Over a
+    network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE. A server that asks for the
+    password in clear text gets it over verified TLS or a Unix socket only; elsewhere that is an
+    AuthError.
+
+    >>> import hotcount
+    >>> hotcount.Database("sqlite:///:memory:")
+    hotcount.Database('sqlite:///:memory:', timeout=5.0)
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def ping(self, *, timeout: Seconds | None = None) -> bool:
+        """True where the database answers; else the error that says why not.
+
+        timeout: seconds, more than 0; None is the database's. ClosedError after close().
+
+        >>> import hotcount
+        >>> hotcount.Database("sqlite:///:memory:").ping()
+        True
+        """
+
+
+# What other classes take, of either face, or its URL.
+KeyValueStore = Union[MemoryBase, RedisBase, str]
+AnyDatabase = Union[DatabaseBase, str]
+
+
+# -- by URL -----------------------------------------------------------------
+
+
+@native
+def kind_of_url(url: str) -> str:
+    """'Memory', 'Redis' or 'Database'; ConfigError where the scheme is unknown.
+
+    >>> kind_of_url("valkeys://cache.example")
+    'Redis'
+    """
+
+
+def open_url(
+    function: str, url: str, options: Mapping[str, Any], classes: Mapping[str, Callable[..., Class]]
+) -> Class:
+    """What the URL names, of one of the classes, by their kind."""
+    kind = kind_of_url(url)
+    scheme = url.partition(":")[0].lower()
+    if kind not in classes:
+        opens = " or ".join(classes)
+        raise ConfigError(f"url: {function} opens {opens}, not {scheme}://")
+    known = [name for name in inspect.signature(classes[kind]).parameters if name != "url"]
+    for name in options:
+        if name not in known:
+            takes = ", ".join(known)
+            raise ConfigError(f"unknown option '{name}' for {scheme}://; it takes: {takes}")
+    return classes[kind](url, **options)
+
+
+Store = Union[Memory, Redis]
+STORES: dict[str, Callable[..., Store]] = {"Memory": Memory, "Redis": Redis}
+DATABASES: dict[str, Callable[..., Database]] = {"Database": Database}
+ALL: dict[str, Callable[..., Store | Database]] = {**STORES, **DATABASES}
+
+
+def connect(url: str, **options: Any) -> Memory | Redis | Database:
+    """Opens what the URL names, with the options of its class.
+
+    memory://NAME: Memory. redis://, rediss://, valkey://, valkeys://, redis+unix://, unix://:
+    Redis. sqlite:///file.db, postgresql://, mariadb://, mysql://: Database. Another scheme, and an
+    option that the class does not have, is a ConfigError naming it; what else is raised is said
+    there. connect_store and connect_database are the same for type checkers, and for who wants
+    another kind refused.
+
+    >>> import hotcount
+    >>> hotcount.connect("memory://likes", max_keys=10).stats()["max_keys"]
+    10
+    """
+    return open_url("connect", url, options, ALL)
+
+
+def connect_store(url: str, **options: Any) -> Memory | Redis:
+    """As connect, for what keeps keys and values: Memory or Redis.
+
+    The URL of a database is a ConfigError, before anything is opened.
+
+    >>> import hotcount
+    >>> hotcount.connect_store("memory://likes")
+    hotcount.Memory('memory://likes', max_keys=1000000, prefix='', when_full='admit')
+    """
+    return open_url("connect_store", url, options, STORES)
+
+
+def connect_database(url: str, **options: Any) -> Database:
+    """As connect, for SQL databases: SQLite, PostgreSQL, MariaDB and MySQL.
+
+    The URL of another store is a ConfigError, before anything is opened.
+
+    >>> import hotcount
+    >>> hotcount.connect_database("sqlite:///:memory:", timeout=2).timeout
+    2.0
+    """
+    return open_url("connect_database", url, options, DATABASES)
