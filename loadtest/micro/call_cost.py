@@ -1,10 +1,12 @@
-"""What a call costs in Python where nothing waits: Counter on a memory store, one thread.
+"""What a call costs in Python where nothing waits: on a memory store, from one thread.
 
     make bench
     python -m loadtest.micro.call_cost --rounds 15 --json calls.json
 
-Nanoseconds a call, or a key for batches, with the loop around it: "loop" is that alone. Cases take
-turns in every round. Afterwards each counter must hold what its calls added.
+Nanoseconds a call, or a key for batches, with the loop around it: "loop" is that alone. Votes have
+no memory store: theirs is a SQLite file in /dev/shm, where a flush costs nothing. Cases take turns
+in every round. Afterwards each counter must hold what its calls added. `make compare-builds` runs
+it with two builds.
 
 Exit code: 0, or 1 where an add was lost.
 """
@@ -12,19 +14,26 @@ Exit code: 0, or 1 where an add was lost.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import platform
 import statistics
 import sys
+import tempfile
 import timeit
 from array import array
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hotcount
+from hotcount import aio
 
 BATCH = 1_000
+GATHERED = 256
+SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @dataclass
@@ -48,6 +57,17 @@ def cases() -> list[Case]:
         Case("add_many(list, list of int)", "add_many(keys, fives)", BATCH, 5 * BATCH),
         Case("add_many(list, array('q'))", "add_many(keys, packed)", BATCH, 5 * BATCH),
         Case(f"get_many(list of {BATCH:,} str)", "get_many(keys)", BATCH),
+        Case("try_add(key, max=n)", "try_add(key, max=most)", adds=1),
+        Case("try_add(key).value", "try_add(key).value", adds=1),
+        Case("Limiter.hit(key)", "hit(key)"),
+        Case("bool(Limiter.hit(key))", "bool(hit(key))"),
+        Case("Limiter.hit(key).remaining", "hit(key).remaining"),
+        Case("Decision.remaining", "decision.remaining"),
+        Case("LiveSets.upsert", "upsert('feed', key, 1.5)"),
+        Case("Votes.cast, SQLite", "cast(7, 1)"),
+        Case("Votes.cast(...).changed, SQLite", "cast(7, 1).changed"),
+        Case("Votes.count, SQLite", "int(count(7))"),
+        Case(f"aio add in gather of {GATHERED}", "gathered()", GATHERED, GATHERED),
         # Each element of what comes back as an int of Python's.
         Case("list(add_many(list))", "list(add_many(keys))", BATCH, BATCH),
     ]
@@ -58,13 +78,22 @@ class LostAdds(Exception):
 
 
 class Bench:
-    """A counter of its own for one case."""
+    """A counter of its own for one case, and what else calls need."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, folder: Path, ends: ExitStack) -> None:
         self._case = case
         self._keys = [f"user:{number}" for number in range(BATCH)]
-        self._counter = hotcount.Counter(hotcount.Memory())
-        names = {
+        store = ends.enter_context(hotcount.Memory())
+        self._counter = hotcount.Counter(store)
+        limiter = hotcount.Limiter(store, "1000000000/minute")
+        sets = hotcount.LiveSets(store)
+        sets.create("feed", 3_600, [("first", 1.0)])
+        names: dict[str, Any] = {
+            "hit": limiter.hit,
+            "decision": limiter.hit("first"),
+            "upsert": sets.upsert,
+            "try_add": self._counter.try_add,
+            "most": 1 << 62,
             "add": self._counter.add,
             "get": self._counter.get,
             "add_many": self._counter.add_many,
@@ -74,8 +103,28 @@ class Bench:
             "fives": [5] * BATCH,
             "packed": array("q", [5] * BATCH),
         }
+        if "SQLite" in case.name:
+            names |= self._votes(folder, ends)
+        if "gathered" in case.statement:
+            names["gathered"] = self._gathered(aio.Counter(store), ends)
         self._timer = timeit.Timer(case.statement, globals=names)
         self._number = 1
+
+    def _votes(self, folder: Path, ends: ExitStack) -> dict[str, Any]:
+        file = folder / f"{len(list(folder.iterdir()))}.db"
+        votes = ends.enter_context(hotcount.Votes(f"sqlite:///{file}"))
+        votes.create_tables()
+        votes.add_items([7])
+        return {"cast": votes.cast, "count": votes.count}
+
+    def _gathered(self, counter: aio.Counter, ends: ExitStack) -> Callable[[], object]:
+        loop, key = asyncio.new_event_loop(), self._keys[42]
+        ends.callback(loop.close)
+
+        async def calls() -> object:
+            return await asyncio.gather(*(counter.add(key) for _ in range(GATHERED)))
+
+        return lambda: loop.run_until_complete(calls())
 
     def calibrate(self, seconds: float) -> None:
         """Finds how many runs take about so long; warms up meanwhile."""
@@ -97,15 +146,17 @@ class Bench:
 
 
 def measure(measured: list[Case], rounds: int, seconds: float) -> None:
-    benches = [Bench(case) for case in measured]
-    for bench in benches:
-        bench.calibrate(seconds)
-    for number in range(rounds):
-        # The other way round every other time: no case always follows the same one.
-        for bench in benches if number % 2 == 0 else benches[::-1]:
-            bench.round()
-    for bench in benches:
-        bench.check()
+    with ExitStack() as ends:
+        folder = ends.enter_context(tempfile.TemporaryDirectory(prefix="calls-", dir=SHARED))
+        benches = [Bench(case, Path(folder), ends) for case in measured]
+        for bench in benches:
+            bench.calibrate(seconds)
+        for number in range(rounds):
+            # The other way round every other time: no case always follows the same one.
+            for bench in benches if number % 2 == 0 else benches[::-1]:
+                bench.round()
+        for bench in benches:
+            bench.check()
 
 
 def summary(case: Case) -> dict[str, Any]:
@@ -128,7 +179,7 @@ def table(summaries: list[dict[str, Any]]) -> str:
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.micro.call_cost",
-        description="What a call of Counter costs in Python, on a memory store.",
+        description="What a call costs in Python where nothing waits.",
     )
     parser.add_argument("--rounds", type=int, default=9, help="rounds of each case [9]")
     parser.add_argument("--seconds", type=float, default=0.05, help="length of each round [0.05]")

@@ -5,8 +5,8 @@
 
 BEFORE is another work tree in which `make build` was run. Both builds run the same loads on the
 same private servers, in turns: counters, limits and sets on Redis, votes on PostgreSQL, MariaDB
-and SQLite. Ratios are taken within rounds. A ratio over 1 means that this build is faster; for p99,
-that it is slower.
+and SQLite, and calls in Python where nothing waits. Ratios are taken within rounds. A ratio over 1
+means that this build is faster; for p99, that it is slower.
 Adds and votes are audited: one lost or counted twice fails the run.
 
 Results are on stdout, progress on stderr. Exit code: 0, or 1 where an add or a vote was lost,
@@ -33,7 +33,7 @@ from loadtest.peers.vote_processes import BEFORE, ZIPF_ITEMS
 from tests.mariadb_server import MariaDbServer
 from tests.servers import PostgresServer, RedisServer, free_port
 
-GROUPS = (*one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
+GROUPS = ("calls", *one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
 ON_REDIS = (*one_load.LOADS, "cpp")
 
 # What a load has acknowledged must be found afterwards: raises LostAdds.
@@ -162,10 +162,43 @@ def on_redis(chosen: argparse.Namespace) -> list[Case]:
     return cases
 
 
+def calls(tree: Path, folder: Path, seconds: float) -> dict[str, float]:
+    """Calls a second by the name of the case: call_cost.py of this tree, that tree's hotcount."""
+    figures = folder / "calls.json"
+    done = subprocess.run(
+        [str(tree / ".venv/bin/python"), "-m", "loadtest.micro.call_cost", "--rounds", "1"]
+        + ["--seconds", str(seconds), "--json", str(figures)],
+        cwd=native.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=native.PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Failed(f"calls with {tree.name}: {done.stderr.strip()}")
+    cases = json.loads(figures.read_text())["cases"]
+    return {case["case"]: 1e9 / case["ns"]["median"] for case in cases}
+
+
+def in_python(chosen: argparse.Namespace) -> list[Case]:
+    if "calls" not in chosen.only:
+        return []
+    trees = [(OURS, native.ROOT), (BEFORE, chosen.before)]
+    cases: dict[str, Case] = {}
+    with tempfile.TemporaryDirectory(prefix="hotcount-builds-") as folder:
+        for number in range(chosen.rounds):
+            for contender, tree in trees if number % 2 == 0 else trees[::-1]:
+                for name, rate in calls(tree, Path(folder), chosen.seconds / 10).items():
+                    case = cases.setdefault(name, Case(name, "calls", []))
+                    case.record(contender, Measured(0, {RATE: rate}))
+            print(f"round {number + 1} of {chosen.rounds}", file=sys.stderr)
+    return list(cases.values())
+
+
 def on_databases(chosen: argparse.Namespace) -> list[Case]:
     made: list[Case] = []
     for group in chosen.only:
-        if group in ON_REDIS:
+        if group in (*ON_REDIS, "calls"):
             continue
         with database(group) as url:
             cases = vote_cases(group, url, chosen.before)
@@ -207,7 +240,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
 def main(words: list[str] | None = None) -> int:
     chosen = arguments(words)
     try:
-        cases = on_redis(chosen) + on_databases(chosen)
+        cases = in_python(chosen) + on_redis(chosen) + on_databases(chosen)
     except (LostAdds, Failed) as failure:
         print(f"FAILED: {failure}", file=sys.stderr)
         return 1

@@ -78,6 +78,12 @@ def add_with_op_id(store: Any) -> Callable[[str], object]:
     return lambda key: counter.add(key, op_id=f"{key}:{next(numbers)}")
 
 
+def upsert(store: Any) -> Callable[[str], object]:
+    sets = hotcount.LiveSets(store)
+    sets.create("feed", 600, [("first", 1.0)])
+    return lambda member: sets.upsert("feed", member, 1.5)
+
+
 def upserts(store: Any) -> Callable[[str], object]:
     """Batches of 250 upserts into sets that live."""
     sets = hotcount.LiveSets(store)
@@ -109,6 +115,7 @@ LOADS: dict[str, dict[str, Run]] = {
         "Limiter.hit, 32 threads": partial(calls, limiter, 32),
         "Counter.add with op_id, 1 thread": partial(calls, add_with_op_id, 1),
         "Counter.add with op_id, 32 threads": partial(calls, add_with_op_id, 32),
+        "LiveSets.upsert, 1 thread": partial(calls, upsert, 1),
         "LiveSets.upsert_many of 250, 1 thread": partial(calls, upserts, 1, size=250),
     },
 }

@@ -17,15 +17,15 @@ SELF = str(native.ROOT)
 
 
 @pytest.mark.server
-def test_every_load_on_redis_runs_with_both_builds(
+def test_calls_and_loads_on_redis_run_with_both_builds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "builds.json"
     short = ["--rounds", "1", "--seconds", "0.05", "--json", str(file)]
-    assert builds.main([SELF, "--only", "batch,scripts,cpp", *short]) == 0
+    assert builds.main([SELF, "--only", "calls,batch,scripts,cpp", *short]) == 0
     assert "Slower by more than 5 %: " in capsys.readouterr().out
     cases = json.loads(file.read_text())
-    assert {case["group"] for case in cases} == {"batch", "scripts", "cpp"}
+    assert {case["group"] for case in cases} == {"calls", "batch", "scripts", "cpp"}
     for case in cases:
         assert case["figures"][OURS][RATE]["median"] > 0
         assert case["figures"][BEFORE][RATE]["median"] > 0
