@@ -6,15 +6,17 @@ import statistics
 import textwrap
 from typing import Any
 
-from loadtest.peers.rounds import HELD_WORST, OURS, P50, P99, RATE, READS_P99, Case
+from loadtest.peers.rounds import HELD_WORST, OURS, P50, P99, RATE, READS_P99, WORST_GAP, Case
 
 # Whose ratio is to be reached from above: not more than the target.
-LATENCIES = (P50, P99, READS_P99, HELD_WORST)
+LATENCIES = (P50, P99, READS_P99, HELD_WORST, WORST_GAP)
 
 HEADINGS = {
     "sync": "Blocking calls from Python threads",
     "asyncio": "Awaited calls from asyncio tasks, 1,000 keys",
+    "limits": "Awaited limits and sorted sets from asyncio tasks: calls/s",
     "batch": "Batches of 1,000 adds from one Python thread",
+    "calls": "Calls in Python where nothing waits",
     "scripts": "Limits, op_ids and sets from Python",
     "cpp": "From C++; Go's clients with as many goroutines",
     "idle": "One idle caller in Python: microseconds a call",
