@@ -7,6 +7,7 @@
 #   make test-all   adds the long ones
 #   make sanitize   C++ tests under ASan + UBSan and TSan, the client's Python tests under ASan + UBSan
 #   make lint       format, static checks, types, stub drift
+#   make docs       the reference, as HTML in build/docs/html
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
@@ -24,7 +25,7 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all sanitize lint bench bench-hardening peers votes
+.PHONY: all setup build demo test test-all sanitize lint docs bench bench-hardening peers votes
 .PHONY: compare-builds clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
@@ -76,6 +77,9 @@ lint: build
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+
+docs: build
+	scripts/docs
 
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro

@@ -17,6 +17,10 @@ are compared with goroutines that block, because that is how a Go program has ma
 rueidis takes part twice: with its defaults, which the target is for, and with a delay before it
 sends, which makes it two to four times as fast with many callers and slower with two or four.
 
+limits: throttled-py has a pool of redis.asyncio, a connection a task. hotcount sends what the tasks
+of one turn of the loop ask in one batch; that is part of what it is and of its figures. While Redis
+is paused for 0.3 s, the worst gap is the longest time between two beats of a task that sleeps 1 ms.
+
 idle: redis-py with one connection and no pool, where it is fastest.
 """
 
@@ -28,16 +32,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from loadtest.peers import asyncio_contenders, contenders, keys, native
+from loadtest.peers import asyncio_contenders, asyncio_limits, contenders, keys, native
 from loadtest.peers.rounds import KEY_PREFIX, OURS, P99, RATE, Case, Load, Measured
 from tests.servers import RedisServer
 
-GROUPS = ("sync", "asyncio", "batch", "cpp", "idle")
+GROUPS = ("sync", "asyncio", "limits", "batch", "cpp", "idle")
 
 # What must be importable for a group. hiredis is what redis-py parses with where it finds it.
 PACKAGES = {
     "sync": ("redis", "hiredis", "glide_sync"),
     "asyncio": ("redis", "hiredis", "coredis", "glide", "uvloop"),
+    "limits": ("redis", "hiredis", "throttled"),
     "batch": ("redis", "hiredis"),
     "cpp": (),
     "idle": ("redis", "hiredis"),
@@ -55,6 +60,7 @@ GLIDE_SYNC = "glide-sync"
 REDIS_ASYNCIO = "redis.asyncio"
 COREDIS = "coredis"
 GLIDE = "glide"
+THROTTLED = "throttled-py, gcra"
 PIPELINE = "redis-py pipeline"
 BENCHMARK_ONE = "redis-benchmark -c 1"
 BENCHMARK = "redis-benchmark -c 50 -P 100"
@@ -78,6 +84,7 @@ class Setup:
         made = {
             "sync": self._sync,
             "asyncio": self._asyncio,
+            "limits": self._limits,
             "batch": self._batch,
             "cpp": self._cpp,
             "idle": self._idle,
@@ -171,6 +178,40 @@ class Setup:
             )
             for loop, new_loop in loops.items()
             for tasks in (1, 64, 256)
+        ]
+
+    def _limits(self) -> list[Case]:
+        hits: dict[str, asyncio_limits.Open] = {
+            OURS: asyncio_limits.hotcount_hits,
+            THROTTLED: asyncio_limits.throttled_hits,
+        }
+        upserts: dict[str, asyncio_limits.Open] = {
+            OURS: asyncio_limits.hotcount_upserts,
+            REDIS_ASYNCIO: asyncio_limits.redis_upserts,
+        }
+
+        def case(
+            what: str,
+            contenders: dict[str, asyncio_limits.Open],
+            tasks: int,
+            run: Callable[..., Measured],
+            targets: dict[tuple[str, str], float],
+        ) -> Case:
+            loads = [
+                Load(name, partial(run, opened, self._port, tasks))
+                for name, opened in contenders.items()
+            ]
+            name = f"{what}, {plural(tasks, 'task')}"
+            return Case(name, "limits", loads, targets, audited=False)
+
+        singly, paused = asyncio_limits.singly, asyncio_limits.paused
+        return [
+            case("Limiter.hit", hits, 1, singly, {}),
+            case("Limiter.hit", hits, 64, singly, {(THROTTLED, RATE): 20.0}),
+            case("Limiter.hit", hits, 256, singly, {}),
+            case("LiveSets.upsert", upserts, 256, singly, {}),
+            case("hit while Redis is paused", hits, 256, paused, {}),
+            case("upsert while Redis is paused", upserts, 256, paused, {}),
         ]
 
     def _batch(self) -> list[Case]:

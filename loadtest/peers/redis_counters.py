@@ -41,6 +41,7 @@ DISTRIBUTIONS = {
     "glide_sync": "valkey-glide-sync",
     "glide": "valkey-glide",
     "coredis": "coredis",
+    "throttled": "throttled-py",
     "uvloop": "uvloop",
 }
 

@@ -1,20 +1,20 @@
-"""What can go wrong, by what the caller knows afterwards.
+"""What can go wrong, by what the caller knows afterwards::
 
-HotcountError
-|- UnavailableError        nothing was applied; retrying is safe       (also ConnectionError)
-|- DeadlineError           the deadline passed; nothing was applied    (also TimeoutError)
-|- OutcomeUnknownError     sent, no answer; retry only what is idempotent
-|- WrongTypeError          the key holds another type
-|- AuthError               wrong or missing credentials                (also PermissionError)
-|- PermissionDeniedError   an ACL, a grant or the file system refuses  (also PermissionError)
-|- CapacityError           a bound was reached: queue, memory
-|- IntegrityError          a foreign key or constraint refuses; which
-|- CounterOverflowError    would leave signed 64 bits; nothing changed (also OverflowError)
-|- ConfigError             a bad URL, key, option; says which          (also ValueError)
-|- DatabaseError           the database refused; .code is its own code
-|- ReplyError              another error reply; .code is its first word
-|- BatchError              .result and .errors by index
-`- ClosedError             used after close
+    HotcountError
+    |- UnavailableError        nothing was applied; retrying is safe       (also ConnectionError)
+    |- DeadlineError           the deadline passed; nothing was applied    (also TimeoutError)
+    |- OutcomeUnknownError     sent, no answer; retry only what is idempotent
+    |- WrongTypeError          the key holds another type
+    |- AuthError               wrong or missing credentials                (also PermissionError)
+    |- PermissionDeniedError   an ACL, a grant or the file system refuses  (also PermissionError)
+    |- CapacityError           a bound was reached: queue, memory
+    |- IntegrityError          a foreign key or constraint refuses; which
+    |- CounterOverflowError    would leave signed 64 bits; nothing changed (also OverflowError)
+    |- ConfigError             a bad URL, key, option; says which          (also ValueError)
+    |- DatabaseError           the database refused; .code is its own code
+    |- ReplyError              another error reply; .code is its first word
+    |- BatchError              .result and .errors by index
+    `- ClosedError             used after close
 
 A value of the wrong Python type is a builtin TypeError that names the argument. Denied, absent and
 unchanged are values, never exceptions. All of these can be pickled and copied.

@@ -1,4 +1,4 @@
-"""Counts and votes inside your own SQLAlchemy transaction (extra: ``hotcount[sqlalchemy]``).
+"""Counts and votes inside your own SQLAlchemy transaction (extra: ``hotcount[sqlalchemy]``)::
 
     from hotcount.integrations.sqlalchemy import cast_vote, increment
 

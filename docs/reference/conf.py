@@ -1,0 +1,39 @@
+"""Sphinx: the reference, from the docstrings of the installed package and from the C++ headers.
+
+scripts/docs runs Doxygen first (Doxyfile) and says where its XML is, which Breathe reads.
+"""
+
+import os
+
+import hotcount
+import sphinx.util.inspect
+
+project = "hotcount"
+author = "The hotcount authors"
+copyright = author
+version = release = hotcount.__version__
+
+extensions = ["breathe", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+html_theme = "furo"
+html_title = f"hotcount {release}"
+
+html_static_path = ["_static"]
+html_css_files = ["hotcount.css"]
+# The comment at a header's head is prose.
+highlight_language = "none"
+
+# Sphinx knows the kinds of functions of C by name, and takes others for attributes.
+sphinx.util.inspect._DESCRIPTOR_LIKE += (type(hotcount.Counter.add),)
+
+# Signatures stand as they are declared: an option's default is part of what it says.
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "inherited-members": "object"}
+maximum_signature_line_length = 80
+
+# Each header opens the namespace hotcount anew, and Sphinx takes a namespace for a declaration.
+suppress_warnings = ["duplicate_declaration.cpp"]
+
+breathe_projects = {"hotcount": os.environ["HOTCOUNT_DOXYGEN_XML"]}
+breathe_default_project = "hotcount"

@@ -1,0 +1,143 @@
+"""Limits and sorted sets on an event loop: hotcount beside throttled-py and redis.asyncio.
+
+Each load has a loop and a client of its own, as in asyncio_contenders.py. A contender is an async
+context manager around a call that takes a name and is awaited.
+
+A limit of a million a minute and key: every hit is admitted, and one that is not fails the load.
+An upsert goes into a set that lives, in one step with the look at its life; redis.asyncio does that
+by a script, which is how one does it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from hotcount import aio
+
+from loadtest.peers import asyncio_contenders, keys
+from loadtest.peers.rounds import TIMEOUT_S, WORST_GAP, Measured
+
+AsyncCall = Callable[[str], Awaitable[object]]
+Open = Callable[[int, int], AbstractAsyncContextManager[AsyncCall]]
+
+KEYS = 1_000
+SETS = 100
+PAUSE_S = 0.3
+HEARTBEAT_S = 0.001
+UPSERT = """
+if redis.call('PTTL', KEYS[1]) > 0 then return redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2]) end
+return -1
+"""
+
+
+@asynccontextmanager
+async def hotcount_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
+    async with aio.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S) as store:
+        limiter = aio.Limiter(store, "1000000/minute")
+        if not await limiter.hit("first"):
+            raise RuntimeError("a hit was not admitted")
+        yield limiter.hit
+
+
+@asynccontextmanager
+async def throttled_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
+    """Its GCRA, with its own pool of redis.asyncio: a connection a task."""
+    from throttled.asyncio import RedisStore, Throttled, per_min
+
+    pool = {"max_connections": tasks + 1, "socket_timeout": TIMEOUT_S}
+    store = RedisStore(
+        server=f"redis://127.0.0.1:{port}/0", options={"CONNECTION_POOL_KWARGS": pool}
+    )
+    limiter = Throttled(using="gcra", quota=per_min(1_000_000), store=store)
+    if (await limiter.limit("first")).limited:
+        raise RuntimeError("a hit was not admitted")
+    yield limiter.limit
+    await store._backend.get_client().aclose()
+
+
+def set_of(member: str) -> str:
+    return f"feed:{hash(member) % SETS}"
+
+
+@asynccontextmanager
+async def hotcount_upserts(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
+    async with aio.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S) as store:
+        sets, scores = aio.LiveSets(store), itertools.count()
+        for number in range(SETS):
+            await sets.create(f"feed:{number}", 600, [("first", 1.0)])
+        yield lambda member: sets.upsert(set_of(member), member, float(next(scores)))
+
+
+@asynccontextmanager
+async def redis_upserts(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
+    import redis.asyncio
+
+    client = redis.asyncio.Redis(
+        host="127.0.0.1",
+        port=port,
+        max_connections=tasks,
+        single_connection_client=tasks == 1,
+        socket_timeout=TIMEOUT_S,
+    )
+    for number in range(SETS):
+        await client.zadd(f"feed:{number}", {"first": 1.0})
+        await client.expire(f"feed:{number}", 600)
+    script, scores = client.register_script(UPSERT), itertools.count()
+    try:
+        yield lambda member: script([set_of(member)], [next(scores), member])
+    finally:
+        await client.aclose()
+
+
+def singly(opened: Open, port: int, tasks: int, seconds: float, seed: int) -> Measured:
+    """Calls one by one from so many tasks, on the stock loop."""
+    return asyncio_contenders.singly(
+        opened, asyncio_contenders.stock_loop, "", port, tasks, KEYS, seconds, seed
+    )
+
+
+async def heartbeat(until: asyncio.Event) -> float:
+    """The longest time between two beats of 1 ms, in seconds."""
+    worst, last = 0.0, time.perf_counter()
+    while not until.is_set():
+        await asyncio.sleep(HEARTBEAT_S)
+        now = time.perf_counter()
+        worst, last = max(worst, now - last), now
+    return worst
+
+
+def pause(port: int) -> None:
+    """The server answers nobody for 0.3 s, or up to 0.1 s more. (A store would send more behind the
+    command, to know whose the answer is, and wait for that.)
+    """
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"CLIENT PAUSE %d ALL\r\n" % (PAUSE_S * 1_000))
+        if connection.recv(100) != b"+OK\r\n":
+            raise RuntimeError("the server was not paused")
+
+
+def paused(opened: Open, port: int, tasks: int, seconds: float, seed: int) -> Measured:
+    """How long a loop stands still while the server answers nothing for 0.3 s, and calls wait."""
+    names = keys.uniform(KEYS, 10_007, seed)
+
+    async def run() -> Measured:
+        async with opened(port, tasks) as call:
+            await asyncio.gather(*(call(name) for name in names[:tasks]))
+            done = asyncio.Event()
+            beats = asyncio.ensure_future(heartbeat(done))
+            await asyncio.sleep(10 * HEARTBEAT_S)
+            pause(port)
+            started = time.perf_counter()
+            await asyncio.gather(*(call(name) for name in names[:tasks]))
+            took = time.perf_counter() - started
+            done.set()
+            if took < PAUSE_S / 2:
+                raise RuntimeError(f"the server was not paused: {took:.3f} s")
+            return Measured(tasks, {WORST_GAP: await beats * 1e6})
+
+    return asyncio.run(run())
