@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,31 +53,24 @@ IN_FLIGHT = 1000
 WARM_UP = "400ms"
 
 # What PostgresBatchWriter sends, its arrays replaced by votes that the server makes up: {item} of
-# each, {items} of all.
+# each, {items} of all. Nobody folds the journal.
 PGBENCH_SCRIPT = """\
-BEGIN;
-WITH drawn AS MATERIALIZED (SELECT {item} AS item, CAST(random() * 9e15 AS bigint) AS voter
-     FROM generate_series(1, {votes})),
-locked AS MATERIALIZED (SELECT id FROM bench_item WHERE id = ANY ({items})
-     ORDER BY id FOR NO KEY UPDATE),
+WITH drawn AS MATERIALIZED (SELECT {item} AS item, CAST(random() * 9e15 AS bigint) AS voter, number
+     FROM generate_series(1, {votes}) AS number),
+free AS MATERIALIZED (SELECT id FROM bench_item WHERE id = ANY ({items})
+     ORDER BY id FOR KEY SHARE SKIP LOCKED),
 written AS (INSERT INTO bench_vote (item_id, user_id, val, prev, version)
-     SELECT b.item, b.voter, 1, 0, NULL FROM drawn AS b JOIN locked AS l ON l.id = b.item
-     WHERE EXISTS (SELECT FROM bench_vote_meta WHERE name = 'counted_in' AND value = 'cells')
-     ORDER BY b.item, b.voter
+     SELECT b.item, b.voter, 1, 0, NULL FROM drawn AS b JOIN free AS f ON f.id = b.item
+     WHERE EXISTS (SELECT FROM bench_vote_meta WHERE name = 'counted_in' AND value = 'journal')
+     ORDER BY b.number
      ON CONFLICT (item_id, user_id) DO UPDATE SET prev = bench_vote.val, val = excluded.val
      WHERE bench_vote.val IS DISTINCT FROM excluded.val
      RETURNING item_id AS item, user_id AS voter, prev, val),
-changed AS MATERIALIZED (SELECT item, SUM(val - prev) AS difference FROM written GROUP BY item
-     HAVING SUM(val - prev) <> 0),
-counted AS (INSERT INTO bench_vote_cell (item, slot, n, ver)
-     SELECT item, 0, difference, 1 FROM changed ORDER BY item
-     ON CONFLICT (item, slot) DO UPDATE SET n = bench_vote_cell.n + excluded.n,
-     ver = bench_vote_cell.ver + 1 RETURNING item, n),
-folded AS (UPDATE bench_item AS i SET vote_count = c.n + COALESCE((SELECT SUM(o.n)
-     FROM bench_vote_cell AS o WHERE o.item = c.item AND o.slot <> 0), 0)
-     FROM counted AS c WHERE i.id = c.item AND i.id = ANY ({items}))
-SELECT item, voter, prev, val FROM written;
-COMMIT;
+noted AS (INSERT INTO bench_vote_journal (item, diff)
+     SELECT item, CAST(SUM(val - prev) AS bigint) FROM written GROUP BY item
+     HAVING SUM(val - prev) <> 0)
+SELECT b.number, f.id IS NOT NULL, w.prev, w.val FROM drawn AS b LEFT JOIN free AS f
+     ON f.id = b.item FULL JOIN written AS w ON w.item = b.item AND w.voter = b.voter;
 """
 
 ONE_ITEM = {"item": "1", "items": "CAST('{1}' AS bigint[])"}
@@ -154,7 +148,7 @@ class Pgbench:
     def _run(self, script: str, votes: int, clients: int, seconds: float) -> Measured:
         path = self._folder / "votes.sql"
         path.write_text(script)
-        self._server.psql("TRUNCATE bench_vote")
+        self._server.psql("TRUNCATE bench_vote, bench_vote_journal")
         program = self._server.programs / "pgbench"
         printed = native.run(
             [
@@ -163,6 +157,11 @@ class Pgbench:
                 *("-T", str(max(1, round(seconds))), "-f", str(path), "postgres"),
             ]
         )
+        processed = re.search(r"transactions actually processed: (\d+)", printed)
+        written = int(self._server.psql("SELECT COUNT(*) FROM bench_vote"))
+        # Voters are drawn: two may be the same one.
+        if processed is None or not 0.99 <= written / (votes * int(processed[1]) or 1) <= 1:
+            raise Failed(f"pgbench wrote {written} votes, and said: {printed}")
         return Measured(0, {RATE: votes * transactions_per_s(printed)})
 
 
