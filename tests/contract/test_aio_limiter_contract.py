@@ -154,17 +154,17 @@ def test_a_closed_limiter_refuses_and_its_store_goes_on(counter_store: Store) ->
 
 
 def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(counter_store: Store) -> None:
-    if isinstance(counter_store, hotcount.Memory):
-        pytest.skip("a call in memory is done when it returns")
     limiter = aio.Limiter(counter_store, TEN)
+    # In memory a call is done when it returns: there is nothing to withdraw.
+    done = isinstance(counter_store, hotcount.Memory)
 
     async def program() -> None:
         await limiter.peek("k")
         call = asyncio.ensure_future(limiter.hit("k", 5))
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert (await limiter.peek("k")).remaining == 10
+        assert call.cancel() != done
+        await asyncio.wait([call])
+        assert call.cancelled() != done
+        assert (await limiter.peek("k")).remaining == (5 if done else 10)
 
     run(program)
 
