@@ -162,7 +162,7 @@ def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(counter_store: 
         await limiter.peek("k")
         call = asyncio.ensure_future(limiter.hit("k", 5))
         assert call.cancel() != done
-        await asyncio.wait([call])
+        await asyncio.gather(call, return_exceptions=True)
         assert call.cancelled() != done
         assert (await limiter.peek("k")).remaining == (5 if done else 10)
 
