@@ -42,26 +42,21 @@ from hotcount.errors import (
 
 from hotcount._core import (  # isort: skip
     Cast,
-    Casts,
-    Column,
     Contract,
     Count,
-    Counts,
-    Decisions,
     Drift,
     FlushReport,
-    Int64Batch,
     LiveSets,
     SlottedCounter,
     SyncRound,
     SyncWorker,
     SweepReport,
     Upsert,
-    Upserts,
     Votes,
     __version__,
 )
 from hotcount._native import require_all_declared
+from hotcount.batches import Casts, Column, Counts, Decisions, Int64Batch, Upserts
 from hotcount.counter import Counter
 from hotcount.functions import build_info, new_op_id
 from hotcount.limiter import Limiter, Rate

@@ -8,6 +8,7 @@ import datetime
 import enum
 import hotcount
 import hotcount.errors
+from hotcount.batches import Casts, Counts, Int64Batch, Upserts
 from hotcount.stores import AnyDatabase, KeyValueStore
 import threading
 import typing
@@ -17,16 +18,11 @@ import uuid
 __all__: list[str] = [
     "AsyncVotes",
     "Cast",
-    "Casts",
-    "Column",
     "Contract",
     "Count",
-    "Counts",
-    "Decisions",
     "Drift",
     "FlushReport",
     "Handle",
-    "Int64Batch",
     "LiveSets",
     "NativeFunction",
     "Pending",
@@ -35,96 +31,12 @@ __all__: list[str] = [
     "SyncRound",
     "SyncWorker",
     "Upsert",
-    "Upserts",
     "Votes",
     "native",
     "options",
     "result",
     "undeclared",
 ]
-
-class Column(collections.abc.Sequence[typing.Any]):
-    """
-    One column of a batch: a Sequence of int, bool or float.
-
-    Immutable. NumPy takes it without copying: numpy.asarray(column) is an int64, int8, bool
-    or float64 array over the same memory, and keeps it alive.
-    """
-
-    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    def __contains__(self, value: typing.Any) -> bool: ...
-    def __eq__(self, other: typing.Any) -> bool: ...
-    @typing.overload
-    def __getitem__(self, index: int) -> typing.Any: ...
-    @typing.overload
-    def __getitem__(self, index: slice) -> Column: ...
-    def __init__(self, format: str, data: bytes) -> None:
-        """
-        From packed elements, as pickle does: format 'l', '?', 'd' or 'b'.
-        """
-    def __iter__(self) -> collections.abc.Iterator[typing.Any]: ...
-    def __len__(self) -> int: ...
-    def __reduce__(self) -> tuple[typing.Any, ...]:
-        """
-        For pickle.
-        """
-    def __repr__(self) -> str: ...
-    def __reversed__(self) -> collections.abc.Iterator[typing.Any]: ...
-    def count(self, value: typing.Any) -> int:
-        """
-        How often a value is there.
-        """
-    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
-        """
-        The first index of a value; ValueError where it is not there.
-        """
-
-class Int64Batch(Column):
-    """
-    What a batch call answered: one int per element, in the order given.
-
-    An immutable Sequence[int]; numpy.asarray(batch) is an int64 array over the same memory.
-    A failed element is 0 here and has its exception in .errors, by index.
-    Equal to a list or tuple of the same numbers.
-    """
-
-    __hash__: typing.ClassVar[None] = None
-    def __contains__(self, value: typing.Any) -> bool: ...
-    def __eq__(self, other: typing.Any) -> bool: ...
-    @typing.overload
-    def __getitem__(self, index: int) -> int: ...
-    @typing.overload
-    def __getitem__(self, index: slice) -> Int64Batch: ...
-    def __init__(
-        self,
-        values: collections.abc.Sequence[int],
-        errors: dict[int, hotcount.errors.HotcountError] | None = None,
-    ) -> None:
-        """
-        A batch of these values, for tests and pickle.
-        """
-    def __iter__(self) -> collections.abc.Iterator[int]: ...
-    def __len__(self) -> int: ...
-    def __reduce__(self) -> tuple[typing.Any, ...]:
-        """
-        For pickle.
-        """
-    def __repr__(self) -> str: ...
-    def __reversed__(self) -> collections.abc.Iterator[int]: ...
-    def count(self, value: typing.Any) -> int:
-        """
-        How often a value is there.
-        """
-    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
-        """
-        The first index of a value; ValueError where it is not there.
-        """
-    @property
-    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
-        """
-        The exceptions of failed elements, by index; empty where all succeeded.
-        """
 
 class SlottedCounter:
     """
@@ -283,79 +195,19 @@ class Handle:
 
     def __init__(self, *arguments: typing.Any, **options: typing.Any) -> None: ...
 
+class Buffer(Handle):
+    """
+    A Handle whose memory NumPy takes as it is.
+    """
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 class NativeFunction:
     """
     A declared function whose body is C++.
     """
 
     def __call__(self, *arguments: typing.Any, **options: typing.Any) -> typing.Any: ...
-
-class Decisions(collections.abc.Sequence[hotcount.Decision]):
-    """
-    What hit_many answered: one Decision per element, in the order given.
-
-    A failed element is not allowed and has its exception in .errors, by index.
-    """
-
-    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
-    def __contains__(self, value: typing.Any) -> bool: ...
-    def __eq__(self, other: typing.Any) -> bool: ...
-    @typing.overload
-    def __getitem__(self, index: int) -> hotcount.Decision: ...
-    @typing.overload
-    def __getitem__(self, index: slice) -> Decisions: ...
-    def __init__(
-        self,
-        values: collections.abc.Sequence[hotcount.Decision],
-        errors: dict[int, hotcount.errors.HotcountError] | None = None,
-    ) -> None:
-        """
-        A batch of these values, for tests and pickle.
-        """
-    def __iter__(self) -> collections.abc.Iterator[hotcount.Decision]: ...
-    def __len__(self) -> int: ...
-    def __reduce__(self) -> tuple[typing.Any, ...]:
-        """
-        For pickle.
-        """
-    def __repr__(self) -> str: ...
-    def _repr_html_(self) -> str:
-        """
-        The first 20 rows, for notebooks.
-        """
-    def __reversed__(self) -> collections.abc.Iterator[hotcount.Decision]: ...
-    def count(self, value: typing.Any) -> int:
-        """
-        How often a value is there.
-        """
-    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
-        """
-        The first index of a value; ValueError where it is not there.
-        """
-    def to_dict(self) -> dict[str, list[typing.Any]]:
-        """
-        The columns as lists, by their names.
-        """
-    @property
-    def allowed(self) -> Column:
-        """
-        bool: whether it was admitted.
-        """
-    @property
-    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
-        """
-        The exceptions of failed elements, by index; empty where all succeeded.
-        """
-    @property
-    def remaining(self) -> Column:
-        """
-        int64: what is left after this element.
-        """
-    @property
-    def retry_after(self) -> Column:
-        """
-        float64: seconds; NaN where it never will be admitted.
-        """
 
 class SyncRound:
     """
@@ -611,135 +463,6 @@ class Contract:
     def strategy(self) -> str:
         """
         The strategy's name.
-        """
-
-class Casts(collections.abc.Sequence[Cast]):
-    """
-    What cast_many came to: an immutable Sequence of Cast, in order.
-
-    NumPy takes each column without copying. A failed element is
-    Cast(False, False, 0, 0) here and has its exception in .errors.
-    """
-
-    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
-    def __contains__(self, value: typing.Any) -> bool: ...
-    def __eq__(self, other: typing.Any) -> bool: ...
-    @typing.overload
-    def __getitem__(self, index: int) -> Cast: ...
-    @typing.overload
-    def __getitem__(self, index: slice) -> Casts: ...
-    def __init__(
-        self,
-        values: collections.abc.Sequence[Cast],
-        errors: dict[int, hotcount.errors.HotcountError] | None = None,
-    ) -> None:
-        """
-        A batch of these values, for tests and pickle.
-        """
-    def __iter__(self) -> collections.abc.Iterator[Cast]: ...
-    def __len__(self) -> int: ...
-    def __reduce__(self) -> tuple[typing.Any, ...]:
-        """
-        For pickle.
-        """
-    def __repr__(self) -> str: ...
-    def __reversed__(self) -> collections.abc.Iterator[Cast]: ...
-    def count(self, value: typing.Any) -> int:
-        """
-        How often a value is there.
-        """
-    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
-        """
-        The first index of a value; ValueError where it is not there.
-        """
-    @property
-    def changed(self) -> Column:
-        """
-        bool: this call changed it.
-        """
-    @property
-    def counted(self) -> Column:
-        """
-        bool: the vote counts now.
-        """
-    @property
-    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
-        """
-        The exceptions of failed elements, by index; empty where all succeeded.
-        """
-    @property
-    def previous(self) -> Column:
-        """
-        int64: the vote before.
-        """
-    @property
-    def value(self) -> Column:
-        """
-        int64: the vote now.
-        """
-
-class Counts(collections.abc.Sequence[Count]):
-    """
-    What count_many read: an immutable Sequence of Count, in the order of the items.
-
-    NumPy takes each column without copying.
-    """
-
-    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
-    def __contains__(self, value: typing.Any) -> bool: ...
-    def __eq__(self, other: typing.Any) -> bool: ...
-    @typing.overload
-    def __getitem__(self, index: int) -> Count: ...
-    @typing.overload
-    def __getitem__(self, index: slice) -> Counts: ...
-    def __init__(
-        self,
-        values: collections.abc.Sequence[Count],
-        errors: dict[int, hotcount.errors.HotcountError] | None = None,
-    ) -> None:
-        """
-        A batch of these values, for tests and pickle.
-        """
-    def __iter__(self) -> collections.abc.Iterator[Count]: ...
-    def __len__(self) -> int: ...
-    def __reduce__(self) -> tuple[typing.Any, ...]:
-        """
-        For pickle.
-        """
-    def __repr__(self) -> str: ...
-    def __reversed__(self) -> collections.abc.Iterator[Count]: ...
-    def count(self, value: typing.Any) -> int:
-        """
-        How often a value is there.
-        """
-    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
-        """
-        The first index of a value; ValueError where it is not there.
-        """
-    @property
-    def as_of(self) -> Column:
-        """
-        float64: seconds since 1970 UTC.
-        """
-    @property
-    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
-        """
-        The exceptions of failed elements, by index; empty where all succeeded.
-        """
-    @property
-    def exact(self) -> Column:
-        """
-        bool: agrees with the votes as of as_of.
-        """
-    @property
-    def pending(self) -> Column:
-        """
-        int64: votes acknowledged but not yet in value.
-        """
-    @property
-    def value(self) -> Column:
-        """
-        int64: the counts.
         """
 
 class Votes:
@@ -1300,61 +1023,6 @@ class SweepReport:
         Sorted sets that matched.
         """
 
-class Upserts(collections.abc.Sequence[Upsert]):
-    """
-    What upsert_many came to: an immutable Sequence of Upsert, in order.
-
-    NumPy takes each column without copying. A failed element is Upsert.FAILED here and has
-    its exception in .errors.
-    """
-
-    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
-    def __contains__(self, value: typing.Any) -> bool: ...
-    def __eq__(self, other: typing.Any) -> bool: ...
-    @typing.overload
-    def __getitem__(self, index: int) -> Upsert: ...
-    @typing.overload
-    def __getitem__(self, index: slice) -> Upserts: ...
-    def __init__(
-        self,
-        values: collections.abc.Sequence[Upsert],
-        errors: dict[int, hotcount.errors.HotcountError] | None = None,
-    ) -> None:
-        """
-        A batch of these values, for tests and pickle.
-        """
-    def __iter__(self) -> collections.abc.Iterator[Upsert]: ...
-    def __len__(self) -> int: ...
-    def __reduce__(self) -> tuple[typing.Any, ...]:
-        """
-        For pickle.
-        """
-    def __repr__(self) -> str: ...
-    def __reversed__(self) -> collections.abc.Iterator[Upsert]: ...
-    def count(self, value: typing.Any) -> int:
-        """
-        How often a value is there.
-        """
-    def index(self, value: typing.Any, start: int = 0, stop: int = ...) -> int:
-        """
-        The first index of a value; ValueError where it is not there.
-        """
-    @property
-    def applied(self) -> Column:
-        """
-        bool: it is APPLIED.
-        """
-    @property
-    def errors(self) -> dict[int, hotcount.errors.HotcountError]:
-        """
-        The exceptions of failed elements, by index; empty where all succeeded.
-        """
-    @property
-    def status(self) -> Column:
-        """
-        int8: the Upsert of each element as its number.
-        """
-
 class LiveSets:
     """
     Sorted sets that are updated only while they live.
@@ -1526,6 +1194,11 @@ class LiveSets:
         """
         Whether close() was called.
         """
+
+def batch(cls: typing.Any) -> typing.Any:
+    """
+    Has C++ make objects of a declared batch.
+    """
 
 def native(function: typing.Any) -> typing.Any:
     """

@@ -43,7 +43,13 @@ def _refuse(self: object, name: str, *value: object) -> None:
     raise FrozenInstanceError(f"cannot assign to {name!r}: results do not change")
 
 
-def attributes(cls: Class) -> Class:
+def batch(cls: Class) -> Class:
+    """A Sequence that calls of C++ return, with each column that C++ has for it as an attribute."""
+    joined: Class = _core.batch(cls)
+    return attributes(joined, "The column {}: numpy.asarray() takes it without copying.")
+
+
+def attributes(cls: Class, doc: str = "The option {} of the constructor.") -> Class:
     """Gives a class each option that C++ has for it as an attribute that cannot be set.
 
     The class says the type of each by an annotation; an option without one, and an annotation
@@ -55,7 +61,7 @@ def attributes(cls: Class) -> Class:
         differs = ", ".join(sorted(set(declared) ^ set(getters)))
         raise ImportError(f"hotcount: the options of {cls.__name__} differ from C++: {differs}")
     for name, getter in getters.items():
-        setattr(cls, name, property(getter, doc=f"The option {name} of the constructor."))
+        setattr(cls, name, property(getter, doc=doc.format(name)))
     return cls
 
 

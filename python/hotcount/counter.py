@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hotcount._core import Handle, Int64Batch
+from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
 from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
+from hotcount.batches import Int64Batch
 from hotcount.results import TryAdd
 from hotcount.stores import KeyValueStore
 

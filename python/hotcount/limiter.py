@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hotcount._core import Decisions, Handle
+from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native, result
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
+from hotcount.batches import Decisions
 from hotcount.results import Decision
 from hotcount.stores import KeyValueStore
 

@@ -14,7 +14,7 @@ void bind_counter();
 void bind_period_counter();
 void bind_slotted_counter(py::module_& module);
 void bind_live_sets(py::module_& module);
-void bind_limiter(py::module_& module);
+void bind_limiter();
 void bind_sync_worker(py::module_& module);
 void bind_votes(py::module_& module);
 void bind_async_votes(py::module_& module);

@@ -239,7 +239,7 @@ py::object sets_upsert_many(BoundLiveSets& self, const Arguments& arguments) {
     }
     py::dict errors;
     auto gathered = gather(std::move(rows), batch.refusals, errors);
-    return finish(Upserts{std::move(gathered), std::move(errors)}, on_errors);
+    return finish(std::make_shared<Upserts>(std::move(gathered), std::move(errors)), on_errors);
 }
 
 py::object sets_remove(BoundLiveSets& self, const Arguments& arguments) {

@@ -112,7 +112,7 @@ py::object slotted_add_many(BoundSlottedCounter& self, const Arguments& argument
     }
     py::dict errors;
     auto added = gather(std::move(results), refusals, errors);
-    return finish(Int64Batch{std::move(added), std::move(errors)}, on_errors);
+    return finish(make_int64_batch(std::move(added), std::move(errors)), on_errors);
 }
 
 py::object slotted_get(BoundSlottedCounter& self, const Arguments& arguments) {
@@ -133,7 +133,7 @@ py::object slotted_get_many(BoundSlottedCounter& self, const Arguments& argument
         self.call([&](SlottedCounter& counter) { return counter.get_many(keys, timeout); });
     py::dict errors;
     auto values = gather(std::move(results), refusals, errors);
-    return finish(Int64Batch{std::move(values), std::move(errors)}, on_errors);
+    return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
 }
 
 py::object slotted_reset(BoundSlottedCounter& self, const Arguments& arguments) {

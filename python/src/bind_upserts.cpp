@@ -2,34 +2,12 @@
 
 #include "convert.hpp"
 #include "function.hpp"
+#include "rows.hpp"
 #include "upserts.hpp"
 #include "value.hpp"
 
 namespace hotcount::python {
 namespace {
-
-Upserts make_upserts(const Arguments& arguments) {
-    std::vector<UpsertRow> rows;
-    for (const auto& value : to_elements(arguments[0], "values", "a sequence of Upsert")) {
-        if (!py::isinstance(value, py::type::of(py::cast(Upsert::applied)))) {
-            raise_wrong_type(Where{"values", rows.size()}, "Upsert", value);
-        }
-        rows.push_back(to_row(value.cast<Upsert>()));
-    }
-    py::dict errors;
-    if (arguments.given(1)) {
-        if (!py::isinstance<py::dict>(arguments[1])) {
-            raise_wrong_type("errors", "dict", arguments[1]);
-        }
-        errors = py::reinterpret_borrow<py::dict>(arguments[1]);
-    }
-    return {std::move(rows), std::move(errors)};
-}
-
-py::object upserts_reduce(Upserts& self, const Arguments&) {
-    return py::make_tuple(py::type::of<Upserts>(),
-                          py::make_tuple(detail::to_list(self), self.errors()));
-}
 
 void bind_upsert(py::module_& module) {
     py::native_enum<Upsert> upsert(
@@ -70,26 +48,8 @@ void bind_upserts(py::module_& module) {
                      "Of them, those that still had none when they were deleted."},
                Field{"keys", &SweepRow::keys, "The first 1,000 of those found."});
 
-    py::class_<Upserts> upserts(
-        module, "Upserts",
-        "What upsert_many came to: an immutable Sequence of Upsert, in order.\n\n"
-        "NumPy takes each column without copying. A failed element is Upsert.FAILED here and has\n"
-        "its exception in .errors.");
-    define_init<&make_upserts>(
-        upserts,
-        "(self, values: collections.abc.Sequence[hotcount._core.Upsert], "
-        "errors: dict[int, hotcount.errors.HotcountError] | None = None) -> None",
-        "A batch of these values, for tests and pickle.");
-    define_sequence(upserts, "Upserts", "hotcount._core.Upsert");
-    define<&upserts_reduce>(upserts, "__reduce__", "(self) -> tuple[typing.Any, ...]",
-                            "For pickle.");
-    define_errors(upserts);
-    upserts.def_property_readonly(
-        "status", [](const Upserts& self) { return self.column(&UpsertRow::status); },
-        "int8: the Upsert of each element as its number.");
-    upserts.def_property_readonly(
-        "applied", [](const Upserts& self) { return self.column(&UpsertRow::applied); },
-        "bool: it is APPLIED.");
+    declare_rows<UpsertRow>("Upserts", column<&UpsertRow::status>("status"),
+                            column<&UpsertRow::applied>("applied"));
 }
 
 }  // namespace hotcount::python

@@ -99,25 +99,12 @@ void bind_values(py::module_& module) {
               "An acknowledged vote survives the death of this process."},
         Field{"exact", &Contract::exact, "count() equals the committed votes at all times."});
 
-    auto casts =
-        bind_rows<Cast>(module, "Casts", "Cast",
-                        "What cast_many came to: an immutable Sequence of Cast, in order.\n\n"
-                        "NumPy takes each column without copying. A failed element is\n"
-                        "Cast(False, False, 0, 0) here and has its exception in .errors.");
-    define_column(casts, "counted", &Cast::counted, "bool: the vote counts now.");
-    define_column(casts, "changed", &Cast::changed, "bool: this call changed it.");
-    define_column(casts, "previous", &Cast::previous, "int64: the vote before.");
-    define_column(casts, "value", &Cast::value, "int64: the vote now.");
-
-    auto counts = bind_rows<CountRow>(
-        module, "Counts", "Count",
-        "What count_many read: an immutable Sequence of Count, in the order of the items.\n\n"
-        "NumPy takes each column without copying.");
-    define_column(counts, "value", &CountRow::value, "int64: the counts.");
-    define_column(counts, "exact", &CountRow::exact, "bool: agrees with the votes as of as_of.");
-    define_column(counts, "as_of", &CountRow::as_of, "float64: seconds since 1970 UTC.");
-    define_column(counts, "pending", &CountRow::pending,
-                  "int64: votes acknowledged but not yet in value.");
+    declare_rows<Cast>("Casts", column<&Cast::counted>("counted"),
+                       column<&Cast::changed>("changed"), column<&Cast::previous>("previous"),
+                       column<&Cast::value>("value"));
+    declare_rows<CountRow>("Counts", column<&CountRow::value>("value"),
+                           column<&CountRow::exact>("exact"), column<&CountRow::as_of>("as_of"),
+                           column<&CountRow::pending>("pending"));
 }
 
 }  // namespace

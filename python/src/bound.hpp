@@ -21,7 +21,7 @@ class BoundBase {
     virtual ~BoundBase() = default;
 
     /// What repr shows; `title` is the class, such as "aio.Counter".
-    virtual std::string repr(const std::string& title) const = 0;
+    virtual std::string repr(const std::string& title) const { return "hotcount." + title; }
     virtual bool closed() const { return false; }
     virtual void close() { raise_type("it has nothing to close"); }
     /// Which class of C++ it is, by kTag.

@@ -128,7 +128,7 @@ class BoundCounter : public Bound<Counter> {
                         OnErrors on_errors) {
         py::dict errors;
         auto values = gather(std::move(column), refusals, errors);
-        return finish(Int64Batch{std::move(values), std::move(errors)}, on_errors);
+        return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
     }
 };
 

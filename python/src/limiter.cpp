@@ -320,7 +320,7 @@ class BoundLimiter : public Bound<Limiter> {
         }
         py::dict errors;
         auto rows = gather(std::move(results), refusals, errors);
-        return finish(Decisions{std::move(rows), std::move(errors)}, on_errors);
+        return finish(std::make_shared<Decisions>(std::move(rows), std::move(errors)), on_errors);
     }
 
   private:
@@ -384,19 +384,6 @@ HeaderFields decision_headers(const DecisionRow& row, HeaderStyle style) {
     return headers(decision, style, row.policy, duration(row.period));
 }
 
-void bind_decisions(py::module_& module) {
-    auto decisions = bind_rows<DecisionRow>(
-        module, "Decisions", "Decision",
-        "What hit_many answered: one Decision per element, in the order given.\n\n"
-        "A failed element is not allowed and has its exception in .errors, by index.");
-    define_column(decisions, "allowed", &DecisionRow::allowed, "bool: whether it was admitted.");
-    define_column(decisions, "remaining", &DecisionRow::remaining,
-                  "int64: what is left after this element.");
-    define_column(decisions, "retry_after", &DecisionRow::retry_column,
-                  "float64: seconds; NaN where it never will be admitted.");
-    define_table(decisions, {"allowed", "remaining", "retry_after"});
-}
-
 }  // namespace
 
 template <>
@@ -404,8 +391,10 @@ struct BoundOf<Limiter> {
     using type = BoundLimiter;
 };
 
-void bind_limiter(py::module_& module) {
-    bind_decisions(module);
+void bind_limiter() {
+    declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>("allowed"),
+                              column<&DecisionRow::remaining>("remaining"),
+                              column<&DecisionRow::retry_column>("retry_after"));
 
     function<&Rate::parse, std::string>("Rate.parse", "text");
     function<&Rate::parse_many, std::string>("Rate.parse_many", "text");

@@ -47,7 +47,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_counter();
     hotcount::python::bind_period_counter();
     hotcount::python::bind_slotted_counter(module);
-    hotcount::python::bind_limiter(module);
+    hotcount::python::bind_limiter();
     hotcount::python::bind_sync_worker(module);
     hotcount::python::bind_votes(module);
     hotcount::python::bind_async_votes(module);

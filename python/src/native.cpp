@@ -381,6 +381,10 @@ py::object join(const Arguments& arguments) {
     return py::reinterpret_borrow<py::object>(arguments[0]);
 }
 
+py::object join_class(const Arguments& arguments) {
+    return join_batch(py::reinterpret_borrow<py::object>(arguments[0]));
+}
+
 // fget of an option's property: a PyCFunction over a capsule of its row.
 PyObject* get_option(PyObject* capsule, PyObject* self) {
     return guarded([&]() -> py::object {
@@ -417,6 +421,7 @@ py::object undeclared(const Arguments&) {
         if (!native.declared) names.append(name);
     }
     for (const std::string& name : undeclared_results()) names.append(name);
+    for (const std::string& name : undeclared_batches()) names.append(name);
     return names;
 }
 
@@ -461,6 +466,8 @@ void bind_native(py::module_& module) {
                      "The C++ body of a declared function. ImportError where the two differ.");
     define<&join>(module, "result", "(cls: typing.Any) -> typing.Any",
                   "Has C++ fill a declared result. ImportError where its fields differ.");
+    define<&join_class>(module, "batch", "(cls: typing.Any) -> typing.Any",
+                        "Has C++ make objects of a declared batch.");
     define<&get_options>(module, "options", "(name: str) -> dict[str, typing.Any]",
                          "What reads each option that C++ has for a class, by its name.");
     define<&undeclared>(module, "undeclared", "() -> list[str]",

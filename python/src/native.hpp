@@ -139,7 +139,11 @@ class NativeFunction {
         if (bound == nullptr) [[unlikely]] {
             raise_unfinished(values[0]);
         }
-        if constexpr (!std::is_same_v<Self, BoundBase>) {
+        if constexpr (requires { Self::accepts(*bound); }) {
+            if (!Self::accepts(*bound)) [[unlikely]] {
+                refuse_self(values, given);
+            }
+        } else if constexpr (!std::is_same_v<Self, BoundBase>) {
             if (bound->tag() != &kTag<Self>) [[unlikely]] {
                 refuse_self(values, given);
             }

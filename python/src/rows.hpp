@@ -1,112 +1,90 @@
-// Binding a RowBatch: what a batch call returns where each answer has several members.
+// Batches whose answers have several members: the rows of a RowBatch, joined to the class that
+// Python declares.
+//
+//   declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>("allowed"), ...);
+//   ... return finish(std::make_shared<RowBatch<DecisionRow>>(rows, errors), on_errors);
 #pragma once
 
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "batch.hpp"
 #include "convert.hpp"
-#include "function.hpp"
+#include "native_calls.hpp"
+#include "options.hpp"
 #include "table.hpp"
 
 namespace hotcount::python {
 
 namespace py = pybind11;
 
-template <class Row>
-py::object rows_reduce(RowBatch<Row>& self, const Arguments&) {
-    return py::make_tuple(py::type::of<RowBatch<Row>>(),
-                          py::make_tuple(detail::to_list(self), self.errors()));
-}
-
-template <class Row>
-RowBatch<Row> make_rows(const Arguments& arguments) {
-    std::vector<Row> rows;
-    for (const auto& row : to_elements(arguments[0], "values", "a sequence of values")) {
-        if constexpr (DeclaredRow<Row>) {
-            rows.push_back(From<Row>::read({row.ptr(), "values", true}));
-        } else {
-            if (!py::isinstance<Row>(row)) {
-                raise_wrong_type(Where{"values", rows.size()}, "what this batch holds", row);
-            }
-            rows.push_back(row.template cast<Row>());
-        }
-    }
+/// errors= of a batch's constructor: None, or a dict.
+struct ErrorsByIndex {
     py::dict errors;
-    if (arguments.given(1)) {
-        if (!py::isinstance<py::dict>(arguments[1])) {
-            raise_wrong_type("errors", "dict", arguments[1]);
+};
+template <>
+struct From<ErrorsByIndex> {
+    static ErrorsByIndex read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        if (PyDict_Check(argument.value) == 0) {
+            raise_wrong_type(argument.name, "dict", argument.value);
         }
-        errors = py::reinterpret_borrow<py::dict>(arguments[1]);
+        return {py::reinterpret_steal<py::dict>(PyDict_Copy(argument.value))};
     }
-    return {std::move(rows), std::move(errors)};
-}
+};
 
-template <class Row, class T>
-void define_column(py::class_<RowBatch<Row>>& cls, const char* name, T Row::*member,
-                   const char* doc) {
-    cls.def_property_readonly(
-        name, [member](const RowBatch<Row>& self) { return self.column(member); }, doc);
-}
-
-/// The columns as a table: to_dict() for pandas and JSON, and what notebooks show.
+/// values= of a batch's constructor.
 template <class Row>
-void define_table(py::class_<RowBatch<Row>>& cls, std::vector<std::string> columns) {
-    const auto column = [](const py::object& self, const std::string& name) {
-        return py::list(py::object(self.attr(name.c_str())));
-    };
-    py::options plain;
-    plain.disable_function_signatures();
-    cls.def(
-        "to_dict",
-        [columns, column](const py::object& self) {
-            py::dict all;
-            for (const auto& name : columns) all[py::str(name)] = column(self, name);
-            return all;
-        },
-        "to_dict(self) -> dict[str, list[typing.Any]]\n\nThe columns as lists, by their names.");
-    cls.def(
-        "_repr_html_",
-        [columns](const py::object& self) {
-            constexpr std::size_t kShown = 20;
-            const std::size_t size = py::len(self);
-            std::string html = "<table><tr><th></th>";
-            for (const auto& name : columns) html += "<th>" + name + "</th>";
-            html += "</tr>";
-            for (std::size_t i = 0; i < std::min(size, kShown); ++i) {
-                html += "<tr><td>" + std::to_string(i) + "</td>";
-                for (const auto& name : columns) {
-                    const py::object value = py::object(self.attr(name.c_str()))[py::int_(i)];
-                    html += "<td>" + std::string(py::str(value)) + "</td>";
+struct Rows {
+    std::vector<Row> rows;
+};
+template <class Row>
+struct From<Rows<Row>> {
+    static Rows<Row> read(const Argument& argument) {
+        Rows<Row> all;
+        for (const auto& row : to_elements(argument.value, argument.name, "a sequence of values")) {
+            const std::string name = Where{argument.name, all.rows.size()}.str();
+            if constexpr (DeclaredRow<Row>) {
+                all.rows.push_back(From<Row>::read({row.ptr(), name.c_str(), true}));
+            } else {
+                if (!py::isinstance<Row>(row)) {
+                    raise_wrong_type(name.c_str(), "what this batch holds", row);
                 }
-                html += "</tr>";
+                all.rows.push_back(row.template cast<Row>());
             }
-            html += "</table>";
-            if (size > kShown) html += "<p>" + std::to_string(size) + " rows</p>";
-            return html;
-        },
-        "_repr_html_(self) -> str\n\nThe first 20 rows, for notebooks.");
-}
+        }
+        return all;
+    }
+};
 
 template <class Row>
-py::class_<RowBatch<Row>> bind_rows(py::module_& module, const char* name, const char* row_name,
-                                    const char* doc) {
-    py::class_<RowBatch<Row>> cls(module, name, doc);
-    const std::string element =
-        (DeclaredRow<Row> ? "hotcount." : "hotcount._core.") + std::string{row_name};
-    define_init<&make_rows<Row>>(
-        cls,
-        "(self, values: collections.abc.Sequence[" + element +
-            "], errors: dict[int, hotcount.errors.HotcountError] | None = None) -> None",
-        "A batch of these values, for tests and pickle.");
-    define_sequence(cls, name, element);
-    define<&rows_reduce<Row>>(cls, "__reduce__", "(self) -> tuple[typing.Any, ...]", "For pickle.");
-    define_errors(cls);
-    return cls;
+std::shared_ptr<BoundBase> make_rows(const std::string&, const Rows<Row>& values,
+                                     const ErrorsByIndex& errors) {
+    return std::make_shared<RowBatch<Row>>(values.rows, errors.errors);
+}
+
+template <auto Member>
+struct RowColumn {
+    const char* name;
+};
+template <auto Member>
+constexpr RowColumn<Member> column(const char* name) {
+    return {name};
+}
+
+/// Joins rows to the class that is called so; each column is an attribute.
+template <class Row, auto... Member>
+void declare_rows(const char* name, RowColumn<Member>... columns) {
+    RowBatch<Row>::batch_class.emplace(name);
+    const std::string init = std::string{name} + ".__init__";
+    constructor<&make_rows<Row>, Rows<Row>, ErrorsByIndex>(init.c_str(), "values errors");
+    (add_getter({name, columns.name,
+                 [](BoundBase& bound) { return static_cast<RowBatch<Row>&>(bound).column(Member); },
+                 &kTag<RowBatch<Row>>}),
+     ...);
 }
 
 }  // namespace hotcount::python

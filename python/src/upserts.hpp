@@ -5,7 +5,7 @@
 
 #include <hotcount/zset/live_sets.hpp>
 
-#include "batch.hpp"
+#include "table.hpp"
 
 namespace hotcount::python {
 
@@ -28,16 +28,25 @@ struct pybind11::detail::handle_type_name<hotcount::python::Names> {
     static constexpr auto name = const_name("tuple[str | bytes, ...]");
 };
 
-/// A row goes to Python as the Upsert that it stands for.
+namespace hotcount::python {
+
 template <>
-struct pybind11::detail::type_caster<hotcount::python::UpsertRow> {
-    static constexpr auto name = const_name("hotcount._core.Upsert");
-    static handle cast(const hotcount::python::UpsertRow& row, return_value_policy, handle) {
-        return pybind11::cast(static_cast<hotcount::Upsert>(row.status)).release();
+struct To<UpsertRow> {
+    static py::object make(const UpsertRow& row) {
+        return py::cast(static_cast<Upsert>(row.status));
     }
 };
-
-namespace hotcount::python {
+template <>
+struct From<UpsertRow> {
+    static UpsertRow read(const Argument& argument) {
+        const py::handle value = argument.value;
+        if (!py::isinstance(value, py::type::of(py::cast(Upsert::applied)))) {
+            raise_wrong_type(argument.name, "Upsert", value);
+        }
+        const auto upsert = value.cast<Upsert>();
+        return {static_cast<std::int8_t>(upsert), upsert == Upsert::applied};
+    }
+};
 
 using Upserts = RowBatch<UpsertRow>;
 

@@ -264,7 +264,7 @@ struct VotesCalls {
             [refusals, on_errors](Results results) -> py::object {
                 py::dict errors;
                 auto casts = gather(std::move(results), refusals, errors);
-                return finish(Casts{std::move(casts), std::move(errors)}, on_errors);
+                return finish(std::make_shared<Casts>(std::move(casts), std::move(errors)), on_errors);
             });
     }
 
@@ -291,7 +291,7 @@ struct VotesCalls {
                 std::vector<CountRow> rows;
                 rows.reserve(counts.size());
                 for (Count& each : counts) rows.push_back(to_row(std::move(each)));
-                return py::cast(Counts{std::move(rows), py::dict()});
+                return finish(std::make_shared<Counts>(std::move(rows), py::dict()), OnErrors::keep);
             });
     }
 

@@ -48,7 +48,7 @@ def required_parameters(method: object) -> int:
 
     As its signature says, or, where it is not declared in Python, its docstring's first line.
     """
-    if isinstance(method, _core.NativeFunction):
+    if inspect.isfunction(method) or isinstance(method, _core.NativeFunction):
         taken = list(inspect.signature(method).parameters.values())[1:]
         return sum(parameter.default is parameter.empty for parameter in taken)
     doc = inspect.getdoc(method) or ""

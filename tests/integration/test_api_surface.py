@@ -193,7 +193,8 @@ def test_every_public_name_is_documented(name: str) -> None:
 def test_a_value_has_the_fields_of_the_contract(name: str) -> None:
     fields = {
         attribute
-        for attribute, value in vars(find(name)).items()
+        for base in find(name).__mro__
+        for attribute, value in vars(base).items()
         if isinstance(value, property) and not attribute.startswith("_")
     } or set(getattr(find(name), "__dataclass_fields__", ()))
     assert fields == set(VALUES[name])

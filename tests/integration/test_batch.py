@@ -222,3 +222,48 @@ def test_what_is_no_sequence_of_values_makes_no_batch() -> None:
         Column("x", b"")
     with pytest.raises(hotcount.ConfigError, match="data"):
         Column("l", b"1234567")
+
+
+# -- as a table ---------------------------------------------------------------
+
+
+def test_a_batch_gives_its_columns_as_lists_and_as_a_table() -> None:
+    casts = some_casts()
+    assert casts.to_dict() == {
+        "counted": [True, False, True],
+        "changed": [True, True, False],
+        "previous": [0, 2, -3],
+        "value": [1, 0, -3],
+    }
+    assert casts[::-2].to_dict()["value"] == [-3, 1]
+    assert some_numbers().to_dict() == {"value": list(some_numbers())}
+    table = casts._repr_html_()
+    assert table.startswith("<table><tr><th></th><th>counted</th>")
+    assert "<tr><td>1</td><td>False</td><td>True</td><td>2</td><td>0</td></tr>" in table
+    long = Int64Batch(range(1000))._repr_html_()
+    assert (long.count("<tr>"), "1000 rows" in long) == (21, True)
+    assert Casts([]).to_dict()["value"] == []
+    assert Casts([])._repr_html_().count("<tr>") == 1
+
+
+@pytest.mark.parametrize("make", BATCHES)
+def test_a_batch_has_no_dict_and_a_class_that_may_be_derived_from(make: Callable[[], Any]) -> None:
+    batch = make()
+    assert not hasattr(batch, "__dict__")
+    assert "errors" in dir(batch) or type(batch) is Column
+    with pytest.raises(TypeError, match=r"__init__\(\) was called already"):
+        batch.__init__([], {})
+
+
+def test_a_buffer_is_given_as_it_is_asked_for() -> None:
+    packed, strided = Int64Batch([1, 2, 3]), some_casts().value
+    assert bytes(packed) == memoryview(packed).tobytes()
+    assert memoryview(strided).tobytes() == np.asarray([1, 0, -3], dtype="int64").tobytes()
+    assert np.ascontiguousarray(strided).tolist() == [1, 0, -3]
+    with pytest.raises(TypeError, match="bytes-like"):  # Its memory is not in one piece.
+        b"".join([strided])
+    with pytest.raises(TypeError, match="read-only"):
+        memoryview(packed)[0] = 1
+    assert memoryview(packed[1:2]).tolist() == [2]
+    with pytest.raises(TypeError):
+        memoryview(some_casts())  # type: ignore[arg-type]

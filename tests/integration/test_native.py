@@ -26,6 +26,7 @@ MODULES = [
     *("hotcount.limiter", "hotcount.aio.limiter"),
     *("hotcount.period_counter", "hotcount.aio.period_counter"),
     *("hotcount.stores", "hotcount.aio.stores"),
+    "hotcount.batches",
     "hotcount.functions",
     "hotcount.results",
 ]

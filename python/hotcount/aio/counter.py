@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hotcount._core import Int64Batch
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
+from hotcount.batches import Int64Batch
 from hotcount.counter import CounterBase
 from hotcount.results import TryAdd
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hotcount._core import Decisions
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
+from hotcount.batches import Decisions
 from hotcount.limiter import LimiterBase
 from hotcount.results import Decision
 

@@ -1,0 +1,242 @@
+"""What batch calls answer: Sequences in the order of the elements, with columns for NumPy.
+
+A batch is immutable and equal to a list or tuple of the same elements. `numpy.asarray(column)` is
+an array over the same memory, which it keeps alive. A failed element has a zero in each column and
+its exception in `.errors`, by index.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
+
+from hotcount._core import Buffer, Cast, Count, Handle, Upsert
+from hotcount._native import batch, native
+from hotcount.errors import HotcountError
+from hotcount.results import Decision
+
+T = TypeVar("T")
+Self = TypeVar("Self", bound="Values[Any]")
+Errors = dict[int, HotcountError]
+
+
+class Values(Handle, Sequence[T], Generic[T]):
+    """An immutable Sequence over memory of C++."""
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def __len__(self) -> int:
+        """How many elements."""
+
+    @native
+    def __iter__(self) -> Iterator[T]:
+        """The elements, in order."""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self: Self, index: slice) -> Self: ...
+    @native
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """An element, or a slice, which is of the same class and copies nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether a batch, list or tuple has equal elements; errors do not count."""
+        size = len(self)
+        if isinstance(other, (Values, list, tuple)):
+            return size == len(other) and list(self) == list(other)
+        return NotImplemented
+
+    # Equal to a list, so as little hashable as one.
+    __hash__ = None  # type: ignore[assignment]
+
+    def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
+        """The first index of a value; ValueError where it is not there."""
+        return list(self).index(value, start, stop)
+
+    def count(self, value: Any) -> int:
+        """How often a value is there."""
+        return list(self).count(value)
+
+    def __repr__(self) -> str:
+        """The first elements; all of them up to ten."""
+        size = len(self)
+        text = ", ".join(map(repr, self if size <= 10 else self[:9]))
+        if size > 10:
+            text += f", ..., {self[-1]!r}"
+        more = f", {size} elements" if size > 10 else ""
+        errors = f", errors={self.errors!r}" if isinstance(self, Batch) and self.errors else ""
+        return f"{type(self).__name__}([{text}]{more}{errors})"
+
+
+@batch
+class Column(Values[T], Buffer):
+    """One column of a batch: a Sequence of int, bool or float, and a buffer.
+
+    numpy.asarray(column) is an int64, int8, bool or float64 array over the same memory.
+
+    >>> import hotcount
+    >>> batch = hotcount.Limiter("memory://", "2/minute").hit_many(["a", "a", "a"])
+    >>> memoryview(batch.allowed).tolist(), memoryview(batch.remaining).format
+    ([True, True, False], 'l')
+    """
+
+    __slots__ = ()
+
+    @native
+    def __init__(self, format: str, data: bytes) -> None:
+        """From packed elements, as pickle does: format 'l' (int64), 'b' (int8), '?' or 'd'.
+
+        ConfigError where the format is another, or the data no whole number of elements.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The elements, packed."""
+        view = memoryview(self)
+        return type(self), (view.format, view.tobytes())
+
+
+class Batch(Values[T]):
+    """What a batch call answered: an element for each that was given, in their order."""
+
+    __slots__ = ()
+
+    @property
+    @native
+    def errors(self) -> Errors:
+        """The exceptions of failed elements, by index; empty where all succeeded."""
+
+    @classmethod
+    def _columns(cls) -> list[str]:
+        return [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The columns as lists, by their names: for JSON, and pandas.DataFrame(batch.to_dict()).
+
+        >>> import hotcount
+        >>> hotcount.Limiter("memory://", "1/minute").hit_many(["a", "a"]).to_dict()["allowed"]
+        [True, False]
+        """
+        return {name: list(getattr(self, name)) for name in self._columns()}
+
+    def _repr_html_(self) -> str:
+        """The first 20 rows, for notebooks."""
+        columns = self[:20].to_dict()
+        lines = [["", *columns], *zip(range(20), *columns.values())]
+        rows = ["".join(f"<td>{html.escape(str(cell))}</td>" for cell in line) for line in lines]
+        more = f"<p>{len(self)} rows</p>" if len(self) > 20 else ""
+        table = "".join(f"<tr>{row}</tr>" for row in rows).replace("td>", "th>", 2 * len(lines[0]))
+        return f"<table>{table}</table>{more}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The elements and the errors."""
+        return type(self), (list(self), self.errors)
+
+
+@batch
+class Int64Batch(Batch[int], Column[int]):
+    """One int for each element; itself the column.
+
+    A failed element is 0.
+
+    >>> import hotcount
+    >>> batch = hotcount.Counter("memory://").add_many(["a", "b", "a"])
+    >>> batch, batch[1:], batch == [1, 1, 2]
+    (Int64Batch([1, 1, 2]), Int64Batch([1, 2]), True)
+    """
+
+    __slots__ = ()
+
+    @native
+    def __init__(self, values: Sequence[int], errors: Errors | None = None) -> None:
+        """A batch of these values, for tests and pickle."""
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The one column, as 'value'."""
+        return {"value": list(self)}
+
+
+@batch
+class Decisions(Batch[Decision]):
+    """What Limiter.hit_many answered.
+
+    allowed: whether it was admitted. remaining: what is left after this element. retry_after:
+    seconds, NaN where it never will be admitted. A failed element is not allowed.
+
+    >>> import hotcount
+    >>> batch = hotcount.Limiter("memory://", "2/minute").hit_many(["a", "a", "a"])
+    >>> [bool(decision) for decision in batch], list(batch.remaining)
+    ([True, True, False], [1, 0, 0])
+    """
+
+    __slots__ = ()
+
+    allowed: Column[bool]
+    remaining: Column[int]
+    retry_after: Column[float]
+
+    @native
+    def __init__(self, values: Sequence[Decision], errors: Errors | None = None) -> None:
+        """A batch of these values, for tests and pickle."""
+
+
+@batch
+class Upserts(Batch[Upsert]):
+    """What LiveSets.upsert_many came to.
+
+    status: each Upsert as its number, int8. applied: whether it is APPLIED. A failed element is
+    Upsert.FAILED.
+    """
+
+    __slots__ = ()
+
+    status: Column[int]
+    applied: Column[bool]
+
+    @native
+    def __init__(self, values: Sequence[Upsert], errors: Errors | None = None) -> None:
+        """A batch of these values, for tests and pickle."""
+
+
+@batch
+class Casts(Batch[Cast]):
+    """What Votes.cast_many came to.
+
+    counted: the vote counts now. changed: this call changed it. previous, value: the vote before
+    and now. A failed element is Cast(False, False, 0, 0).
+    """
+
+    __slots__ = ()
+
+    counted: Column[bool]
+    changed: Column[bool]
+    previous: Column[int]
+    value: Column[int]
+
+    @native
+    def __init__(self, values: Sequence[Cast], errors: Errors | None = None) -> None:
+        """A batch of these values, for tests and pickle."""
+
+
+@batch
+class Counts(Batch[Count]):
+    """What Votes.count_many read.
+
+    value: the counts. exact: it agrees with the votes as of as_of. as_of: seconds since 1970 UTC.
+    pending: votes acknowledged and not yet in value.
+    """
+
+    __slots__ = ()
+
+    value: Column[int]
+    exact: Column[bool]
+    as_of: Column[float]
+    pending: Column[int]
+
+    @native
+    def __init__(self, values: Sequence[Count], errors: Errors | None = None) -> None:
+        """A batch of these values, for tests and pickle."""
