@@ -234,6 +234,13 @@ def test_a_key_that_is_none_is_refused_by_every_call_and_shown_in_short(
         result = many(["good", key], errors="return")
         assert result.errors.keys() == {1}
         assert isinstance(result.errors[1], hotcount.ConfigError)
+        # Also where no element is good, and where the binding refuses one before the core does.
+        for bad in ([key], [key, "", "\ud800"]):
+            result = many(bad, errors="return")
+            assert result == [0] * len(bad)
+            assert list(result.errors) == list(range(len(bad)))
+            with pytest.raises(hotcount.BatchError):
+                many(bad)
     assert counter.get("good") == 1
 
 

@@ -94,11 +94,11 @@ Result<void> Counter::check_method(std::string_view call) const {
 struct Counter::Checked {
     std::vector<std::string> names;
     std::vector<std::int64_t> amounts;
-    std::vector<std::size_t> places;  // Which element each name stands for; empty: its own.
+    std::vector<std::size_t> places;  // Which element each name stands for, where some are bad.
     Column<std::int64_t> column;
 
     Column<std::int64_t> merge(Column<std::int64_t> found) {
-        if (places.empty()) return found;
+        if (column.errors.empty()) return found;
         for (std::size_t i = 0; i < places.size(); ++i) column.values[places[i]] = found.values[i];
         for (auto& [index, error] : found.errors) {
             column.errors.emplace(places[index], std::move(error));
@@ -243,7 +243,7 @@ void Counter::begin(std::string_view key, const Result<void>& fits, Completion<T
 
 void Counter::add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                         AsyncCall call) {
-    begin(key, check_method("add_async"), done, [&](std::string& name) {
+    begin(key, check_method("add without waiting"), done, [&](std::string& name) {
         backend_->add(std::move(name), n, backend_->route(call), std::move(done));
     });
 }
@@ -265,7 +265,7 @@ void Counter::try_add_async(std::string_view key, std::int64_t n, Bounds bounds,
 void Counter::add_many_async(std::span<const std::string_view> keys,
                              std::span<const std::int64_t> amounts,
                              Completion<Column<std::int64_t>> done, AsyncCall call) {
-    if (auto fits = check_method("add_many_async"); !fits) return done(fits.error());
+    if (auto fits = check_method("add_many without waiting"); !fits) return done(fits.error());
     auto checked = std::make_shared<Checked>(check(keys, amounts));
     backend_->add_many(std::move(checked->names), std::move(checked->amounts),
                        backend_->route(call),

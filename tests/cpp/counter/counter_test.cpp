@@ -176,6 +176,17 @@ TEST_F(MemoryCounter, OneBadElementOfABatchLeavesTheOthersCounted) {
     EXPECT_EQ(*counter->get("a"), 1);
 }
 
+TEST_F(MemoryCounter, ABatchOfBadElementsAloneHasAnErrorForEach) {
+    const auto counter = make();
+    const std::string_view keys[] = {"", ""};
+    const std::int64_t amounts[] = {1, 1};
+    for (const auto& values : {counter->add_many(keys, amounts), counter->get_many(keys)}) {
+        EXPECT_EQ(values.values, (std::vector<std::int64_t>{0, 0}));
+        ASSERT_EQ(values.errors.size(), 2U);
+        EXPECT_EQ(values.errors.at(1).code, ErrorCode::config);
+    }
+}
+
 TEST_F(MemoryCounter, OptionsThatMakeNoSenseAreRefused) {
     CounterOptions no_life;
     no_life.ttl = 0s;
