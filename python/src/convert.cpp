@@ -5,15 +5,16 @@
 #include <cmath>
 #include <cstring>
 
+#include "gil.hpp"
+
 namespace hotcount::python {
 namespace {
 
 constexpr double kMaxSeconds = 100.0 * 365.25 * 86400;  // Fits nanoseconds, and any clock plus it.
 
-py::object& uuid_class() {
-    // Never released: it may be asked for while the interpreter shuts down.
-    static auto* const type = new py::object(py::module_::import("uuid").attr("UUID"));
-    return *type;
+const py::object& uuid_class() {
+    return made_once<py::object>(
+        [] { return py::object(py::module_::import("uuid").attr("UUID")); });
 }
 
 // timedelta as seconds, exactly as far as a double goes; none for another type.

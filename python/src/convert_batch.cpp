@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "convert.hpp"
+#include "gil.hpp"
 #include "paired_columns.hpp"
 
 namespace hotcount::python {
@@ -266,10 +267,9 @@ bool is_mapping(py::handle value) {
         PyBytes_Check(object)) {
         return false;
     }
-    // Never released: it may be asked for while the interpreter shuts down.
-    static auto* const type =
-        new py::object(py::module_::import("collections.abc").attr("Mapping"));
-    return py::isinstance(value, *type);
+    const auto& type = made_once<py::object>(
+        [] { return py::object(py::module_::import("collections.abc").attr("Mapping")); });
+    return py::isinstance(value, type);
 }
 
 void require_order(py::handle value, const Where& where) {

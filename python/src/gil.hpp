@@ -1,10 +1,12 @@
 // Leaving the GIL while the core works or waits.
 #pragma once
 
+#include <pybind11/gil_safe_call_once.h>
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
 #include <type_traits>
+#include <utility>
 
 #include "interrupt.hpp"
 
@@ -75,6 +77,15 @@ class WithGil {
     bool held_{false};
     PyGILState_STATE state_{};
 };
+
+/// What `make` returns: called once, with the GIL, and kept for ever, because it may be asked for
+/// while the interpreter shuts down. A static local's own initialiser must not run Python: it would
+/// let go of the GIL, and another thread would wait for the static while it holds the GIL.
+template <class T, class Make>
+const T& made_once(Make&& make) {
+    PYBIND11_CONSTINIT static pybind11::gil_safe_call_once_and_store<T> storage;
+    return storage.call_once_and_store_result(std::forward<Make>(make)).get_stored();
+}
 
 /// Runs f without the GIL. Where a signal handler raised meanwhile, that is raised here, and what f
 /// came to is dropped: the core has ended it as at a deadline.

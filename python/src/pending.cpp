@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "asyncio_names.hpp"
+#include "gil.hpp"
 
 namespace hotcount::python {
 namespace {
@@ -34,7 +35,7 @@ void set_outcome(Pending& self, PendingState state, py::object outcome) {
 }  // namespace
 
 const AsyncioNames& asyncio_names() {
-    static const AsyncioNames names = [] {
+    return made_once<AsyncioNames>([] {
         const auto asyncio = py::module_::import("asyncio");
         const auto kept = [&](const char* name) {
             return py::object(asyncio.attr(name)).release().ptr();
@@ -46,8 +47,7 @@ const AsyncioNames& asyncio_names() {
         return AsyncioNames{kept("get_running_loop"),  kept("_get_running_loop"),
                             kept("current_task"),      kept("CancelledError"),
                             kept("InvalidStateError"), task};
-    }();
-    return names;
+    });
 }
 
 void call_soon(py::handle loop, py::handle callback, py::handle argument, py::handle context) {

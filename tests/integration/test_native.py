@@ -10,6 +10,8 @@ import importlib
 import inspect
 import pickle
 import pydoc
+import subprocess
+import sys
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +45,14 @@ def declared(module: str) -> list[Any]:
                 if isinstance(getattr(cls, name), _core.NativeFunction):
                     found.append(getattr(cls, name))
     return found
+
+
+def run_python(program: str) -> None:
+    """In a process of its own, which must end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # -- what is passed through -------------------------------------------------
@@ -306,3 +316,31 @@ def test_awaited_calls_need_a_loop() -> None:
 async def lone_hit() -> int:
     async with hotcount.aio.Limiter("memory://", "5/minute") as limiter:
         return (await limiter.hit("k")).remaining
+
+
+FIRST_CALLS = """
+import sys, threading
+import hotcount.aio
+limiter = hotcount.aio.Limiter("memory://", "5/s")
+assert "asyncio" not in sys.modules
+together = threading.Barrier(4)
+refused = []
+
+def hit():
+    together.wait()
+    try:
+        limiter.hit("k")
+    except RuntimeError as error:
+        refused.append(error)
+
+threads = [threading.Thread(target=hit, daemon=True) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(30)
+assert len(refused) == 4, "they wait for each other"
+"""
+
+
+def test_the_first_awaited_calls_may_be_made_by_several_threads_at_once() -> None:
+    run_python(FIRST_CALLS)
