@@ -1,5 +1,6 @@
 // hotcount.Limiter and hotcount.aio.Limiter: declared in hotcount/limiter.py and
 // hotcount/aio/limiter.py.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <hotcount/base/codec.hpp>
@@ -209,6 +210,7 @@ struct From<Rate> {
         const auto period = rate_class.get<py::handle>(argument.value, 1);
         const double seconds = PyFloat_AsDouble(period.ptr());
         if (seconds == -1 && PyErr_Occurred() != nullptr) {
+            if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
             PyErr_Clear();
             raise_wrong_type("period", "float seconds", period);
         }
@@ -239,7 +241,11 @@ struct From<DecisionRow> {
         const auto number = [&](std::size_t index) {
             const py::handle value = decision_class.get<py::handle>(object, index);
             const double read = PyFloat_AsDouble(value.ptr());
-            if (read == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+            if (read == -1 && PyErr_Occurred() != nullptr) {
+                if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
+                PyErr_Clear();
+                raise_wrong_type(decision_class.field_name(index), "float seconds", value);
+            }
             return read;
         };
         DecisionRow row{.allowed = decision_class.get<bool>(object, 0),
@@ -373,7 +379,32 @@ std::shared_ptr<BoundBase> make_limiter(const std::string& title, py::handle whe
 
 std::string rate_text(const Rate& rate) { return rate.str(); }
 
-HeaderFields decision_headers(const DecisionRow& row, HeaderStyle style) {
+// A Decision may be one that somebody made: what is no header is refused.
+Result<void> check_headers(const DecisionRow& row) {
+    const auto fits = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+    if (!std::ranges::all_of(row.policy, fits)) {
+        return make_error(ErrorCode::config, "policy is '" + printable(row.policy) +
+                                                 "'; it takes printable ASCII characters without "
+                                                 "quotes and backslashes");
+    }
+    for (const auto& [name, number] :
+         {std::pair{"limit", row.limit}, {"remaining", row.remaining}}) {
+        if (number >= 0) continue;
+        return make_error(ErrorCode::config, std::string{name} + " is " + std::to_string(number) +
+                                                 "; it takes 0 or more");
+    }
+    for (const auto& [name, seconds] : {std::pair{"reset_after", row.reset_after},
+                                        {"retry_after", row.retry_after.value_or(0)},
+                                        {"period", row.period}}) {
+        if (seconds >= 0 && seconds < to_seconds(Duration::max())) continue;
+        return make_error(ErrorCode::config, std::string{name} + " is " + std::to_string(seconds) +
+                                                 " seconds; it takes 0 to 292 years");
+    }
+    return {};
+}
+
+Result<HeaderFields> decision_headers(const DecisionRow& row, HeaderStyle style) {
+    HOTCOUNT_TRY(check_headers(row));
     const auto duration = [](double seconds) { return Duration{std::llround(seconds * 1e9)}; };
     Decision decision{};
     decision.allowed = row.allowed;

@@ -18,7 +18,9 @@ namespace {
 PyTypeObject handle_type{};
 
 PyObject* new_handle(PyTypeObject* type, PyObject*, PyObject*) {
-    PyObject* const made = type->tp_alloc(type, 0);
+    // As object does it, which refuses an abstract class.
+    static PyObject* const nothing = PyTuple_New(0);
+    PyObject* const made = PyBaseObject_Type.tp_new(type, nothing, nullptr);
     if (made != nullptr) new (&BoundObject::of(made)->bound) std::shared_ptr<BoundBase>();
     return made;
 }
@@ -78,9 +80,14 @@ bool BoundObject::check(PyObject* object) { return PyObject_TypeCheck(object, &h
 
 std::string class_title(PyTypeObject* type) {
     for (const py::handle base : py::reinterpret_borrow<py::tuple>(type->tp_mro)) {
-        const std::string module = text_attribute(base, "__module__");
+        // Its own entry: what a derived class or its metaclass calls a module may be anything.
+        const auto* const cls = reinterpret_cast<PyTypeObject*>(base.ptr());
+        if (cls == &handle_type) return "Handle";
+        const py::handle entry = PyDict_GetItemString(cls->tp_dict, "__module__");
+        if (!entry || !py::isinstance<py::str>(entry)) continue;
+        const auto module = py::cast<std::string>(entry);
         if (module != "hotcount" && !module.starts_with("hotcount.")) continue;
-        const std::string name = text_attribute(base, "__name__");
+        const std::string name = cls->tp_name;
         return module.starts_with("hotcount.aio") ? "aio." + name : name;
     }
     return type->tp_name;
@@ -377,8 +384,7 @@ py::object declare(const Arguments& arguments) {
 }
 
 py::object join(const Arguments& arguments) {
-    join_result(py::reinterpret_borrow<py::object>(arguments[0]));
-    return py::reinterpret_borrow<py::object>(arguments[0]);
+    return join_result(py::reinterpret_borrow<py::object>(arguments[0]));
 }
 
 py::object join_class(const Arguments& arguments) {

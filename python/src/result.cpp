@@ -21,7 +21,7 @@ ResultClassBase::ResultClassBase(const char* name) : name_(name) {
     result_classes().push_back(this);
 }
 
-void ResultClassBase::join(const py::object& declared) {
+py::object ResultClassBase::join(const py::object& declared) {
     std::vector<std::string> names;
     for (const py::handle field :
          py::module_::import("dataclasses").attr("fields")(declared).cast<py::tuple>()) {
@@ -42,8 +42,11 @@ void ResultClassBase::join(const py::object& declared) {
         }
         offsets[i] = reinterpret_cast<PyMemberDescrObject*>(slot.ptr())->d_member->offset;
     }
-    std::copy(offsets.begin(), offsets.end(), offsets_);
-    type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
+    if (type_ == nullptr) {
+        std::copy(offsets.begin(), offsets.end(), offsets_);
+        type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
+    }
+    return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type_));
 }
 
 py::object ResultClassBase::allocate() const {
@@ -67,7 +70,7 @@ Argument ResultClassBase::field(py::handle object, std::size_t index) const {
     return {value, fields_[index], true};
 }
 
-void join_result(const py::object& declared) {
+py::object join_result(const py::object& declared) {
     const std::string name = text_attribute(declared, "__name__");
     for (ResultClassBase* const known : result_classes()) {
         if (name == known->name()) return known->join(declared);

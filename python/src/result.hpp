@@ -26,9 +26,11 @@ class ResultClassBase {
     ResultClassBase(const ResultClassBase&) = delete;
     ResultClassBase& operator=(const ResultClassBase&) = delete;
 
-    /// Takes the declared class; ImportError where it does not fit.
-    void join(const py::object& declared);
+    /// Takes the declared class; ImportError where it does not fit. What it returns is the class:
+    /// the first one, where the module that declares it runs again, so that results stay equal.
+    py::object join(const py::object& declared);
     const char* name() const { return name_; }
+    const char* field_name(std::size_t index) const { return fields_[index]; }
     bool joined() const { return type_ != nullptr; }
     bool is(py::handle object) const {
         return type_ != nullptr && PyObject_TypeCheck(object.ptr(), type_) != 0;
@@ -87,8 +89,8 @@ class ResultClass : public ResultClassBase {
 template <std::size_t N>
 ResultClass(const char*, const std::array<const char*, N>&) -> ResultClass<N>;
 
-/// What `result` in _native.py calls with a class.
-void join_result(const py::object& declared);
+/// What `result` in _native.py calls with a class, and what that is from then on.
+py::object join_result(const py::object& declared);
 /// The names of those that no class was joined to.
 std::vector<std::string> undeclared_results();
 

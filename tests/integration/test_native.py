@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import copy
 import dataclasses
@@ -145,6 +146,27 @@ def test_classes_may_be_derived_from_and_carry_weak_references() -> None:
     assert not hasattr(hotcount.Limiter("memory://", "5/s"), "__dict__")
 
 
+class Unnamed(hotcount.Limiter):
+    __module__ = None  # type: ignore[assignment]
+
+
+def test_a_derived_class_that_has_no_module_is_shown_by_its_base() -> None:
+    assert repr(Unnamed("memory://", "5/minute")).startswith("hotcount.Limiter(")
+    with pytest.raises(TypeError, match=r"^Limiter.__init__\(\)"):
+        Unnamed.__new__(Unnamed).hit("k")
+
+
+def test_a_derived_class_that_is_abstract_is_not_made() -> None:
+    class Api(hotcount.Limiter, abc.ABC):
+        @abc.abstractmethod
+        def knock(self) -> int:
+            """."""
+
+    abstract: Any = Api
+    with pytest.raises(TypeError, match="abstract"):
+        abstract("memory://", "5/minute")
+
+
 # -- options ------------------------------------------------------------------
 
 
@@ -198,7 +220,7 @@ def test_a_batch_has_a_table() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"period": None}, "real number"),
+        ({"period": None}, "period must be float seconds, not NoneType"),
         ({"reason": 1}, "reason must be str"),
         ({"limit": "1"}, "limit must be int"),
     ],
@@ -211,6 +233,67 @@ def test_headers_of_a_decision_with_other_types_are_a_type_error(
         dataclasses.replace(decision, **changes).headers()
     with pytest.raises(TypeError, match=r"Decision.__init__\(\)"):
         hotcount.Decision.__new__(hotcount.Decision).headers()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"policy": 'x"\r\nSet-Cookie: a=b'}, "policy"),
+        ({"policy": "\u00e9"}, "policy"),
+        ({"limit": -1}, "limit is -1"),
+        ({"remaining": -1}, "remaining is -1"),
+        ({"period": float("nan")}, "period is nan"),
+        ({"period": -1.0}, "period is -1"),
+        ({"reset_after": float("inf")}, "reset_after is inf"),
+        ({"reset_after": 1e300}, "reset_after is 1"),
+        ({"allowed": False, "retry_after": -5.0}, "retry_after is -5"),
+    ],
+)
+@pytest.mark.parametrize("style", ["ietf", "legacy"])
+def test_headers_of_a_decision_made_by_hand_are_headers_or_a_config_error(
+    changes: dict[str, Any], says: str, style: Any
+) -> None:
+    decision = hotcount.Limiter("memory://", "5/minute").hit("k")
+    with pytest.raises(hotcount.ConfigError, match=says):
+        dataclasses.replace(decision, **changes).headers(style)
+
+
+def test_headers_of_a_failed_element_are_given() -> None:
+    failed = hotcount.Limiter("memory://", "5/minute").hit_many([""], errors="return")[0]
+    assert failed.headers()["RateLimit"] == '"";r=0;t=0'
+
+
+def test_a_result_that_is_declared_again_is_the_class_that_was() -> None:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Rate:
+        limit: int
+        period: float
+        burst: int
+
+    assert result(Rate) is hotcount.Rate  # type: ignore[comparison-overlap]
+    assert type(hotcount.Rate.parse("5/s")) is hotcount.Rate
+
+
+IMPORTED_TWICE = """
+import importlib, sys
+import hotcount
+first, rate = hotcount, hotcount.Rate(5, 60.0, 5)
+decision = hotcount.Limiter("memory://", rate).hit("k")
+for name in [n for n in sys.modules if n == "hotcount" or n.startswith("hotcount.")]:
+    del sys.modules[name]
+import hotcount
+import hotcount.limiter, hotcount.results
+importlib.reload(hotcount.results)
+importlib.reload(hotcount.limiter)
+for module in (first, hotcount, hotcount.limiter):
+    answer = module.Limiter("memory://", rate).hit("k")
+    assert answer == decision and isinstance(answer, first.Decision), answer
+    assert answer.headers() == decision.headers()
+"""
+
+
+def test_an_import_after_the_modules_were_dropped_takes_the_same_results() -> None:
+    run_python(IMPORTED_TWICE)
 
 
 # -- what the import refuses ----------------------------------------------------
