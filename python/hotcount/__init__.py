@@ -46,12 +46,9 @@ from hotcount._core import (  # isort: skip
     Count,
     Drift,
     FlushReport,
-    LiveSets,
     SlottedCounter,
     SyncRound,
     SyncWorker,
-    SweepReport,
-    Upsert,
     Votes,
     __version__,
 )
@@ -60,8 +57,9 @@ from hotcount.batches import Casts, Column, Counts, Decisions, Int64Batch, Upser
 from hotcount.counter import Counter
 from hotcount.functions import build_info, new_op_id
 from hotcount.limiter import Limiter, Rate
+from hotcount.live_sets import LiveSets
 from hotcount.period_counter import PeriodCounter
-from hotcount.results import Decision, TryAdd
+from hotcount.results import Decision, SweepReport, TryAdd, Upsert
 from hotcount.stores import Database, Memory, Redis, connect, connect_database, connect_store
 
 require_all_declared()

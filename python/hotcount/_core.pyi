@@ -5,10 +5,9 @@ The extension behind hotcount; import names from hotcount itself.
 from __future__ import annotations
 import collections.abc
 import datetime
-import enum
 import hotcount
 import hotcount.errors
-from hotcount.batches import Casts, Counts, Int64Batch, Upserts
+from hotcount.batches import Casts, Counts, Int64Batch
 from hotcount.stores import AnyDatabase, KeyValueStore
 import threading
 import typing
@@ -23,14 +22,11 @@ __all__: list[str] = [
     "Drift",
     "FlushReport",
     "Handle",
-    "LiveSets",
     "NativeFunction",
     "Pending",
     "SlottedCounter",
-    "SweepReport",
     "SyncRound",
     "SyncWorker",
-    "Upsert",
     "Votes",
     "native",
     "options",
@@ -965,234 +961,6 @@ class AsyncVotes:
     def closed(self) -> bool:
         """
         Whether aclose() was called.
-        """
-
-class Upsert(enum.IntEnum):
-    """
-    What an upsert or remove came to. True where it is APPLIED.
-
-    APPLIED: the member has the score. ABSENT: no such set; nothing was made. STALE: the
-    member's last write has this version or a higher one. EXPIRING: the set's TTL is not
-    above the gate. NO_TTL: the set never expires and was left alone. FAILED: only in a
-    batch, where the element has its exception in .errors. str() is the name.
-    """
-
-    ABSENT = 2
-    APPLIED = 1
-    EXPIRING = 4
-    FAILED = 0
-    NO_TTL = 5
-    STALE = 3
-    def __bool__(self) -> bool: ...
-    def __format__(self, specification: str) -> str: ...
-    def __str__(self) -> str: ...
-
-class SweepReport:
-    """
-    What a sweep came to.
-    """
-    def __eq__(self, other: typing.Any) -> typing.Any: ...
-    def __hash__(self) -> int: ...
-    def __init__(
-        self,
-        scanned: typing.SupportsInt | typing.SupportsIndex,
-        found: typing.SupportsInt | typing.SupportsIndex,
-        deleted: typing.SupportsInt | typing.SupportsIndex,
-        keys: tuple[str | bytes, ...],
-    ) -> None: ...
-    def __reduce__(self) -> tuple[type, tuple[int, int, int, tuple[str | bytes, ...]]]: ...
-    def __repr__(self) -> str: ...
-    @property
-    def deleted(self) -> int:
-        """
-        Of them, those that still had none when they were deleted.
-        """
-    @property
-    def found(self) -> int:
-        """
-        Of them, those without a TTL.
-        """
-    @property
-    def keys(self) -> tuple[str | bytes, ...]:
-        """
-        The first 1,000 of those found.
-        """
-    @property
-    def scanned(self) -> int:
-        """
-        Sorted sets that matched.
-        """
-
-class LiveSets:
-    """
-    Sorted sets that are updated only while they live.
-
-    ZADD makes a set that is not there: a late upsert into a cached set that has expired
-    leaves one member, without a TTL, to be taken for the whole. An upsert here answers
-    ABSENT instead. Works on Memory and Redis. Keys and members are str or bytes, 1 to 1,000
-    bytes; scores are floats, infinite ones too but not nan, an int as the nearest. Upserts
-    set a state: after any failure do them again. Safe from many threads and across fork. A
-    set stands in the store under {store prefix}{key}, or {store prefix}{prefix}:{key}, its
-    versions in a hash beside it.
-    """
-    def __enter__(self) -> typing_extensions.Self: ...
-    def __exit__(self, *exception: typing.Any) -> None: ...
-    def __init__(
-        self,
-        store: KeyValueStore,
-        *,
-        gate: float | datetime.timedelta | None = None,
-        method: typing.Literal[
-            "script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"
-        ] = "script",
-        prefix: str | bytes = "",
-        keep: float | datetime.timedelta = 3600.0,
-        member_type: type[str] | type[bytes] = ...,
-    ) -> None:
-        """
-        store: an object or its URL. gate: seconds; an upsert needs a TTL above it. None: 10 for
-        'ttl_gate', 0 for the others. method: 'script' is right; 'ttl_gate' is wrong where a
-        stall outlives the gate, 'exists_then_add' is racy, 'unguarded_pipeline' always adds:
-        they are here to compare. 'watch' is right too, from Redis 6.2.5 on, and needs no scripts:
-        two round trips for each element, on at most 8 connections of its own, and again while
-        others change the set. keep: seconds that versions outlive their set, 1 or more.
-        member_type: what members come back as; with str, those that are no UTF-8 come back as
-        bytes. Bad values: ConfigError that names them.
-        """
-    def __reduce__(self) -> typing.NoReturn: ...
-    def __repr__(self) -> str: ...
-    def close(self) -> None:
-        """
-        Ends this object; a store made from a URL for it ends too.
-        """
-    def create(
-        self,
-        key: str | bytes,
-        ttl: float | datetime.timedelta,
-        members: collections.abc.Mapping[str, float | int]
-        | collections.abc.Mapping[bytes, float | int]
-        | collections.abc.Mapping[str | bytes, float | int]
-        | collections.abc.Iterable[tuple[str | bytes, float | int]],
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> None:
-        """
-        Makes the set or replaces it, in one step and with its TTL of `ttl` seconds, and the hash
-        beside it.
-
-        members: 1 to 10,000; of equal ones the last counts. The simple form: upserts made while
-        the caller gathers the members are lost. WrongTypeError: the key holds another type,
-        which is left alone.
-        """
-    def range(
-        self,
-        key: str | bytes,
-        start: int,
-        stop: int,
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> list[tuple[str | bytes, float]]:
-        """
-        Positions start to stop in the order of top, both inclusive as in Redis; negative
-        ones count from the end, so that 0, -1 is all.
-        """
-    def rank(
-        self,
-        key: str | bytes,
-        member: str | bytes,
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> int | None:
-        """
-        The member's position in the order of top, the highest being 0; None where it is not
-        there.
-        """
-    def remove(
-        self,
-        key: str | bytes,
-        member: str | bytes,
-        version: int | None = None,
-        *,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> Upsert:
-        """
-        Removes the member. APPLIED: it was there. ABSENT: no such set or member.
-
-        With a version: APPLIED where the set lives, whether the member was there or not; an
-        upsert with a version that is not higher is STALE from then on. STALE, NO_TTL: left as
-        it is. With 'script' a set that create() made and that loses its last member is empty and
-        lives on; any other is gone.
-        """
-    def sweep(
-        self,
-        match: str | bytes,
-        *,
-        dry_run: bool = False,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> SweepReport:
-        """
-        Deletes sorted sets without a TTL: what unguarded upserts left behind.
-
-        match: a pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis. Only
-        sorted sets; each is looked at again in the step that deletes it. dry_run: only counts.
-        Keys that move while it runs may be counted twice. timeout in seconds for the whole
-        sweep; None: the store's for each page of about 500 keys, and 100 times that for all.
-        What was deleted before it passed stays deleted.
-        """
-    def top(
-        self, key: str | bytes, n: int, *, timeout: float | datetime.timedelta | None = None
-    ) -> list[tuple[str | bytes, float]]:
-        """
-        The n highest as (member, score), highest first; fewer where there are
-        fewer. Equal scores: the member with the greater bytes first.
-        """
-    def upsert(
-        self,
-        key: str | bytes,
-        member: str | bytes,
-        score: float | int,
-        *,
-        version: int | None = None,
-        timeout: float | datetime.timedelta | None = None,
-    ) -> Upsert:
-        """
-        Sets the member's score where the set lives. Idempotent.
-
-        version: any int64; applied only where higher than that of the member's last versioned
-        write. Only with 'script', and for keys whose braces make a hash tag or that have none;
-        else ConfigError. ABSENT where the versions that a set had were lost, until create() makes
-        it anew. WrongTypeError: the key is no sorted set. OutcomeUnknownError: do it
-        again. timeout in seconds; None: the store's.
-        """
-    def upsert_many(
-        self,
-        items: collections.abc.Iterable[
-            tuple[str | bytes, str | bytes, float | int]
-            | tuple[str | bytes, str | bytes, float | int, int | None]
-        ]
-        | None = None,
-        batch: int = 250,
-        *,
-        keys: collections.abc.Iterable[str | bytes] | None = None,
-        members: collections.abc.Iterable[str | bytes] | None = None,
-        scores: collections.abc.Iterable[float | int] | None = None,
-        versions: collections.abc.Iterable[int | None] | None = None,
-        errors: typing.Literal["raise", "return"] = "raise",
-        timeout: float | datetime.timedelta | None = None,
-    ) -> Upserts:
-        """
-        Upserts many, in order: rows of (key, member, score[, version]), or columns.
-
-        batch: elements in one round trip, 1 to 300; with 'script' each batch is one step. A
-        failed element, such as a key of another type, does not stop the others. errors='raise':
-        BatchError with .result and .errors once all are settled. A wrong type is a TypeError,
-        and a score that is nan a ConfigError, that names the index, before anything is
-        sent. timeout in seconds, for all of it; None: the store's.
-        """
-    @property
-    def closed(self) -> bool:
-        """
-        Whether close() was called.
         """
 
 def batch(cls: typing.Any) -> typing.Any:

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
-from hotcount._core import Buffer, Cast, Count, Handle, Upsert
+from hotcount._core import Buffer, Cast, Count, Handle
 from hotcount._native import batch, native
 from hotcount.errors import HotcountError
-from hotcount.results import Decision
+from hotcount.results import Decision, Upsert
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Values[Any]")
@@ -190,6 +190,13 @@ class Upserts(Batch[Upsert]):
 
     status: each Upsert as its number, int8. applied: whether it is APPLIED. A failed element is
     Upsert.FAILED.
+
+    >>> import hotcount
+    >>> sets = hotcount.LiveSets("memory://")
+    >>> sets.create("k", 60, {"a": 1})
+    >>> batch = sets.upsert_many([("k", "b", 2), ("never made", "b", 2)])
+    >>> [str(upsert) for upsert in batch], list(batch.status), list(batch.applied)
+    (['APPLIED', 'ABSENT'], [1, 2], [True, False])
     """
 
     __slots__ = ()

@@ -6,6 +6,7 @@ They compare and hash by value, survive pickle, are taken apart by ``match`` and
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,3 +80,61 @@ class TryAdd:
     def __bool__(self) -> bool:
         """Whether it was applied."""
         return self.applied
+
+
+@result
+class Upsert(enum.IntEnum):
+    """What an upsert or remove of LiveSets came to. True where it is APPLIED; str() is the name.
+
+    >>> import hotcount
+    >>> outcome = hotcount.LiveSets("memory://").upsert("never made", "member", 1.0)
+    >>> bool(outcome), str(outcome), int(outcome)
+    (False, 'ABSENT', 2)
+    """
+
+    FAILED = 0
+    """Only in a batch, where the element has its exception in .errors."""
+    APPLIED = 1
+    """The member has the score."""
+    ABSENT = 2
+    """No such set; nothing was made."""
+    STALE = 3
+    """The member's last write has this version or a higher one."""
+    EXPIRING = 4
+    """The set's TTL is not above the gate."""
+    NO_TTL = 5
+    """The set never expires, and was left alone: see LiveSets.sweep."""
+
+    # An IntEnum is as true as its number, and prints it: neither is what an answer should do.
+
+    def __bool__(self) -> bool:
+        """Whether it is APPLIED."""
+        return self is Upsert.APPLIED
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+    def __format__(self, specification: str) -> str:
+        """The name, as a str is formatted."""
+        return format(self.name, specification)
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What LiveSets.sweep came to.
+
+    >>> import hotcount
+    >>> hotcount.LiveSets("memory://").sweep("feed:*")
+    SweepReport(scanned=0, found=0, deleted=0, keys=())
+    """
+
+    scanned: int
+    """Sorted sets that matched."""
+    found: int
+    """Of them, those without a TTL."""
+    deleted: int
+    """Of them, those that still had none when they were deleted."""
+    keys: tuple[str | bytes, ...]
+    """The first 1,000 of those found."""

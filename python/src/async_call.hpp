@@ -4,6 +4,8 @@
 //                                   [&](auto done, AsyncCall call) { counter->get_async(..., call); },
 //                                   [](std::int64_t value) { return py::int_(value); });
 //
+// `elsewhere`: it may end in another thread, although its store has a lane.
+//
 // The call is under way when this returns. What is wrong with its arguments is raised at once;
 // everything else is the Pending's outcome.
 #pragma once
@@ -56,9 +58,10 @@ inline thread_local const Ticket* starting = nullptr;
 template <class T, class Convert>
 class Settler {
   public:
-    Settler(LoopSide& side, TicketReference ticket, bool* refused, Convert convert)
+    Settler(LoopSide& side, TicketReference ticket, bool* refused, Convert convert, bool elsewhere)
         : side_(&side),
-          mailbox_(side.threaded() ? side.mailbox() : nullptr),
+          mailbox_(side.threaded() || elsewhere ? side.mailbox() : nullptr),
+          in_lane_(!side.threaded()),
           ticket_(std::move(ticket)),
           refused_(refused),
           convert_(std::move(convert)) {}
@@ -66,7 +69,7 @@ class Settler {
     void operator()(Result<T> result) const {
         if (ticket_.get() == starting) {
             *refused_ = !result.ok() && is_refusal(result.error().code);
-        } else if (mailbox_ != nullptr) {
+        } else if (mailbox_ != nullptr && !(in_lane_ && Departures::in_this_thread())) {
             // A thread of the library, without the GIL. The loop runs this as it is a letter.
             mailbox_->post([ticket = ticket_, convert = convert_, owner = ticket_->take_owner(),
                             kept = std::make_shared<Result<T>>(std::move(result))](LoopSide* side) {
@@ -92,6 +95,7 @@ class Settler {
 
     LoopSide* side_;  // It outlives its lane.
     std::shared_ptr<Mailbox> mailbox_;
+    bool in_lane_;  // It may end in the lane too, in the loop's thread.
     TicketReference ticket_;
     bool* refused_;  // On the stack of start_call(): for its time alone.
     Convert convert_;
@@ -101,7 +105,7 @@ class Settler {
 
 template <class T, class Start, class Convert>
 py::object start_call(const std::shared_ptr<LoopSide>& side, Owner owner, Timeout timeout,
-                      Start&& start, Convert convert) {
+                      Start&& start, Convert convert, bool elsewhere = false) {
     py::object pending = Pending::make(side->loop());
     const TicketReference ticket(
         Ticket::make(Pending::of(pending), std::move(owner), side->departures()));
@@ -113,8 +117,9 @@ py::object start_call(const std::shared_ptr<LoopSide>& side, Owner owner, Timeou
     bool refused = false;
     side->start([&] {
         const auto* const outer = std::exchange(detail::starting, ticket.get());
-        start(Completion<T>(detail::Settler<T, Convert>(*side, ticket, &refused, convert)),
-              AsyncCall{side->channel(), timeout, ticket->cancelled()});
+        start(
+            Completion<T>(detail::Settler<T, Convert>(*side, ticket, &refused, convert, elsewhere)),
+            AsyncCall{side->channel(), timeout, ticket->cancelled()});
         detail::starting = outer;
     });
     if (refused) {

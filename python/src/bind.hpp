@@ -13,7 +13,7 @@ void bind_stores();
 void bind_counter();
 void bind_period_counter();
 void bind_slotted_counter(py::module_& module);
-void bind_live_sets(py::module_& module);
+void bind_live_sets();
 void bind_limiter();
 void bind_sync_worker(py::module_& module);
 void bind_votes(py::module_& module);

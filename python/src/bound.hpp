@@ -20,6 +20,10 @@ class BoundBase {
     BoundBase& operator=(const BoundBase&) = delete;
     virtual ~BoundBase() = default;
 
+    /// Whether calls of a Redis may end in other threads than those of their loops, as all of a
+    /// database do.
+    static constexpr bool kEndsElsewhere = false;
+
     /// What repr shows; `title` is the class, such as "aio.Counter".
     virtual std::string repr(const std::string& title) const { return "hotcount." + title; }
     virtual bool closed() const { return false; }

@@ -51,7 +51,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_sync_worker(module);
     hotcount::python::bind_votes(module);
     hotcount::python::bind_async_votes(module);
-    hotcount::python::bind_live_sets(module);
+    hotcount::python::bind_live_sets();
     hotcount::python::refuse_unfinished(module);
     hotcount::python::guard_functions(module);
 }

@@ -314,7 +314,7 @@ struct Method {
                         },
                         Each::template pass<sizeof...(P) - (is_timed() ? 1 : 0)>(held));
                 },
-                convert);
+                convert, Self::kEndsElsewhere);
         });
     }
 

@@ -10,15 +10,43 @@
 namespace hotcount::python {
 namespace {
 
-std::vector<ResultClassBase*>& result_classes() {
-    static auto* const all = new std::vector<ResultClassBase*>;
+std::vector<DeclaredClass*>& result_classes() {
+    static auto* const all = new std::vector<DeclaredClass*>;
     return *all;
 }
 
 }  // namespace
 
-ResultClassBase::ResultClassBase(const char* name) : name_(name) {
-    result_classes().push_back(this);
+DeclaredClass::DeclaredClass(const char* name) : name_(name) { result_classes().push_back(this); }
+
+py::object EnumClass::join(const py::object& declared) {
+    std::vector<std::string> names;
+    std::vector<PyObject*> members;
+    for (const py::handle member : declared) {
+        names.push_back(text_attribute(member, "name"));
+        if (PyLong_AsSize_t(member.attr("value").ptr()) != members.size()) {
+            PyErr_Clear();
+            raise_import(std::string{name_} + "." + names.back() + " is not " +
+                         std::to_string(members.size()));
+        }
+        members.push_back(member.ptr());
+    }
+    const std::vector<std::string> ours(names_.begin(), names_.end());
+    if (names != ours) {
+        raise_import(std::string{name_} + " is declared with the members " + listed(names) +
+                     " where C++ has " + listed(ours));
+    }
+    if (members_.empty()) {
+        for (PyObject* const member : members) Py_INCREF(member);
+        members_ = std::move(members);
+    }
+    return py::type::of(members_.front());
+}
+
+std::optional<std::size_t> EnumClass::find(py::handle value) const {
+    const auto found = std::find(members_.begin(), members_.end(), value.ptr());
+    if (found == members_.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - members_.begin());
 }
 
 py::object ResultClassBase::join(const py::object& declared) {
@@ -72,7 +100,7 @@ Argument ResultClassBase::field(py::handle object, std::size_t index) const {
 
 py::object join_result(const py::object& declared) {
     const std::string name = text_attribute(declared, "__name__");
-    for (ResultClassBase* const known : result_classes()) {
+    for (DeclaredClass* const known : result_classes()) {
         if (name == known->name()) return known->join(declared);
     }
     raise_import("Python declares the result " + name + ", which C++ does not have");
@@ -80,7 +108,7 @@ py::object join_result(const py::object& declared) {
 
 std::vector<std::string> undeclared_results() {
     std::vector<std::string> names;
-    for (const ResultClassBase* const result : result_classes()) {
+    for (const DeclaredClass* const result : result_classes()) {
         if (!result->joined()) names.emplace_back(result->name());
     }
     return names;

@@ -11,6 +11,8 @@
 #include <pybind11/pybind11.h>
 
 #include <array>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,18 +22,54 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-class ResultClassBase {
+/// What `@result` joins to a class of Python.
+class DeclaredClass {
   public:
-    explicit ResultClassBase(const char* name);
-    ResultClassBase(const ResultClassBase&) = delete;
-    ResultClassBase& operator=(const ResultClassBase&) = delete;
+    explicit DeclaredClass(const char* name);
+    DeclaredClass(const DeclaredClass&) = delete;
+    DeclaredClass& operator=(const DeclaredClass&) = delete;
 
     /// Takes the declared class; ImportError where it does not fit. What it returns is the class:
     /// the first one, where the module that declares it runs again, so that results stay equal.
-    py::object join(const py::object& declared);
+    virtual py::object join(const py::object& declared) = 0;
+    virtual bool joined() const = 0;
     const char* name() const { return name_; }
+
+  protected:
+    ~DeclaredClass() = default;
+
+    const char* name_;
+};
+
+/// An enumeration: its members are those of a core's enum, numbered from 0.
+///
+///   EnumClass upsert_class{"Upsert", {"FAILED", "APPLIED"}};
+///   ... return upsert_class.make(1);
+class EnumClass final : public DeclaredClass {
+  public:
+    EnumClass(const char* name, std::initializer_list<const char*> members)
+        : DeclaredClass(name), names_(members) {}
+
+    py::object join(const py::object& declared) override;
+    bool joined() const override { return !members_.empty(); }
+    py::object make(std::size_t number) const {
+        return py::reinterpret_borrow<py::object>(members_.at(number));
+    }
+    /// The number of a member; none for anything else.
+    std::optional<std::size_t> find(py::handle value) const;
+
+  private:
+    std::vector<const char*> names_;
+    std::vector<PyObject*> members_;  // Held for ever.
+};
+
+class ResultClassBase : public DeclaredClass {
+  public:
+    using DeclaredClass::DeclaredClass;
+
+    py::object join(const py::object& declared) override;
+    bool joined() const override { return type_ != nullptr; }
     const char* field_name(std::size_t index) const { return fields_[index]; }
-    bool joined() const { return type_ != nullptr; }
     bool is(py::handle object) const {
         return type_ != nullptr && PyObject_TypeCheck(object.ptr(), type_) != 0;
     }
@@ -54,7 +92,6 @@ class ResultClassBase {
     }
 
   private:
-    const char* name_;
     const char* const* fields_{nullptr};
     Py_ssize_t* offsets_{nullptr};
     std::size_t size_{0};

@@ -15,13 +15,10 @@
 namespace hotcount::python {
 namespace {
 
-/// Seconds, 0 too.
-struct Delay {
-    Duration duration;
-    operator Duration() const { return duration; }
-};
 /// None where it is 0: the library picks it.
-struct AutoDuration : Delay {};
+struct AutoDuration : Delay {
+    using Delay::Delay;
+};
 /// 2 or 3; of another number the core says what it takes.
 struct Protocol {
     int version;
@@ -39,19 +36,10 @@ struct Command {
 // -- the table, for what stores alone have --------------------------------------------------------
 
 template <>
-struct From<Delay> {
-    static Delay read(const Argument& argument) {
-        return {to_delay(argument.value, argument.name)};
-    }
-};
-template <>
-struct To<Delay> : To<Duration> {};
-
-template <>
 struct From<AutoDuration> {
     static AutoDuration read(const Argument& argument) {
         if (argument.value == Py_None) return {};
-        return {{to_duration(argument.value, argument.name)}};
+        return {to_duration(argument.value, argument.name)};
     }
 };
 template <>

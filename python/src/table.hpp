@@ -123,6 +123,17 @@ struct From<Duration> {
     }
 };
 
+/// The same, or 0.
+struct Delay {
+    Delay(Duration length = {}) : duration(length) {}
+    Duration duration;
+    operator Duration() const { return duration; }
+};
+template <>
+struct From<Delay> {
+    static Delay read(const Argument& argument) { return to_delay(argument.value, argument.name); }
+};
+
 /// None is nothing. So it is with Timeout, where nothing is the store's own.
 template <class T>
 struct From<std::optional<T>> {
@@ -165,6 +176,9 @@ template <>
 struct To<Duration> {
     static py::object make(Duration value) { return py::float_(to_seconds(value)); }
 };
+
+template <>
+struct To<Delay> : To<Duration> {};
 
 template <>
 struct To<std::string_view> {

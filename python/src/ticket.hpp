@@ -35,9 +35,13 @@ class Departures {
     void drop(Owner owner) {
         if (depth_ > 0) waiting_.push_back(std::move(owner));
     }
-    void enter() { ++depth_; }
+    void enter() {
+        ++depth_;
+        ++depth_here_;
+    }
     /// True where nothing of the lane is on the stack any more.
     bool leave() {
+        --depth_here_;
         if (--depth_ > 0) return false;
         while (!waiting_.empty()) {
             // A store's end may drop more.
@@ -46,8 +50,12 @@ class Departures {
         return true;
     }
     bool in_lane() const { return depth_ > 0; }
+    /// Whether a function of any lane is on this thread's stack, which has the GIL then.
+    static bool in_this_thread() { return depth_here_ > 0; }
 
   private:
+    static inline thread_local int depth_here_ = 0;
+
     int depth_{0};
     std::vector<Owner> waiting_;
 };

@@ -27,6 +27,7 @@ FACES = [hotcount.Limiter, hotcount.aio.Limiter]
 MODULES = [
     *("hotcount.counter", "hotcount.aio.counter"),
     *("hotcount.limiter", "hotcount.aio.limiter"),
+    *("hotcount.live_sets", "hotcount.aio.live_sets"),
     *("hotcount.period_counter", "hotcount.aio.period_counter"),
     *("hotcount.stores", "hotcount.aio.stores"),
     "hotcount.batches",

@@ -27,6 +27,7 @@ from __future__ import annotations
 from hotcount._core import AsyncVotes as Votes
 from hotcount.aio.counter import Counter
 from hotcount.aio.limiter import Limiter
+from hotcount.aio.live_sets import LiveSets
 from hotcount.aio.period_counter import PeriodCounter
 from hotcount.aio.stores import (
     Database,
@@ -41,6 +42,7 @@ __all__ = [
     "Counter",
     "Database",
     "Limiter",
+    "LiveSets",
     "Memory",
     "PeriodCounter",
     "Redis",
