@@ -4,12 +4,14 @@
 #include <hotcount/counter/slotted_counter.hpp>
 #include <hotcount/sql/transaction.hpp>
 
+#include "../base/waiting_calls.hpp"
 #include "slot_writer.hpp"
 
 namespace hotcount {
 namespace {
 
-class SqlSlottedCounter final : public SlottedCounter {
+class SqlSlottedCounter final : public SlottedCounter,
+                                public std::enable_shared_from_this<SqlSlottedCounter> {
   public:
     SqlSlottedCounter(std::shared_ptr<sql::Database> database, SlottedCounterOptions options)
         : database_(std::move(database)),
@@ -20,7 +22,13 @@ class SqlSlottedCounter final : public SlottedCounter {
               return std::make_unique<sql::GroupCommit>(
                   database_, std::make_shared<SlotWriter>(table_, options_, spread_),
                   options_.commit);
+          }),
+          elsewhere_([this] {
+              return std::make_unique<WaitingCalls>(database_->name(), options_.commit.workers,
+                                                    options_.commit.max_queue);
           }) {}
+
+    // -- calls that are waited for ----------------------------------------------------------------
 
     Result<void> create_table(Timeout timeout) override {
         const Deadline deadline = database_->deadline(timeout);
@@ -32,8 +40,7 @@ class SqlSlottedCounter final : public SlottedCounter {
 
     Result<void> add(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
                      Timeout timeout) override {
-        HOTCOUNT_TRY(check_text(key));
-        if (op_id) HOTCOUNT_TRY(check_op_id(*op_id));
+        HOTCOUNT_TRY(check_add(key, op_id));
         return commit_.get().submit(std::make_shared<AddTicket>(key, n, op_id),
                                     database_->deadline(timeout));
     }
@@ -41,19 +48,8 @@ class SqlSlottedCounter final : public SlottedCounter {
     std::vector<Result<void>> add_many(
         std::span<const std::pair<std::string_view, std::int64_t>> amounts,
         Timeout timeout) override {
-        std::vector<Result<void>> results(amounts.size());
-        std::vector<std::shared_ptr<sql::Ticket>> tickets;
-        std::vector<std::size_t> places;  // Where each ticket's result belongs.
-        for (std::size_t i = 0; i < amounts.size(); ++i) {
-            const auto& [key, n] = amounts[i];
-            results[i] = check_text(key);
-            if (!results[i]) continue;
-            tickets.push_back(std::make_shared<AddTicket>(key, n, std::nullopt));
-            places.push_back(i);
-        }
-        auto written = commit_.get().submit_all(tickets, database_->deadline(timeout));
-        for (std::size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(written[i]);
-        return results;
+        Batch batch = check(amounts);
+        return batch.merge(commit_.get().submit_all(batch.tickets, database_->deadline(timeout)));
     }
 
     Result<std::int64_t> get(std::string_view key, Timeout timeout) override {
@@ -95,6 +91,51 @@ class SqlSlottedCounter final : public SlottedCounter {
         return rewrite(key, timeout, true);
     }
 
+    // -- calls that are not -----------------------------------------------------------------------
+
+    void add_async(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
+                   Completion<void> done, AsyncCall call) override {
+        if (auto fits = check_add(key, op_id); !fits) return done(std::move(fits));
+        commit_.get().submit_async(std::make_shared<AddTicket>(key, n, op_id),
+                                   database_->deadline(call.timeout), std::move(done));
+    }
+
+    void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
+                        Completion<std::vector<Result<void>>> done, AsyncCall call) override {
+        const auto batch = std::make_shared<Batch>(check(amounts));
+        commit_.get().submit_all_async(batch->tickets, database_->deadline(call.timeout),
+                                       [batch, done = std::move(done)](auto written) {
+                                           done(batch->merge(std::move(written)));
+                                       });
+    }
+
+    void create_table_async(Completion<void> done, AsyncCall call) override {
+        elsewhere(call, std::move(done),
+                  [](SlottedCounter& self, Timeout left) { return self.create_table(left); });
+    }
+
+    void get_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call) override {
+        of_key<&SlottedCounter::get>(key, std::move(done), call);
+    }
+    void reset_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call) override {
+        of_key<&SlottedCounter::reset>(key, std::move(done), call);
+    }
+    void compact_async(std::string_view key, Completion<std::int64_t> done,
+                       AsyncCall call) override {
+        of_key<&SlottedCounter::compact>(key, std::move(done), call);
+    }
+
+    void get_many_async(std::span<const std::string_view> keys,
+                        Completion<std::vector<Result<std::int64_t>>> done,
+                        AsyncCall call) override {
+        elsewhere(call, std::move(done),
+                  [kept = std::vector<std::string>(keys.begin(), keys.end())](SlottedCounter& self,
+                                                                              Timeout left) {
+                      const std::vector<std::string_view> views(kept.begin(), kept.end());
+                      return Result{self.get_many(views, left)};
+                  });
+    }
+
     Result<void> resize(std::int64_t slots) override {
         HOTCOUNT_TRY(check_slots(slots));
         spread_->resize(slots);
@@ -111,11 +152,62 @@ class SqlSlottedCounter final : public SlottedCounter {
     }
 
   private:
+    // A batch's good elements as tickets, and the errors of the others in their places.
+    struct Batch {
+        std::vector<Result<void>> results;
+        std::vector<std::shared_ptr<sql::Ticket>> tickets;
+        std::vector<std::size_t> places;  // Where each ticket's result belongs.
+
+        std::vector<Result<void>> merge(std::vector<Result<void>> written) {
+            for (std::size_t i = 0; i < places.size(); ++i) {
+                results[places[i]] = std::move(written[i]);
+            }
+            return std::move(results);
+        }
+    };
+
+    Batch check(std::span<const std::pair<std::string_view, std::int64_t>> amounts) const {
+        Batch batch;
+        batch.results.resize(amounts.size());
+        for (std::size_t i = 0; i < amounts.size(); ++i) {
+            const auto& [key, n] = amounts[i];
+            batch.results[i] = check_text(key);
+            if (!batch.results[i]) continue;
+            batch.tickets.push_back(std::make_shared<AddTicket>(key, n, std::nullopt));
+            batch.places.push_back(i);
+        }
+        return batch;
+    }
+
+    // The counter lasts until its calls have been made.
+    template <class T, class Work>
+    void elsewhere(const AsyncCall& call, Completion<T> done, Work work) {
+        const Deadline deadline = database_->deadline(call.timeout);
+        elsewhere_.get().run<T>(deadline, call.cancelled, std::move(done),
+                                [self = shared_from_this(), work = std::move(work), deadline] {
+                                    return work(*self, deadline.remaining());
+                                });
+    }
+    template <auto Now>
+    void of_key(std::string_view key, Completion<std::int64_t> done, const AsyncCall& call) {
+        if (auto fits = check_text(key); !fits) return done(std::move(fits).error());
+        elsewhere(call, std::move(done),
+                  [key = std::string{key}](SlottedCounter& self, Timeout left) {
+                      return (self.*Now)(key, left);
+                  });
+    }
+
     KeyRule key_rule() const {
         return database_->dialect() == sql::Dialect::postgres ? KeyRule::utf8_text
                                                               : KeyRule::sql_text;
     }
     Result<void> check_text(std::string_view key) const { return check_key(key, key_rule()); }
+
+    Result<void> check_add(std::string_view key, std::optional<std::string_view> op_id) const {
+        HOTCOUNT_TRY(check_text(key));
+        if (op_id) HOTCOUNT_TRY(check_op_id(*op_id));
+        return {};
+    }
 
     Result<void> check_op_id(std::string_view op_id) const {
         if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
@@ -198,6 +290,7 @@ class SqlSlottedCounter final : public SlottedCounter {
     std::shared_ptr<const SlotTable> table_;
     std::shared_ptr<Spread> spread_;
     ForkLocal<sql::GroupCommit> commit_;
+    ForkLocal<WaitingCalls> elsewhere_;
 };
 
 Result<void> check_options(const SlottedCounterOptions& options) {

@@ -11,8 +11,10 @@
 
 #include <cstdint>
 #include <hotcount/base/clock.hpp>
+#include <hotcount/base/completion.hpp>
 #include <hotcount/base/result.hpp>
 #include <hotcount/counter/slot.hpp>
+#include <hotcount/redis/channel.hpp>
 #include <hotcount/sql/database.hpp>
 #include <hotcount/sql/group_commit.hpp>
 #include <memory>
@@ -74,6 +76,29 @@ class SlottedCounter {
     virtual Result<void> resize(std::int64_t slots) = 0;
     /// Gathers the key's rows into slot 0; returns the (unchanged) sum.
     virtual Result<std::int64_t> compact(std::string_view key, Timeout timeout = {}) = 0;
+
+    // The same without waiting: a thread of the library calls `done`, which holds up others and must
+    // not block; for a bad argument the calling thread, before the call returns. Of AsyncCall the
+    // timeout counts, and for what is no add `cancelled`. Arguments are copied.
+    // Adds share transactions with those that wait, in the order in which both came
+    // (GroupCommit::submit_async). The others, made by at most commit.workers threads, begin in order.
+
+    virtual void add_async(std::string_view key, std::int64_t n,
+                           std::optional<std::string_view> op_id, Completion<void> done,
+                           AsyncCall call = {}) = 0;
+    virtual void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
+                                Completion<std::vector<Result<void>>> done,
+                                AsyncCall call = {}) = 0;
+    virtual void create_table_async(Completion<void> done, AsyncCall call = {}) = 0;
+    virtual void get_async(std::string_view key, Completion<std::int64_t> done,
+                           AsyncCall call = {}) = 0;
+    virtual void get_many_async(std::span<const std::string_view> keys,
+                                Completion<std::vector<Result<std::int64_t>>> done,
+                                AsyncCall call = {}) = 0;
+    virtual void reset_async(std::string_view key, Completion<std::int64_t> done,
+                             AsyncCall call = {}) = 0;
+    virtual void compact_async(std::string_view key, Completion<std::int64_t> done,
+                               AsyncCall call = {}) = 0;
 
     /// Their number now.
     virtual std::int64_t slots() const = 0;
