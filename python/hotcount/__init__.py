@@ -46,7 +46,6 @@ from hotcount._core import (  # isort: skip
     Count,
     Drift,
     FlushReport,
-    SlottedCounter,
     SyncRound,
     SyncWorker,
     Votes,
@@ -60,6 +59,7 @@ from hotcount.limiter import Limiter, Rate
 from hotcount.live_sets import LiveSets
 from hotcount.period_counter import PeriodCounter
 from hotcount.results import Decision, SweepReport, TryAdd, Upsert
+from hotcount.slotted_counter import SlottedCounter
 from hotcount.stores import Database, Memory, Redis, connect, connect_database, connect_store
 
 require_all_declared()

@@ -12,7 +12,7 @@ void bind_pending(py::module_& module);
 void bind_stores();
 void bind_counter();
 void bind_period_counter();
-void bind_slotted_counter(py::module_& module);
+void bind_slotted_counter();
 void bind_live_sets();
 void bind_limiter();
 void bind_sync_worker(py::module_& module);

@@ -46,7 +46,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_stores();
     hotcount::python::bind_counter();
     hotcount::python::bind_period_counter();
-    hotcount::python::bind_slotted_counter(module);
+    hotcount::python::bind_slotted_counter();
     hotcount::python::bind_limiter();
     hotcount::python::bind_sync_worker(module);
     hotcount::python::bind_votes(module);

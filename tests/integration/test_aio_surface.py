@@ -19,6 +19,8 @@ CLASSES = {
     "Database": (hotcount.Database, aio.Database),
     "Votes": (hotcount.Votes, aio.Votes),
     "Limiter": (hotcount.Limiter, aio.Limiter),
+    "LiveSets": (hotcount.LiveSets, aio.LiveSets),
+    "SlottedCounter": (hotcount.SlottedCounter, aio.SlottedCounter),
     "PeriodCounter": (hotcount.PeriodCounter, aio.PeriodCounter),
 }
 FOR_LOOPS = {"close": "aclose"}

@@ -29,6 +29,7 @@ MODULES = [
     *("hotcount.limiter", "hotcount.aio.limiter"),
     *("hotcount.live_sets", "hotcount.aio.live_sets"),
     *("hotcount.period_counter", "hotcount.aio.period_counter"),
+    *("hotcount.slotted_counter", "hotcount.aio.slotted_counter"),
     *("hotcount.stores", "hotcount.aio.stores"),
     "hotcount.batches",
     "hotcount.functions",

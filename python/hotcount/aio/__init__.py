@@ -29,6 +29,7 @@ from hotcount.aio.counter import Counter
 from hotcount.aio.limiter import Limiter
 from hotcount.aio.live_sets import LiveSets
 from hotcount.aio.period_counter import PeriodCounter
+from hotcount.aio.slotted_counter import SlottedCounter
 from hotcount.aio.stores import (
     Database,
     Memory,
@@ -46,6 +47,7 @@ __all__ = [
     "Memory",
     "PeriodCounter",
     "Redis",
+    "SlottedCounter",
     "Votes",
     "connect",
     "connect_database",

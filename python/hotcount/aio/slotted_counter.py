@@ -1,0 +1,73 @@
+"""aio.SlottedCounter: hotcount.SlottedCounter for event loops."""
+
+from __future__ import annotations
+
+from hotcount._lifetime import AsyncLifetime
+from hotcount._native import native
+from hotcount._types import Amounts, Key, Keys, OnErrors, Seconds
+from hotcount.batches import Int64Batch
+from hotcount.slotted_counter import SlottedCounterBase
+
+
+class SlottedCounter(AsyncLifetime, SlottedCounterBase):
+    """hotcount.SlottedCounter for event loops: the calls return what is awaited for their outcome.
+
+    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
+    just the same. Adds made while others are written share the next transaction, with those of
+    threads too. Cancelling what waits for an add does not withdraw it; another call is withdrawn
+    where it has not begun. At most 2 threads of this object write, and 2 make the other calls,
+    however many tasks wait; the loop is woken once for all adds of a transaction. resize() and
+    statement() are not awaited. Any number of loops may use it, in any threads, and so may forked
+    children.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> counter = aio.SlottedCounter("sqlite:///:memory:")
+    >>> async def main() -> int:
+    ...     await counter.create_table()
+    ...     await asyncio.gather(*(counter.add("photo:42") for _ in range(100)))
+    ...     return await counter.get("photo:42")
+    >>> asyncio.run(main())
+    100
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def create_table(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.SlottedCounter.create_table, to be awaited."""
+
+    @native
+    async def add(
+        self,
+        key: Key,
+        n: int = 1,
+        *,
+        op_id: Key | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """As hotcount.SlottedCounter.add, to be awaited."""
+
+    @native
+    async def add_many(
+        self, mapping: Amounts, *, errors: OnErrors = "raise", timeout: Seconds | None = None
+    ) -> Int64Batch:
+        """As hotcount.SlottedCounter.add_many, to be awaited."""
+
+    @native
+    async def get(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.SlottedCounter.get, to be awaited."""
+
+    @native
+    async def get_many(
+        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
+    ) -> Int64Batch:
+        """As hotcount.SlottedCounter.get_many, to be awaited."""
+
+    @native
+    async def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.SlottedCounter.reset, to be awaited."""
+
+    @native
+    async def compact(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.SlottedCounter.compact, to be awaited."""

@@ -1,0 +1,206 @@
+"""SlottedCounter: a count in a SQL database, spread over several rows of one table."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from hotcount._core import Handle
+from hotcount._lifetime import Lifetime
+from hotcount._native import attributes, native
+from hotcount._types import Amounts, Key, Keys, OnErrors, Seconds
+from hotcount.batches import Int64Batch
+from hotcount.stores import AnyDatabase
+
+
+@attributes
+class SlottedCounterBase(Handle):
+    """The constructor, the options, and what both faces do without waiting."""
+
+    __slots__ = ()
+
+    table: str
+    slots: int
+    slot_choice: Literal["sticky", "random"]
+    key_column: str
+    slot_column: str
+    count_column: str
+    op_keep: float
+    max_batch: int
+    max_delay: float
+    dialect: Literal["sqlite", "postgresql", "mysql"]
+
+    @native
+    def __init__(
+        self,
+        db: AnyDatabase,
+        table: str = "hotcount_slot",
+        slots: int | Literal["adaptive"] = 100,
+        slot_choice: Literal["sticky", "random"] = "sticky",
+        key_column: str = "key",
+        slot_column: str = "slot",
+        count_column: str = "count",
+        *,
+        op_keep: Seconds = 86400.0,
+        max_batch: int = 1000,
+        max_delay: Seconds = 0.0,
+    ) -> None:
+        """Makes a counter; nothing is sent.
+
+        db: a Database of either face, or its URL. slots: rows a key may spread over, 1 to 10,000;
+        'adaptive' starts with 1 and doubles them, up to 100, whenever a writer finds its row
+        locked. slot_choice: 'sticky' keeps each connection on its slot, 'random' takes one per add.
+        op_keep: seconds that an op_id is remembered, 1 or more. max_batch: most adds in one
+        transaction. max_delay: seconds that a transaction waits for company.
+
+        The attribute slots is their number now, and dialect 'mysql' is MariaDB too. ConfigError
+        names an option with a bad value; TypeError one of a wrong type.
+        """
+
+    @native
+    def resize(self, slots: int) -> None:
+        """Changes the number of slots for this object's later adds, 1 to 10,000.
+
+        Nothing is sent. Counts stay as they are: a read sums all slots there are.
+
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+        >>> counter.resize(8)
+        >>> counter.slots
+        8
+        """
+
+    @native
+    def statement(self, key: Key, n: int = 1) -> Any:
+        """A SQLAlchemy statement that adds n, to join a transaction of the caller's own.
+
+        Nothing is sent. Its slot is drawn. Needs the extra hotcount[sqlalchemy], whose module
+        hotcount.integrations.sqlalchemy has more; an ImportError that says so without it.
+        """
+
+
+class SlottedCounter(Lifetime, SlottedCounterBase):
+    """A count in a SQL database, spread over several rows of one table.
+
+    The count of a key is the sum over its slots, so that writers seldom meet on one row and the
+    number of slots may change at any time. Every add is committed when the call returns; adds of
+    concurrent callers share a transaction. Keys are str or bytes, 1 to 1,000 bytes without NUL;
+    numbers are signed 64-bit. Safe from many threads and across fork.
+
+    >>> import hotcount
+    >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+    >>> counter.create_table()
+    >>> counter.add("photo:42")
+    >>> counter.add("photo:42", 2)
+    >>> counter.get("photo:42")
+    3
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def create_table(self, *, timeout: Seconds | None = None) -> None:
+        """Creates the table where it is missing. Idempotent.
+
+        timeout: seconds, more than 0; None is the database's. DatabaseError: the database refuses,
+        as where this user may not; nothing was made. Other errors as in add.
+
+        >>> import hotcount
+        >>> hotcount.SlottedCounter("sqlite:///:memory:").create_table()
+        """
+
+    @native
+    def add(
+        self,
+        key: Key,
+        n: int = 1,
+        *,
+        op_id: Key | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Adds n, any int64, negative too; committed when it returns.
+
+        With an op_id, 1 to 1,000 bytes, it is counted once, however often it is retried within
+        op_keep. timeout: seconds, more than 0; None is the database's.
+
+        CounterOverflowError: the slot would leave 64 bits; nothing changed. DeadlineError: the
+        database was locked until then; nothing was applied, as with UnavailableError and
+        CapacityError. OutcomeUnknownError: it may have been. ConfigError and TypeError name a bad
+        argument; nothing was sent.
+
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+        >>> counter.create_table()
+        >>> for attempt in range(3):
+        ...     counter.add("k", 5, op_id="order:1")
+        >>> counter.get("k")
+        5
+        """
+
+    @native
+    def add_many(
+        self, mapping: Amounts, *, errors: OnErrors = "raise", timeout: Seconds | None = None
+    ) -> Int64Batch:
+        """Adds {key: n, ...} in as few transactions as max_batch allows.
+
+        Returns the amounts added, in the mapping's order; 0 with an error in .errors where one was
+        refused. errors='raise': BatchError with .result and .errors once all are settled. A wrong
+        type is a TypeError that names its index, before anything is added.
+
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+        >>> counter.create_table()
+        >>> list(counter.add_many({"a": 1, "b": 2}))
+        [1, 2]
+        """
+
+    @native
+    def get(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """The sum over the key's slots; 0 where there are none.
+
+        CounterOverflowError: the sum leaves 64 bits. Otherwise as add, but for
+        OutcomeUnknownError: there is nothing to be unknown.
+
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+        >>> counter.create_table()
+        >>> counter.get("never added")
+        0
+        """
+
+    @native
+    def get_many(
+        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
+    ) -> Int64Batch:
+        """The sums of many keys, in order, all from one snapshot. errors as in add_many.
+
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+        >>> counter.create_table()
+        >>> counter.add("a", 4)
+        >>> list(counter.get_many(["a", "b"]))
+        [4, 0]
+        """
+
+    @native
+    def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """Removes the key's rows and returns what they summed up to. Raises as add does.
+
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+        >>> counter.create_table()
+        >>> counter.add("k", 7)
+        >>> counter.reset("k"), counter.get("k")
+        (7, 0)
+        """
+
+    @native
+    def compact(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """Gathers the key's rows into slot 0; returns the unchanged sum. Raises as add does.
+
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:", slot_choice="random")
+        >>> counter.create_table()
+        >>> _ = [counter.add("k") for _ in range(10)]
+        >>> counter.compact("k")
+        10
+        """
