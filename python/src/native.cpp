@@ -82,13 +82,15 @@ std::string class_title(PyTypeObject* type) {
     for (const py::handle base : py::reinterpret_borrow<py::tuple>(type->tp_mro)) {
         // Its own entry: what a derived class or its metaclass calls a module may be anything.
         const auto* const cls = reinterpret_cast<PyTypeObject*>(base.ptr());
-        if (cls == &handle_type) return "Handle";
+        const std::string_view name = cls->tp_name;
+        if (name.starts_with("hotcount._core.")) {  // Of C++: a static type has no entry.
+            return std::string{name.substr(name.rfind('.') + 1)};
+        }
         const py::handle entry = PyDict_GetItemString(cls->tp_dict, "__module__");
         if (!entry || !py::isinstance<py::str>(entry)) continue;
         const auto module = py::cast<std::string>(entry);
         if (module != "hotcount" && !module.starts_with("hotcount.")) continue;
-        const std::string name = cls->tp_name;
-        return module.starts_with("hotcount.aio") ? "aio." + name : name;
+        return (module.starts_with("hotcount.aio") ? "aio." : "") + std::string{name};
     }
     return type->tp_name;
 }
