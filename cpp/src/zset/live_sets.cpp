@@ -2,6 +2,7 @@
 #include <hotcount/base/check.hpp>
 #include <hotcount/base/codec.hpp>
 #include <hotcount/zset/live_sets.hpp>
+#include <map>
 
 #include "backend.hpp"
 #include "keys.hpp"
@@ -87,16 +88,25 @@ Result<Element> to_element(const LiveSetsBackend& sets, const UpsertItem& item) 
                    item.score, item.version};
 }
 
-// A batch's good elements as a backend takes them, and the errors of the others in their places.
+// A batch's good elements as a backend takes them, and the errors of the others by their places.
 struct Batch {
-    Upserts results;
     std::vector<Element> elements;
-    std::vector<std::size_t> places;  // Which item each element stands for.
+    std::map<std::size_t, Error> refused;
 
     Upserts merge(Upserts answers) {
-        if (answers.size() == results.size()) return answers;
-        for (std::size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(answers[i]);
-        return std::move(results);
+        if (refused.empty()) return answers;
+        Upserts results;
+        results.reserve(answers.size() + refused.size());
+        auto answer = answers.begin();
+        while (results.size() < answers.size() + refused.size()) {
+            const auto error = refused.find(results.size());
+            if (error == refused.end()) {
+                results.push_back(std::move(*answer++));
+            } else {
+                results.emplace_back(std::move(error->second));
+            }
+        }
+        return results;
     }
 };
 
@@ -111,17 +121,14 @@ Result<Batch> to_batch(const LiveSetsBackend& sets, std::span<const UpsertItem> 
         HOTCOUNT_TRY(check_version(sets, item.version.has_value()));
     }
     Batch batch;
-    batch.results.reserve(items.size());
     batch.elements.reserve(items.size());
-    for (const UpsertItem& item : items) {
-        auto element = to_element(sets, item);
-        if (!element) {
-            batch.results.emplace_back(std::move(element).error());
-            continue;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        auto element = to_element(sets, items[i]);
+        if (element) {
+            batch.elements.push_back(std::move(*element));
+        } else {
+            batch.refused.emplace(i, std::move(element).error());
         }
-        batch.places.push_back(batch.results.size());
-        batch.results.emplace_back(Upsert::failed);
-        batch.elements.push_back(std::move(*element));
     }
     return batch;
 }

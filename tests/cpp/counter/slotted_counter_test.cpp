@@ -1,3 +1,4 @@
+#include <future>
 #include <hotcount/counter/slotted_counter.hpp>
 #include <thread>
 
@@ -193,6 +194,58 @@ TEST_F(SlottedCounterTest, ResetGivesTheSumAndRemovesTheRows) {
     EXPECT_EQ(*counter->reset("k"), 5);
     EXPECT_EQ(*counter->reset("k"), 0);
     EXPECT_EQ(*counter->get("k"), 0);
+}
+
+// The outcome of a call that does not wait.
+template <class T, class Start>
+Result<T> outcome(const Start& start) {
+    std::promise<Result<T>> told;
+    start([&](Result<T> result) { told.set_value(std::move(result)); });
+    return told.get_future().get();
+}
+
+TEST_F(SlottedCounterTest, CallsThatDoNotWaitAnswerAsThoseThatDo) {
+    const auto counter = *SlottedCounter::make(database_);
+    EXPECT_TRUE(succeeded(outcome<void>([&](auto done) { counter->create_table_async(done); })));
+    std::vector<std::future<bool>> adds;
+    for (int i = 1; i <= 100; ++i) {
+        const auto told = std::make_shared<std::promise<bool>>();
+        adds.push_back(told->get_future());
+        counter->add_async("home", i, {},
+                           [told](const Result<void>& done) { told->set_value(done.ok()); });
+    }
+    for (auto& add : adds) EXPECT_TRUE(add.get());
+    EXPECT_EQ(*outcome<std::int64_t>([&](auto done) { counter->get_async("home", done); }), 5050);
+    EXPECT_EQ(*outcome<std::int64_t>([&](auto done) { counter->compact_async("home", done); }),
+              5050);
+
+    const std::vector<std::pair<std::string_view, std::int64_t>> amounts{
+        {"home", 1}, {"", 1}, {"away", 2}};
+    using All = std::vector<Result<void>>;
+    const auto added = outcome<All>([&](auto done) { counter->add_many_async(amounts, done); });
+    ASSERT_EQ(added->size(), 3U);
+    EXPECT_TRUE(succeeded((*added)[0]));
+    EXPECT_TRUE(failed_with((*added)[1], ErrorCode::config));
+    EXPECT_TRUE(succeeded((*added)[2]));
+
+    const std::vector<std::string_view> keys{"home", "", "away"};
+    using Counts = std::vector<Result<std::int64_t>>;
+    const auto counts = outcome<Counts>([&](auto done) { counter->get_many_async(keys, done); });
+    EXPECT_EQ(*(*counts)[0], 5051);
+    EXPECT_TRUE(failed_with((*counts)[1], ErrorCode::config));
+    EXPECT_EQ(*(*counts)[2], 2);
+    EXPECT_EQ(*outcome<std::int64_t>([&](auto done) { counter->reset_async("home", done); }), 5051);
+    EXPECT_EQ(*counter->get("home"), 0);
+    EXPECT_TRUE(failed_with(outcome<std::int64_t>([&](auto done) { counter->get_async("", done); }),
+                            ErrorCode::config));
+}
+
+TEST_F(SlottedCounterTest, ACounterThatIsLetGoOfEndsWhatWaits) {
+    auto counter = make();
+    std::promise<Result<std::int64_t>> told;
+    counter->get_async("home", [&](Result<std::int64_t> sum) { told.set_value(std::move(sum)); });
+    counter.reset();
+    EXPECT_EQ(*told.get_future().get(), 0);
 }
 
 TEST_F(SlottedCounterTest, BadKeysAndOptionsAreRefusedByName) {
