@@ -56,15 +56,14 @@ DEMO_ARGS ?=
 demo: build
 	.venv/bin/hotcount-load $(DEMO_ARGS)
 
-# A file's tests stay in one process: they share its servers, and their order.
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
-	.venv/bin/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	scripts/pytests $(JOBS) $(PYTEST_ARGS)
 
 # An empty -m takes back the "not long" of pyproject.toml.
 test-all: build
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
-	.venv/bin/python -m pytest -m "" $(PYTEST_ARGS)
+	scripts/pytests $(JOBS) -m "" $(PYTEST_ARGS)
 
 # SANITIZE="python" for a part: asan, python, tsan.
 sanitize: setup

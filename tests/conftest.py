@@ -32,6 +32,22 @@ DATABASE_BACKENDS = [
 ]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    which = parser.getgroup("hotcount").addoption
+    which("--beside", action="store_true", help="leave out what cannot run beside other tests")
+    which("--alone", action="store_true", help="only that")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    beside, alone = config.getoption("--beside"), config.getoption("--alone")
+    if beside == alone:
+        return
+    left_out = [item for item in items if (item.get_closest_marker("alone") is None) == alone]
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+
+
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A Redis that tests share: each keeps to keys of its own, and none stops it."""

@@ -51,7 +51,7 @@ json describe(const TrialSettings& settings) {
             {"max_operations", settings.max_operations},
             {"database_url", without_password(settings.database_url)},
             {"managed_database", settings.managed_database},
-            {"redis_url", redacted(settings.redis_url)},
+            {"redis_url", without_password(settings.redis_url)},
             {"managed_redis", settings.managed_redis},
             {"key_prefix", settings.key_prefix},
             {"limit", settings.limit.str()}};

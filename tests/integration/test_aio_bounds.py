@@ -33,6 +33,8 @@ async def longest_gap(stop: asyncio.Event) -> float:
     return longest
 
 
+# How long a loop was held shows where nothing else takes the machine.
+@pytest.mark.alone
 @pytest.mark.parametrize("factory", LOOPS)
 @pytest.mark.parametrize("key", ["one", "each"])
 def test_100_000_calls_that_expire_at_once_hold_no_other_task_up(

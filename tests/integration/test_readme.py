@@ -63,6 +63,8 @@ def test_python_blocks_print_what_they_show(
     assert failed == 0, "".join(report)
 
 
+# make demo puts the package into .venv anew.
+@pytest.mark.alone
 @pytest.mark.parametrize("command", SHELL)
 @pytest.mark.timeout(900)
 def test_shell_commands_succeed(command: str, tmp_path: Path) -> None:
