@@ -41,14 +41,6 @@ from hotcount.errors import (
 )
 
 from hotcount._core import (  # isort: skip
-    Cast,
-    Contract,
-    Count,
-    Drift,
-    FlushReport,
-    SyncRound,
-    SyncWorker,
-    Votes,
     __version__,
 )
 from hotcount._native import require_all_declared
@@ -58,9 +50,21 @@ from hotcount.functions import build_info, new_op_id
 from hotcount.limiter import Limiter, Rate
 from hotcount.live_sets import LiveSets
 from hotcount.period_counter import PeriodCounter
-from hotcount.results import Decision, SweepReport, TryAdd, Upsert
+from hotcount.results import (
+    Cast,
+    Contract,
+    Count,
+    Decision,
+    Drift,
+    FlushReport,
+    SweepReport,
+    SyncRound,
+    TryAdd,
+    Upsert,
+)
 from hotcount.slotted_counter import SlottedCounter
 from hotcount.stores import Database, Memory, Redis, connect, connect_database, connect_store
+from hotcount.votes import SyncWorker, Votes
 
 require_all_declared()
 del require_all_declared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, Union
@@ -15,3 +16,8 @@ Amounts = Union[Mapping[str, int], Mapping[bytes, int]]
 LimiterKey = Union[str, bytes, tuple[Union[str, bytes], ...]]
 LimiterKeys = Union[Iterable[LimiterKey], Mapping[Any, int]]
 Numbers = Union[int, Iterable[int]]
+
+# An item's or a user's, of the type that the tables have.
+Id = Union[int, str, uuid.UUID]
+Ids = Iterable[Id]
+IdType = Union[type[int], type[str], type[uuid.UUID]]

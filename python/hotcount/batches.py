@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
-from hotcount._core import Buffer, Cast, Count, Handle
+from hotcount._core import Buffer, Handle
 from hotcount._native import batch, native
 from hotcount.errors import HotcountError
-from hotcount.results import Decision, Upsert
+from hotcount.results import Cast, Count, Decision, Upsert
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Values[Any]")

@@ -7,6 +7,7 @@ They compare and hash by value, survive pickle, are taken apart by ``match`` and
 from __future__ import annotations
 
 import enum
+import uuid
 from dataclasses import dataclass
 from typing import Literal
 
@@ -138,3 +139,179 @@ class SweepReport:
     """Of them, those that still had none when they were deleted."""
     keys: tuple[str | bytes, ...]
     """The first 1,000 of those found."""
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """What a cast or retract came to.
+
+    >>> import hotcount
+    >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+    >>> votes.create_tables()
+    >>> votes.cast(7, user=1)
+    Cast(counted=True, changed=True, previous=0, value=1)
+    """
+
+    counted: bool
+    """The user's vote counts now: value is not 0."""
+    changed: bool
+    """This call changed it; a repeat, or an older version, does not."""
+    previous: int
+    """The vote before this call, 0 for none."""
+    value: int
+    """The vote now."""
+
+
+@result
+@dataclass(frozen=True, slots=True, eq=False)
+class Count:
+    """An item's count. It compares, orders, hashes, formats and indexes as its value.
+
+    So two are equal where their values are, whatever else they say. + and - give an int; for other
+    arithmetic take .value.
+
+    >>> import hotcount
+    >>> count = hotcount.Count(100, exact=True, as_of=0.0, source="sql", pending=0)
+    >>> count == 100, count > 99.5, f"{count:,} votes", count.source
+    (True, True, '100 votes', 'sql')
+    >>> sum([count, count]), count.value / 8
+    (200, 12.5)
+    """
+
+    value: int
+    """The sum over the item's votes, and its opening balance."""
+    exact: bool
+    """Whether it agrees with the votes as of as_of."""
+    as_of: float
+    """When it was read, in seconds since 1970 UTC; of a copy, when a fold counted it."""
+    source: str
+    """Where it was read: 'sql' or 'cache'."""
+    pending: int
+    """Votes acknowledged but not yet in value."""
+
+    def __int__(self) -> int:
+        """Its value."""
+        return self.value
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        """Its value."""
+        return float(self.value)
+
+    def __bool__(self) -> bool:
+        """Whether its value is not 0."""
+        return self.value != 0
+
+    def __str__(self) -> str:
+        """Its value; repr() shows the rest."""
+        return str(self.value)
+
+    def __format__(self, spec: str) -> str:
+        """Its value, as an int takes the spec."""
+        return format(self.value, spec)
+
+    def __hash__(self) -> int:
+        """Its value's."""
+        return hash(self.value)
+
+    # What it is compared with is asked as an int would ask it: other types have their say.
+
+    def __eq__(self, other: object) -> bool:
+        """Whether its value is equal."""
+        return self.value == (other.value if isinstance(other, Count) else other)
+
+    def __lt__(self, other: Count | float) -> bool:
+        """Whether its value is less."""
+        return self.value < (other.value if isinstance(other, Count) else other)
+
+    def __le__(self, other: Count | float) -> bool:
+        """Whether its value is less or equal."""
+        return self.value <= (other.value if isinstance(other, Count) else other)
+
+    def __gt__(self, other: Count | float) -> bool:
+        """Whether its value is greater."""
+        return self.value > (other.value if isinstance(other, Count) else other)
+
+    def __ge__(self, other: Count | float) -> bool:
+        """Whether its value is greater or equal."""
+        return self.value >= (other.value if isinstance(other, Count) else other)
+
+    def __add__(self, other: Count | int) -> int:
+        """The sum of both values."""
+        return self.value + (other.value if isinstance(other, Count) else other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Count | int) -> int:
+        """The difference of both values."""
+        return self.value - (other.value if isinstance(other, Count) else other)
+
+    def __rsub__(self, other: int) -> int:
+        """The difference of both values."""
+        return other - self.value
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """An item whose stored count differed from its votes: what Votes.reconcile finds."""
+
+    item: int | str | uuid.UUID
+    """The item's id."""
+    counted: int
+    """What the count said."""
+    actual: int
+    """What the votes say, and the opening balance."""
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class FlushReport:
+    """What Votes.flush came to."""
+
+    acked: int
+    """Items whose count in the item table was brought up to date."""
+    pending: int
+    """Items not reached before the deadline."""
+    at_risk: int
+    """Acknowledged votes that a crash now could lose."""
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What an acknowledgement means, and what may be lost: Votes.contract."""
+
+    strategy: str
+    """The strategy's name."""
+    acknowledged: str
+    """What is true when cast returns."""
+    may_lose: str
+    """What may be lost, and when."""
+    durable: bool
+    """An acknowledged vote survives the death of this process."""
+    exact: bool
+    """count() equals the committed votes at all times."""
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class SyncRound:
+    """What one round of a SyncWorker did, in items."""
+
+    scanned: int
+    """Counts found in the cache."""
+    filled: int
+    """Given what the database knew."""
+    saved: int
+    """Written to the item table."""
+    deleted: int
+    """Saved, past their retention, and taken out of the cache."""
+    recounted: int
+    """Summed again from the votes: a count was lost or in doubt."""
+    unsettled: int
+    """Not saved as found: for the next round."""
+    at_risk: int
+    """Votes in those, which only the cache has counted."""

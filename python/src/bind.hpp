@@ -1,4 +1,4 @@
-// One function per bind_<concept>.cpp; module.cpp calls them in this order.
+// One function per concept; module.cpp calls them in this order.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,8 +15,6 @@ void bind_period_counter();
 void bind_slotted_counter();
 void bind_live_sets();
 void bind_limiter();
-void bind_sync_worker(py::module_& module);
-void bind_votes(py::module_& module);
-void bind_async_votes(py::module_& module);
+void bind_votes();
 
 }  // namespace hotcount::python

@@ -3,7 +3,7 @@
 //   native.cpp   what Python declares    table.hpp     its parameters and answers, by C++ type
 //   result.hpp   declared dataclasses    options.hpp   options, a row each
 //   errors.cpp   Error -> exception      function.cpp  signatures and calls of what is not declared
-//   convert.cpp  arguments               bind_*.cpp, limiter.cpp   one per concept
+//   convert.cpp  arguments               counter.cpp, votes.cpp ...   one per concept
 //   pending.cpp  what is awaited         loop_adapter.cpp  joins a client to an event loop
 //   guards.cpp   what pybind11 leaves open
 //
@@ -48,9 +48,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_period_counter();
     hotcount::python::bind_slotted_counter();
     hotcount::python::bind_limiter();
-    hotcount::python::bind_sync_worker(module);
-    hotcount::python::bind_votes(module);
-    hotcount::python::bind_async_votes(module);
+    hotcount::python::bind_votes();
     hotcount::python::bind_live_sets();
     hotcount::python::refuse_unfinished(module);
     hotcount::python::guard_functions(module);

@@ -52,6 +52,7 @@ class BoundConcept : public BoundBase {
     std::string repr(const std::string&) const override { return store.repr(shown_options()); }
     bool closed() const override { return store.closed(); }
     void close() override { store.close(); }
+    // One that has more than its store hides this: its methods know which class they call.
     void check_open() const { store.check_open(); }
     std::shared_ptr<LoopSide> loop_side() const { return store.loop_side(); }
 

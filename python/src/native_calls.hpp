@@ -21,6 +21,10 @@
 
 namespace hotcount::python {
 
+/// For Start: Now is called in a thread of the concept's own (its run_async), with what is left of
+/// Bound::deadline(timeout). Nothing of Python may be among the arguments.
+struct InThread {};
+
 namespace detail {
 
 template <class T>
@@ -89,8 +93,9 @@ struct Parameters {
     }
 
     /// In the order of the parameters: the first that does not fit is named.
-    static Held read(const NativeFunction& function, const Slots& slots) {
-        return read(function, slots, std::make_index_sequence<kCount>{});
+    template <class... Self>
+    static Held read(const NativeFunction& function, const Slots& slots, Self&... self) {
+        return read(std::make_index_sequence<kCount>{}, function, slots, self...);
     }
 
     /// What the core's function gets of the first `Count` of them.
@@ -112,21 +117,22 @@ struct Parameters {
     }
 
   private:
-    template <std::size_t... I>
-    static Held read([[maybe_unused]] const NativeFunction& function,
-                     [[maybe_unused]] const Slots& slots, std::index_sequence<I...>) {
-        return Held{read_one<I>(function, slots)...};
+    template <std::size_t... I, class... Self>
+    static Held read(std::index_sequence<I...>, [[maybe_unused]] const NativeFunction& function,
+                     [[maybe_unused]] const Slots& slots, [[maybe_unused]] Self&... self) {
+        return Held{read_one<I>(function, slots, self...)...};
     }
-    template <std::size_t I>
-    static Type<I> read_one(const NativeFunction& function, const Slots& slots) {
+    template <std::size_t I, class... Self>
+    static Type<I> read_one(const NativeFunction& function, const Slots& slots, Self&... self) {
         if constexpr (takes<Type<I>>() == 1) {
-            return From<Type<I>>::read(function.argument(slots.data(), offset(I)));
+            return read_as<Type<I>>(function.argument(slots.data(), offset(I)), self...);
         } else {
             std::array<Argument, takes<Type<I>>()> arguments;
             for (std::size_t i = 0; i < arguments.size(); ++i) {
                 arguments[i] = function.argument(slots.data(), offset(I) + i);
             }
-            return From<Type<I>>::read(arguments.data());
+            const Argument* const first = arguments.data();
+            return read_as<Type<I>>(first, self...);
         }
     }
     template <std::size_t... I>
@@ -150,16 +156,19 @@ struct Parameters {
             for (std::size_t i = 0; i < takes<Type<I>>(); ++i) {
                 if (!function.has_default(offset(I) + i)) return;
             }
-            // None for what is then left out, as the batches' numbers.
-            if constexpr (takes<Type<I>>() == 1) (void)read_one<I>(function, nothing);
+            // None for what is then left out, as the batches' numbers; and what depends on an object
+            // can be read with one alone.
+            if constexpr (takes<Type<I>>() == 1 && Readable<Type<I>, Argument>) {
+                (void)read_one<I>(function, nothing);
+            }
         }
     }
 };
 
 /// The parameters of a call, as read from a vector call's arguments after self.
-template <class Each>
+template <class Each, class... Self>
 typename Each::Held read_arguments(const NativeFunction& function, PyObject* const* values,
-                                   Py_ssize_t positional, PyObject* keyword_names) {
+                                   Py_ssize_t positional, PyObject* keyword_names, Self&... self) {
     typename Each::Slots slots{};
     py::tuple gathered;
     if constexpr (Each::kGathers) {
@@ -172,7 +181,7 @@ typename Each::Held read_arguments(const NativeFunction& function, PyObject* con
         positional = 0;
     }
     function.bind(slots.data(), values, positional, keyword_names);
-    return Each::read(function, slots);
+    return Each::read(function, slots, self...);
 }
 
 /// What a call of the core comes to: T of a Result<T>, and whatever else it returns itself.
@@ -232,6 +241,8 @@ struct Method {
         }
     }
     static constexpr bool kHasStart = !std::is_same_v<decltype(Start), std::nullptr_t>;
+    static constexpr bool kInThread =
+        std::is_same_v<std::remove_const_t<decltype(Start)>, InThread>;
 
     using Outcome =
         decltype(run_now<Now, Each>(std::declval<Concept&>(), std::declval<const Held&>()));
@@ -270,7 +281,7 @@ struct Method {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
             Self& self = function.self<Self>(values, given);
-            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
+            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, self);
             self.check_open();
             const auto& core = self.held();
             const auto convert = converter(self, held);
@@ -285,7 +296,7 @@ struct Method {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
             Self& self = function.self<Self>(values, given);
-            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
+            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, self);
             self.check_open();
             const auto& core = self.held();
             const auto convert = converter(self, held);
@@ -308,11 +319,7 @@ struct Method {
             return start_call<Value>(
                 self.loop_side(), std::move(owner), timeout(held),
                 [&](Completion<Value> done, AsyncCall call) {
-                    std::apply(
-                        [&](const auto&... all) {
-                            std::invoke(Start, *core, all..., std::move(done), call);
-                        },
-                        Each::template pass<sizeof...(P) - (is_timed() ? 1 : 0)>(held));
+                    start(self, core, held, std::move(done), call);
                 },
                 convert, Self::kEndsElsewhere);
         });
@@ -327,6 +334,25 @@ struct Method {
     }
 
   private:
+    static void start([[maybe_unused]] Self& self, const std::shared_ptr<Concept>& core, Held& held,
+                      Completion<Value> done, [[maybe_unused]] AsyncCall call) {
+        if constexpr (kInThread) {
+            // The time runs from now on, not from when a thread is free.
+            const Deadline deadline = self.deadline(timeout(held));
+            auto begun =
+                core->run_async([held = std::move(held), deadline, done](Concept& own) mutable {
+                    std::get<sizeof...(P) - 1>(held) = deadline.remaining();
+                    done(run_now<Now, Each>(own, held));
+                });
+            if (!begun) done(std::move(begun).error());
+        } else {
+            std::apply(
+                [&](const auto&... all) {
+                    std::invoke(Start, *core, all..., std::move(done), call);
+                },
+                Each::template pass<sizeof...(P) - (is_timed() ? 1 : 0)>(held));
+        }
+    }
     static Timeout timeout(const Held& held) {
         if constexpr (is_timed()) {
             return std::get<sizeof...(P) - 1>(held);
@@ -413,7 +439,8 @@ struct Init {
 
 }  // namespace detail
 
-/// A method of a concept, for `def` and, where Start is not nullptr, `async def`. P: the C++ type
+/// A method of a concept, for `def` and, where Start is not nullptr, `async def`. Start: the core's
+/// function that does not wait, or InThread{}. P: the C++ type
 /// of each parameter that `names` names; a type that takes two of them stands once.
 template <auto Now, auto Start, class... P>
 void method(const char* name, std::string_view names) {

@@ -263,7 +263,7 @@ void StoreReference::close() {
 }
 
 std::string StoreReference::repr(const std::string& options) const {
-    return "hotcount." + title_ + "(" + store_->repr(to_string(kind())) + options + ")" +
+    return "hotcount." + title_ + "(" + shown_store() + options + ")" +
            (closed_ ? " (closed)" : "");
 }
 

@@ -39,20 +39,10 @@ struct OptionRow {
     bool none_is_kept{false};
 };
 
-namespace detail {
-template <class Member>
-struct OptionMember;
-template <class O, class T>
-struct OptionMember<T O::*> {
-    using Owner = O;
-    using Type = T;
-};
-}  // namespace detail
-
 /// `As`: another type of the table than the field's own, such as KeyText.
-template <auto Member, class As = typename detail::OptionMember<decltype(Member)>::Type>
+template <auto Member, class As = typename FieldOf<Member>::Type>
 constexpr auto option(const char* name, Shown shown = Shown::changed) {
-    using Struct = typename detail::OptionMember<decltype(Member)>::Owner;
+    using Struct = typename FieldOf<Member>::Owner;
     return OptionRow<Struct>{
         name,
         [](Struct& options, const Argument& argument) {
@@ -61,11 +51,24 @@ constexpr auto option(const char* name, Shown shown = Shown::changed) {
         [](const Struct& options) -> py::object { return To<As>::make(options.*Member); }, shown};
 }
 
+/// The same of a field of a field: option_in<&VotesOptions::commit, &GroupCommitOptions::workers>.
+template <auto Outer, auto Member, class As = typename FieldOf<Member>::Type>
+constexpr auto option_in(const char* name, Shown shown = Shown::changed) {
+    using Struct = typename FieldOf<Outer>::Owner;
+    return OptionRow<Struct>{
+        name,
+        [](Struct& options, const Argument& argument) {
+            options.*Outer.*Member = From<As>::read(argument);
+        },
+        [](const Struct& options) -> py::object { return To<As>::make(options.*Outer.*Member); },
+        shown, false};
+}
+
 /// The same, declared with the default None, which leaves the core's.
 template <auto Member>
 constexpr auto option_or_none(const char* name, Shown shown = Shown::changed) {
-    using Struct = typename detail::OptionMember<decltype(Member)>::Owner;
-    using Type = typename detail::OptionMember<decltype(Member)>::Type;
+    using Struct = typename FieldOf<Member>::Owner;
+    using Type = typename FieldOf<Member>::Type;
     auto row = option<Member>(name, shown);
     row.read = [](Struct& options, const Argument& argument) {
         if (argument.value != Py_None) options.*Member = From<Type>::read(argument);

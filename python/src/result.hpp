@@ -4,6 +4,11 @@
 //   inline ResultClass<2> decision_class{"Decision", {"allowed", "limit"}};
 //   ... return decision_class.make(true, std::int64_t{5});
 //
+// or, where it is a struct of C++,
+//
+//   template <>
+//   inline ResultRow<&TryAdd::applied, &TryAdd::value> kResultRow<TryAdd>{"TryAdd", {...}};
+//
 // `@result` joins the two by the class's name: a field that is missing, has another name or another
 // place is an ImportError that names it.
 #pragma once
@@ -11,9 +16,12 @@
 #include <pybind11/pybind11.h>
 
 #include <array>
+#include <cstddef>
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "table.hpp"
@@ -125,6 +133,44 @@ class ResultClass : public ResultClassBase {
 };
 template <std::size_t N>
 ResultClass(const char*, const std::array<const char*, N>&) -> ResultClass<N>;
+
+/// A result that is a struct of C++, member for member.
+template <auto First, auto... Rest>
+class ResultRow : public ResultClass<1 + sizeof...(Rest)> {
+  public:
+    using Row = typename FieldOf<First>::Owner;
+    using ResultClass<1 + sizeof...(Rest)>::ResultClass;
+
+    py::object make_row(const Row& row) const { return this->make(row.*First, row.*Rest...); }
+    Row read(const Argument& argument) const {
+        if (!this->is(argument.value)) {
+            raise_wrong_type(argument.name, this->name(), argument.value);
+        }
+        return read(argument.value, std::make_index_sequence<sizeof...(Rest)>{});
+    }
+
+  private:
+    template <std::size_t... I>
+    Row read(py::handle object, std::index_sequence<I...>) const {
+        return {this->template get<typename FieldOf<First>::Type>(object, 0),
+                this->template get<typename FieldOf<Rest>::Type>(object, I + 1)...};
+    }
+};
+
+/// The ResultRow of a struct, from which its To and From are made.
+template <class Row>
+inline std::nullptr_t kResultRow{};
+template <class Row>
+concept HasResultRow = !std::is_same_v<decltype(kResultRow<Row>), std::nullptr_t>;
+
+template <HasResultRow Row>
+struct To<Row> {
+    static py::object make(const Row& row) { return kResultRow<Row>.make_row(row); }
+};
+template <HasResultRow Row>
+struct From<Row> {
+    static Row read(const Argument& argument) { return kResultRow<Row>.read(argument); }
+};
 
 /// What `result` in _native.py calls with a class, and what that is from then on.
 py::object join_result(const py::object& declared);

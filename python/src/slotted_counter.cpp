@@ -79,17 +79,6 @@ constexpr OptionRow<O> kSlots{
     },
     Shown::changed};
 
-/// Of the group commit.
-template <auto Member, class As = typename detail::OptionMember<decltype(Member)>::Type>
-constexpr OptionRow<O> commit_option(const char* name) {
-    return {name,
-            [](O& options, const Argument& argument) {
-                options.commit.*Member = From<As>::read(argument);
-            },
-            [](const O& options) -> py::object { return To<As>::make(options.commit.*Member); },
-            Shown::changed};
-}
-
 constexpr std::array kOptions{
     option<&O::table>("table"),
     kSlots,
@@ -98,8 +87,8 @@ constexpr std::array kOptions{
     option<&O::slot_column>("slot_column"),
     option<&O::count_column>("count_column"),
     option<&O::op_keep>("op_keep"),
-    commit_option<&sql::GroupCommitOptions::max_batch>("max_batch"),
-    commit_option<&sql::GroupCommitOptions::max_delay, Delay>("max_delay"),
+    option_in<&O::commit, &sql::GroupCommitOptions::max_batch>("max_batch"),
+    option_in<&O::commit, &sql::GroupCommitOptions::max_delay, Delay>("max_delay"),
 };
 
 class BoundSlottedCounter : public Bound<SlottedCounter> {

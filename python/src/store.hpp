@@ -177,6 +177,8 @@ class StoreReference {
     }
     /// Ends the concept, and the store where it was opened for it alone.
     void close();
+    /// "hotcount.Memory(...)".
+    std::string shown_store() const { return store_->repr(to_string(kind())); }
     /// "hotcount.Counter(hotcount.Memory(...))"; `options` stand behind the store.
     std::string repr(const std::string& options = "") const;
 
@@ -188,51 +190,5 @@ class StoreReference {
     bool owned_{false};
     bool closed_{false};
 };
-
-// -- of classes that Python does not declare yet ------------------------------------------------
-
-/// "hotcount.Redis(...)" as its awaitable face is called.
-inline std::string aio_name(std::string name) {
-    return name.insert(std::string_view{"hotcount."}.size(), "aio.");
-}
-
-/// Text that a class holds for ever.
-inline const char* kept_text(const std::string& text) { return (new std::string(text))->c_str(); }
-
-/// `closed`, repr and a refusal to be pickled, for what has closed() and repr(). `name` is what
-/// people call it.
-template <class Self, class... Extra>
-void define_identity(py::class_<Self, Extra...>& cls, const std::string& name,
-                     const char* closed_text) {
-    py::options plain;
-    plain.disable_function_signatures();
-    cls.def("__repr__", &Self::repr, "__repr__(self) -> str");
-    cls.def(
-        "__reduce__",
-        [name](const Self&) -> py::object {
-            raise_type(name +
-                       " cannot be pickled: it stands for connections of this process. Pickle "
-                       "its URL, and open it again on the other side");
-        },
-        "__reduce__(self) -> typing.NoReturn");
-    plain.enable_function_signatures();  // Of properties stubgen reads pybind11's own.
-    cls.def_property_readonly("closed", &Self::closed, closed_text);
-}
-
-/// close() and the context manager too, for what has close().
-template <class Self, class... Extra>
-void define_lifetime(py::class_<Self, Extra...>& cls, const char* close_text) {
-    py::options plain;
-    plain.disable_function_signatures();
-    cls.def("close", &Self::close, kept_text("close(self) -> None\n\n" + std::string{close_text}));
-    cls.def(
-        "__enter__", [](const py::object& self) { return self; },
-        "__enter__(self) -> typing_extensions.Self");
-    cls.def(
-        "__exit__", [](Self& self, const py::args&) { self.close(); },
-        "__exit__(self, *exception: object) -> None");
-    define_identity(cls, "hotcount." + py::cast<std::string>(cls.attr("__name__")),
-                    "Whether close() was called.");
-}
 
 }  // namespace hotcount::python

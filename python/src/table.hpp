@@ -12,6 +12,7 @@
 //   kTakes     how many Python parameters it reads (read() gets the first of them): default 1
 //   kIsBatch   it is a batch: the GIL is released, and errors are told by index
 //   kReleasesGil   a call with it takes long in memory too, so that the GIL is released there
+//   read(argument, self)   what it reads depends on the object of the call, as ids of votes do
 //   pass(held) what of it the core's function gets, a tuple of references: default itself
 //   check(first, name)   what must hold of the declared defaults: default that they can be read
 #pragma once
@@ -44,6 +45,35 @@ struct Argument {
 
 template <class T>
 struct From;
+
+namespace detail {
+template <class Member>
+struct MemberTypes;
+template <class Struct, class T>
+struct MemberTypes<T Struct::*> {
+    using Owner = Struct;
+    using Type = T;
+};
+}  // namespace detail
+
+/// Of &Struct::field: its Owner and its Type.
+template <auto Member>
+using FieldOf = detail::MemberTypes<decltype(Member)>;
+
+template <class T, class Source, class... Self>
+concept Readable = requires(const Source& source, Self&... self) {
+    From<T>::read(source, self...);
+};
+
+/// `source`: an Argument, or the first of several. `self`: what the object of a method's call holds.
+template <class T, class Source, class... Self>
+T read_as(const Source& source, Self&... self) {
+    if constexpr (Readable<T, Source, Self...>) {
+        return From<T>::read(source, self...);
+    } else {
+        return From<T>::read(source);
+    }
+}
 // To<T> is declared in batch.hpp, whose rows ask it.
 
 // -- arguments ------------------------------------------------------------------------------------
@@ -95,7 +125,20 @@ struct From<std::int64_t> {
     }
 };
 
-/// 0 or more.
+template <>
+struct From<double> {
+    static double read(const Argument& argument) {
+        const double number = PyFloat_AsDouble(argument.value);
+        if (number == -1 && PyErr_Occurred() != nullptr) {
+            if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
+            PyErr_Clear();
+            raise_wrong_type(argument.name, "float", argument.value);
+        }
+        return number;
+    }
+};
+
+/// How many: 0 and more.
 template <>
 struct From<std::size_t> {
     static std::size_t read(const Argument& argument) {
@@ -137,9 +180,11 @@ struct From<Delay> {
 /// None is nothing. So it is with Timeout, where nothing is the store's own.
 template <class T>
 struct From<std::optional<T>> {
-    static std::optional<T> read(const Argument& argument) {
+    template <class... Self>
+    requires Readable<T, Argument, Self...>
+    static std::optional<T> read(const Argument& argument, Self&... self) {
         if (argument.value == Py_None) return std::nullopt;
-        return From<T>::read(argument);
+        return From<T>::read(argument, self...);
     }
 };
 

@@ -23,7 +23,7 @@ ENUMS = {name for name, cls in extension_classes().items() if issubclass(cls, en
 
 def test_classes_of_both_faces_are_found() -> None:
     found = set(extension_classes())
-    assert {"hotcount.Counter", "hotcount.aio.Counter", "hotcount.Votes", "hotcount.Cast"} <= found
+    assert {"hotcount.Counter", "hotcount.aio.Counter", "hotcount.Votes", "hotcount.Casts"} <= found
     assert {"hotcount.Limiter", "hotcount.aio.Limiter"} <= found
     assert found >= ONLY_FROM_CALLS
 

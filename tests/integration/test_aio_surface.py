@@ -34,7 +34,7 @@ def public(cls: type) -> dict[str, Any]:
 
 def parameters(thing: Any) -> str:
     """Its signature up to what is returned; of what is not declared, the docstring's first line."""
-    if isinstance(thing, _core.NativeFunction):
+    if inspect.isfunction(thing) or isinstance(thing, _core.NativeFunction):
         return str(inspect.signature(thing)).split(" ->")[0]
     line = str(thing.__doc__).splitlines()[0]
     return line[line.index("(") : line.rindex(") ->")]

@@ -33,6 +33,7 @@ MODULES = [
     *("hotcount.stores", "hotcount.aio.stores"),
     "hotcount.batches",
     "hotcount.functions",
+    *("hotcount.votes", "hotcount.aio.votes"),
     "hotcount.results",
 ]
 

@@ -24,7 +24,6 @@ wrong with an argument is raised by the call, everything else where it is awaite
 
 from __future__ import annotations
 
-from hotcount._core import AsyncVotes as Votes
 from hotcount.aio.counter import Counter
 from hotcount.aio.limiter import Limiter
 from hotcount.aio.live_sets import LiveSets
@@ -38,6 +37,7 @@ from hotcount.aio.stores import (
     connect_database,
     connect_store,
 )
+from hotcount.aio.votes import Votes
 
 __all__ = [
     "Counter",

@@ -425,8 +425,8 @@ def _vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
         votes.vote_table,
         votes.vote_item,
         votes.vote_user,
-        votes.item_type,
-        votes.user_type,
+        votes.item_type,  # type: ignore[arg-type]  # To mypy a class is not Hashable.
+        votes.user_type,  # type: ignore[arg-type]
         votes.foreign_key,
         votes.missing_items,
         anonymous,

@@ -1,0 +1,110 @@
+"""aio.Votes: hotcount.Votes for event loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from hotcount._lifetime import AsyncLifetime
+from hotcount._native import native
+from hotcount._types import Id, Ids, Numbers, OnErrors, Seconds
+from hotcount.batches import Casts, Counts
+from hotcount.results import Cast, Count, Drift, FlushReport
+from hotcount.votes import Consistency, VotesBase
+
+
+class Votes(AsyncLifetime, VotesBase):
+    """hotcount.Votes for event loops: each method returns what is awaited for its outcome.
+
+    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
+    just the same, and cancelling what waits for it does not withdraw it. Votes made while others
+    are written share the next transaction; of two votes of one user the one made later is applied
+    later. At most commit_workers threads of this object write, and wake the loop once for all votes
+    of a transaction. schema(), contract() and sync_worker() are not awaited; the worker is
+    hotcount's, for a thread. aclose(): votes that are being written are finished and told; those
+    that wait for that end with ClosedError where the database ends too. Any number of loops may use
+    it, in any threads, and so may forked children.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> votes = aio.Votes("sqlite:///:memory:", missing_items="create")
+    >>> async def main() -> int:
+    ...     await votes.create_tables()
+    ...     await asyncio.gather(*(votes.cast(7, user) for user in range(100)))
+    ...     return (await votes.count(7)).value
+    >>> asyncio.run(main())
+    100
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def create_tables(
+        self,
+        *,
+        existing_counts: Literal["keep", "recount"] | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """As hotcount.Votes.create_tables, to be awaited."""
+
+    @native
+    async def add_items(self, items: Ids, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Votes.add_items, to be awaited."""
+
+    @native
+    async def cast(
+        self,
+        item: Id,
+        user: Id | None,
+        value: int = 1,
+        *,
+        version: int | None = None,
+        op_id: str | None = None,
+        timeout: Seconds | None = None,
+    ) -> Cast:
+        """As hotcount.Votes.cast, to be awaited."""
+
+    @native
+    async def retract(
+        self, item: Id, user: Id, *, version: int | None = None, timeout: Seconds | None = None
+    ) -> Cast:
+        """As hotcount.Votes.retract, to be awaited."""
+
+    @native
+    async def cast_many(
+        self,
+        items: Ids,
+        users: Ids | None,
+        values: Numbers = 1,
+        *,
+        op_ids: Iterable[str] | None = None,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Casts:
+        """As hotcount.Votes.cast_many, to be awaited."""
+
+    @native
+    async def count(
+        self, item: Id, *, consistency: Consistency = "cached", timeout: Seconds | None = None
+    ) -> Count:
+        """As hotcount.Votes.count, to be awaited."""
+
+    @native
+    async def count_many(
+        self, items: Ids, *, consistency: Consistency = "cached", timeout: Seconds | None = None
+    ) -> Counts:
+        """As hotcount.Votes.count_many, to be awaited."""
+
+    @native
+    async def reconcile(
+        self, items: Ids | None = None, *, dry_run: bool = False, timeout: Seconds | None = None
+    ) -> list[Drift]:
+        """As hotcount.Votes.reconcile, to be awaited."""
+
+    @native
+    async def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
+        """As hotcount.Votes.flush, to be awaited."""
+
+    @native
+    async def stats(self, *, timeout: Seconds | None = None) -> dict[str, Any]:
+        """As hotcount.Votes.stats, to be awaited."""

@@ -1,0 +1,393 @@
+"""Votes: one user, one vote per item, and a count that is exact at every commit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from hotcount._core import Handle
+from hotcount._lifetime import Lifetime
+from hotcount._native import attributes, native
+from hotcount._types import Id, Ids, IdType, Numbers, OnErrors, Seconds
+from hotcount.batches import Casts, Counts
+from hotcount.results import Cast, Contract, Count, Drift, FlushReport, SyncRound
+from hotcount.stores import AnyDatabase, KeyValueStore
+
+Strategy = Literal["naive", "slotted", "batched", "cached"]
+Consistency = Literal["cached", "exact"]
+MissingItems = Literal["refuse", "create"]
+
+
+@attributes
+class VotesBase(Handle):
+    """The constructor, the options and what needs no waiting, of both faces."""
+
+    __slots__ = ()
+
+    strategy: Strategy
+    slots: int
+    item_table: str
+    item_id: str
+    item_count: str
+    vote_table: str
+    vote_item: str
+    vote_user: str
+    item_type: IdType
+    user_type: IdType
+    max_age: float
+    retention: float
+    page: int
+    interval: float
+    workers: int
+    max_batch: int
+    max_delay: float
+    missing_items: MissingItems
+    commit_workers: int
+    fold_interval: float
+    foreign_key: bool
+
+    @native
+    def __init__(
+        self,
+        db: AnyDatabase,
+        cache: KeyValueStore | None = None,
+        strategy: Strategy = "batched",
+        slots: int = 100,
+        item_table: str = "item",
+        item_id: str = "id",
+        item_count: str = "vote_count",
+        vote_table: str = "vote",
+        vote_item: str = "item_id",
+        vote_user: str = "user_id",
+        item_type: IdType = int,
+        user_type: IdType = int,
+        max_age: Seconds = 30.0,
+        retention: Seconds = 600.0,
+        page: int = 1000,
+        interval: Seconds = 1.0,
+        workers: int = 2,
+        max_batch: int = 1000,
+        max_delay: Seconds = 0.0,
+        missing_items: MissingItems = "refuse",
+        commit_workers: int = 2,
+        fold_interval: Seconds = 1.0,
+        foreign_key: bool = True,
+    ) -> None:
+        """Opens the database; the tables are made by create_tables().
+
+        db: a Database of either face, or its URL. cache: a Memory or a Redis, or its URL; 'cached'
+        needs one, and 'batched' then keeps copies of its counts there, published by folds, for
+        count(). A Memory is for one process, and SQLite does without. slots: cells per item of
+        'slotted', 1 to 10,000. item_... and vote_...: the names of tables and columns. item_type,
+        user_type: int, str or uuid.UUID, as the tables have them.
+
+        For 'cached': retention, the seconds that a count stays in the cache after its last vote;
+        page, the counts that a worker saves at once, 1 to 100,000; interval, its pause in seconds;
+        workers, its threads, 1 to 64; max_age, the seconds that count() trusts what it knows of the
+        tables. max_age with 'batched': the seconds that a copy lives, and so how old it may be
+        where a fold could not reach the cache.
+
+        max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay: seconds a
+        transaction waits for company. missing_items: a vote for an item that has no row is an
+        IntegrityError ('refuse') or makes the row ('create'). commit_workers: threads of this
+        object that write and answer votes of hotcount.aio, 1 to 64; more than 2 gain nothing with
+        'batched' and 'cached'; callers that wait need none. fold_interval: 'batched' on servers,
+        the least seconds between two folds, 0.01 to 3600: how far item.vote_count lags; exact
+        counts add up what waits. foreign_key: False makes vote tables that do not reference the
+        items, which spares voters a lock on the item's row; the votes of a deleted item stay.
+
+        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        """
+
+    @native
+    def schema(self) -> str:
+        """The SQL that create_tables runs, and what brings tables of an older release over.
+
+        >>> import hotcount
+        >>> "CREATE TABLE" in hotcount.Votes("sqlite:///:memory:").schema()
+        True
+        """
+
+    @native
+    def contract(self) -> Contract:
+        """What an acknowledgement means with this strategy, and what may be lost.
+
+        >>> import hotcount
+        >>> hotcount.Votes("sqlite:///:memory:").contract().exact
+        True
+        """
+
+    def sync_worker(self) -> SyncWorker:
+        """A worker that brings the counts of 'cached' to the item table, for a thread.
+
+        ConfigError with a strategy that needs none.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.create_tables()
+        >>> votes.sync_worker().run_once().saved
+        0
+        """
+        return SyncWorker(self)
+
+    @native
+    def _note_appended(self, rows: int) -> None:
+        """The caller's own SQL has committed journal rows: folds them soon."""
+
+
+class Votes(Lifetime, VotesBase):
+    """One user, one vote per item, and a count that is exact at every commit.
+
+    A vote is a state: cast sets it, retract sets it to 0, and doing either again changes nothing,
+    so every call may be retried after any failure. cast returns after the vote is committed.
+    Strategies: 'naive' (one transaction per vote, the item's row updated in it), 'slotted' (one
+    transaction per vote, one of the item's cells), 'batched' (concurrent votes share a
+    transaction), 'cached' (like it, with the count in Redis or memory, which sync_worker() saves:
+    contract() says what that means). Safe from many threads and across fork.
+
+    >>> import hotcount
+    >>> votes = hotcount.Votes("sqlite:///:memory:")
+    >>> votes.create_tables()
+    >>> votes.add_items([7])
+    >>> votes.cast(7, user=1).changed, votes.cast(7, user=1).changed, votes.count(7) == 1
+    (True, False, True)
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def create_tables(
+        self,
+        *,
+        existing_counts: Literal["keep", "recount"] | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Creates the tables and indexes that are missing. Idempotent.
+
+        Tables that another strategy counted are reconciled. Tables that hotcount has not counted
+        before may have counts that are not the sum of their votes (NULL is 0): a ConfigError says
+        how many items differ, and nothing is created or changed, unless existing_counts says what
+        is right. 'keep': the difference is the item's opening balance, for good; every count has
+        it, and reconcile() expects it. 'recount': the votes; what was counted is lost. It is
+        ignored where hotcount counts already.
+
+        OutcomeUnknownError, DeadlineError: do it again.
+
+        >>> import hotcount
+        >>> hotcount.Votes("sqlite:///:memory:").create_tables()
+        """
+
+    @native
+    def add_items(self, items: Ids, *, timeout: Seconds | None = None) -> None:
+        """Adds rows to the item table, in one transaction; those there already stay as they are.
+
+        OutcomeUnknownError: do it again. After other errors nothing was added.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:")
+        >>> votes.create_tables(), votes.add_items([7, 8]), votes.count(8).value
+        (None, None, 0)
+        """
+
+    @native
+    def cast(
+        self,
+        item: Id,
+        user: Id | None,
+        value: int = 1,
+        *,
+        version: int | None = None,
+        op_id: str | None = None,
+        timeout: Seconds | None = None,
+    ) -> Cast:
+        """Sets the user's vote for the item; committed when it returns. Idempotent.
+
+        value: -2147483647 to 2147483647; 0 retracts. version: applied only where higher than the
+        row's. user=None: a vote without a user, whose op_id, 1 to 255 characters, names it for
+        good: the first one under it stands. It takes no version and cannot be retracted. timeout:
+        seconds, more than 0; None is the database's.
+
+        TypeError: an item or user of another type than item_type, user_type. IntegrityError: the
+        item has no row. DeadlineError: the database was locked until then; nothing was applied.
+        UnavailableError: nothing was applied. OutcomeUnknownError: cast it again.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, 1, 5, version=3).value, votes.cast(7, 1, 9, version=2).value
+        (5, 5)
+        """
+
+    @native
+    def retract(
+        self, item: Id, user: Id, *, version: int | None = None, timeout: Seconds | None = None
+    ) -> Cast:
+        """Sets the user's vote to 0. Idempotent; also where there was no vote. Raises as cast does.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, 1).value, votes.retract(7, 1).previous, votes.count(7).value
+        (1, 1, 0)
+        """
+
+    @native
+    def cast_many(
+        self,
+        items: Ids,
+        users: Ids | None,
+        values: Numbers = 1,
+        *,
+        op_ids: Iterable[str] | None = None,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Casts:
+        """Casts many votes, in order: the k-th user votes for the k-th item.
+
+        'batched' takes as few transactions as max_batch allows, the others one per vote. A failed
+        element does not stop the others. errors='raise': BatchError with .result and .errors once
+        all are settled; 'return': they are in the batch's .errors. A wrong type is a TypeError
+        naming the index, before anything is cast; columns of unequal length are a ConfigError.
+        users=None with op_ids: votes without a user.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> list(votes.cast_many([7, 7, 8], [1, 1, 1]).changed)
+        [True, False, True]
+        """
+
+    @native
+    def count(
+        self, item: Id, *, consistency: Consistency = "cached", timeout: Seconds | None = None
+    ) -> Count:
+        """The item's count; 0 where it has no row.
+
+        consistency, where there is a cache: 'cached' reads it, and the tables where it has nothing
+        (.source says which, .as_of what it has at least); it may be less than one read before, as
+        contract() says. 'exact' reads the tables. Without a cache it is exact either way.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, user=1).counted, votes.count(7) == 1, votes.count(7).source
+        (True, True, 'sql')
+        """
+
+    @native
+    def count_many(
+        self, items: Ids, *, consistency: Consistency = "cached", timeout: Seconds | None = None
+    ) -> Counts:
+        """The counts of many items, in order.
+
+        All from one snapshot; from a cache, each as it is found there.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, user=1).counted, list(votes.count_many([7, 8]).value)
+        (True, [1, 0])
+        """
+
+    @native
+    def reconcile(
+        self, items: Ids | None = None, *, dry_run: bool = False, timeout: Seconds | None = None
+    ) -> list[Drift]:
+        """Finds counts that disagree with the votes and sets them right, voters undisturbed.
+
+        items: None for all. dry_run: only look. Returns what differed. Do it again after any error.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:")
+        >>> votes.create_tables()
+        >>> votes.reconcile()
+        []
+        """
+
+    @native
+    def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
+        """Brings the count in the item table up to date where the strategy does not by itself.
+
+        timeout: seconds, more than 0; None is the database's. Do it again after any error.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:")
+        >>> votes.create_tables()
+        >>> votes.flush().pending
+        0
+        """
+
+    @native
+    def stats(self, *, timeout: Seconds | None = None) -> dict[str, Any]:
+        """What this object has done in this process, and what waits in the tables.
+
+        votes and failed_votes; batches, the transactions that votes shared, and mean_batch_votes;
+        retried_transactions of the database; waiting_votes, and held_votes, which wait for rows
+        that other transactions have held for held_votes_s; median_call_s, p99_call_s and
+        longest_call_s, within a quarter. Where the counts have a journal: folds, folded_rows,
+        failed_folds, fold_error and last_fold_s of this process; pending_rows and pending_items of
+        all, oldest_pending_s, the age of the oldest at most; held_items; refused_items, a dict of
+        items that folds fail for, and why. Times are seconds.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, user=1).counted, votes.stats()["votes"]
+        (True, 1)
+        """
+
+
+class SyncWorker(Handle):
+    """Brings the counts of a cache to the database; Votes.sync_worker() makes one.
+
+    Any number may run at once, in threads and processes: each step is fenced, so one that dies or
+    stalls between any two of them loses nothing and overwrites nothing. It ends with its votes.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def __init__(self, votes: VotesBase) -> None:
+        """votes: of either face, with the strategy 'cached'; another is a ConfigError."""
+
+    @native
+    def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:
+        """Looks at every count in the cache once.
+
+        timeout: seconds for the whole round; None is 60. Do it again after any error.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.create_tables()
+        >>> votes.add_items([7])
+        >>> votes.cast(7, user=1).counted, votes.sync_worker().run_once().saved
+        (True, 1)
+        """
+
+    @native
+    def run(self, stop: threading.Event | None = None) -> None:
+        """Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
+
+        A round that failed because a server is away is tried again; other errors are raised.
+
+        >>> import hotcount, threading
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.create_tables()
+        >>> stop = threading.Event()
+        >>> worker = threading.Thread(target=votes.sync_worker().run, args=[stop])
+        >>> worker.start(), stop.set(), worker.join()
+        (None, None, None)
+        """
+
+    @native
+    def stats(self) -> dict[str, int]:
+        """Rounds, those that failed, and sums of what they did.
+
+        unsettled and at_risk are those of the latest round.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.sync_worker().stats()["rounds"]
+        0
+        """
