@@ -7,9 +7,9 @@ clients: these hold rows, and so a fold, a switch or a voter stops exactly there
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any
 
 import hotcount
 import psycopg

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone, tzinfo
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Union
 from zoneinfo import ZoneInfo
 
@@ -242,7 +242,7 @@ def test_months_have_their_own_lengths_and_weeks_begin_on_monday(counter_store: 
     weeks = [at for at, _ in weekly.series("k", months[0], months[-1])]
     assert {at.weekday() for at in weeks} == {0}
     assert weeks[0].date() == date(2026, 12, 28)
-    assert {(b.date() - a.date()) for a, b in zip(weeks, weeks[1:])} == {timedelta(days=7)}
+    assert {(b.date() - a.date()) for a, b in pairwise(weeks)} == {timedelta(days=7)}
 
 
 # -- series -----------------------------------------------------------------

@@ -6,8 +6,7 @@ program at a time; test_journal_model.py explores every order of the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Callable
+from collections.abc import Callable, Iterator
 
 from tests.races import explorer
 from tests.races.explorer import Findings

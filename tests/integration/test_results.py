@@ -1,0 +1,297 @@
+"""What calls answer: dataclasses that compare, hash, print, copy, pickle and match by value."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import inspect
+import itertools
+import json
+import operator
+import pickle
+import sqlite3
+import types
+import typing
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from unittest import mock
+
+import hotcount
+import numpy as np
+import pytest
+
+RESULTS: list[Any] = [
+    value for name in hotcount.__all__ if dataclasses.is_dataclass(value := getattr(hotcount, name))
+]
+
+
+def some(hint: Any) -> Any:
+    """A value of a field's type."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return some(typing.get_args(hint)[0])
+    if typing.get_origin(hint) is tuple:
+        return (some(typing.get_args(hint)[0]),)
+    return {bool: True, int: 3, float: 1.5, str: "text"}[hint]
+
+
+def example(cls: Any) -> Any:
+    hints = typing.get_type_hints(cls)
+    return cls(*(some(hints[field.name]) for field in dataclasses.fields(cls)))
+
+
+EXAMPLES = [pytest.param(example(cls), id=cls.__name__) for cls in RESULTS]
+
+
+def test_all_results_are_looked_at() -> None:
+    named = {cls.__name__ for cls in RESULTS}
+    assert named >= {"Cast", "Count", "Decision", "Drift", "FlushReport", "Contract", "SyncRound"}
+    assert named >= {"Rate", "SweepReport", "TryAdd"}
+
+
+# -- of every result ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", EXAMPLES)
+def test_a_result_is_taken_apart_and_made_again(value: Any) -> None:
+    fields = dataclasses.asdict(value)
+    assert list(fields) == list(type(value).__match_args__)
+    assert type(value)(**fields) == value
+    assert type(value)(*dataclasses.astuple(value)) == value
+    lists = {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
+    assert json.loads(json.dumps(fields)) == lists
+    assert (
+        repr(value)
+        == f"{type(value).__name__}({', '.join(f'{k}={v!r}' for k, v in fields.items())})"
+    )
+
+
+@pytest.mark.parametrize("value", EXAMPLES)
+def test_a_result_survives_copies_and_pickle(value: Any) -> None:
+    others = [pickle.loads(pickle.dumps(value, version)) for version in range(2, 6)]
+    others += [copy.copy(value), copy.deepcopy(value), dataclasses.replace(value)]
+    for other in others:
+        assert other == value
+        assert hash(other) == hash(value)
+        assert repr(other) == repr(value)
+        assert type(other) is type(value)
+
+
+@pytest.mark.parametrize("value", EXAMPLES)
+def test_a_result_cannot_be_changed(value: Any) -> None:
+    assert not hasattr(value, "__dict__")
+    for name in (*dataclasses.asdict(value), "other"):
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            setattr(value, name, 1)
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            delattr(value, name)
+
+
+@pytest.mark.parametrize("cls", RESULTS)
+def test_a_field_that_differs_makes_another_value(cls: Any) -> None:
+    value = example(cls)
+    assert value != object()
+    for field in dataclasses.fields(cls):
+        was = getattr(value, field.name)
+        now = (not was) if isinstance(was, bool) else was * 2
+        other = dataclasses.replace(value, **{field.name: now})
+        # A Count is its value, whatever else it says.
+        assert (other == value) == (cls is hotcount.Count and field.name != "value")
+        assert getattr(other, field.name) == now
+
+
+@pytest.mark.parametrize("cls", RESULTS)
+def test_each_field_is_explained_by_a_string_below_it(cls: Any) -> None:
+    module = ast.parse(inspect.getsource(inspect.getmodule(cls)))  # type: ignore[arg-type]
+    (body,) = [
+        node.body
+        for node in module.body
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__
+    ]
+    explained = {
+        before.target.id
+        for before, after in itertools.pairwise(body)
+        if isinstance(before, ast.AnnAssign)
+        and isinstance(before.target, ast.Name)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value, ast.Constant)
+    }
+    assert explained == {field.name for field in dataclasses.fields(cls)}
+
+
+def test_results_are_matched() -> None:
+    def said(result: object) -> str:
+        match result:
+            case hotcount.Cast(counted=True, changed=True, value=value):
+                return f"voted {value}"
+            case hotcount.Cast(True, False):
+                return "again"
+            case hotcount.Decision(allowed=False, reason=reason):
+                return reason
+            case hotcount.Count(value=0):
+                return "none"
+            case 100:
+                return "a hundred"
+        return "?"
+
+    assert said(hotcount.Cast(True, True, 0, 5)) == "voted 5"
+    assert said(hotcount.Cast(True, False, 5, 5)) == "again"
+    assert said(hotcount.Limiter("memory://", "1/minute").hit("k", 2)) == "cost_above_limit"
+    assert said(count(0)) == "none"
+    assert said(count(100)) == "a hundred"
+
+
+# -- what C++ fills -----------------------------------------------------------
+
+
+def answers() -> list[Any]:
+    limiter = hotcount.Limiter("memory://", "2/minute", name="api")
+    votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached", missing_items="create")
+    votes.create_tables()
+    plain = hotcount.Votes("sqlite:///:memory:", user_type=str)
+    plain.create_tables()
+    plain.add_items([7])
+    return [
+        limiter.hit("k"),
+        limiter.hit("k", 3),
+        limiter.rate,
+        hotcount.Counter("memory://").try_add("k", 3, max=2),
+        votes.cast(7, 1),
+        votes.cast_many([7, 7], [1, 2])[1],
+        votes.count(7),
+        votes.count(7, consistency="exact"),
+        votes.sync_worker().run_once(),
+        votes.contract(),
+        plain.cast(7, "anna", -(2**31) + 1),
+        plain.count_many([7])[0],
+        plain.flush(),
+    ]
+
+
+def test_what_a_call_answers_is_what_python_makes_of_its_fields() -> None:
+    for value in answers():
+        hints = typing.get_type_hints(type(value))
+        fields = dataclasses.asdict(value)
+        for name, field in fields.items():
+            hint = hints[name]
+            if typing.get_origin(hint) is not None:
+                assert type(field) in typing.get_args(hint), name
+            else:
+                assert type(field) is hint, name
+        assert type(value)(**fields) == value
+        assert pickle.loads(pickle.dumps(value)) == value
+
+
+@pytest.mark.parametrize("item", [7, "seven", uuid.UUID(int=7)])
+def test_a_drift_has_the_items_type(item: Any, tmp_path: Any) -> None:
+    database = hotcount.Database(f"sqlite:///{tmp_path}/a.db")
+    votes = hotcount.Votes(database, strategy="naive", item_type=type(item))
+    votes.create_tables()
+    votes.add_items([item])
+    votes.cast(item, 1)
+
+    with closing(sqlite3.connect(tmp_path / "a.db")) as other:
+        other.execute("UPDATE item SET vote_count = 5")
+        other.commit()
+    assert votes.reconcile() == [hotcount.Drift(item, counted=5, actual=1)]
+
+
+# -- a Count is its value -----------------------------------------------------
+
+
+def count(value: int, **other: Any) -> hotcount.Count:
+    return hotcount.Count(
+        **{"value": value, "exact": True, "as_of": 1.5, "source": "sql", "pending": 0, **other}
+    )
+
+
+def test_a_count_of_votes_equals_their_number() -> None:
+    votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+    votes.create_tables()
+    votes.cast_many([1] * 100, range(100))
+    assert votes.count(1) == 100
+    assert list(votes.count_many([1, 2])) == [100, 0]
+    assert sum(votes.count_many([1, 1, 2])) == 200
+    assert max(votes.count_many([2, 1])) == 100
+
+
+@pytest.mark.parametrize(
+    "same", [100, 100.0, Decimal(100), Fraction(100), np.int64(100), np.float64(100), 100 + 0j]
+)
+def test_a_count_equals_and_hashes_as_a_number(same: Any) -> None:
+    assert count(100) == same
+    assert same == count(100)
+    assert (count(100) != same) is False
+    assert count(101) != same
+    assert same != count(101)
+    assert hash(count(100)) == hash(same)
+    assert {same: "here"}[count(100)] == "here"
+    assert count(100) in {same}
+
+
+def test_counts_are_equal_where_their_values_are() -> None:
+    assert count(100) == count(100, as_of=9.5, exact=False, source="cache", pending=3)
+    assert len({count(100), count(100, as_of=9.5), 100, count(1)}) == 2
+    assert count(100) != count(99)
+
+
+def test_a_count_equals_nothing_else() -> None:
+    for other in ("100", None, [100], (100,), object()):
+        assert count(100) != other
+        assert (count(100) == other) is False
+    assert count(100) == mock.ANY
+
+
+ORDERS = [operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("other", [99, 100, 101, 99.5, 100.5, Decimal(100), float("inf")])
+def test_a_count_orders_as_its_value(order: Callable[[Any, Any], bool], other: Any) -> None:
+    assert order(count(100), other) == order(100, other)
+    assert order(other, count(100)) == order(other, 100)
+    if isinstance(other, int):
+        assert order(count(100), count(other, as_of=0.5)) == order(100, other)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_count_has_no_order_with_what_is_no_number(order: Callable[[Any, Any], bool]) -> None:
+    with pytest.raises(TypeError, match="not supported between"):
+        order(count(100), "100")
+
+
+def test_counts_are_sorted_and_added_up_among_numbers() -> None:
+    mixed: list[Any] = [count(3), 1, 2.5, count(-4), count(2)]
+    assert sorted(mixed) == [-4, 1, 2, 2.5, 3]
+    assert (min(mixed), max(mixed)) == (-4, 3)
+    assert sum([count(2), count(3)]) == 5
+    assert type(sum([count(2), count(3)])) is int
+    assert sum([count(2), count(3)], start=0.5) == 5.5
+    assert (count(2) + 1, 1 + count(2), count(2) + count(3)) == (3, 3, 5)
+    assert (count(2) - 1, 1 - count(2), count(2) - count(3)) == (1, -1, -1)
+    assert np.array([1, 2])[count(1)] == 2
+    assert list(np.array([1, 100]) == count(100)) == [False, True]
+
+
+def test_a_count_stands_where_an_int_or_a_float_is_asked_for() -> None:
+    assert operator.index(count(3)) == int(count(3)) == 3
+    assert float(count(3)) == 3.0
+    assert "abcd"[count(3)] == "d"
+    assert list(range(count(3))) == [0, 1, 2]
+    assert hex(count(255)) == "0xff"
+    assert count(3)
+    assert not count(0)
+
+
+@pytest.mark.parametrize("spec", ["", "d", ",", ">12", "+.2f", "08x", "e", "%"])
+def test_a_count_formats_as_its_value(spec: str) -> None:
+    assert format(count(1234), spec) == format(1234, spec)
+    assert f"{count(1234):{spec}}" == f"{1234:{spec}}"
+    assert (str(count(7)), f"{count(7)}", "%d" % count(7)) == ("7", "7", "7")  # noqa: UP031
+    assert repr(count(7)).startswith("Count(value=7, exact=True")
+    with pytest.raises(ValueError, match="format"):
+        format(count(7), "wrong")

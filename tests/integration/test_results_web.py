@@ -1,0 +1,161 @@
+"""Results in a web application: what FastAPI returns and pydantic has as fields."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import hotcount
+import pydantic
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from hotcount import aio
+
+VOTES = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+AIO_VOTES = aio.Votes("sqlite:///:memory:", missing_items="create", user_type=uuid.UUID)
+LIMITER = hotcount.Limiter("memory://", "2/minute", name="api")
+AIO_LIMITER = aio.Limiter("memory://", "2/minute", name="api")
+
+app = FastAPI()
+
+
+@app.post("/votes/{item}/{user}")
+def vote(item: int, user: int) -> hotcount.Cast:
+    return VOTES.cast(item, user)
+
+
+@app.post("/untyped/{item}/{user}")
+def vote_untyped(item: int, user: int):  # type: ignore[no-untyped-def]  # No response model.
+    return VOTES.cast(item, user)
+
+
+@app.post("/aio/{item}/{user}", response_model=hotcount.Cast)
+async def vote_in_a_loop(item: int, user: uuid.UUID) -> Any:
+    return await AIO_VOTES.cast(item, user)
+
+
+@app.post("/many/{item}")
+def vote_often(item: int, users: list[int]) -> list[hotcount.Cast]:
+    return list(VOTES.cast_many([item] * len(users), users))
+
+
+@app.get("/votes/{item}")
+def count(item: int) -> hotcount.Count:
+    return VOTES.count(item)
+
+
+@app.get("/untyped/{item}")
+def count_untyped(item: int):  # type: ignore[no-untyped-def]
+    return {"votes": VOTES.count(item), "said": f"{VOTES.count(item):,} votes"}
+
+
+@app.get("/columns/{item}")
+def columns(item: int) -> dict[str, list[Any]]:
+    return VOTES.count_many([item, item + 1]).to_dict()
+
+
+@app.get("/hits/{key}")
+async def hit(key: str) -> hotcount.Decision:
+    return await AIO_LIMITER.hit(key)
+
+
+@app.get("/contract")
+def contract() -> hotcount.Contract:
+    return VOTES.contract()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    VOTES.create_tables()
+    with TestClient(app) as client:
+        client.portal.call(AIO_VOTES.create_tables)  # type: ignore[union-attr]
+        yield client
+
+
+def test_a_cast_is_a_json_object(client: TestClient) -> None:
+    first = {"counted": True, "changed": True, "previous": 0, "value": 1}
+    again = {"counted": True, "changed": False, "previous": 1, "value": 1}
+    for path in ("/votes/1/1", "/untyped/2/1", f"/aio/1/{uuid.UUID(int=1)}"):
+        assert client.post(path).json() == first
+        assert client.post(path).json() == again
+    assert client.post("/many/3", json=[1, 2, 1]).json() == [first, first, again]
+
+
+def test_a_count_is_a_json_object_and_formats_as_a_number(client: TestClient) -> None:
+    client.post("/many/4", json=list(range(1200)))
+    found = client.get("/votes/4").json()
+    assert found.pop("as_of") > 1.7e9
+    assert found == {"value": 1200, "exact": True, "source": "sql", "pending": 0}
+    untyped = client.get("/untyped/4").json()
+    assert untyped["votes"]["value"] == 1200
+    assert untyped["said"] == "1,200 votes"
+    assert client.get("/columns/4").json()["value"] == [1200, 0]
+
+
+def test_a_decision_and_a_contract_are_json_objects(client: TestClient) -> None:
+    allowed = client.get("/hits/k").json()
+    assert (allowed["allowed"], allowed["remaining"], allowed["retry_after"]) == (True, 1, 0.0)
+    client.get("/hits/k")
+    denied = client.get("/hits/k").json()
+    assert (denied["allowed"], denied["reason"], denied["policy"]) == (False, "limited", "api")
+    assert client.get("/contract").json()["strategy"] == "batched"
+
+
+def test_openapi_knows_the_fields_of_response_models(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    assert {name: spec["type"] for name, spec in schemas["Cast"]["properties"].items()} == {
+        "counted": "boolean",
+        "changed": "boolean",
+        "previous": "integer",
+        "value": "integer",
+    }
+    assert list(schemas["Count"]["properties"]) == [
+        *("value", "exact", "as_of", "source", "pending")
+    ]
+    assert {"type": "null"} in schemas["Decision"]["properties"]["retry_after"]["anyOf"]
+
+
+class Everything(pydantic.BaseModel):
+    cast: hotcount.Cast
+    casts: list[hotcount.Cast]
+    count: hotcount.Count
+    decision: hotcount.Decision | None
+    try_add: hotcount.TryAdd
+    rate: hotcount.Rate
+    drift: hotcount.Drift
+    flush: hotcount.FlushReport
+    contract: hotcount.Contract
+    round: hotcount.SyncRound
+
+
+def test_a_pydantic_model_has_results_as_fields() -> None:
+    VOTES.create_tables()
+    cast = VOTES.cast(9, 1)
+    model = Everything(
+        cast=cast,
+        casts=list(VOTES.cast_many([9, 9], [2, 3])),
+        count=VOTES.count(9),
+        decision=LIMITER.hit("k"),
+        try_add=hotcount.Counter("memory://").try_add("k"),
+        rate=LIMITER.rate,
+        drift=hotcount.Drift(uuid.UUID(int=9), 1, 2),
+        flush=VOTES.flush(),
+        contract=VOTES.contract(),
+        round=hotcount.SyncRound(1, 2, 3, 4, 5, 6, 7),
+    )
+    assert model.cast is cast
+    assert model.count == 3
+    copied = Everything.model_validate_json(model.model_dump_json())
+    assert copied == model
+    assert copied.drift == model.drift
+    assert type(copied.count) is hotcount.Count
+    assert model.model_dump()["casts"][0] == {
+        "counted": True,
+        "changed": True,
+        "previous": 0,
+        "value": 1,
+    }
+    with pytest.raises(pydantic.ValidationError, match="count\\.value"):
+        Everything.model_validate({**model.model_dump(), "count": {"value": "many"}})
