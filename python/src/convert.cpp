@@ -119,11 +119,6 @@ std::string to_text(py::handle value, const Where& where) {
     return std::string{unwrap(read_text(value, where))};
 }
 
-std::optional<std::string_view> to_optional_bytes(py::handle value, const Where& where) {
-    if (!value || value.is_none()) return std::nullopt;
-    return to_bytes(value, where);
-}
-
 // -- numbers ----------------------------------------------------------------
 
 Result<std::int64_t> read_integer(py::handle value, const Where& where, ErrorCode out_of_range) {

@@ -47,7 +47,6 @@ Result<std::string_view> read_bytes(py::handle value, const Where& where);
 Result<std::string_view> read_text(py::handle value, const Where& where);
 std::string_view to_bytes(py::handle value, const Where& where);
 std::string to_text(py::handle value, const Where& where);
-std::optional<std::string_view> to_optional_bytes(py::handle value, const Where& where);
 
 // -- numbers ----------------------------------------------------------------
 

@@ -316,10 +316,6 @@ class BoundLiveSets : public Bound<LiveSets> {
         for (std::size_t i = 0; i < report.keys.size(); ++i) keys[i] = name(report.keys[i]);
         return sweep_class.make(report.scanned, report.found, report.deleted, py::object(keys));
     }
-    py::object to_python(Upsert upsert) const { return To<Upsert>::make(upsert); }
-    py::object to_python(const std::optional<std::int64_t>& rank) const {
-        return To<std::optional<std::int64_t>>::make(rank);
-    }
 
     py::object to_batch(const std::vector<Result<Upsert>>& upserts, const Refusals& refusals,
                         OnErrors on_errors) const {

@@ -253,7 +253,7 @@ struct Method {
     /// What makes the Python object of a Value. It may be moved in another thread, so it holds
     /// nothing of Python; the object that it points to is held by the call.
     static auto converter(Self& self, Held& held) {
-        Self* const me = &self;
+        [[maybe_unused]] Self* const me = &self;
         if constexpr (Each::kIsBatch) {
             constexpr std::size_t kErrors = Each::template find<IsOnErrors>();
             static_assert(kErrors < sizeof...(P), "a batch takes OnErrors");
@@ -264,14 +264,10 @@ struct Method {
             };
         } else if constexpr (std::is_void_v<Value>) {
             return [] { return py::object(py::none()); };
+        } else if constexpr (requires { self.to_python(std::declval<Value>()); }) {
+            return [me](Value value) -> py::object { return me->to_python(std::move(value)); };
         } else {
-            return [me](Value value) -> py::object {
-                if constexpr (requires { me->to_python(std::move(value)); }) {
-                    return me->to_python(std::move(value));
-                } else {
-                    return To<Value>::make(std::move(value));
-                }
-            };
+            return [](Value value) -> py::object { return To<Value>::make(std::move(value)); };
         }
     }
 
