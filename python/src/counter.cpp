@@ -125,7 +125,7 @@ struct BoundOf<Counter> {
 };
 
 void bind_counter() {
-    constructor<&make_counter, py::handle, Options<CounterOptions, kOptions>>(
+    constructor<&make_counter, StoreArgument, Options<CounterOptions, kOptions>>(
         "CounterBase.__init__", "store " + names_of<kOptions>());
     attributes<BoundCounter, kOptions>("CounterBase", "ttl");
 

@@ -432,7 +432,7 @@ void bind_limiter() {
     function<&rate_text, Rate>("Rate.__str__", "self");
     function<&decision_headers, DecisionRow, HeaderStyle>("Decision.headers", "self style");
 
-    constructor<&make_limiter, py::handle, Options<LimiterOptions, kOptions>>(
+    constructor<&make_limiter, StoreArgument, Options<LimiterOptions, kOptions>>(
         "LimiterBase.__init__", "store " + names_of<kOptions>());
     attributes<BoundLimiter, kOptions>("LimiterBase");
 

@@ -360,7 +360,7 @@ void bind_live_sets() {
     declare_rows<UpsertRow>("Upserts", column<&UpsertRow::status>("status"),
                             column<&UpsertRow::applied>("applied"));
 
-    constructor<&make_live_sets, py::handle, Options<LiveSetsOptions, kOptions>, MemberType>(
+    constructor<&make_live_sets, StoreArgument, Options<LiveSetsOptions, kOptions>, MemberType>(
         "LiveSetsBase.__init__", "store " + names_of<kOptions>() + "member_type");
     attributes<BoundLiveSets, kOptions>("LiveSetsBase");
     add_getter({"LiveSetsBase", "member_type",

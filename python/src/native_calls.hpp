@@ -25,6 +25,23 @@ namespace hotcount::python {
 /// Bound::deadline(timeout). Nothing of Python may be among the arguments.
 struct InThread {};
 
+/// The store or database that a constructor takes. What is no URL is refused before the arguments
+/// behind it are read: those quote what they refuse, and where somebody swapped the two that would
+/// be a URL with its password.
+struct StoreArgument {
+    py::handle value;
+    operator py::handle() const { return value; }
+};
+template <>
+struct From<StoreArgument> {
+    static StoreArgument read(const Argument& argument) {
+        if (PyUnicode_Check(argument.value) != 0) {
+            (void)kind_of_url(to_text(argument.value, argument.name));
+        }
+        return {argument.value};
+    }
+};
+
 namespace detail {
 
 template <class T>

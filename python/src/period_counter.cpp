@@ -112,7 +112,7 @@ struct BoundOf<PeriodCounter> {
 };
 
 void bind_period_counter() {
-    constructor<&make_period_counter, py::handle, Options<PeriodCounterOptions, kOptions>>(
+    constructor<&make_period_counter, StoreArgument, Options<PeriodCounterOptions, kOptions>>(
         "PeriodCounterBase.__init__", "store " + names_of<kOptions>());
     attributes<BoundPeriodCounter, kOptions>("PeriodCounterBase");
 

@@ -162,7 +162,7 @@ struct BoundOf<SlottedCounter> {
 };
 
 void bind_slotted_counter() {
-    constructor<&make_slotted_counter, py::handle, Options<O, kOptions>>(
+    constructor<&make_slotted_counter, StoreArgument, Options<O, kOptions>>(
         "SlottedCounterBase.__init__", "db " + names_of<kOptions>());
     attributes<BoundSlottedCounter, kOptions>("SlottedCounterBase", "slots");
     add_getter({"SlottedCounterBase", "slots",

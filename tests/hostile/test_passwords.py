@@ -150,6 +150,24 @@ def mariadb_refusal(client: socket.socket) -> None:
     client.sendall(len(text).to_bytes(3, "little") + b"\0" + text)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda url: hotcount.Limiter("5/second", url),
+        lambda url: hotcount.aio.Limiter("5/second", url),
+        lambda url: hotcount.PeriodCounter("day", url),
+        lambda url: hotcount.SlottedCounter("clicks", url),
+    ],
+)
+def test_a_store_and_an_option_that_were_swapped_show_no_password(
+    make: Callable[[str], Any],
+) -> None:
+    with pytest.raises(hotcount.ConfigError) as caught:
+        make(f"redis://:{PASSWORD}@localhost")
+    assert PASSWORD not in str(caught.value)
+    assert "expected scheme://" in str(caught.value)
+
+
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("scheme", "refusal"), [("postgresql", postgres_refusal), ("mariadb", mariadb_refusal)]
