@@ -143,8 +143,11 @@ def test_numbers_are_exact_to_the_bounds_of_64_bits(daily: hotcount.PeriodCounte
     assert daily.add("numpy", three, AT) == 3
     for key, n in (("most", 1), ("least", -1), ("big", 2**63), ("big", -(2**63) - 1)):
         before = daily.get(key, AT)
-        with pytest.raises(hotcount.CounterOverflowError):
+        with pytest.raises(hotcount.CounterOverflowError) as caught:
             daily.add(key, n, AT)
+        # As every counter says it: a server's words would name a line of a script.
+        says = "n does not fit" if abs(n) > 1 else f":{key} would leave signed 64 bits"
+        assert says in str(caught.value)
         assert daily.get(key, AT) == before
 
 

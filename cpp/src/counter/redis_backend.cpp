@@ -280,7 +280,7 @@ class RedisBackend final : public CounterBackend {
     static Result<TermAnswer> to_term_answer(const std::string& server, const std::string& key,
                                              Result<Reply> reply) {
         using Kind = TermAnswer::Kind;
-        if (!reply) return std::move(reply).error();
+        if (!reply) return about(key, reply.error());
         const auto* parts = std::get_if<redis::ReplyArray>(&reply->value);
         if (parts == nullptr || parts->size() != 3) {
             return strange_reply(server, "a period's script");
