@@ -127,7 +127,10 @@ void Mailbox::post(Letter letter) {
     if (!first) return;  // Whoever put the first in wakes the loop for all.
     after_completions([kept = shared_from_this()]() mutable {
         const WithGil held;
-        if (!held) return;
+        if (!held) {
+            (void)new std::shared_ptr<Mailbox>(std::move(kept));  // Python has ended: never freed.
+            return;
+        }
         kept->wake();
         kept.reset();  // With the GIL, which what is in letters needs.
     });

@@ -50,8 +50,12 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     void post(Letter letter);
     /// Runs what is there, with the GIL, as far as `most`: whether some is left.
     bool open(std::size_t most = std::numeric_limits<std::size_t>::max());
-    /// With the GIL: nobody reads any more.
-    void retire() { side_ = nullptr; }
+    /// With the GIL: nobody reads any more. What is there is dropped here and now: the last to hold
+    /// this may be a thread of the library, and letters hold what must end with the GIL.
+    void retire() {
+        side_ = nullptr;
+        open();
+    }
 
   private:
     void wake();

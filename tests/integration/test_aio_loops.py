@@ -7,6 +7,8 @@ import gc
 import itertools
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -361,3 +363,40 @@ def test_the_store_faces(tmp_path: Path, redis_server: RedisServer) -> None:
             aio.Redis("memory://")
 
     asyncio.run(main())
+
+
+ANSWERED_AFTER_THE_LOOP = """
+import gc, sys
+import hotcount
+from hotcount import aio
+from tests.loops import LoopWithoutReaders
+
+store = hotcount.Redis(sys.argv[1], timeout=20)
+
+async def start():
+    limiter = aio.Limiter(store, "1000/s")
+    return [limiter.hit("k"), limiter.hit_many(["a"] * 3), aio.PeriodCounter(store).add("k")]
+
+for number in range(3000):
+    loop = LoopWithoutReaders()
+    calls = loop.run_until_complete(start())
+    loop.close()
+    del loop
+    if number % 2:
+        del calls
+        gc.collect()
+"""
+
+
+def test_answers_that_come_after_their_loop_was_closed_end_with_the_gil(
+    own_redis: RedisServer,
+) -> None:
+    # The last to know of them is a thread of the library.
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", ANSWERED_AFTER_THE_LOOP, own_redis.url],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
