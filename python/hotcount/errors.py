@@ -46,11 +46,34 @@ __all__ = [
 class HotcountError(Exception):
     """Base of every error that hotcount raises by itself.
 
-    ``code`` is what the server or database calls the failure (a SQLSTATE, a SQLite code name such
-    as ``SQLITE_BUSY``, the first word of a Redis error such as ``WRONGTYPE``), or None.
+    What the message says stands in attributes too, each None where it says nothing of the kind.
+    They survive pickle and copy.
+
+    >>> import hotcount
+    >>> try:
+    ...     hotcount.Votes("sqlite:///:memory:", slots=0)
+    ... except hotcount.ConfigError as error:
+    ...     error.option, error.value
+    ('slots', '0')
     """
 
-    code: str | None
+    code: str | None = None
+    """What the server or database calls the failure: a SQLSTATE, a SQLite code name such as
+    SQLITE_BUSY, MariaDB's number, the first word of a Redis error such as WRONGTYPE."""
+    server: str | None = None
+    """The store or database that the call was made on, as messages name it; never a password."""
+    timeout: float | None = None
+    """Seconds that the call had, where it ended for lack of time or of a server."""
+    key: str | bytes | None = None
+    """The key as it stands in the store, with its prefixes; bytes where it is no UTF-8."""
+    option: str | None = None
+    """The option or argument that is bad."""
+    value: str | None = None
+    """What the option was, as text."""
+    item: int | str | None = None
+    """The item of a vote; a UUID as text."""
+    user: int | str | None = None
+    """The user of a vote."""
 
     def __init__(self, message: str = "", code: str | None = None) -> None:
         # One argument to the builtin: OSError, a base of some below, reads two as errno, strerror.
@@ -99,7 +122,7 @@ class CounterOverflowError(HotcountError, OverflowError):
 
 
 class ConfigError(HotcountError, ValueError):
-    """A bad URL, key or option; the message names it."""
+    """A bad URL, key or option; the message and ``option`` name it."""
 
 
 class DatabaseError(HotcountError):

@@ -325,7 +325,9 @@ def open_url(
     for name in options:
         if name not in known:
             takes = ", ".join(known)
-            raise ConfigError(f"unknown option '{name}' for {scheme}://; it takes: {takes}")
+            error = ConfigError(f"unknown option '{name}' for {scheme}://; it takes: {takes}")
+            error.option = name
+            raise error
     return classes[kind](url, **options)
 
 

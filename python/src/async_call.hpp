@@ -29,6 +29,16 @@ constexpr bool is_refusal(ErrorCode code) {
     return code == ErrorCode::config || code == ErrorCode::closed;
 }
 
+/// An error, with what `convert` adds to it, if it is an Answer.
+template <class Convert>
+Error told(const Convert& convert, Error error) {
+    if constexpr (requires { convert.told(error); }) {
+        return convert.told(std::move(error));
+    } else {
+        return error;
+    }
+}
+
 /// Ends a Pending with a result. Does not throw: `convert` may, and that is the outcome then.
 template <class T, class Convert>
 void settle(Pending& pending, Result<T> result, const Convert& convert) {
@@ -40,7 +50,7 @@ void settle(Pending& pending, Result<T> result, const Convert& convert) {
                 pending.set_value(convert(std::move(result).value()));
             }
         } else {
-            pending.set_error(to_exception(result.error()));
+            pending.set_error(to_exception(told(convert, std::move(result).error())));
         }
     } catch (py::error_already_set& error) {
         pending.set_error(error.value());
@@ -133,7 +143,7 @@ py::object start_call(const std::shared_ptr<LoopSide>& side, Owner owner, Timeou
 /// The same for a store that has answered already.
 template <class T, class Convert>
 py::object settled_call(const py::object& loop, Result<T> result, const Convert& convert) {
-    if (!result.ok() && is_refusal(result.error().code)) raise(result.error());
+    if (!result.ok() && is_refusal(result.error().code)) raise(told(convert, result.error()));
     py::object pending = Pending::make(loop);
     settle(*Pending::of(pending), std::move(result), convert);
     return pending;

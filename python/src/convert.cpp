@@ -48,8 +48,11 @@ Duration checked_duration(double seconds, const Where& where, double least) {
     const auto nanoseconds = fits ? std::llround(seconds * 1e9) : 0;
     if (!fits || (least > 0 && nanoseconds == 0)) {
         const std::string bound = least > 0 ? "more than 0" : "0 or more";
-        raise_config(where.str() + " is " + std::string(py::str(py::float_(seconds))) +
-                     " seconds; it takes " + bound + " and at most 100 years");
+        const py::float_ value(seconds);
+        raise_bad(where,
+                  "is " + std::string(py::str(value)) + " seconds; it takes " + bound +
+                      " and at most 100 years",
+                  value);
     }
     return Duration{nanoseconds};
 }
@@ -61,7 +64,8 @@ Result<std::string_view> utf8(py::handle value, const Where& where) {
         if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw py::error_already_set();
         PyErr_Clear();
         return make_error(ErrorCode::config,
-                          where.str() + " has a lone surrogate, which UTF-8 cannot hold");
+                          where.str() + " has a lone surrogate, which UTF-8 cannot hold")
+            .about(&ErrorFacts::option, where.argument);
     }
     return std::string_view{bytes, static_cast<std::size_t>(size)};
 }
@@ -93,6 +97,13 @@ std::string type_name(py::handle value) {
 
 void raise_wrong_type(const Where& where, const char* expected, py::handle value) {
     raise_type(where.str() + " must be " + expected + ", not " + type_name(value));
+}
+
+void raise_bad(const Where& where, const std::string& says, py::handle value) {
+    Error error = make_error(ErrorCode::config, where.str() + " " + says);
+    error.about(&ErrorFacts::option, where.argument);
+    if (value) error.about(&ErrorFacts::value, std::string(py::str(value)));
+    raise(error);
 }
 
 // -- text -------------------------------------------------------------------
@@ -134,7 +145,8 @@ Result<std::int64_t> read_integer(py::handle value, const Where& where, ErrorCod
     int overflow = 0;
     const long long result = PyLong_AsLongLongAndOverflow(number, &overflow);
     if (overflow != 0) {
-        return make_error(out_of_range, where.str() + " does not fit in signed 64 bits");
+        return make_error(out_of_range, where.str() + " does not fit in signed 64 bits")
+            .about(&ErrorFacts::option, where.argument);
     }
     return static_cast<std::int64_t>(result);
 }
@@ -150,7 +162,7 @@ std::int64_t to_option(py::handle value, const Where& where) {
 std::size_t to_size(py::handle value, const Where& where) {
     const std::int64_t number = to_option(value, where);
     if (number < 0) {
-        raise_config(where.str() + " is " + std::to_string(number) + "; it takes 0 or more");
+        raise_bad(where, "is " + std::to_string(number) + "; it takes 0 or more", value);
     }
     return static_cast<std::size_t>(number);
 }
@@ -183,8 +195,8 @@ IdType to_id_type(py::handle value, const Where& where) {
     if (value.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type)) return IdType::integer;
     if (value.ptr() == reinterpret_cast<PyObject*>(&PyUnicode_Type)) return IdType::text;
     if (value.is(uuid_class())) return IdType::uuid;
-    raise_config(where.str() + " is " + std::string(py::repr(value)) +
-                 "; it takes int, str or uuid.UUID");
+    raise_bad(where, "is " + std::string(py::repr(value)) + "; it takes int, str or uuid.UUID",
+              value);
 }
 
 Result<sql::Id> read_id(py::handle value, IdType type, const Where& where) {
@@ -229,7 +241,7 @@ std::size_t to_choice(py::handle value, const Where& where,
         ++index;
         known += (known.empty() ? "'" : ", '") + std::string{choice} + "'";
     }
-    raise_config(where.str() + " is " + std::string(py::repr(value)) + "; it takes " + known);
+    raise_bad(where, "is " + std::string(py::repr(value)) + "; it takes " + known, value);
 }
 
 }  // namespace hotcount::python

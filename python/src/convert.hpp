@@ -38,6 +38,9 @@ std::string type_name(py::handle value);
 /// TypeError: "{where} must be {expected}, not {type}".
 [[noreturn]] void raise_wrong_type(const Where& where, const char* expected, py::handle value);
 
+/// ConfigError: "{where} {says}", with the argument's name and the value, where it is given.
+[[noreturn]] void raise_bad(const Where& where, const std::string& says, py::handle value = {});
+
 // -- text -------------------------------------------------------------------
 // Views borrow from the Python object, which the caller keeps.
 

@@ -64,8 +64,36 @@ void load_exceptions() {
 
 py::object to_exception(const Error& error) {
     const py::handle type = exception_classes[static_cast<std::size_t>(error.code)];
-    if (error.server_code.empty()) return type(to_text(error.message));
-    return type(to_text(error.message), to_text(error.server_code));
+    py::object made = error.server_code.empty()
+                          ? type(to_text(error.message))
+                          : type(to_text(error.message), to_text(error.server_code));
+    if (error.facts == nullptr) return made;
+    const ErrorFacts& facts = *error.facts;
+    const auto put_text = [&](const char* name, const std::string& fact) {
+        if (!fact.empty()) made.attr(name) = to_text(fact);
+    };
+    const auto put_id = [&](const char* name, const auto& fact) {
+        if (!fact) return;
+        const auto* const number = std::get_if<std::int64_t>(&*fact);
+        made.attr(name) = number != nullptr ? py::object(py::int_(*number))
+                                            : py::object(to_text(std::get<std::string>(*fact)));
+    };
+    put_text("server", facts.server);
+    put_text("option", facts.option);
+    put_text("value", facts.value);
+    if (!facts.key.empty()) {
+        const auto size = static_cast<Py_ssize_t>(facts.key.size());
+        auto key = py::reinterpret_steal<py::object>(
+            PyUnicode_DecodeUTF8(facts.key.data(), size, nullptr));
+        if (!key) PyErr_Clear();
+        made.attr("key") = key ? key : py::object(py::bytes(facts.key));
+    }
+    if (facts.timeout) {
+        made.attr("timeout") = std::chrono::duration<double>(*facts.timeout).count();
+    }
+    put_id("item", facts.item);
+    put_id("user", facts.user);
+    return made;
 }
 
 void raise(const Error& error) { raise_object(to_exception(error)); }

@@ -55,6 +55,7 @@ class BoundConcept : public BoundBase {
     // One that has more than its store hides this: its methods know which class they call.
     void check_open() const { store.check_open(); }
     std::shared_ptr<LoopSide> loop_side() const { return store.loop_side(); }
+    void tell(Error& error, Timeout timeout) const { store.tell(error, timeout); }
 
     StoreReference store;
     const bool in_memory;

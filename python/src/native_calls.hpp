@@ -241,6 +241,18 @@ auto run_now(Concept& core, const typename Each::Held& held) {
                       Each::pass(held));
 }
 
+/// What makes a call's answer, and what its errors say beside what the core knows.
+template <class Self, class Convert>
+struct Answer : Convert {
+    Self* self;
+    Timeout timeout;
+
+    Error told(Error error) const {
+        self->tell(error, timeout);
+        return error;
+    }
+};
+
 /// One method of a concept: Now waits, Start (nullptr: there is none) does not.
 template <auto Now, auto Start, class... P>
 struct Method {
@@ -270,6 +282,10 @@ struct Method {
     /// What makes the Python object of a Value. It may be moved in another thread, so it holds
     /// nothing of Python; the object that it points to is held by the call.
     static auto converter(Self& self, Held& held) {
+        return Answer<Self, decltype(bare_converter(self, held))>{bare_converter(self, held), &self,
+                                                                  timeout(held)};
+    }
+    static auto bare_converter(Self& self, Held& held) {
         [[maybe_unused]] Self* const me = &self;
         if constexpr (Each::kIsBatch) {
             constexpr std::size_t kErrors = Each::template find<IsOnErrors>();
@@ -375,8 +391,10 @@ struct Method {
     }
     template <class Convert>
     static py::object answer(Outcome outcome, const Convert& convert) {
+        if constexpr (requires { outcome.error(); }) {
+            if (!outcome.ok()) raise(convert.told(std::move(outcome).error()));
+        }
         if constexpr (std::is_void_v<Value>) {
-            unwrap(std::move(outcome));
             return convert();
         } else {
             return convert(OutcomeType<Outcome>::unwrapped(std::move(outcome)));

@@ -100,6 +100,18 @@ std::string StoreBase::repr(const std::string& title) const {
            ")" + (closed_ ? " (closed)" : "");
 }
 
+void StoreBase::tell(Error& error, Timeout timeout) const {
+    if (error.code == ErrorCode::config) return;
+    if (error.facts == nullptr || error.facts->server.empty()) {
+        error.about(&ErrorFacts::server, name_);
+    }
+    const bool of_time = error.code == ErrorCode::deadline ||
+                         error.code == ErrorCode::unavailable ||
+                         error.code == ErrorCode::outcome_unknown;
+    if (!timeout) timeout = default_timeout();
+    if (of_time && timeout) error.about(&ErrorFacts::timeout, *timeout);
+}
+
 void StoreBase::raise_closed() const { raise(make_error(ErrorCode::closed, name_ + " is closed")); }
 
 StoreKind kind_of_url(std::string_view text) { return kind_of(unwrap(parse_url(text))); }
@@ -181,8 +193,8 @@ std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Optio
             ended_in_python(unwrap(redis::Client::make(options))));
         (*clients)[identity] = opened;
     }
-    return std::make_shared<RedisStore>(std::move(opened), StoreKind::redis,
-                                        "redis at " + options.address(), url.str(), options);
+    return std::make_shared<RedisStore>(std::move(opened), StoreKind::redis, options.address(),
+                                        url.str(), options);
 }
 
 std::shared_ptr<DatabaseStore> open_database(std::string_view text,

@@ -79,11 +79,14 @@ class StoreBase : public BoundBase {
     }
     [[noreturn]] void raise_closed() const;
     virtual std::shared_ptr<LoopSide> loop_side() = 0;
+    /// Adds to an error of a call where it was made, and what time it had.
+    void tell(Error& error, Timeout timeout) const;
 
     const bool in_memory;
 
   protected:
     virtual std::string shown_options() const = 0;
+    virtual Timeout default_timeout() const = 0;
 
     bool closed_{false};
 
@@ -119,6 +122,13 @@ class Store final : public StoreBase {
 
   protected:
     std::string shown_options() const override;
+    Timeout default_timeout() const override {
+        if constexpr (requires { options_.timeout; }) {
+            return options_.timeout;
+        } else {
+            return {};
+        }
+    }
 
   private:
     std::shared_ptr<Opened<Backend>> opened_;
@@ -169,6 +179,7 @@ class StoreReference {
     /// What the running loop calls a Redis or a Database through.
     std::shared_ptr<LoopSide> loop_side() const { return store_->loop_side(); }
 
+    void tell(Error& error, Timeout timeout) const { store_->tell(error, timeout); }
     bool closed() const { return closed_ || store_->closed(); }
     /// ClosedError where the concept or its store is closed.
     void check_open() const {

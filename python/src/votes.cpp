@@ -64,6 +64,10 @@ class BoundVotes final : public Bound<Votes> {
         store.check_open();
         if (cache_) cache_->check_open();
     }
+    /// Which of two stores failed the message says.
+    void tell(Error& error, Timeout timeout) const {
+        if (!cache_) store.tell(error, timeout);
+    }
     Deadline deadline(Timeout timeout) const {
         return store.backend<sql::Database>()->deadline(timeout);
     }
@@ -88,6 +92,7 @@ class BoundWorker final : public Bound<SyncWorker> {
         return "hotcount." + title + "(" + votes_->repr("") + ")";
     }
     void check_open() const { votes_->check_open(); }
+    void tell(Error& error, Timeout timeout) const { votes_->tell(error, timeout); }
 
   private:
     std::shared_ptr<BoundVotes> votes_;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import pickle
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import hotcount
+import hotcount.aio
 import hotcount.errors
 import pytest
 from hotcount import Cast, Contract, Count, Drift, FlushReport, TryAdd
@@ -149,3 +151,94 @@ def test_close_may_be_called_twice_and_with_ends_it(make: Any, tmp_path: Path) -
     assert thing.closed
     assert "(closed)" in repr(thing)
     thing.close()
+
+
+# -- what a message says, as attributes -----------------------------------------
+
+
+def raised(call: Any) -> Any:
+    with pytest.raises(hotcount.HotcountError) as caught:
+        call()
+    twin = pickle.loads(pickle.dumps(caught.value))
+    assert vars(twin) == vars(caught.value)
+    assert vars(copy.copy(caught.value)) == vars(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("call", "option", "value"),
+    [
+        (lambda: hotcount.Votes("sqlite:///:memory:", slots=0), "slots", "0"),
+        (lambda: hotcount.Memory(max_keys=0), "max_keys", "0"),
+        (lambda: hotcount.Redis("redis://h", max_queue=0), "max_queue", "0"),
+        (lambda: hotcount.Redis("redis://h?bogus=1"), "bogus", None),
+        (lambda: hotcount.Database("sqlite:///x.db?bogus=1"), "bogus", None),
+        (lambda: hotcount.connect("memory://", bogus=1), "bogus", None),
+        (lambda: hotcount.Counter("memory://", ttl=1e-9), "ttl", None),
+        (lambda: hotcount.Counter("memory://").get("k", timeout=-1), "timeout", "-1.0"),
+        (lambda: hotcount.Counter("memory://").get("\ud800"), "key", None),
+        (lambda: hotcount.Limiter("memory://", "often"), "rate", "often"),
+        (lambda: hotcount.Limiter("memory://", "5/s", name='"'), "name", '"'),
+        (
+            lambda: hotcount.Limiter("memory://", "5/s", algorithm="guess"),  # type: ignore[arg-type]
+            "algorithm",
+            "guess",
+        ),
+        (
+            lambda: hotcount.Counter("memory://", method="guess"),  # type: ignore[arg-type]
+            "method",
+            "guess",
+        ),
+    ],
+)
+def test_a_config_error_has_the_option_and_its_value(
+    call: Any, option: str, value: str | None
+) -> None:
+    error = raised(call)
+    assert type(error) is hotcount.ConfigError
+    assert (error.option, error.value, error.server) == (option, value, None)
+    assert option in str(error)
+
+
+def test_an_error_about_a_key_has_it_in_full_and_the_store() -> None:
+    store = hotcount.Memory("memory://errors", prefix="p:")
+    counter, long = hotcount.Counter(store), "k" * 900
+    counter.add(long, 2**63 - 1)
+    error = raised(lambda: counter.add(long))
+    assert (error.key, error.server) == (f"p:count:{long}", "memory://errors")
+    counter.add(b"\xff", 1)
+    limits = hotcount.Limiter(store, "5/minute")
+    assert limits.hit("k")
+    error = raised(lambda: counter.add(b"\xff", 2**63 - 1))
+    assert error.key == b"p:count:\xff"
+
+
+def test_errors_of_a_batch_have_the_option_or_the_key() -> None:
+    counter = hotcount.Counter("memory://")
+    counter.add("full", 2**63 - 1)
+    errors = counter.add_many(["", "full"], errors="return").errors
+    assert (errors[0].option, errors[0].key) == ("key", None)
+    assert (errors[1].option, errors[1].key) == (None, "count:full")
+
+
+def test_an_error_about_a_vote_has_its_item_and_user() -> None:
+    votes = hotcount.Votes("sqlite:///:memory:")
+    votes.create_tables()
+    error = raised(lambda: votes.cast(7, 9))
+    assert type(error) is hotcount.IntegrityError
+    assert (error.item, error.user) == (7, 9)
+
+
+def test_no_server_is_told_with_its_name_and_the_time_that_the_call_had() -> None:
+    store = hotcount.Redis("redis://user:canary@127.0.0.1:1", timeout=0.5)
+    error = raised(lambda: hotcount.Counter(store).add("k"))
+    assert (error.server, error.timeout) == ("redis 127.0.0.1:1", 0.5)
+    assert raised(lambda: store.ping(timeout=0.25)).timeout == 0.25
+
+    async def main() -> Any:
+        with pytest.raises(hotcount.UnavailableError) as caught:
+            await hotcount.aio.Counter(store).add("k", timeout=0.75)
+        return caught.value
+
+    error = asyncio.run(main())
+    assert (error.server, error.timeout) == ("redis 127.0.0.1:1", 0.75)

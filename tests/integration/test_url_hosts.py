@@ -27,12 +27,7 @@ def host_of(url: str) -> str:
     redis.close()
     with pytest.raises(hotcount.ClosedError) as caught:
         redis.ping()
-    return (
-        str(caught.value)
-        .removeprefix("redis at redis ")
-        .removesuffix(" is closed")
-        .rpartition(":")[0]
-    )
+    return str(caught.value).removeprefix("redis ").removesuffix(" is closed").rpartition(":")[0]
 
 
 def urllib_host(url: str) -> str | None:

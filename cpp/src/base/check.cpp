@@ -5,20 +5,20 @@
 namespace hotcount {
 
 Result<void> check_key(std::string_view key, KeyRule rule) {
-    if (key.empty()) return make_error(ErrorCode::config, "key is empty; it takes 1 to 1000 bytes");
+    if (key.empty()) return bad_option("key", "is empty; it takes 1 to 1000 bytes");
     if (key.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config,
-                          "key is " + std::to_string(key.size()) +
-                              " bytes long; it takes 1 to 1000 bytes: " + printable(key));
+        return bad_option("key", "is " + std::to_string(key.size()) +
+                                     " bytes long; it takes 1 to 1000 bytes: " + printable(key))
+            .about(&ErrorFacts::key, key);
     }
     if (rule != KeyRule::any_bytes && key.find('\0') != std::string_view::npos) {
-        return make_error(ErrorCode::config,
-                          "key has a NUL byte, which SQL text cannot hold: " + printable(key));
+        return bad_option("key", "has a NUL byte, which SQL text cannot hold: " + printable(key))
+            .about(&ErrorFacts::key, key);
     }
     if (rule == KeyRule::utf8_text && !is_utf8(key)) {
-        return make_error(
-            ErrorCode::config,
-            "key is not UTF-8, the only text that PostgreSQL holds: " + printable(key));
+        return bad_option("key",
+                          "is not UTF-8, the only text that PostgreSQL holds: " + printable(key))
+            .about(&ErrorFacts::key, key);
     }
     return {};
 }
@@ -47,14 +47,12 @@ bool is_utf8(std::string_view bytes) {
 }
 
 Result<void> check_identifier(std::string_view option, std::string_view name) {
-    std::string prefix{option};
-    if (name.empty()) return make_error(ErrorCode::config, prefix + " is empty");
+    if (name.empty()) return bad_option(option, "is empty");
     if (name.size() > kMaxIdentifierBytes) {
-        return make_error(ErrorCode::config,
-                          prefix + " is longer than 63 bytes: " + printable(name));
+        return bad_option(option, "is longer than 63 bytes: " + printable(name), printable(name));
     }
     if (name.find('\0') != std::string_view::npos) {
-        return make_error(ErrorCode::config, prefix + " has a NUL byte: " + printable(name));
+        return bad_option(option, "has a NUL byte: " + printable(name), printable(name));
     }
     return {};
 }

@@ -76,7 +76,8 @@ Result<std::string> key_beside(std::string_view key, std::string_view what) {
         return make_error(ErrorCode::config,
                           "the key " + printable(key) +
                               " has braces that make no hash tag, so nothing can be kept beside "
-                              "it in its slot");
+                              "it in its slot")
+            .about(&ErrorFacts::key, key);
     }
     // Another ending than above, or "a" and "{a}" would share one.
     return std::string{key} + ":" + name + "t";

@@ -11,21 +11,21 @@ namespace {
 
 Result<void> check_options(const CounterOptions& options) {
     if (options.prefix.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "prefix is longer than 1000 bytes");
+        return bad_option("prefix", "is longer than 1000 bytes");
     }
     // Redis keeps times in milliseconds: a shorter life would be none at all.
     if (options.ttl && *options.ttl < std::chrono::milliseconds{1}) {
-        return make_error(ErrorCode::config, "ttl must be 0.001 seconds or more");
+        return bad_option("ttl", "must be 0.001 seconds or more");
     }
     if (options.op_keep < std::chrono::seconds{1}) {
-        return make_error(ErrorCode::config, "op_keep must be 1 second or more");
+        return bad_option("op_keep", "must be 1 second or more");
     }
     if (options.method == CounterMethod::set_nx_incr && !options.ttl) {
         return make_error(ErrorCode::config, "method 'set_nx_incr' needs a ttl");
     }
     if (options.method != CounterMethod::set_nx_incr &&
         options.compensation != CounterOptions{}.compensation) {
-        return make_error(ErrorCode::config, "compensation is for method 'set_nx_incr' only");
+        return bad_option("compensation", "is for method 'set_nx_incr' only");
     }
     return {};
 }
@@ -44,21 +44,24 @@ std::string_view to_string(Compensation compensation) {
 
 Error counter_overflow(std::string_view key) {
     return make_error(ErrorCode::overflow, "the counter " + printable(key) +
-                                               " would leave signed 64 bits; nothing changed");
+                                               " would leave signed 64 bits; nothing changed")
+        .about(&ErrorFacts::key, key);
 }
 
 Error op_id_too_old(std::string_view op_id) {
-    return make_error(ErrorCode::config,
-                      "op_id " + printable(op_id) +
+    return bad_option("op_id",
+                      printable(op_id) +
                           " was made longer than op_keep ago: this call added nothing, and whether "
-                          "an earlier one with it did is no longer known");
+                          "an earlier one with it did is no longer known",
+                      std::string{op_id});
 }
 
 Error op_id_ahead(std::string_view op_id) {
-    return make_error(ErrorCode::config,
-                      "op_id " + printable(op_id) +
+    return bad_option("op_id",
+                      printable(op_id) +
                           " was made further ahead of the store's clock than op_keep; this call "
-                          "added nothing");
+                          "added nothing",
+                      std::string{op_id});
 }
 
 Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<memory::Store> store,
@@ -134,7 +137,7 @@ Counter::Checked Counter::check(std::span<const std::string_view> keys,
 
 Result<void> Counter::check_once(std::string_view op_id) const {
     if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "op_id takes 1 to 1000 bytes");
+        return bad_option("op_id", "takes 1 to 1000 bytes");
     }
     return check_method("op_id");
 }

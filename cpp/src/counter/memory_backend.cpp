@@ -182,7 +182,8 @@ class MemoryBackend final : public CounterBackend {
 
     static Error wrong_type(const std::string& key) {
         return make_error(ErrorCode::wrong_type,
-                          "the key " + printable(key) + " holds something that is no counter");
+                          "the key " + printable(key) + " holds something that is no counter")
+            .about(&ErrorFacts::key, key);
     }
 
     static Result<std::int64_t> read(const memory::Entry* entry, const std::string& key) {

@@ -11,17 +11,16 @@ constexpr std::chrono::seconds kMostKept = std::chrono::days{36'525};
 
 Result<void> check_options(const PeriodCounterOptions& options) {
     if (options.prefix.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "prefix is longer than 1000 bytes");
+        return bad_option("prefix", "is longer than 1000 bytes");
     }
     if (options.zone->name().empty() || options.zone->name().size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "tz has a name that is not 1 to 1000 bytes long");
+        return bad_option("tz", "has a name that is not 1 to 1000 bytes long");
     }
     const std::int64_t most = kMostKept / longest(options.period);
     if (options.keep < 1 || options.keep > most) {
-        return make_error(ErrorCode::config, "keep is " + std::to_string(options.keep) +
-                                                 "; it takes 1 to " + std::to_string(most) +
-                                                 " periods of a " +
-                                                 std::string{to_string(options.period)});
+        return bad_value("keep", options.keep,
+                         "it takes 1 to " + std::to_string(most) + " periods of a " +
+                             std::string{to_string(options.period)});
     }
     return {};
 }
@@ -151,19 +150,19 @@ void PeriodCounter::start_series(std::string_view key, Instant start, Instant en
                                  const Route& route, Completion<std::vector<PeriodCount>> done) {
     if (auto fits = check_key(key); !fits) return done(fits.error());
     if (!Calendar::takes(start)) {
-        return done(make_error(ErrorCode::config, "start is outside of the years 2 to 9799"));
+        return done(bad_option("start", "is outside of the years 2 to 9799"));
     }
     if (!Calendar::takes(end)) {
-        return done(make_error(ErrorCode::config, "end is outside of the years 2 to 9799"));
+        return done(bad_option("end", "is outside of the years 2 to 9799"));
     }
-    if (end < start) return done(make_error(ErrorCode::config, "end is before start"));
+    if (end < start) return done(bad_option("end", "is before start"));
     std::vector<PeriodCount> counts;
     std::vector<std::string> names;
     for (Instant at = start; at < end;) {
         if (counts.size() == kMaxSeries) {
-            return done(make_error(ErrorCode::config,
-                                   "start and end are more than 100000 periods of a " +
-                                       std::string{to_string(options_.period)} + " apart"));
+            return done(bad_option("start", "and end are more than 100000 periods of a " +
+                                                std::string{to_string(options_.period)} +
+                                                " apart"));
         }
         const Span span = calendar_.span(at);
         counts.push_back({span.begins, 0});

@@ -26,7 +26,8 @@ Result<std::int64_t> to_integer(const redis::Reply& reply, const std::string& ke
         if (error == std::errc{} && stop == end && std::to_string(number) == *text) return number;
     }
     return make_error(ErrorCode::wrong_type, "the counter " + printable(key) +
-                                                 " holds something that is no 64-bit integer");
+                                                 " holds something that is no 64-bit integer")
+        .about(&ErrorFacts::key, key);
 }
 
 std::string milliseconds(Duration duration) {
@@ -274,7 +275,8 @@ class RedisBackend final : public CounterBackend {
     static Error about(const std::string& key, const Error& error) {
         if (error.code == ErrorCode::overflow) return counter_overflow(key);
         return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                          error.server_code);
+                          error.server_code)
+            .about(&ErrorFacts::key, key);
     }
 
     static Result<TermAnswer> to_term_answer(const std::string& server, const std::string& key,

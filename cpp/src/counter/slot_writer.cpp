@@ -34,7 +34,8 @@ Result<bool> finds(sql::Connection& connection, const sql::Statement& statement,
 
 Error count_overflow(std::string_view key) {
     return make_error(ErrorCode::overflow, "the count of " + printable(key) +
-                                               " would leave signed 64 bits; nothing was applied");
+                                               " would leave signed 64 bits; nothing was applied")
+        .about(&ErrorFacts::key, key);
 }
 
 Result<void> add_to_slot(sql::Connection& connection, const SlotTable& table, std::string_view key,

@@ -147,8 +147,7 @@ class SqlSlottedCounter final : public SlottedCounter,
 
     static Result<void> check_slots(std::int64_t slots) {
         if (slots >= 1 && slots <= 10'000) return {};
-        return make_error(ErrorCode::config,
-                          "slots is " + std::to_string(slots) + "; it takes 1 to 10000");
+        return bad_value("slots", slots, "it takes 1 to 10000");
     }
 
   private:
@@ -211,11 +210,10 @@ class SqlSlottedCounter final : public SlottedCounter,
 
     Result<void> check_op_id(std::string_view op_id) const {
         if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
-            return make_error(ErrorCode::config, "op_id takes 1 to 1000 bytes");
+            return bad_option("op_id", "takes 1 to 1000 bytes");
         }
         if (database_->dialect() == sql::Dialect::postgres && !check_text(op_id)) {
-            return make_error(ErrorCode::config,
-                              "op_id takes UTF-8 without NUL where the database is PostgreSQL");
+            return bad_option("op_id", "takes UTF-8 without NUL where the database is PostgreSQL");
         }
         return {};
     }
@@ -282,7 +280,8 @@ class SqlSlottedCounter final : public SlottedCounter,
 
     static Error sum_overflow(std::string_view key) {
         return make_error(ErrorCode::overflow,
-                          "the sum over the slots of " + printable(key) + " leaves signed 64 bits");
+                          "the sum over the slots of " + printable(key) + " leaves signed 64 bits")
+            .about(&ErrorFacts::key, key);
     }
 
     std::shared_ptr<sql::Database> database_;
@@ -300,7 +299,7 @@ Result<void> check_options(const SlottedCounterOptions& options) {
     HOTCOUNT_TRY(check_identifier("count_column", options.count_column));
     HOTCOUNT_TRY(SqlSlottedCounter::check_slots(options.slots));
     if (options.op_keep < std::chrono::seconds{1}) {
-        return make_error(ErrorCode::config, "op_keep must be 1 second or more");
+        return bad_option("op_keep", "must be 1 second or more");
     }
     return sql::check_options(options.commit);
 }

@@ -21,9 +21,11 @@ Result<void> check_name(std::string_view name) {
     if (!name.empty() && name.size() <= 100 && std::all_of(name.begin(), name.end(), fits)) {
         return {};
     }
-    return make_error(ErrorCode::config, "name is '" + printable(name) +
-                                             "'; it takes 1 to 100 printable ASCII characters "
-                                             "without quotes and backslashes");
+    return bad_option("name",
+                      "is '" + printable(name) +
+                          "'; it takes 1 to 100 printable ASCII characters "
+                          "without quotes and backslashes",
+                      std::string{name});
 }
 
 // Limiters whose states mean the same share keys; a window that begins elsewhere does not.
@@ -63,13 +65,14 @@ Result<Algorithm> parse_algorithm(std::string_view name) {
         if (kNames[i] == name) return static_cast<Algorithm>(i);
         known += (i == 0 ? "" : ", ") + std::string{kNames[i]};
     }
-    return make_error(ErrorCode::config,
-                      "algorithm is '" + printable(name) + "'; it takes " + known);
+    return bad_option("algorithm", "is '" + printable(name) + "'; it takes " + known,
+                      std::string{name});
 }
 
 Error no_limit_state(std::string_view key) {
     return make_error(ErrorCode::wrong_type,
-                      "the key " + printable(key) + " holds something that is no limiter's state");
+                      "the key " + printable(key) + " holds something that is no limiter's state")
+        .about(&ErrorFacts::key, key);
 }
 
 Result<Plan> make_plan(const LimiterOptions& options) {
@@ -77,12 +80,11 @@ Result<Plan> make_plan(const LimiterOptions& options) {
     const Algorithm algorithm = options.algorithm;
     const std::string title{to_string(algorithm)};
     if (options.align != Align::clock && algorithm != Algorithm::fixed_window) {
-        return make_error(ErrorCode::config, "align is for fixed_window, not for " + title);
+        return bad_option("align", "is for fixed_window, not for " + title);
     }
     const bool can_charge = algorithm == Algorithm::fixed_window || algorithm == Algorithm::gcra;
     if (options.charge_denied && !can_charge) {
-        return make_error(ErrorCode::config,
-                          "charge_denied is for fixed_window and gcra, not for " + title);
+        return bad_option("charge_denied", "is for fixed_window and gcra, not for " + title);
     }
     if (algorithm == Algorithm::gcra) return plan_gcra(options.rate, options.charge_denied);
     HOTCOUNT_TRY_ASSIGN(const Plan plan,

@@ -111,9 +111,8 @@ std::optional<Rate> read_rate(std::string_view text) {
 Result<void> check_range(const char* what, std::int64_t value, std::int64_t least,
                          std::int64_t most) {
     if (value >= least && value <= most) return {};
-    return make_error(ErrorCode::config, std::string{what} + " is " + std::to_string(value) +
-                                             "; it takes " + std::to_string(least) + " to " +
-                                             std::to_string(most));
+    return bad_value(what, value,
+                     "it takes " + std::to_string(least) + " to " + std::to_string(most));
 }
 
 }  // namespace
@@ -131,11 +130,15 @@ Result<Rate> Rate::parse(std::string_view text) {
         return make_error(ErrorCode::config,
                           "'" + printable(text) +
                               "' is no rate; it takes forms such as '100/minute', '10/2 hours' "
-                              "and '100/minute burst 20', in seconds, minutes, hours or days");
+                              "and '100/minute burst 20', in seconds, minutes, hours or days")
+            .about(&ErrorFacts::option, "rate")
+            .about(&ErrorFacts::value, text);
     }
     if (const auto checked = check_rate(*rate); !checked) {
         return make_error(ErrorCode::config,
-                          "'" + printable(text) + "': " + checked.error().message);
+                          "'" + printable(text) + "': " + checked.error().message)
+            .about(&ErrorFacts::option, "rate")
+            .about(&ErrorFacts::value, text);
     }
     return *rate;
 }

@@ -16,7 +16,8 @@ namespace {
 Error about(const std::string& key, const Error& error) {
     if (error.code == ErrorCode::wrong_type) return no_limit_state(key);
     return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                      error.server_code);
+                      error.server_code)
+        .about(&ErrorFacts::key, key);
 }
 
 constexpr redis::Script::Fits is_verdict = redis::is_tuple<4, redis::is_integer>;

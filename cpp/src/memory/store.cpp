@@ -36,15 +36,14 @@ Result<WhenFull> parse_when_full(std::string_view name) {
     for (const WhenFull known : {WhenFull::admit, WhenFull::refuse}) {
         if (name == to_string(known)) return known;
     }
-    return make_error(ErrorCode::config,
-                      "when_full is '" + printable(name) + "'; it takes 'admit', 'refuse'");
+    return bad_option("when_full", "is '" + printable(name) + "'; it takes 'admit', 'refuse'",
+                      std::string{name});
 }
 
 Result<std::shared_ptr<Store>> Store::make(StoreOptions options) {
-    if (options.max_keys == 0) return make_error(ErrorCode::config, "max_keys is 0; at least 1");
+    if (options.max_keys == 0) return bad_value("max_keys", 0, "at least 1");
     if (options.shards == 0 || options.shards > 65536) {
-        return make_error(ErrorCode::config,
-                          "shards is " + std::to_string(options.shards) + "; it takes 1 to 65536");
+        return bad_value("shards", options.shards, "it takes 1 to 65536");
     }
     options.shards = std::bit_ceil(options.shards);
     return std::make_shared<Store>(std::move(options));

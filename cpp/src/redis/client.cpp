@@ -282,35 +282,33 @@ class LaneClient final : public Client {
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.timeout <= Duration{0}) {
-        return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
+        return bad_option("timeout", "must be more than 0 seconds");
     }
     if (options.silence_limit < Duration{0}) {
-        return make_error(ErrorCode::config, "silence_limit is negative; 0 seconds or more");
+        return bad_option("silence_limit", "is negative; 0 seconds or more");
     }
     if (options.connect_timeout <= Duration{0}) {
-        return make_error(ErrorCode::config, "connect_timeout must be more than 0 seconds");
+        return bad_option("connect_timeout", "must be more than 0 seconds");
     }
     if (options.protocol != 2 && options.protocol != 3) {
-        return make_error(ErrorCode::config,
-                          "protocol must be 2 or 3, not " + std::to_string(options.protocol));
+        return bad_option("protocol", "must be 2 or 3, not " + std::to_string(options.protocol));
     }
-    if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
+    if (options.max_queue == 0) return bad_value("max_queue", 0, "at least 1");
     if (options.max_in_flight == 0) {
-        return make_error(ErrorCode::config, "max_in_flight is 0; at least 1");
+        return bad_value("max_in_flight", 0, "at least 1");
     }
     if (options.max_reply_bytes < kFewestReplyBytes) {
-        return make_error(ErrorCode::config, "max_reply_bytes is " +
-                                                 std::to_string(options.max_reply_bytes) +
-                                                 "; at least " + std::to_string(kFewestReplyBytes));
+        return bad_value("max_reply_bytes", options.max_reply_bytes,
+                         "at least " + std::to_string(kFewestReplyBytes));
     }
     if (options.spin < Duration{0}) {
-        return make_error(ErrorCode::config, "spin is negative; 0 seconds or more");
+        return bad_option("spin", "is negative; 0 seconds or more");
     }
     if (options.client_name.find_first_of(" \r\n") != std::string::npos) {
-        return make_error(ErrorCode::config, "client_name takes no spaces and no line ends");
+        return bad_option("client_name", "takes no spaces and no line ends");
     }
     if (options.exclusive_connections == 0) {
-        return make_error(ErrorCode::config, "exclusive_connections is 0; at least 1");
+        return bad_value("exclusive_connections", 0, "at least 1");
     }
     // Loaded once here too, so that a file that is none fails where it is named.
     HOTCOUNT_TRY(make_tls_context(options));

@@ -113,10 +113,12 @@ Result<Options> parse_options(std::string_view text) {
         }
         if (name != "db") {
             return make_error(
-                ErrorCode::config,
-                "URL: unknown option '" + printable(name) + "' for " + url.scheme +
-                    "; it takes: db, connect_timeout, protocol" +
-                    (options.tls.enabled ? ", ca_file, cert_file, key_file, server_name" : ""));
+                       ErrorCode::config,
+                       "URL: unknown option '" + printable(name) + "' for " + url.scheme +
+                           "; it takes: db, connect_timeout, protocol" +
+                           (options.tls.enabled ? ", ca_file, cert_file, key_file, server_name"
+                                                : ""))
+                .about(&ErrorFacts::option, name);
         }
         if (!database.empty()) {
             return make_error(ErrorCode::config, "URL: the database is given twice");

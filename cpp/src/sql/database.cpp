@@ -55,19 +55,16 @@ std::string to_string(const Id& id) {
 
 Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOptions options) {
     if (options.timeout <= Duration{0}) {
-        return make_error(ErrorCode::config, "timeout must be more than 0 seconds");
+        return bad_option("timeout", "must be more than 0 seconds");
     }
-    if (options.max_readers == 0)
-        return make_error(ErrorCode::config, "max_readers must be 1 or more");
-    if (options.max_writers == 0)
-        return make_error(ErrorCode::config, "max_writers must be 1 or more");
+    if (options.max_readers == 0) return bad_option("max_readers", "must be 1 or more");
+    if (options.max_writers == 0) return bad_option("max_writers", "must be 1 or more");
     if (options.idle_timeout && *options.idle_timeout <= Duration{0}) {
-        return make_error(ErrorCode::config, "idle_timeout must be more than 0 seconds, or none");
+        return bad_option("idle_timeout", "must be more than 0 seconds, or none");
     }
     if (options.tcp_user_timeout < std::chrono::milliseconds{1} ||
         options.tcp_user_timeout > std::chrono::hours{24}) {
-        return make_error(ErrorCode::config,
-                          "tcp_user_timeout must be from 0.001 seconds to 24 hours");
+        return bad_option("tcp_user_timeout", "must be from 0.001 seconds to 24 hours");
     }
     HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
     if (parsed.scheme == "sqlite") return open_sqlite(parsed, options);

@@ -5,15 +5,13 @@
 namespace hotcount::sql {
 
 Result<void> check_options(const GroupCommitOptions& options) {
-    if (options.max_batch == 0) return make_error(ErrorCode::config, "max_batch is 0; at least 1");
-    if (options.max_queue == 0) return make_error(ErrorCode::config, "max_queue is 0; at least 1");
+    if (options.max_batch == 0) return bad_value("max_batch", 0, "at least 1");
+    if (options.max_queue == 0) return bad_value("max_queue", 0, "at least 1");
     if (options.max_delay < Duration{0}) {
-        return make_error(ErrorCode::config, "max_delay is negative");
+        return bad_option("max_delay", "is negative");
     }
     if (options.workers < 1 || options.workers > 64) {
-        return make_error(
-            ErrorCode::config,
-            "commit_workers is " + std::to_string(options.workers) + "; it takes 1 to 64");
+        return bad_value("commit_workers", options.workers, "it takes 1 to 64");
     }
     return {};
 }

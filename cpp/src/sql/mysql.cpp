@@ -113,7 +113,8 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
                                                      "' for " + url.scheme +
                                                      "; it takes: unix_socket, charset, ssl, "
                                                      "ssl_ca, ssl_cert, ssl_key, ssl_verify, "
-                                                     "server_public_key, prepare");
+                                                     "server_public_key, prepare")
+                .about(&ErrorFacts::option, option);
         } else if (value != "utf8mb4") {
             return make_error(ErrorCode::config, "URL: option charset: only utf8mb4 is spoken");
         }

@@ -182,7 +182,8 @@ Result<void> check_query(const Url& url) {
                 known += (known.empty() ? "" : ", ") + std::string{name};
             }
             return bad_option("unknown option '" + printable(option) +
-                              "' for postgresql; it takes: " + known);
+                              "' for postgresql; it takes: " + known)
+                .about(&ErrorFacts::option, option);
         }
     }
     for (const char* name : {"host", "port"}) {

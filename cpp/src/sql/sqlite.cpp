@@ -310,7 +310,8 @@ Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions op
     for (const auto& [option, value] : url.query) {
         if (option != "mode") {
             return make_error(ErrorCode::config, "URL: unknown option '" + printable(option) +
-                                                     "' for sqlite; it takes: mode");
+                                                     "' for sqlite; it takes: mode")
+                .about(&ErrorFacts::option, option);
         }
         if (value == "ro") {
             flags = SQLITE_OPEN_READONLY;

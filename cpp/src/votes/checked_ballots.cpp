@@ -51,8 +51,7 @@ Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options) {
     // So that no sum of four billion votes leaves 64 bits, and no one vote stops a fold of many.
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (ballot.value > kMost || ballot.value < -kMost) {
-        return make_error(ErrorCode::config, "value is " + std::to_string(ballot.value) +
-                                                 "; it takes -2147483647 to 2147483647");
+        return bad_value("value", ballot.value, "it takes -2147483647 to 2147483647");
     }
     HOTCOUNT_TRY(check_id(ballot.item, options.item_type, "item"));
     constexpr std::size_t kMostOfOpId = std::size_t{4} * 255;  // Characters: Ballot::anonymous().

@@ -237,7 +237,8 @@ class RedisCountCache final : public CountCache {
 
     static Error not_ours(const std::string& key) {
         return make_error(ErrorCode::wrong_type,
-                          "the key " + printable(key) + " holds a hash that is no cached count");
+                          "the key " + printable(key) + " holds a hash that is no cached count")
+            .about(&ErrorFacts::key, key);
     }
 
     // How many of the marks the script acted on.

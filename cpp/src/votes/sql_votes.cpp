@@ -79,7 +79,8 @@ std::string lag_of_item_count(const VotesOptions& options) {
 
 Error count_overflow(const sql::Id& item) {
     return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
-                                               " would leave signed 64 bits; nothing was applied");
+                                               " would leave signed 64 bits; nothing was applied")
+        .about(&ErrorFacts::item, item);
 }
 
 Error narrow_column(Error error) {
@@ -96,7 +97,8 @@ Error narrow_column(Error error) {
 
 Error unknown_item(const sql::Id& item) {
     return make_error(ErrorCode::integrity,
-                      "item " + sql::to_string(item) + " does not exist; nothing was applied");
+                      "item " + sql::to_string(item) + " does not exist; nothing was applied")
+        .about(&ErrorFacts::item, item);
 }
 
 Result<bool> is_counted(sql::Connection& connection, const Layout& layout) {

@@ -94,6 +94,8 @@ Error explain_refusal(Error error, const Ballot& ballot, bool missing_item) {
     error.message += (ballot.by_op_id ? ": the vote " : ": a vote of user ") +
                      sql::to_string(ballot.user) + " for item " + sql::to_string(ballot.item);
     if (missing_item) error.message += ", which does not exist";
+    error.about(&ErrorFacts::item, ballot.item);
+    if (!ballot.by_op_id) error.about(&ErrorFacts::user, ballot.user);
     return error;
 }
 

@@ -13,9 +13,7 @@ constexpr std::string_view kLongestSuffix = "_anonymous";
 
 Result<void> check_op_id(const std::string& op_id) {
     constexpr std::ptrdiff_t kMost = 255;  // MySQL's VARCHAR(255)
-    const auto refuse = [](const std::string& why) {
-        return make_error(ErrorCode::config, "op_id " + why);
-    };
+    const auto refuse = [](const std::string& why) { return bad_option("op_id", why); };
     if (op_id.find('\0') != std::string::npos) return refuse("contains a NUL byte");
     if (!is_utf8(op_id)) return refuse("is not valid UTF-8");
     const auto begins_character = [](char c) { return (c & 0xC0) != 0x80; };
@@ -37,36 +35,31 @@ Result<void> check_options(const VotesOptions& options) {
     // PostgreSQL cuts a longer name off, and the tables beside it would be one.
     constexpr std::size_t kMost = kMaxIdentifierBytes - kLongestSuffix.size();
     if (options.vote_table.size() > kMost) {
-        return make_error(ErrorCode::config, "vote_table is " +
-                                                 std::to_string(options.vote_table.size()) +
-                                                 " bytes long; it takes 1 to " +
-                                                 std::to_string(kMost) + ", as it also names " +
-                                                 options.vote_table + std::string{kLongestSuffix});
+        return bad_option("vote_table", "is " + std::to_string(options.vote_table.size()) +
+                                            " bytes long; it takes 1 to " + std::to_string(kMost) +
+                                            ", as it also names " + options.vote_table +
+                                            std::string{kLongestSuffix});
     }
     if (options.slots < 1 || options.slots > 10'000) {
-        return make_error(ErrorCode::config,
-                          "slots is " + std::to_string(options.slots) + "; it takes 1 to 10000");
+        return bad_value("slots", options.slots, "it takes 1 to 10000");
     }
     if (options.page < 1 || options.page > 100'000) {
-        return make_error(ErrorCode::config,
-                          "page is " + std::to_string(options.page) + "; it takes 1 to 100000");
+        return bad_value("page", options.page, "it takes 1 to 100000");
     }
     if (options.workers < 1 || options.workers > 64) {
-        return make_error(ErrorCode::config,
-                          "workers is " + std::to_string(options.workers) + "; it takes 1 to 64");
+        return bad_value("workers", options.workers, "it takes 1 to 64");
     }
     const std::pair<const char*, Duration> times[] = {{"max_age", options.max_age},
                                                       {"retention", options.retention},
                                                       {"interval", options.interval}};
     for (const auto& [option, time] : times) {
         if (time < std::chrono::milliseconds{1}) {
-            return make_error(ErrorCode::config,
-                              std::string{option} + " must be 0.001 seconds or more");
+            return bad_option(option, "must be 0.001 seconds or more");
         }
     }
     if (options.fold_interval < std::chrono::milliseconds{10} ||
         options.fold_interval > std::chrono::hours{1}) {
-        return make_error(ErrorCode::config, "fold_interval must be 0.01 to 3600 seconds");
+        return bad_option("fold_interval", "must be 0.01 to 3600 seconds");
     }
     return sql::check_options(options.commit);
 }
@@ -76,8 +69,7 @@ Result<void> check_options(const VotesOptions& options) {
 Result<Ballot> Ballot::anonymous(sql::Id item, std::string op_id, std::int64_t value) {
     HOTCOUNT_TRY(check_op_id(op_id));
     if (value == 0) {
-        return make_error(ErrorCode::config,
-                          "value is 0: a vote without a user cannot be retracted");
+        return bad_option("value", "is 0: a vote without a user cannot be retracted");
     }
     // The version that the row then has, which a repeat does not exceed.
     constexpr std::int64_t kFirst = 1;
@@ -122,10 +114,10 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
         return make_batched_votes(std::move(database), std::move(options), std::move(cache));
     }
     if (has_cache) {
-        return make_error(ErrorCode::config, "cache must be None for strategy '" +
-                                                 std::string{to_string(options.strategy)} +
-                                                 "', which counts in the database; 'batched' and "
-                                                 "'cached' take one");
+        return bad_option("cache", "must be None for strategy '" +
+                                       std::string{to_string(options.strategy)} +
+                                       "', which counts in the database; 'batched' and "
+                                       "'cached' take one");
     }
     return make_single_votes(std::move(database), std::move(options));
 }

@@ -15,7 +15,7 @@ Result<void> check_options(const LiveSetsOptions& options) {
                        options.method == UpsertMethod::ttl_gate ||
                        options.method == UpsertMethod::watch;
     if (options.gate && *options.gate < Duration{0}) {
-        return make_error(ErrorCode::config, "gate must be 0 seconds or more");
+        return bad_option("gate", "must be 0 seconds or more");
     }
     if (!gated && options.gate.value_or(Duration{0}) > Duration{0}) {
         return make_error(ErrorCode::config,
@@ -23,10 +23,10 @@ Result<void> check_options(const LiveSetsOptions& options) {
                               "' has no gate; 'script', 'ttl_gate' and 'watch' have");
     }
     if (options.prefix.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "prefix is longer than 1000 bytes");
+        return bad_option("prefix", "is longer than 1000 bytes");
     }
     if (options.keep < std::chrono::seconds{1}) {
-        return make_error(ErrorCode::config, "keep must be 1 second or more");
+        return bad_option("keep", "must be 1 second or more");
     }
     return {};
 }
@@ -39,17 +39,17 @@ LiveSetsOptions with_defaults(LiveSetsOptions options) {
 }
 
 Result<void> check_member(std::string_view member) {
-    if (member.empty()) return make_error(ErrorCode::config, "member is empty; 1 to 1000 bytes");
+    if (member.empty()) return bad_option("member", "is empty; 1 to 1000 bytes");
     if (member.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "member has " + std::to_string(member.size()) +
-                                                 " bytes; it takes 1 to 1000");
+        return bad_option("member",
+                          "has " + std::to_string(member.size()) + " bytes; it takes 1 to 1000");
     }
     return {};
 }
 
 Result<void> check_score(double score) {
     if (!std::isnan(score)) return {};
-    return make_error(ErrorCode::config, "score is NaN; it takes numbers that have an order");
+    return bad_option("score", "is NaN; it takes numbers that have an order");
 }
 
 using Element = LiveSetsBackend::Element;
@@ -72,8 +72,8 @@ Result<std::string> full(const LiveSetsBackend& sets, std::string_view key) {
 Result<void> check_version(const LiveSetsBackend& sets, bool versioned) {
     const UpsertMethod method = sets.options().method;
     if (!versioned || method == UpsertMethod::script) return {};
-    return make_error(ErrorCode::config, "version needs method 'script'; this is '" +
-                                             std::string{to_string(method)} + "'");
+    return bad_option("version",
+                      "needs method 'script'; this is '" + std::string{to_string(method)} + "'");
 }
 
 // The companion is empty for a key that can have none. Only a version cannot do without.
@@ -113,9 +113,7 @@ struct Batch {
 Result<Batch> to_batch(const LiveSetsBackend& sets, std::span<const UpsertItem> items,
                        std::size_t size) {
     if (size == 0 || size > LiveSets::kMaxBatch) {
-        return make_error(ErrorCode::config, "batch is " + std::to_string(size) +
-                                                 "; it takes 1 to " +
-                                                 std::to_string(LiveSets::kMaxBatch));
+        return bad_value("batch", size, "it takes 1 to " + std::to_string(LiveSets::kMaxBatch));
     }
     for (const UpsertItem& item : items) {
         HOTCOUNT_TRY(check_version(sets, item.version.has_value()));
@@ -142,7 +140,7 @@ Result<std::string> check_rank(const LiveSetsBackend& sets, std::string_view key
 
 Result<std::string> check_top(const LiveSetsBackend& sets, std::string_view key, std::int64_t n) {
     if (n < 0) {
-        return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 0 or more");
+        return bad_value("n", n, "it takes 0 or more");
     }
     return full(sets, key);
 }
@@ -157,12 +155,12 @@ Result<Names> check_create(const LiveSetsBackend& sets, std::string_view key, Du
     HOTCOUNT_TRY_ASSIGN(std::string name, full(sets, key));
     // Redis keeps times in milliseconds: a shorter life would be none at all.
     if (ttl < std::chrono::milliseconds{1}) {
-        return make_error(ErrorCode::config, "ttl must be 0.001 seconds or more");
+        return bad_option("ttl", "must be 0.001 seconds or more");
     }
     if (members.empty() || members.size() > LiveSets::kMaxCreated) {
-        return make_error(ErrorCode::config, "members has " + std::to_string(members.size()) +
-                                                 " elements; it takes 1 to " +
-                                                 std::to_string(LiveSets::kMaxCreated));
+        return bad_option("members", "has " + std::to_string(members.size()) +
+                                         " elements; it takes 1 to " +
+                                         std::to_string(LiveSets::kMaxCreated));
     }
     for (const auto& [member, score] : members) {
         HOTCOUNT_TRY(check_member(member));
@@ -174,7 +172,7 @@ Result<Names> check_create(const LiveSetsBackend& sets, std::string_view key, Du
 
 Result<std::string> to_pattern(const LiveSetsBackend& sets, std::string_view match) {
     if (match.empty() || match.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "match takes a pattern of 1 to 1000 bytes");
+        return bad_option("match", "takes a pattern of 1 to 1000 bytes");
     }
     return zset::escape_pattern(before_key(sets)).append(match);
 }

@@ -121,7 +121,8 @@ class MemorySets final : public LiveSetsBackend {
   private:
     static Error wrong_type(const std::string& key) {
         return make_error(ErrorCode::wrong_type,
-                          "the key " + printable(key) + " holds something that is no sorted set");
+                          "the key " + printable(key) + " holds something that is no sorted set")
+            .about(&ErrorFacts::key, key);
     }
 
     // What an upsert with this gate would come to; a gate below 0 lets all through that have a TTL.

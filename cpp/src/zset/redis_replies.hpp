@@ -33,7 +33,8 @@ inline std::string to_text(double score) {
 
 inline Error about(const std::string& key, const Error& error) {
     return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                      error.server_code);
+                      error.server_code)
+        .about(&ErrorFacts::key, key);
 }
 
 inline Error unexpected(const std::string& server, std::string_view what) {
