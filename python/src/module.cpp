@@ -5,7 +5,6 @@
 //   errors.cpp   Error -> exception      function.cpp  signatures and calls of what is not declared
 //   convert.cpp  arguments               counter.cpp, votes.cpp ...   one per concept
 //   pending.cpp  what is awaited         loop_adapter.cpp  joins a client to an event loop
-//   guards.cpp   what pybind11 leaves open
 //
 // Not declared safe without the GIL (py::mod_gil_not_used): handles and batches rely on it.
 #include <pybind11/pybind11.h>
@@ -14,7 +13,6 @@
 
 #include "bind.hpp"
 #include "errors.hpp"
-#include "guards.hpp"
 #include "interrupt.hpp"
 #include "native.hpp"
 
@@ -50,6 +48,4 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_limiter();
     hotcount::python::bind_votes();
     hotcount::python::bind_live_sets();
-    hotcount::python::refuse_unfinished(module);
-    hotcount::python::guard_functions(module);
 }
