@@ -7,6 +7,7 @@
 
 #include <hotcount/base/error.hpp>
 #include <hotcount/base/result.hpp>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,23 @@ py::object to_exception(const Error& error);
 [[noreturn]] void raise_type(const std::string& message);
 /// BatchError with the whole result and the errors by index.
 [[noreturn]] void raise_batch(const py::object& result, const py::dict& errors, std::size_t size);
+
+/// Runs f and turns what it throws into a Python exception that is set.
+template <class F>
+PyObject* guarded(F&& f) {
+    try {
+        return f().release().ptr();
+    } catch (py::error_already_set& error) {
+        error.restore();
+    } catch (py::builtin_exception& error) {
+        error.set_error();
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+}
 
 /// The value of a result, or its error raised.
 template <class T>

@@ -9,7 +9,6 @@
 #include "asyncio_names.hpp"
 #include "convert.hpp"
 #include "errors.hpp"
-#include "function.hpp"
 #include "gil.hpp"
 
 namespace hotcount::python {

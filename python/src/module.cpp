@@ -2,7 +2,7 @@
 //
 //   native.cpp   what Python declares    table.hpp     its parameters and answers, by C++ type
 //   result.hpp   declared dataclasses    options.hpp   options, a row each
-//   errors.cpp   Error -> exception      function.cpp  signatures and calls of what is not declared
+//   errors.cpp   Error -> exception
 //   convert.cpp  arguments               counter.cpp, votes.cpp ...   one per concept
 //   pending.cpp  what is awaited         loop_adapter.cpp  joins a client to an event loop
 //

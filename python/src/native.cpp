@@ -381,16 +381,14 @@ void NativeFunction::refuse_self(PyObject* const* values, Py_ssize_t given) cons
 
 namespace {
 
-py::object declare(const Arguments& arguments) {
-    return NativeType::declare(py::reinterpret_borrow<py::object>(arguments[0]));
+py::object declare(py::handle declaration) {
+    return NativeType::declare(py::reinterpret_borrow<py::object>(declaration));
 }
 
-py::object join(const Arguments& arguments) {
-    return join_result(py::reinterpret_borrow<py::object>(arguments[0]));
-}
+py::object join(py::handle cls) { return join_result(py::reinterpret_borrow<py::object>(cls)); }
 
-py::object join_class(const Arguments& arguments) {
-    return join_batch(py::reinterpret_borrow<py::object>(arguments[0]));
+py::object join_class(py::handle cls) {
+    return join_batch(py::reinterpret_borrow<py::object>(cls));
 }
 
 // fget of an option's property: a PyCFunction over a capsule of its row.
@@ -409,8 +407,8 @@ PyObject* get_option(PyObject* capsule, PyObject* self) {
 }
 PyMethodDef option_definition{"option", &get_option, METH_O, nullptr};
 
-py::object get_options(const Arguments& arguments) {
-    const std::string owner = to_text(arguments[0], "name");
+py::object get_options(py::handle name) {
+    const std::string owner = to_text(name, "name");
     py::dict all;
     for (OptionGetter* const getter : getters()) {
         if (getter->owner != owner) continue;
@@ -423,7 +421,7 @@ py::object get_options(const Arguments& arguments) {
     return all;
 }
 
-py::object undeclared(const Arguments&) {
+py::object undeclared(py::handle) {
     py::list names;
     for (const auto& [name, native] : natives()) {
         if (!native.declared) names.append(name);
@@ -463,6 +461,19 @@ py::object leave_awaited(py::handle object, BoundBase& self, py::handle, py::han
 
 }  // namespace
 
+template <py::object (*F)(py::handle)>
+PyObject* called(PyObject*, PyObject* argument) {
+    return guarded([&] { return F(argument); });
+}
+PyMethodDef functions[] = {
+    {"native", &called<&declare>, METH_O, "The C++ body of a declared function."},
+    {"result", &called<&join>, METH_O, "Has C++ fill a declared result."},
+    {"batch", &called<&join_class>, METH_O, "Has C++ make objects of a declared batch."},
+    {"options", &called<&get_options>, METH_O, "What reads each option of a class, by its name."},
+    {"undeclared", &called<&undeclared>, METH_NOARGS, "What C++ has and nothing declares."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 void bind_native(py::module_& module) {
     make_handle_type();
     NativeType::make_type();
@@ -470,16 +481,7 @@ void bind_native(py::module_& module) {
         py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&handle_type));
     module.attr("NativeFunction") =
         py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&function_type));
-    define<&declare>(module, "native", "(function: typing.Any) -> typing.Any",
-                     "The C++ body of a declared function. ImportError where the two differ.");
-    define<&join>(module, "result", "(cls: typing.Any) -> typing.Any",
-                  "Has C++ fill a declared result. ImportError where its fields differ.");
-    define<&join_class>(module, "batch", "(cls: typing.Any) -> typing.Any",
-                        "Has C++ make objects of a declared batch.");
-    define<&get_options>(module, "options", "(name: str) -> dict[str, typing.Any]",
-                         "What reads each option that C++ has for a class, by its name.");
-    define<&undeclared>(module, "undeclared", "() -> list[str]",
-                        "What C++ has and no module that is imported so far declares.");
+    if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw py::error_already_set();
 
     using py::handle;
     object_method<&close, BoundBase>("Lifetime.close", "");

@@ -15,7 +15,6 @@
 
 #include "async_call.hpp"
 #include "asyncio_names.hpp"
-#include "function.hpp"
 #include "gil.hpp"
 #include "native.hpp"
 

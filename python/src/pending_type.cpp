@@ -8,7 +8,6 @@
 
 #include "asyncio_names.hpp"
 #include "errors.hpp"
-#include "function.hpp"
 #include "ticket.hpp"
 
 namespace hotcount::python {
