@@ -3,17 +3,8 @@ The extension behind hotcount; import names from hotcount itself.
 """
 
 from __future__ import annotations
-import typing
 
-__all__: list[str] = [
-    "Handle",
-    "NativeFunction",
-    "Pending",
-    "native",
-    "options",
-    "result",
-    "undeclared",
-]
+import typing
 
 class Handle:
     """
