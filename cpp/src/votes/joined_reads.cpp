@@ -78,10 +78,7 @@ std::shared_ptr<JoinedReads::Group> JoinedReads::join(std::span<const sql::Id> i
 void JoinedReads::take_part(Group& group, Waiter& self, Deadline deadline,
                             std::unique_lock<std::mutex>& lock) {
     while (!deadline.passed()) {
-        if (std::exchange(self.leads, false)) {
-            if (!group.sent) return lead(group, deadline, lock);
-            pass_turn();  // Who joined later had a turn too, and was sooner.
-        }
+        if (self.leads) return lead(group, self, deadline, lock);
         const std::uint32_t epoch = group.called.epoch();
         lock.unlock();
         if (group.over.load(std::memory_order_acquire)) return;
@@ -93,10 +90,16 @@ void JoinedReads::take_part(Group& group, Waiter& self, Deadline deadline,
     lock.unlock();
 }
 
-void JoinedReads::lead(Group& group, Deadline deadline, std::unique_lock<std::mutex>& lock) {
+void JoinedReads::lead(Group& group, Waiter& self, Deadline deadline,
+                       std::unique_lock<std::mutex>& lock) {
     group.sent = true;
     group.shared = group.waiters.size() > 1;
     open_ = nullptr;
+    // Who was handed a turn and has not woken yet may wake when the read is over: one who joined later
+    // had a turn too, and was sooner. So the turn ends here.
+    for (Waiter* const waiter : group.waiters) {
+        if (std::exchange(waiter->leads, false) && waiter != &self) --turns_;
+    }
     lock.unlock();
     group.counts = read_(group.items, deadline);
     group.over.store(true, std::memory_order_release);

@@ -53,7 +53,7 @@ class JoinedReads {
     std::shared_ptr<Group> join(std::span<const sql::Id> items, Waiter& self);
     void take_part(Group& group, Waiter& self, Deadline deadline,
                    std::unique_lock<std::mutex>& lock);
-    void lead(Group& group, Deadline deadline, std::unique_lock<std::mutex>& lock);
+    void lead(Group& group, Waiter& self, Deadline deadline, std::unique_lock<std::mutex>& lock);
     void pass_turn();
     void leave(Group& group, Waiter& self);
 

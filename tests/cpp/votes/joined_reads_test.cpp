@@ -164,6 +164,39 @@ TEST_F(JoinedReadsTest, ATurnGivenToWhoLeavesIsNotLost) {
     EXPECT_EQ(reads_.waiting(), 0U);
 }
 
+TEST_F(JoinedReadsTest, ATurnGivenToWhoWakesTooLateIsNotLost) {
+    constexpr std::size_t kAtOnce = 4;
+    JoinedReads reads{[this](std::span<const sql::Id> items, Deadline deadline) {
+                          return statements_.run(items, deadline);
+                      },
+                      kAtOnce};
+    constexpr std::size_t kMany = 1'000'000;
+    statements_.let_through(kMany);
+    std::vector<std::jthread> callers;
+    callers.reserve(24);
+    for (std::int64_t caller = 0; caller < 24; ++caller) {
+        callers.emplace_back([&reads, caller] {
+            const std::vector<sql::Id> ids{sql::Id{caller}};
+            for (int i = 0; i < 2000; ++i) {
+                ASSERT_TRUE(succeeded(reads.read(ids, Deadline::after(kLong))));
+            }
+        });
+    }
+    callers.clear();
+
+    // As many statements as before are under way at once.
+    const std::size_t before = statements_.sent(1).size();
+    statements_.let_through(before);
+    for (std::int64_t caller = 0; caller < static_cast<std::int64_t>(kAtOnce); ++caller) {
+        callers.emplace_back([&reads, caller] {
+            const std::vector<sql::Id> ids{sql::Id{caller}};
+            ASSERT_TRUE(succeeded(reads.read(ids, Deadline::after(kLong))));
+        });
+    }
+    EXPECT_GE(statements_.sent(before + kAtOnce).size(), before + kAtOnce);
+    statements_.let_through(kMany);
+}
+
 TEST_F(JoinedReadsTest, WhatIsTooMuchForOneStatementIsReadAlone) {
     Answer first = start_now({1});
     statements_.sent(1);
