@@ -99,10 +99,22 @@ void raise_wrong_type(const Where& where, const char* expected, py::handle value
     raise_type(where.str() + " must be " + expected + ", not " + type_name(value));
 }
 
+namespace {
+
+// A word that is an option's, in quotes. Not a URL that stands there because two arguments were
+// swapped: its password would be shown.
+std::string shown(py::handle value, std::string text) {
+    if (PyUnicode_Check(value.ptr()) && text.find("://") != std::string::npos) return "***";
+    return text;
+}
+std::string quoted(py::handle value) { return shown(value, std::string(py::repr(value))); }
+
+}  // namespace
+
 void raise_bad(const Where& where, const std::string& says, py::handle value) {
     Error error = make_error(ErrorCode::config, where.str() + " " + says);
     error.about(&ErrorFacts::option, where.argument);
-    if (value) error.about(&ErrorFacts::value, std::string(py::str(value)));
+    if (value) error.about(&ErrorFacts::value, shown(value, std::string(py::str(value))));
     raise(error);
 }
 
@@ -195,8 +207,7 @@ IdType to_id_type(py::handle value, const Where& where) {
     if (value.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type)) return IdType::integer;
     if (value.ptr() == reinterpret_cast<PyObject*>(&PyUnicode_Type)) return IdType::text;
     if (value.is(uuid_class())) return IdType::uuid;
-    raise_bad(where, "is " + std::string(py::repr(value)) + "; it takes int, str or uuid.UUID",
-              value);
+    raise_bad(where, "is " + quoted(value) + "; it takes int, str or uuid.UUID", value);
 }
 
 Result<sql::Id> read_id(py::handle value, IdType type, const Where& where) {
@@ -241,7 +252,7 @@ std::size_t to_choice(py::handle value, const Where& where,
         ++index;
         known += (known.empty() ? "'" : ", '") + std::string{choice} + "'";
     }
-    raise_bad(where, "is " + std::string(py::repr(value)) + "; it takes " + known, value);
+    raise_bad(where, "is " + quoted(value) + "; it takes " + known, value);
 }
 
 }  // namespace hotcount::python

@@ -512,7 +512,7 @@ void bind_votes() {
                            column<&CountRow::exact>("exact"), column<&CountRow::as_of>("as_of"),
                            column<&CountRow::pending>("pending"));
 
-    constructor<&make_votes, py::handle, py::handle, Options<VotesOptions, kOptions>>(
+    constructor<&make_votes, StoreArgument, StoreArgument, Options<VotesOptions, kOptions>>(
         "VotesBase.__init__", "db cache " + names_of<kOptions>());
     attributes<BoundVotes, kOptions>("VotesBase");
     object_method<&schema, BoundVotes>("VotesBase.schema", "");

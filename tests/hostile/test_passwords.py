@@ -157,6 +157,9 @@ def mariadb_refusal(client: socket.socket) -> None:
         lambda url: hotcount.aio.Limiter("5/second", url),
         lambda url: hotcount.PeriodCounter("day", url),
         lambda url: hotcount.SlottedCounter("clicks", url),
+        lambda url: hotcount.Votes("batched", None, url),
+        lambda url: hotcount.Votes("sqlite:///:memory:", "cached", url),
+        lambda url: hotcount.aio.Votes("sqlite:///:memory:", "cached", url),
     ],
 )
 def test_a_store_and_an_option_that_were_swapped_show_no_password(
@@ -166,6 +169,22 @@ def test_a_store_and_an_option_that_were_swapped_show_no_password(
         make(f"redis://:{PASSWORD}@localhost")
     assert PASSWORD not in str(caught.value)
     assert "expected scheme://" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda url: hotcount.Votes("sqlite:///:memory:", None, url),
+        lambda url: hotcount.Votes("sqlite:///:memory:", item_type=url),
+        lambda url: hotcount.Votes("sqlite:///:memory:").count(1, consistency=url),
+        lambda url: hotcount.Limiter("memory://", "5/second").hit_many(["a"], errors=url),
+    ],
+)
+def test_a_url_where_an_option_belongs_shows_no_password(make: Callable[[str], Any]) -> None:
+    with pytest.raises(hotcount.ConfigError) as caught:
+        make(f"redis://:{PASSWORD}@localhost")
+    assert not any(leaks(text) for text in texts_of_exception(caught.value))
+    assert caught.value.option
 
 
 @pytest.mark.server
