@@ -1,9 +1,12 @@
 #include "waiting_calls.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <hotcount/base/worker_pool.hpp>
+#include <iterator>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace hotcount {
 
@@ -32,9 +35,18 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
     }
 
     void expire(Call& call) {
+        std::vector<std::shared_ptr<Call>> gone;  // What they hold ends without the mutex.
         {
             const std::lock_guard lock(mutex);
             if (!begin(call)) return;
+            // Those that are late would else be in the queue until all before them are made, and
+            // they may be any number.
+            if (2 * waiting < queue.size()) {
+                const auto late = std::stable_partition(
+                    queue.begin(), queue.end(), [](const auto& each) { return !each->begun; });
+                gone.assign(std::move_iterator(late), std::move_iterator(queue.end()));
+                queue.erase(late, queue.end());
+            }
         }
         call.refuse(make_error(ErrorCode::deadline,
                                name + ": all " + std::to_string(max_busy) +
@@ -53,7 +65,7 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
     const std::size_t max_busy;
     const std::size_t max_waiting;
     std::mutex mutex{};
-    std::deque<std::shared_ptr<Call>> queue{};  // Those that were late stay until their turn.
+    std::deque<std::shared_ptr<Call>> queue{};  // At most half of them were late.
     std::size_t waiting{0};
     std::size_t busy{0};
     WorkerPool pool;  // One thread more than may be busy, for those that are late.

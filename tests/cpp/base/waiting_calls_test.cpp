@@ -81,6 +81,20 @@ TEST_F(WaitingCallsTest, WhoseTurnDoesNotComeByItsDeadlineIsNeverMade) {
     EXPECT_EQ(*first.get(), 1);
 }
 
+TEST_F(WaitingCallsTest, WhatALateCallHeldIsFreeBeforeItsTurn) {
+    auto first = occupy();
+    const auto freed = std::make_shared<std::promise<void>>();
+    auto late = run(Deadline::after(20ms),
+                    [held = std::shared_ptr<int>(new int{2}, [freed](const int* number) {
+                         delete number;
+                         freed->set_value();
+                     })]() -> Result<int> { return *held; });
+    EXPECT_TRUE(failed_with(late.get(), ErrorCode::deadline));
+    EXPECT_EQ(freed->get_future().wait_for(20s), std::future_status::ready);
+    open();
+    EXPECT_EQ(*first.get(), 1);
+}
+
 TEST_F(WaitingCallsTest, OneMoreThanMayWaitIsRefusedAtOnce) {
     auto first = occupy();
     auto second = run(later(), []() -> Result<int> { return 2; });
