@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <hotcount/base/fork.hpp>
 
 #include "asyncio_names.hpp"
@@ -105,13 +106,30 @@ struct LoopSide::Callbacks {
 };
 
 void drop_in_python(Owner owner) {
-    auto* const kept = new Owner(std::move(owner));
-    const auto drop = [](void* given) {
-        delete static_cast<Owner*>(given);
+    // Without a lock: a fork may come at any time.
+    struct Left {
+        Owner owner;
+        Left* next;
+    };
+    static constinit std::atomic<Left*> all{nullptr};
+    static constinit std::atomic<bool> refused{false};
+    auto* const last = new Left{std::move(owner), nullptr};
+    Left* before = all.load();
+    do {
+        last->next = before;
+    } while (!all.compare_exchange_weak(before, last));
+    // Python keeps no more than 32 such calls, so that one is for all. It refuses it where others
+    // have asked for as many, and where the interpreter has ended: the next owner asks again.
+    const bool again = refused.exchange(false);
+    if (before != nullptr && !again) return;
+    const auto drop = [](void*) {
+        for (Left* each = all.exchange(nullptr); each != nullptr;) {
+            const std::unique_ptr<Left> going(each);
+            each = going->next;
+        }
         return 0;
     };
-    // Refused where very many wait, or the interpreter has ended: kept for ever then.
-    (void)Py_AddPendingCall(drop, kept);
+    if (Py_AddPendingCall(drop, nullptr) != 0) refused = true;
 }
 
 // -- Mailbox ----------------------------------------------------------------

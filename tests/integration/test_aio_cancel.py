@@ -14,6 +14,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.eventually import eventually
 from tests.loops import LOOPS, LOOPS_WITH_READERS, LoopFactory, run
 from tests.servers import RedisServer
 
@@ -253,3 +254,24 @@ def test_callbacks_are_taken_off_again(factory: LoopFactory, redis_server: Redis
         await store.aclose()
 
     run(factory, main())
+
+
+def test_what_many_cancelled_calls_held_in_waiting_threads_is_let_go_of(
+    own_redis: RedisServer,
+) -> None:
+    async def main() -> None:
+        store = aio.Redis(own_redis.url, client_name="left", timeout=20, silence_limit=60)
+        sets = aio.LiveSets(store, method="watch")
+        await sets.create("k", 60, {"m": 0})
+        async with stopped(own_redis):
+            # As many as there are threads, and those that wait for one.
+            begun = [asyncio.ensure_future(sets.upsert("k", "m", n)) for n in range(8)]
+            behind = [asyncio.ensure_future(sets.upsert("k", "m", n)) for n in range(500)]
+            await turns()
+            for call in behind:
+                call.cancel()
+        await asyncio.gather(*begun)
+
+    asyncio.run(main())
+    admin = hotcount.Redis(own_redis.url)
+    eventually(lambda: b"name=left" not in admin.execute("CLIENT", "LIST"))
