@@ -53,6 +53,10 @@ std::shared_ptr<BoundBase> make_column(const std::string&, const std::string& fo
         const auto [known, size] = info(type);
         if (format != known) continue;
         if (data->size() % size != 0) raise_config("data is not a whole number of elements");
+        if (type == ColumnType::boolean &&
+            data->find_first_not_of(std::string_view{"\0\1", 2}) != std::string::npos) {
+            raise_config("data has a byte that is no bool: '?' takes 0 and 1");
+        }
         return std::make_shared<BoundColumn>(Column{data, data->data(), data->size() / size,
                                                     static_cast<std::ptrdiff_t>(size), type},
                                              column_class, py::dict());
@@ -89,6 +93,7 @@ py::object element(py::handle, BoundBatch& self, py::handle key) {
         py::ssize_t step = 0;
         if (PySlice_Unpack(key.ptr(), &start, &stop, &step) != 0) throw py::error_already_set();
         const py::ssize_t count = PySlice_AdjustIndices(size, &start, &stop, step);
+        if (count <= 1) step = 1;  // It may be so long that a stride of it has no 64 bits.
         return self.declared.make(
             self.slice(static_cast<std::size_t>(start), step, static_cast<std::size_t>(count)));
     }
@@ -167,8 +172,11 @@ py::object join_batch(const py::object& declared) {
     const std::string name = text_attribute(declared, "__name__");
     for (BatchClass* const known : batch_classes()) {
         if (name != known->name_) continue;
-        known->type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
-        return declared;
+        // Those of a second import are the first's, as results are.
+        if (known->type_ == nullptr) {
+            known->type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
+        }
+        return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(known->type_));
     }
     raise_import("Python declares the batch " + name + ", which C++ does not have");
 }

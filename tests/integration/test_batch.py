@@ -222,6 +222,17 @@ def test_what_is_no_sequence_of_values_makes_no_batch() -> None:
         Column("x", b"")
     with pytest.raises(hotcount.ConfigError, match="data"):
         Column("l", b"1234567")
+    with pytest.raises(hotcount.ConfigError, match="no bool"):
+        Column("?", b"\1\0\2")
+
+
+def test_a_slice_with_a_step_beyond_all_elements_is_as_a_lists() -> None:
+    numbers, casts = some_numbers(), some_casts()
+    for step in (2**60, 2**62, -(2**62), 2**70, -(2**70)):
+        part = slice(None, None, step)
+        assert numbers[part][part] == list(numbers)[part]
+        assert casts[part][part].value == list(casts.value)[part]
+        assert memoryview(numbers[part]).strides == (8,)
 
 
 # -- as a table ---------------------------------------------------------------
