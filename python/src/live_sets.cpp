@@ -66,9 +66,9 @@ struct MemberType {
 template <>
 struct From<Score> {
     static bool is_real(py::handle value) {
-        // Never released: it may be asked for while the interpreter shuts down.
-        static auto* const type = new py::object(py::module_::import("numbers").attr("Real"));
-        return py::isinstance(value, *type);
+        const auto& type = made_once<py::object>(
+            [] { return py::object(py::module_::import("numbers").attr("Real")); });
+        return py::isinstance(value, type);
     }
 
     static Score read(const Argument& argument) { return {read(argument.value, argument.name)}; }
