@@ -240,6 +240,22 @@ auto run_now(Concept& core, const typename Each::Held& held) {
                       Each::pass(held));
 }
 
+/// Calls `tell` with the error of each element of a batch that failed.
+template <class T, class Tell>
+void tell_each(std::vector<Result<T>>& results, const Tell& tell) {
+    for (auto& result : results) {
+        if (result.ok()) [[likely]]
+            continue;
+        Error error = std::move(result).error();
+        tell(error);
+        result = std::move(error);
+    }
+}
+template <class T, class Tell>
+void tell_each(hotcount::Column<T>& column, const Tell& tell) {
+    for (auto& [index, error] : column.errors) tell(error);
+}
+
 /// What makes a call's answer, and what its errors say beside what the core knows.
 template <class Self, class Convert>
 struct Answer : Convert {
@@ -290,8 +306,9 @@ struct Method {
             constexpr std::size_t kErrors = Each::template find<IsOnErrors>();
             static_assert(kErrors < sizeof...(P), "a batch takes OnErrors");
             auto& batch = std::get<Each::template find<IsBatch>()>(held);
-            return [me, refusals = std::move(batch.refusals),
-                    on_errors = std::get<kErrors>(held)](Value value) -> py::object {
+            return [me, refusals = std::move(batch.refusals), on_errors = std::get<kErrors>(held),
+                    left = timeout(held)](Value value) -> py::object {
+                tell_each(value, [&](Error& error) { me->tell(error, left); });
                 return me->to_batch(std::move(value), refusals, on_errors);
             };
         } else if constexpr (std::is_void_v<Value>) {

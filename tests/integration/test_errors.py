@@ -221,6 +221,27 @@ def test_errors_of_a_batch_have_the_option_or_the_key() -> None:
     assert (errors[1].option, errors[1].key) == (None, "count:full")
 
 
+def test_errors_of_a_batch_have_the_store_and_the_time_that_the_call_had() -> None:
+    counter = hotcount.Counter("memory://errors")
+    counter.add("full", 2**63 - 1)
+    errors = counter.add_many(["", "full"], errors="return").errors
+    assert (errors[0].server, errors[1].server) == (None, "memory://errors")
+    store = hotcount.Redis("redis://user:canary@127.0.0.1:1", timeout=0.5)
+    sets, limiter = hotcount.LiveSets(store), hotcount.Limiter(store, "5/minute")
+
+    async def main() -> Any:
+        return await hotcount.aio.Counter(store).add_many(["k"], errors="return", timeout=0.75)
+
+    for batch, timeout in [
+        (sets.upsert_many([("k", "m", 1)], errors="return"), 0.5),
+        (limiter.hit_many(["k"], errors="return", timeout=0.25), 0.25),
+        (asyncio.run(main()), 0.75),
+    ]:
+        error = batch.errors[0]
+        assert type(error) is hotcount.UnavailableError
+        assert (error.server, error.timeout) == ("redis 127.0.0.1:1", timeout)
+
+
 def test_an_error_about_a_vote_has_its_item_and_user() -> None:
     votes = hotcount.Votes("sqlite:///:memory:")
     votes.create_tables()
