@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hotcount._core import Handle
+from hotcount._core import Handle, NativeFunction
 from hotcount._native import native
 
 Self = TypeVar("Self", bound=Handle)
+
+
+def _require_one_kind(cls: type) -> None:
+    made = [base for base in cls.__mro__ if isinstance(vars(base).get("__init__"), NativeFunction)]
+    for other in made[1:]:
+        if not issubclass(made[0], other):
+            both = " and ".join(base.__name__.removesuffix("Base") for base in (made[0], other))
+            raise TypeError(
+                f"{cls.__name__} derives from hotcount's {both}, and an object can be only one of "
+                "them: keep the other in an attribute"
+            )
 
 
 class Lifetime(Handle):
     """close(), and an end of the `with` block that calls it."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuses a class that would be a Limiter and a Counter."""
+        super().__init_subclass__(**options)
+        _require_one_kind(cls)
 
     @native
     def close(self) -> None:
@@ -46,6 +62,11 @@ class AsyncLifetime(Handle):
     """aclose(), and an end of the `async with` block that calls it."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """As Lifetime has it."""
+        super().__init_subclass__(**options)
+        _require_one_kind(cls)
 
     @native
     async def aclose(self) -> None:

@@ -149,6 +149,19 @@ def test_classes_may_be_derived_from_and_carry_weak_references() -> None:
     assert not hasattr(hotcount.Limiter("memory://", "5/s"), "__dict__")
 
 
+def test_a_class_of_two_kinds_is_refused_where_it_is_made() -> None:
+    for bases in [
+        (hotcount.Limiter, hotcount.Counter),
+        (hotcount.Counter, hotcount.aio.Limiter),
+        (hotcount.Votes, hotcount.Memory),
+    ]:
+        with pytest.raises(TypeError, match="an object can be only one of them"):
+            type("Both", bases, {})
+    type("Derived", (type("Api", (hotcount.Limiter,), {}),), {})
+    with pytest.raises(TypeError, match="LC derives from hotcount's Limiter and Counter"):
+        type("LC", (hotcount.Limiter, hotcount.Counter), {})
+
+
 class Unnamed(hotcount.Limiter):
     __module__ = None  # type: ignore[assignment]
 
@@ -285,10 +298,14 @@ decision = hotcount.Limiter("memory://", rate).hit("k")
 for name in [n for n in sys.modules if n == "hotcount" or n.startswith("hotcount.")]:
     del sys.modules[name]
 import hotcount
-import hotcount.limiter, hotcount.results
+import hotcount.batches, hotcount.limiter, hotcount.results
+importlib.reload(hotcount.batches)
 importlib.reload(hotcount.results)
 importlib.reload(hotcount.limiter)
 for module in (first, hotcount, hotcount.limiter):
+    batch = module.Limiter("memory://", rate).hit_many(["k"])
+    assert isinstance(batch, first.Decisions) and isinstance(batch.allowed, first.Column), batch
+    assert hotcount.Decisions is first.Decisions
     answer = module.Limiter("memory://", rate).hit("k")
     assert answer == decision and isinstance(answer, first.Decision), answer
     assert answer.headers() == decision.headers()
@@ -430,3 +447,42 @@ assert len(refused) == 4, "they wait for each other"
 
 def test_the_first_awaited_calls_may_be_made_by_several_threads_at_once() -> None:
     run_python(FIRST_CALLS)
+
+
+FIRST_SCORES = """
+import builtins, faulthandler, threading
+import hotcount
+
+faulthandler.dump_traceback_later(30, exit=True)
+sets = hotcount.LiveSets("memory://")
+importing, refused = threading.Event(), []
+real = builtins.__import__
+
+def slow(name, *more, **others):
+    if name == "numbers" and not importing.is_set():
+        importing.set()
+        done.wait(1)  # Lets go of the GIL, as an import of a file does.
+    return real(name, *more, **others)
+
+def upsert():
+    try:
+        sets.upsert("k", "m", "no number")
+    except TypeError as error:
+        refused.append(error)
+
+done = threading.Event()
+builtins.__import__ = slow
+first = threading.Thread(target=upsert)
+first.start()
+importing.wait()
+second = threading.Thread(target=upsert)
+second.start()
+second.join()
+done.set()
+first.join()
+assert len(refused) == 2
+"""
+
+
+def test_the_first_scores_that_are_no_floats_may_be_given_by_two_threads_at_once() -> None:
+    run_python(FIRST_SCORES)
