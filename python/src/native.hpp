@@ -166,7 +166,7 @@ class NativeFunction {
                      PyObject* keyword_names) const;
     std::string shown_name() const;
 
-    PyObject ob_base_;
+    [[maybe_unused]] PyObject ob_base_;  // CPython's, by its place.
     vectorcallfunc call_;
     PyObject* declaration_;
     const Native* native_;
