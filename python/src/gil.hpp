@@ -53,6 +53,9 @@ class WithGil {
     WithGil& operator=(const WithGil&) = delete;
     ~WithGil() {
         if (!held_) return;
+        // Unwound by pthread_exit (see call_or_hang): to release what it does not have would end
+        // the process.
+        while (PyGILState_Check() == 0) pause();
         if (visits_) --visiting_;
         PyGILState_Release(state_);
     }
@@ -77,6 +80,19 @@ class WithGil {
     bool held_{false};
     PyGILState_STATE state_{};
 };
+
+/// What `call` returns, which calls CPython and makes no C++ objects: for a thread of the library that
+/// has the GIL. Python that runs there may let go of the GIL, and the interpreter begin to shut down
+/// before it comes back; then the thread is unwound without the GIL, as in ~WithoutGil. It hangs
+/// here, before anything is destroyed that would need it.
+template <class Call>
+auto call_or_hang(Call&& call) {
+    try {
+        return call();
+    } catch (...) {
+        for (;;) pause();
+    }
+}
 
 /// What `make` returns: called once, with the GIL, and kept for ever, because it may be asked for
 /// while the interpreter shuts down. A static local's own initialiser must not run Python: it would

@@ -435,12 +435,14 @@ void LoopSide::open_mail() {
 
 void LoopSide::wake_from_elsewhere() {
     if (loop_ == nullptr || deaf_) return;
-    try {
-        const py::object callback = bind_to(Callbacks::kMail, shared_from_this());
-        py::handle(loop_).attr("call_soon_threadsafe")(callback);
-    } catch (py::error_already_set&) {
-        // It is closed: nobody waits any more.
-    }
+    const auto& name = made_once<py::str>([] { return py::str("call_soon_threadsafe"); });
+    // Held by no object of C++: this may be a thread of the library.
+    PyObject* const callback = bind_to(Callbacks::kMail, shared_from_this()).release().ptr();
+    PyObject* const made = call_or_hang(
+        [this, callback, &name] { return PyObject_CallMethodOneArg(loop_, name.ptr(), callback); });
+    Py_DECREF(callback);
+    if (made == nullptr) PyErr_Clear();  // It is closed: nobody waits any more.
+    Py_XDECREF(made);
 }
 
 // -- LoopSide: what the lane asks for ---------------------------------------

@@ -400,3 +400,38 @@ def test_answers_that_come_after_their_loop_was_closed_end_with_the_gil(
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+ENDS_IN_AN_ANSWER = """
+import asyncio, sys, threading, time
+from hotcount import aio
+
+class Loop(asyncio.SelectorEventLoop):
+    def call_soon_threadsafe(self, *arguments, **options):
+        answered.set()
+        time.sleep(0.3)  # Without the GIL: the main thread ends the interpreter meanwhile.
+        return super().call_soon_threadsafe(*arguments, **options)
+
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)  # While the interpreter shuts down: who comes back now is ended.
+
+async def main():
+    votes = aio.Votes(sys.argv[1])
+    await votes.create_tables()
+    answered.clear()
+    kept.extend((votes, votes.count(1)))
+    answered.wait()
+
+sys.last, answered, kept, loop = Last(), threading.Event(), [], Loop()
+loop.run_until_complete(main())
+"""
+
+
+def test_an_interpreter_that_ends_while_an_answer_comes_ends_well(database_path: Path) -> None:
+    """The library's thread was unwound without the GIL, and what it held was let go of."""
+    url = f"sqlite:///{database_path}"
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_IN_AN_ANSWER, url], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -400,13 +400,13 @@ def test_without_an_answer_the_outcome_is_unknown(
     table = "vote_journal" if strategy == "batched" else "vote_cell"
     with session(postgres_database, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE") as other:
         cast = in_background(lambda: votes.cast(1, 7, timeout=4))
-        eventually(lambda: waiting(postgres_database) == 1)
-        held = int(
-            postgres_database.psql(
-                "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                " AND query LIKE '%INSERT INTO \"vote\" %'"
-            )
+        # A fold waits for that lock too.
+        voting = (
+            "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND query LIKE '%INSERT INTO \"vote\" %'"
         )
+        eventually(lambda: postgres_database.psql(voting) != "")
+        held = int(postgres_database.psql(voting))
         os.kill(held, signal.SIGSTOP)
         try:
             other.rollback()
