@@ -6,7 +6,7 @@
 #   make test       C++ and Python tests, with private servers they start
 #   make test-all   adds the long ones
 #   make sanitize   C++ tests under ASan + UBSan and TSan, the client's Python tests under ASan + UBSan
-#   make lint       format, static checks, types, stub drift
+#   make lint       format, static checks, types
 #   make docs       the reference, as HTML in build/docs/html
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
@@ -69,8 +69,7 @@ test-all: build
 sanitize: setup
 	scripts/sanitize $(SANITIZE)
 
-# After a build: clang-tidy reads its compile commands, the stub comes from the
-# installed extension.
+# After a build, whose compile commands clang-tidy reads.
 lint: build
 	git ls-files -z '*.cpp' '*.hpp' | xargs -0 clang-format --dry-run -Werror
 	scripts/tidy $(BUILD)
