@@ -132,19 +132,22 @@ def test_while_it_stays_read_only_the_call_is_unavailable_at_its_deadline(
     pair: Pair, call: Call
 ) -> None:
     created(hotcount.Redis(pair.servers[0].url))
-    with hotcount.Redis(pair.url, timeout=0.7) as redis:
+    with hotcount.Redis(pair.url, timeout=1) as redis:
         redis.ping()
         pair.demote()
         with pytest.raises(hotcount.HotcountError) as caught:
             call(redis)
         errors = getattr(caught.value, "errors", None)
         for error in errors.values() if errors else [caught.value]:
-            # The deadline may pass during a dial, and, unknown then, during one more try.
-            unknown = isinstance(error, hotcount.OutcomeUnknownError)
-            assert unknown or isinstance(error, (hotcount.UnavailableError, hotcount.DeadlineError))
-            if unknown:
+            if isinstance(error, hotcount.UnavailableError):
+                assert "READONLY" in str(error)
+            elif isinstance(error, hotcount.OutcomeUnknownError):
+                # It passed during one more try.
                 assert "before the deadline" in str(error)
-            assert "READONLY" in str(error)
+            else:
+                # It passed during a dial, or before a busy machine had sent all of a batch.
+                assert isinstance(error, hotcount.DeadlineError)
+                assert "nothing was applied" in str(error)
         assert redis.execute("EXISTS", "later") == 0, "reads are served"
 
 
@@ -209,21 +212,33 @@ def test_the_tasks_of_a_loop_lose_and_repeat_nothing(pair: Pair, new_loop: LoopF
 
 def test_writers_of_a_replica_do_not_storm_it_and_readers_are_served(pair: Pair) -> None:
     pair.demote()
-    seconds = 5
-    until = time.monotonic() + seconds
+    began = time.monotonic()
+    until = began + 5
     with hotcount.Redis(pair.url, timeout=2) as redis:
 
-        def work(index: int) -> int:
-            reads = 0
+        def read(_: int) -> int:
+            served = 0
             while time.monotonic() < until:
-                if index % 2:
-                    redis.execute("GET", "k")
-                    reads += 1
-                else:
-                    with pytest.raises(hotcount.UnavailableError, match="READONLY"):
-                        redis.execute("SET", "k", "1")
-            return reads
+                redis.execute("GET", "k")
+                served += 1
+            return served
 
-        reads = together(work, 8)
-    assert min(reads[1::2]) > 10
-    assert pair.proxy.connections <= 2 * seconds + 2
+        def write(_: int) -> int:
+            refused = 0
+            while time.monotonic() < until:
+                with pytest.raises(hotcount.HotcountError) as caught:
+                    redis.execute("SET", "k", "1")
+                if isinstance(caught.value, hotcount.OutcomeUnknownError):
+                    # The deadline passed during the last of its tries.
+                    assert "before the deadline" in str(caught.value)
+                else:
+                    assert isinstance(caught.value, hotcount.UnavailableError)
+                    assert "READONLY" in str(caught.value)
+                    refused += 1
+            return refused
+
+        done = together(lambda index: (write, read)[index % 2](index), 8)
+    assert sum(done[::2]) > 0
+    assert min(done[1::2]) > 10
+    # The first one, and 2n + 3 in n seconds; the last calls end after `until`.
+    assert pair.proxy.connections <= 1 + 2 * (time.monotonic() - began) + 3

@@ -14,10 +14,6 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds{200};
 constexpr Duration kLongestPause = std::chrono::seconds{2};
 
-// What bounds the dials that fail: two a second, with three at once after a quiet time.
-constexpr Duration kDialCost = std::chrono::milliseconds{500};
-constexpr Duration kDialCredit = 2 * kDialCost;
-
 // Dials side by side, to a server that answers: a client with more event loops waits a little.
 constexpr std::size_t kMostDials = 16;
 
@@ -91,10 +87,7 @@ void Dialer::work() {
             why_.reset();
             (void)start_threads();
         } else {
-            if (note_failure(began)) {
-                paid_until_ = std::max(paid_until_, began) + kDialCost;
-                next_at_ = std::max(next_at_, paid_until_ - kDialCredit);
-            }
+            if (note_failure(began)) next_at_ = std::max(next_at_, budget_.spend(began));
             why_ = opened.error();
             told.assign(std::make_move_iterator(waiting_.begin()),
                         std::make_move_iterator(waiting_.end()));

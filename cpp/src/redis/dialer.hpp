@@ -15,6 +15,7 @@
 // Thread-safe. Per process: a forked child has one of its own.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -54,6 +55,26 @@ class KnownScripts {
 
   private:
     std::array<std::atomic<const Script*>, 64> places_{};  // More than there are.
+};
+
+/// How long to pause after so many failures in a row: drawn, "full jitter".
+Duration draw_pause(unsigned failures);
+
+/// Bounds how often what came to nothing is tried again, however short the drawn pauses are: two
+/// tries a second, with three at once after a quiet time.
+class TryBudget {
+  public:
+    /// A try that began then came to nothing: no other shall begin before the time returned.
+    SteadyTime spend(SteadyTime began) {
+        paid_until_ = std::max(paid_until_, began) + kCost;
+        return paid_until_ - kCredit;
+    }
+
+  private:
+    static constexpr Duration kCost = std::chrono::milliseconds{500};
+    static constexpr Duration kCredit = 2 * kCost;
+
+    SteadyTime paid_until_{};
 };
 
 class Dialer : public std::enable_shared_from_this<Dialer> {
@@ -106,25 +127,23 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     unsigned failures_before_{0};  // When the last dial succeeded.
     std::optional<Error> why_;     // The last dial failed.
     SteadyTime failed_at_{};
-    SteadyTime next_at_{};     // No dial begins before.
-    SteadyTime paid_until_{};  // By the failures so far, at kDialCost each.
+    SteadyTime next_at_{};  // No dial begins before.
+    TryBudget budget_;
     std::vector<Address> last_;
     TlsContext tls_;
     bool closed_{false};
 };
 
-/// How long to pause after so many failures in a row: drawn, "full jitter".
-Duration draw_pause(unsigned failures);
-
 /// How often a connection to a server that turned out to be a replica is left for a new one: at
-/// once, and then after pauses as between dials that fail. Until then it serves those who read.
+/// once, and then after pauses as between dials that fail, at most 2n + 3 times in any n seconds.
+/// Until then it serves those who read.
 class Moves {
   public:
     bool due(SteadyTime now) {
         if (now < next_at_) return false;
         if (now - last_at_ > kForgotten) moves_ = 0;
         last_at_ = now;
-        next_at_ = now + draw_pause(++moves_);
+        next_at_ = std::max(now + draw_pause(++moves_), budget_.spend(now));
         return true;
     }
 
@@ -133,6 +152,7 @@ class Moves {
 
     SteadyTime last_at_{};
     SteadyTime next_at_{};
+    TryBudget budget_;
     unsigned moves_{0};
 };
 
