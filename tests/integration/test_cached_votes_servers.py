@@ -112,6 +112,23 @@ def test_a_recount_waits_for_the_votes_under_way_and_for_no_others(server: BothS
         assert_exact(server, votes)
 
 
+def test_reconcile_drops_what_a_recount_for_another_cache_left_behind(server: BothSides) -> None:
+    """No worker looks at SQL for a hash that is saved, and its count is of before the recount."""
+    with hotcount.Memory() as store, hotcount.Memory() as other:
+        votes = make(server, store)
+        elsewhere = make(server, other)
+        votes.cast_many([1, 2], [1, 1])
+        assert votes.flush(30).pending == 0
+        elsewhere.cast(1, 99)
+        assert elsewhere.sync_worker().run_once().recounted == 1
+        assert int(votes.count(1)) == 1
+        drift = [hotcount.Drift(1, 1, 2)]
+        assert votes.reconcile(dry_run=True) == drift
+        assert int(votes.count(1)) == 1
+        assert votes.reconcile([2, 1]) == drift
+        assert_exact(server, votes)
+
+
 def test_votes_at_once_never_take_a_wide_balance_out_of_64_bits(server: BothSides) -> None:
     most = 2**31 - 1
     with hotcount.Memory() as store:

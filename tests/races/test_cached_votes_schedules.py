@@ -245,6 +245,8 @@ def test_a_late_increment_into_an_empty_cache_is_not_added_either(play: Play) ->
     play.votes.reconcile()
     assert play.hash() == {}
     play.increment("late", epoch=0)
+    assert int(play.votes.count(1)) == 1, "what nobody has filled yet is of before the recount"
+    assert play.votes.reconcile(dry_run=True) == []
     assert play.votes.sync_worker().run_once().filled == 1
     assert (play.hash()["value"], play.hash()["epoch"]) == ("1", "1")
     assert play.is_right()

@@ -318,7 +318,7 @@ class CachedVotes final : public SqlVotes {
         HOTCOUNT_TRY_ASSIGN(const std::string space, known_space(deadline));
         std::vector<std::optional<Count>> counts(items.size());
         std::vector<std::optional<CacheEntry>> unfilled(items.size());
-        std::vector<std::int64_t> stored(items.size(), 0);
+        std::vector<InSql> in_sql(items.size());
         std::vector<sql::Id> known_as{items.begin(), items.end()};  // As State::item, once read.
         for (int look = 0; look < kMaxLooks; ++look) {
             std::vector<std::size_t> open;
@@ -341,8 +341,7 @@ class CachedVotes final : public SqlVotes {
                     counts[i] = counted(known_as[i], entry->value, "cache");
                 } else if (entry && unfilled[i] && unfilled[i]->token == entry->token) {
                     // Unfilled before and after SQL was read, so nothing was saved between.
-                    const auto sum = checked_add(stored[i], entry->value);
-                    counts[i] = counted(known_as[i], sum.value_or(stored[i]), "sql");
+                    counts[i] = counted(known_as[i], shown(in_sql[i], &*entry), "sql");
                 } else {
                     // A cache that does not answer is as good as empty: readers go on.
                     unfilled[i] = entry;
@@ -350,7 +349,7 @@ class CachedVotes final : public SqlVotes {
                 }
             }
             const std::vector<sql::Id> looked_for{known_as};
-            HOTCOUNT_TRY(read_counts(known_as, from_sql, stored, deadline));
+            HOTCOUNT_TRY(read_counts(known_as, from_sql, in_sql, deadline));
             for (const std::size_t i : from_sql) {
                 // The cache was asked for another spelling of it.
                 if (known_as[i] != looked_for[i] && look + 1 < kMaxLooks) {
@@ -358,7 +357,7 @@ class CachedVotes final : public SqlVotes {
                     continue;
                 }
                 if (!unfilled[i] || look + 1 == kMaxLooks) {
-                    counts[i] = counted(known_as[i], stored[i], "sql");
+                    counts[i] = counted(known_as[i], in_sql[i].count, "sql");
                 }
             }
         }
@@ -372,15 +371,29 @@ class CachedVotes final : public SqlVotes {
         return Count{value, false, options().clock->wall_now(), source, keeper_->in_doubt(item)};
     }
 
+    struct InSql {
+        std::int64_t count{0};
+        std::int64_t epoch{0};
+    };
+
+    // What count() answers. Of votes in a hash that nobody has filled, a recount has those of lower
+    // epochs.
+    static std::int64_t shown(const InSql& in_sql, const CacheEntry* entry) {
+        if (entry == nullptr) return in_sql.count;
+        if (entry->filled()) return entry->value;
+        if (entry->epoch < in_sql.epoch) return in_sql.count;
+        return checked_add(in_sql.count, entry->value).value_or(in_sql.count);
+    }
+
     // Each of `items` that has a row is then as the row has it.
     Result<void> read_counts(std::span<sql::Id> items, std::span<const std::size_t> which,
-                             std::vector<std::int64_t>& stored, Deadline deadline) {
+                             std::vector<InSql>& in_sql, Deadline deadline) {
         if (which.empty()) return {};
         const auto read = [&](sql::Connection& connection) -> Result<void> {
             HOTCOUNT_TRY(keeper_->table().cache_id(connection));
             for (const std::size_t i : which) {
                 HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, items[i]));
-                stored[i] = state ? state->stored : 0;
+                in_sql[i] = state ? InSql{state->stored, state->epoch} : InSql{};
                 if (state) items[i] = state->item;
             }
             return {};
@@ -391,8 +404,7 @@ class CachedVotes final : public SqlVotes {
     // An item's counts as one snapshot of SQL has them.
     struct Stored {
         sql::Id item;
-        std::int64_t count;
-        std::int64_t epoch;
+        InSql in_sql;
         std::int64_t votes;
     };
 
@@ -419,7 +431,7 @@ class CachedVotes final : public SqlVotes {
                 if (!state) continue;
                 HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
                                     keeper_->table().sum(connection, item));
-                found.push_back({state->item, state->stored, state->epoch, votes});
+                found.push_back({state->item, {state->stored, state->epoch}, votes});
             }
             return {};
         };
@@ -433,19 +445,24 @@ class CachedVotes final : public SqlVotes {
         for (const Stored& each : found) texts.push_back(keeper_->to_text(each.item));
         const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
         std::vector<sql::Id> wrong;
+        std::vector<CountCache::Outdated> outdated;
         for (std::size_t i = 0; i < found.size(); ++i) {
             const Stored& each = found[i];
-            std::int64_t count = each.count;
-            if (entries[i] && entries[i]->has_value() && (*entries[i])->epoch >= each.epoch) {
-                const CacheEntry& entry = **entries[i];
-                count =
-                    entry.filled() ? entry.value : checked_add(count, entry.value).value_or(count);
-            }
-            if (count == each.votes) continue;
-            drifts.push_back({each.item, count, each.votes});
-            wrong.push_back(each.item);
+            const CacheEntry* const entry =
+                entries[i] && entries[i]->has_value() ? &**entries[i] : nullptr;
+            const bool void_hash = entry != nullptr && entry->epoch < each.in_sql.epoch;
+            if (void_hash) outdated.push_back({texts[i], each.in_sql.epoch});
+            const std::int64_t count = shown(each.in_sql, entry);
+            if (count != each.votes) drifts.push_back({each.item, count, each.votes});
+            if ((void_hash ? each.in_sql.count : count) != each.votes) wrong.push_back(each.item);
         }
-        if (dry_run || wrong.empty()) return {};
+        if (dry_run) return {};
+        // Left by a recount that a worker over another cache made, or whose drop was lost with a
+        // server. Workers look at SQL for what is unsaved only.
+        if (!outdated.empty()) {
+            HOTCOUNT_TRY(keeper_->cache().drop(space, outdated, deadline.remaining()));
+        }
+        if (wrong.empty()) return {};
         for (const sql::Id& item : wrong) keeper_->doubt(item, 0);
         HOTCOUNT_TRY(keeper_->hand_over(deadline));
         CountKeeper::Recounted recounted;
