@@ -34,6 +34,18 @@ def _stopped_by_signals() -> threading.Event:
     return stop
 
 
+def _set_within(stop: threading.Event, seconds: float) -> bool:
+    """Without its wait(): a handler that came while that holds the event's lock would wait for the
+    lock for ever when it sets the event."""
+    deadline = time.monotonic() + seconds
+    while not stop.is_set():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(left, 0.02))
+    return True
+
+
 def save_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
     """The counts of a cache; whether nothing is left unsaved."""
     settled = True
@@ -71,5 +83,5 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
             if pending == 0:  # Else it has waited for items that somebody holds.
                 # A twentieth of the time at most, as the processes that vote do.
                 pause = max(pause, 20 * (time.monotonic() - began))
-        if stop.wait(pause):
+        if _set_within(stop, pause):
             return pending == 0, {"rounds": rounds, "failed": failed, "folded": folded}

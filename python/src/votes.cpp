@@ -1,5 +1,7 @@
 // hotcount.Votes and hotcount.aio.Votes: declared in hotcount/votes.py and hotcount/aio/votes.py.
+#include <algorithm>
 #include <array>
+#include <hotcount/base/interrupt.hpp>
 #include <hotcount/votes/votes.hpp>
 
 #include "bind.hpp"
@@ -449,24 +451,30 @@ std::shared_ptr<BoundBase> make_worker(const std::string&, py::handle object) {
     return std::make_shared<BoundWorker>(std::move(worker), std::move(votes));
 }
 
+// How soon a worker notices that its event is set.
+constexpr Duration kStopLook = std::chrono::milliseconds{20};
+
 py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
-    if (!stop.is_none() && !py::hasattr(stop, "wait")) {
+    if (!stop.is_none() && !py::hasattr(stop, "is_set")) {
         raise_wrong_type("stop", "a threading.Event, or None", stop);
     }
-    // Of None nobody sets it; Ctrl-C gets through.
-    const py::object event = stop.is_none() ? py::module_::import("threading").attr("Event")()
-                                            : py::reinterpret_borrow<py::object>(stop);
-    const py::object wait = event.attr("wait");
     self.check_open();
     std::exception_ptr raised;
+    // Without the event's wait(): a signal handler that came while that holds the event's lock, and
+    // sets the event, would wait for the lock for ever.
     const auto stopped = [&](Duration pause) {
+        const Deadline until = Deadline::after(pause);
         const py::gil_scoped_acquire gil;
         try {
-            raise_interrupt();
-            if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-            if (wait(to_seconds(pause)).cast<bool>()) return true;
-            self.check_open();
-            return false;
+            while (true) {
+                raise_interrupt();
+                if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+                // Of None nobody sets it; Ctrl-C gets through.
+                if (!stop.is_none() && stop.attr("is_set")().cast<bool>()) return true;
+                self.check_open();
+                if (until.passed()) return false;
+                without_gil([&] { sleep_or_interrupt(std::min(kStopLook, until.remaining())); });
+            }
         } catch (...) {
             raised = std::current_exception();
             return true;

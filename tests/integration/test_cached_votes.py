@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import hotcount
 import pytest
@@ -473,6 +473,47 @@ def test_sync_runs_until_it_is_told_to_stop(database_path: Path, own_redis: Redi
         said, _ = process.communicate(timeout=30)
         assert process.returncode == 0
         assert json.loads(said)["saved"] == 1
+
+
+# SIGTERM at the very moment at which Event.wait() holds the lock that Event.set() takes, or, where
+# nobody calls that, when the event is looked at.
+TERMINATED_IN_ITS_EVENT = """
+import os, runpy, signal, sys, threading
+
+def on_call(frame, event, argument):
+    if event == "call" and frame.f_code.co_filename == threading.__file__:
+        name, own = frame.f_code.co_name, frame.f_locals.get("self")
+        held = name == "wait" and isinstance(own, threading.Condition)
+        if (held or name == "is_set") and signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.setprofile(on_call)
+sys.argv[0] = "hotcount"
+runpy.run_module("hotcount", run_name="__main__")
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("strategy", ["cached", "slotted"])
+def test_sync_ends_when_the_signal_comes_while_it_looks_at_its_event(
+    strategy: Literal["cached", "slotted"], database_path: Path, own_redis: RedisServer
+) -> None:
+    cache = own_redis.url if strategy == "cached" else None
+    url = f"sqlite:///{database_path}"
+    with hotcount.Votes(url, cache, strategy) as votes:
+        votes.create_tables()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", TERMINATED_IN_ITS_EVENT, "sync", "--json"),
+            *("--db", url, "--strategy", strategy, *(("--cache", cache) if cache else ())),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] in (0, 1)
 
 
 @pytest.mark.parametrize(
