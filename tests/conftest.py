@@ -14,9 +14,9 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.journal_side import JournalSide
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
+from tests.support.journal_side import JournalSide
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
 
 _numbers = itertools.count()
 

@@ -1,13 +1,13 @@
 # Embeds text files (.lua, .sql) as string constants, so that scripts stay files
 # that an editor highlights and a test can run, and the library stays one piece.
 #
-#   hotcount_embed_text(<target> HEADER redis/scripts.hpp
-#                       NAMESPACE hotcount::redis::scripts
-#                       FILES src/redis/scripts/add_with_ttl.lua ...)
+#   hotcount_embed_text(<target> HEADER counter/lua.hpp
+#                       NAMESPACE hotcount::lua::counter
+#                       FILES src/counter/lua/add_with_ttl.lua ...)
 #
-# gives <target> the private header "hotcount_embedded/redis/scripts.hpp" with
+# gives <target> the private header "hotcount_embedded/counter/lua.hpp" with
 #
-#   namespace hotcount::redis::scripts {
+#   namespace hotcount::lua::counter {
 #   inline constexpr std::string_view kAddWithTtlLua = R"hotcount(...)hotcount";
 #   }
 #

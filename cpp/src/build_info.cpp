@@ -3,8 +3,8 @@
 
 #include <hotcount/build_info.hpp>
 
-#include "sql/libmariadb.hpp"
-#include "sql/libpq.hpp"
+#include "dialects/mysql/libmariadb.hpp"
+#include "dialects/postgres/libpq.hpp"
 
 #ifndef HOTCOUNT_BUILD_TYPE
 #define HOTCOUNT_BUILD_TYPE "unknown"

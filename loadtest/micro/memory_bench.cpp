@@ -1,9 +1,9 @@
 // The memory store and what Counter costs on top of it.
 #include <benchmark/benchmark.h>
 
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/random.hpp>
-#include <hotcount/counter/counter.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/random.hpp>
 #include <string>
 #include <vector>
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "redis/encode.hpp"
-#include "redis/pipeline.hpp"
+#include "redis/multiplexer.hpp"
 #include "redis/reply_reader.hpp"
 
 namespace {

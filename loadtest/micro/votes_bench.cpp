@@ -5,8 +5,8 @@
 
 #include <atomic>
 #include <filesystem>
-#include <hotcount/base/random.hpp>
-#include <hotcount/votes/votes.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/votes.hpp>
 #include <string>
 
 namespace {

@@ -30,8 +30,8 @@ from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import OURS, RATE, Case, Failed, Load, LostAdds, Measured, Run, found
 from loadtest.peers.sql_votes import IN_FLIGHT, hotcount_load
 from loadtest.peers.vote_processes import BEFORE, ZIPF_ITEMS
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer, RedisServer, free_port
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer, RedisServer, free_port
 
 GROUPS = ("calls", *one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
 ON_REDIS = (*one_load.LOADS, "cpp")

@@ -34,7 +34,7 @@ from typing import TypeVar
 
 from loadtest.peers import asyncio_contenders, asyncio_limits, contenders, keys, native
 from loadtest.peers.rounds import KEY_PREFIX, OURS, P99, RATE, Case, Load, Measured
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 GROUPS = ("sync", "asyncio", "limits", "batch", "cpp", "idle")
 

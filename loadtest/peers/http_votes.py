@@ -26,7 +26,7 @@ import hotcount
 from loadtest.peers import native
 from loadtest.peers.rounds import P99, RATE, Failed, Measured
 from loadtest.peers.vote_app import DJANGO
-from tests.servers import free_port
+from tests.support.servers import free_port
 
 SCRIPT = Path(__file__).with_name("vote.lua")
 WARM_UP_S = 1

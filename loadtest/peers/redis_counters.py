@@ -33,7 +33,7 @@ from loadtest.peers import native
 from loadtest.peers.cases import GROUPS, PACKAGES, Setup
 from loadtest.peers.report import markdown_table, report, summary
 from loadtest.peers.rounds import Case, Failed, LostAdds, measure
-from tests.servers import RedisServer, free_port
+from tests.support.servers import RedisServer, free_port
 
 DISTRIBUTIONS = {
     "redis": "redis",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 TIMEOUT_S = 30.0
 RATE = "adds/s"

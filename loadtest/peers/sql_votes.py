@@ -45,8 +45,8 @@ from loadtest.peers.vote_processes import (
     python_votes,
     transactions_per_s,
 )
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer
 
 GROUPS = ("postgres", "postgres18", "mariadb", "sqlite")
 IN_FLIGHT = 1000

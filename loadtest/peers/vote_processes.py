@@ -45,8 +45,8 @@ from loadtest.peers.rounds import (
     Measured,
 )
 from loadtest.peers.vote_app import DJANGO
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer
 
 Server = Union[PostgresServer, MariaDbServer]
 

@@ -11,10 +11,10 @@
 
 #include <hotcount/build_info.hpp>
 
-#include "bind.hpp"
-#include "errors.hpp"
-#include "interrupt.hpp"
-#include "native.hpp"
+#include "native/bind.hpp"
+#include "native/native.hpp"
+#include "values/errors.hpp"
+#include "values/interrupt.hpp"
 
 namespace py = pybind11;
 

@@ -69,7 +69,7 @@ def test_a_skipped_server_test_fails_the_run(tmp_path: Path, test: str, passes: 
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = server\n")
     run = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-p", "tests.require_servers"),
+            *(sys.executable, "-m", "pytest", "-p", "tests.support.require_servers"),
             *("-c", str(tmp_path / "pytest.ini"), "-p", "no:cacheprovider", str(tmp_path)),
         ],
         cwd=ROOT,

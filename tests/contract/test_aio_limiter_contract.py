@@ -11,7 +11,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 TEN = "10/300 days"

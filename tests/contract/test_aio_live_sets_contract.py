@@ -12,8 +12,8 @@ import hotcount
 import pytest
 from hotcount import Upsert, aio
 
-from tests.eventually import eventually
-from tests.servers import RedisServer
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 SOUND = ["script", "ttl_gate", "watch", "exists_then_add"]  # where nothing happens in between

@@ -13,7 +13,7 @@ import hotcount
 import numpy as np
 import pytest
 
-from tests.together import THREADS, together
+from tests.support.together import THREADS, together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 

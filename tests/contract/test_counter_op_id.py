@@ -8,7 +8,7 @@ import uuid
 import hotcount
 import pytest
 
-from tests.together import together
+from tests.support.together import together
 
 Store = hotcount.Memory | hotcount.Redis
 INT64_MAX = 2**63 - 1

@@ -12,8 +12,8 @@ import hotcount
 import numpy as np
 import pytest
 
-from tests.servers import RedisServer
-from tests.together import together
+from tests.support.servers import RedisServer
+from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 

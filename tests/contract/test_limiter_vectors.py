@@ -17,7 +17,7 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
@@ -46,7 +46,7 @@ return answers
 def run_script(
     redis: hotcount.Redis, case: dict[str, Any], hits: list[tuple[int, int]]
 ) -> list[Answer]:
-    text = (ROOT / f"cpp/src/redis/scripts/limiter_{case['algorithm']}.lua").read_text()
+    text = (ROOT / f"cpp/src/limiter/lua/{case['algorithm']}.lua").read_text()
     limit, period = case["limit"], case["period"]
     shared = math.gcd(limit, period)
     numbers = (

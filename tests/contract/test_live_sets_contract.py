@@ -12,7 +12,7 @@ import hotcount
 import pytest
 from hotcount import Upsert
 
-from tests.together import together
+from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 

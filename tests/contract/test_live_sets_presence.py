@@ -10,7 +10,7 @@ import hotcount
 import pytest
 from hotcount import Upsert
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import hotcount
 import pytest
 
-from tests.together import THREADS, together
+from tests.support.together import THREADS, together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 Period = Any  # One of PeriodCounter's; mypy would want the Literal spelled out again.

@@ -10,7 +10,7 @@ import hotcount
 import numpy as np
 import pytest
 
-from tests.together import THREADS, together
+from tests.support.together import THREADS, together
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)

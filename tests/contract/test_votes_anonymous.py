@@ -13,7 +13,7 @@ import hotcount.aio
 import pytest
 from hotcount import Cast, Votes
 
-from tests.together import THREADS, together
+from tests.support.together import THREADS, together
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hotcount import Cast
 
-from tests.together import THREADS, together
+from tests.support.together import THREADS, together
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)

@@ -15,10 +15,10 @@ import pytest
 import sqlalchemy as sa
 from hotcount import Votes
 
-from tests.eventually import eventually
-from tests.servers import RedisServer
-from tests.sqlalchemy_side import BACKENDS, BothSides, both_sides
-from tests.together import THREADS, together
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.together import THREADS, together
 
 _prefixes = (f"c{{{number}}}:" for number in numbers())
 

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, vote_count
 
-from tests.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 KEPT = 500

@@ -11,10 +11,10 @@ import hotcount
 import psycopg
 import pytest
 
-from tests.eventually import eventually
 from tests.faults.proxy import FaultProxy
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresServer
+from tests.support.eventually import eventually
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer
 
 pytestmark = pytest.mark.server
 

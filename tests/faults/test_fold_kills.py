@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.journal_side import JournalSide
+from tests.support.journal_side import JournalSide
 
 pytestmark = pytest.mark.server
 

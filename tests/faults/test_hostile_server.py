@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import hotcount
 import pytest
 
-from tests.together import in_child
+from tests.support.together import in_child
 
 GREETING = b"+OK\r\n"  # To HELLO: whatever is no error will do.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.load_generator import FAILED, OK, SENT, Operation, program, read_ledger, run_json
+from tests.support.load_generator import FAILED, OK, SENT, Operation, program, read_ledger, run_json
 
 KILLS = 20
 STRATEGIES = ["batched", "naive", "slotted", "batched"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.scripted_server import ScriptedServer
-from tests.servers import RedisServer
+from tests.support.scripted_server import ScriptedServer
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 

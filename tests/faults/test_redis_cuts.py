@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import hotcount
 import pytest
 
-from tests.eventually import eventually
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
-from tests.servers import RedisServer
-from tests.together import together
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

@@ -14,9 +14,9 @@ import hotcount.aio
 import pytest
 
 from tests.faults.proxy import FaultProxy
-from tests.loops import LOOPS, LoopFactory, LoopWithoutReaders
-from tests.servers import RedisServer, free_port
-from tests.together import together
+from tests.support.loops import LOOPS, LoopFactory, LoopWithoutReaders
+from tests.support.servers import RedisServer, free_port
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

@@ -16,11 +16,11 @@ import hotcount
 import hotcount.aio
 import pytest
 
-from tests.eventually import eventually
 from tests.faults.proxy import FaultProxy
-from tests.loops import LOOPS, LoopFactory
-from tests.servers import RedisServer, free_port
-from tests.together import together
+from tests.support.eventually import eventually
+from tests.support.loops import LOOPS, LoopFactory
+from tests.support.servers import RedisServer, free_port
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

@@ -11,8 +11,8 @@ import hotcount
 import pytest
 from hotcount import Upsert
 
-from tests.servers import RedisServer, free_port
-from tests.together import together
+from tests.support.servers import RedisServer, free_port
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

@@ -10,8 +10,8 @@ import hotcount
 import pytest
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
-from tests.servers import RedisServer
-from tests.together import together
+from tests.support.servers import RedisServer
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

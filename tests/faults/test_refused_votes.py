@@ -16,7 +16,7 @@ import hotcount
 import hotcount.aio
 import pytest
 
-from tests.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 GROUPED = ["batched", "cached"]

@@ -17,10 +17,10 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.eventually import eventually
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
-from tests.loops import LOOPS, LoopFactory, run
-from tests.servers import RedisServer
+from tests.support.eventually import eventually
+from tests.support.loops import LOOPS, LoopFactory, run
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 

@@ -12,9 +12,9 @@ import hotcount
 import psycopg
 import pytest
 
-from tests.eventually import eventually
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresDatabase
+from tests.support.eventually import eventually
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresDatabase
 
 pytestmark = pytest.mark.server
 

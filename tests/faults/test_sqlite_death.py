@@ -11,8 +11,8 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.sqlite_files import STRATEGIES, make_votes, rows
-from tests.together import THREADS, together
+from tests.support.sqlite_files import STRATEGIES, make_votes, rows
+from tests.support.together import THREADS, together
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -1,5 +1,5 @@
 """Votes on PostgreSQL and MariaDB: a client dies, the server dies, a COMMIT is not answered; and
-all of it at once, beside others that lock items (tests/vote_storm.py).
+all of it at once, beside others that lock items (tests/support/vote_storm.py).
 
 After each: the live votes are those acknowledged and some of those whose outcome is unknown, the
 counts are the live votes, and doing everything again brings in the rest and changes nothing else.
@@ -21,9 +21,9 @@ import psycopg
 import pytest
 
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
-from tests.mariadb_server import MariaDbServer
-from tests.servers import PostgresDatabase, PostgresServer
-from tests.vote_storm import ITEMS, Storm, exact_counts
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresDatabase, PostgresServer
+from tests.support.vote_storm import ITEMS, Storm, exact_counts
 
 pytestmark = pytest.mark.server
 

@@ -9,9 +9,9 @@ import hotcount
 import pytest
 from hotcount import Upsert
 
-from tests.eventually import eventually
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
-from tests.servers import RedisServer
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 ROOT = Path(__file__).parents[2]
 SEEDS = [int(os.environ["HOTCOUNT_FUZZ_SEED"])] if "HOTCOUNT_FUZZ_SEED" in os.environ else [11, 12]

@@ -29,9 +29,9 @@ from tests.hostile.passwords import (
     texts_of_exception,
     texts_of_object,
 )
-from tests.load_generator import SMALL, program
-from tests.scripted_server import ScriptedServer
-from tests.servers import RedisServer
+from tests.support.load_generator import SMALL, program
+from tests.support.scripted_server import ScriptedServer
+from tests.support.servers import RedisServer
 
 PASSWORD = FIRST + SECOND
 

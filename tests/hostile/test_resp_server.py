@@ -18,7 +18,7 @@ import pytest
 from hotcount import aio
 
 from tests.hostile.resp_server import RespServer, Words, bulk
-from tests.together import in_child, together
+from tests.support.together import in_child, together
 
 TIMEOUT = 0.4
 SLACK = 0.1 + 1.5  # The promise, and a machine that is busy with other things.

@@ -16,11 +16,11 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
-SCRIPTS = Path(__file__).parents[2] / "cpp" / "src" / "redis" / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "cpp/src/votes/lua"
 RETENTION_MS = 600_000
 
 
@@ -39,7 +39,7 @@ class Play:
         self.worker = self.votes.sync_worker()
 
     def script(self, name: str, *arguments: object) -> object:
-        text = (SCRIPTS / f"votes_{name}.lua").read_text()
+        text = (SCRIPTS / f"{name}.lua").read_text()
         return self.redis.execute("EVAL", text, 1, self.key, *map(str, arguments))
 
     def hash(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 

@@ -11,8 +11,8 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.servers import RedisServer
-from tests.together import together
+from tests.support.servers import RedisServer
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

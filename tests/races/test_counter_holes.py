@@ -14,8 +14,8 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.gate import Gate
-from tests.servers import RedisServer
+from tests.support.gate import Gate
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 

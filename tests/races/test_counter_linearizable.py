@@ -12,8 +12,8 @@ from itertools import accumulate
 import hotcount
 import pytest
 
-from tests.servers import RedisServer
-from tests.together import together
+from tests.support.servers import RedisServer
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.eventually import eventually
-from tests.gate import Gate
-from tests.journal_play import MariaDbPlay, Play, PostgresPlay
-from tests.postgres_votes import in_background
-from tests.servers import RedisServer
+from tests.support.eventually import eventually
+from tests.support.gate import Gate
+from tests.support.journal_play import MariaDbPlay, Play, PostgresPlay
+from tests.support.postgres_votes import in_background
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 

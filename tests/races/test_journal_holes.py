@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.eventually import eventually
-from tests.journal_play import MariaDbPlay, PostgresPlay
-from tests.mariadb_server import MariaDbServer
-from tests.postgres_votes import in_background
-from tests.servers import PostgresDatabase
+from tests.support.eventually import eventually
+from tests.support.journal_play import MariaDbPlay, PostgresPlay
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.postgres_votes import in_background
+from tests.support.servers import PostgresDatabase
 
 pytestmark = pytest.mark.server
 

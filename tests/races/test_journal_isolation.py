@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import hotcount
 import pytest
 
-from tests.journal_play import MariaDbPlay, Play, PostgresPlay
-from tests.mariadb_server import MariaDbServer
-from tests.postgres_votes import in_background
+from tests.support.journal_play import MariaDbPlay, Play, PostgresPlay
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.postgres_votes import in_background
 
 pytestmark = pytest.mark.server
 

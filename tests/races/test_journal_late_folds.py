@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.journal_play import PostgresPlay
-from tests.servers import PostgresDatabase
+from tests.support.journal_play import PostgresPlay
+from tests.support.servers import PostgresDatabase
 
 pytestmark = pytest.mark.server
 

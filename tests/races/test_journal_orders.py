@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import hotcount
 import pytest
 
-from tests.eventually import eventually
-from tests.journal_play import MariaDbPlay, Play, PostgresPlay, Session
-from tests.postgres_votes import in_background
+from tests.support.eventually import eventually
+from tests.support.journal_play import MariaDbPlay, Play, PostgresPlay, Session
+from tests.support.postgres_votes import in_background
 
 pytestmark = pytest.mark.server
 

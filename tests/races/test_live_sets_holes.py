@@ -15,7 +15,7 @@ import hotcount
 import pytest
 from hotcount import Upsert
 
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import hotcount
 import pytest
 
-from tests.servers import RedisServer
-from tests.together import together
+from tests.support.servers import RedisServer
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 

@@ -8,7 +8,7 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.together import together
+from tests.support.together import together
 
 WRITERS = 64
 

@@ -17,10 +17,10 @@ import hotcount
 import pytest
 from hotcount import Upsert
 
-from tests.eventually import eventually
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
-from tests.servers import RedisServer
-from tests.together import in_child, together
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+from tests.support.together import in_child, together
 
 pytestmark = pytest.mark.server
 

@@ -1,18 +1,18 @@
 // Everything public.
 #pragma once
 
-#include <hotcount/base/clock.hpp>
-#include <hotcount/base/error.hpp>
-#include <hotcount/base/op_id.hpp>
-#include <hotcount/base/result.hpp>
 #include <hotcount/build_info.hpp>
-#include <hotcount/counter/counter.hpp>
-#include <hotcount/counter/period.hpp>
-#include <hotcount/counter/period_counter.hpp>
-#include <hotcount/counter/slotted_counter.hpp>
-#include <hotcount/limiter/limiter.hpp>
-#include <hotcount/memory/store.hpp>
-#include <hotcount/redis/client.hpp>
-#include <hotcount/sql/database.hpp>
-#include <hotcount/votes/votes.hpp>
-#include <hotcount/zset/live_sets.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/detail/counter/period.hpp>
+#include <hotcount/error.hpp>
+#include <hotcount/limiter.hpp>
+#include <hotcount/live_sets.hpp>
+#include <hotcount/memory.hpp>
+#include <hotcount/op_id.hpp>
+#include <hotcount/period_counter.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/slotted_counter.hpp>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>

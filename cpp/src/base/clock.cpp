@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <hotcount/base/clock.hpp>
-#include <hotcount/base/interrupt.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 
 namespace hotcount {
 namespace {

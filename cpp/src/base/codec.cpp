@@ -1,4 +1,4 @@
-#include <hotcount/base/codec.hpp>
+#include <hotcount/detail/base/codec.hpp>
 
 namespace hotcount {
 namespace {

@@ -1,4 +1,4 @@
-#include <hotcount/base/completion.hpp>
+#include <hotcount/detail/base/completion.hpp>
 #include <utility>
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include <hotcount/base/error.hpp>
+#include <hotcount/error.hpp>
 
 namespace hotcount {
 

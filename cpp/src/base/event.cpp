@@ -1,5 +1,5 @@
-#include <hotcount/base/event.hpp>
-#include <hotcount/base/interrupt.hpp>
+#include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 
 #ifdef __linux__
 #include <linux/futex.h>

@@ -1,6 +1,6 @@
 #include <pthread.h>
 
-#include <hotcount/base/fork.hpp>
+#include <hotcount/detail/base/fork.hpp>
 #include <mutex>
 #include <vector>
 

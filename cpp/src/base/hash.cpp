@@ -1,6 +1,6 @@
 #include <bit>
 #include <cstring>
-#include <hotcount/base/hash.hpp>
+#include <hotcount/detail/base/hash.hpp>
 #include <random>
 
 namespace hotcount {

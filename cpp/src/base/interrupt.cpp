@@ -1,4 +1,4 @@
-#include <hotcount/base/interrupt.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <ctime>
-#include <hotcount/base/fork.hpp>
+#include <hotcount/detail/base/fork.hpp>
 
 namespace hotcount {
 namespace {

@@ -1,5 +1,5 @@
 #include <cstdint>
-#include <hotcount/base/op_id.hpp>
+#include <hotcount/op_id.hpp>
 
 namespace hotcount {
 namespace {

@@ -1,6 +1,6 @@
 #include <bit>
-#include <hotcount/base/fork.hpp>
-#include <hotcount/base/random.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/random.hpp>
 #include <random>
 
 namespace hotcount {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/url.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/url.hpp>
 
 namespace hotcount {
 namespace {

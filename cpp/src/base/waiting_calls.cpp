@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <deque>
-#include <hotcount/base/worker_pool.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <iterator>
 #include <mutex>
 #include <utility>

@@ -10,9 +10,9 @@
 
 #include <atomic>
 #include <functional>
-#include <hotcount/base/clock.hpp>
-#include <hotcount/base/completion.hpp>
-#include <hotcount/base/result.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/result.hpp>
 #include <memory>
 #include <string>
 

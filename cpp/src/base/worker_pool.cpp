@@ -1,11 +1,11 @@
 #include <condition_variable>
 #include <deque>
-#include <hotcount/base/worker_pool.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <map>
 #include <mutex>
 #include <utility>
 
-#include "background_thread.hpp"
+#include "spawn_thread.hpp"
 
 namespace hotcount {
 

@@ -1,8 +1,8 @@
 // What Counter and PeriodCounter ask of a store. Keys come checked and in full.
 #pragma once
 
-#include <hotcount/counter/counter.hpp>
-#include <hotcount/counter/period.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/detail/counter/period.hpp>
 #include <memory>
 
 namespace hotcount {

@@ -1,10 +1,10 @@
 #include <array>
-#include <hotcount/base/check.hpp>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/counter/counter.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
 
 #include "backend.hpp"
-#include "seed_ways.hpp"
+#include "unsafe/counter_ways.hpp"
 
 namespace hotcount {
 namespace {

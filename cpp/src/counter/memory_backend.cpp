@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <hotcount/base/check.hpp>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/op_id.hpp>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/op_id.hpp>
 
 #include "backend.hpp"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <hotcount/counter/period.hpp>
+#include <hotcount/detail/counter/period.hpp>
 
 namespace hotcount {
 namespace {

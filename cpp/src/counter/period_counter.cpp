@@ -1,6 +1,6 @@
-#include <hotcount/base/check.hpp>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/counter/period_counter.hpp>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/period_counter.hpp>
 
 #include "backend.hpp"
 

@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/op_id.hpp>
-#include <hotcount/redis/adds.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/counter/incr_batch.hpp>
+#include <hotcount/op_id.hpp>
 #include <mutex>
 
-#include "../redis/calls.hpp"
-#include "../redis/script_fits.hpp"
 #include "backend.hpp"
-#include "hotcount_embedded/redis/scripts.hpp"
+#include "hotcount_embedded/counter/lua.hpp"
+#include "redis/script_batch.hpp"
+#include "redis/script_fits.hpp"
 
 namespace hotcount {
 namespace {
@@ -35,17 +35,17 @@ std::string milliseconds(Duration duration) {
 }
 
 const redis::Script& add_with_ttl_script() {
-    static const redis::Script kScript{redis::scripts::kAddWithTtlLua,
+    static const redis::Script kScript{lua::counter::kAddWithTtlLua,
                                        redis::Script::Kind::combinable, redis::is_number};
     return kScript;
 }
 const redis::Script& add_once_script() {
-    static const redis::Script kScript{redis::scripts::kAddOnceLua, redis::Script::Kind::combinable,
+    static const redis::Script kScript{lua::counter::kAddOnceLua, redis::Script::Kind::combinable,
                                        redis::is_number};
     return kScript;
 }
 const redis::Script& try_add_script() {
-    static const redis::Script kScript{redis::scripts::kTryAddLua, redis::Script::Kind::combinable,
+    static const redis::Script kScript{lua::counter::kTryAddLua, redis::Script::Kind::combinable,
                                        redis::is_tuple<2, redis::is_number>};
     return kScript;
 }
@@ -211,7 +211,7 @@ class RedisBackend final : public CounterBackend {
 
     void in_term(const std::string& key, std::optional<std::int64_t> n, const Term& term,
                  const Route& route, Completion<TermAnswer> done) override {
-        static const redis::Script kScript{redis::scripts::kAddInPeriodLua,
+        static const redis::Script kScript{lua::counter::kAddInPeriodLua,
                                            redis::Script::Kind::single,
                                            redis::is_tuple<3, redis::is_number>};
         const auto unix_time = [](Instant at) {

@@ -1,7 +1,7 @@
 #include <atomic>
-#include <hotcount/base/fork.hpp>
-#include <hotcount/base/random.hpp>
-#include <hotcount/counter/slot.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/counter/slot.hpp>
 
 namespace hotcount {
 

@@ -1,8 +1,8 @@
 // The table of one SlottedCounter, and the statements over it, made once.
 #pragma once
 
-#include <hotcount/counter/slotted_counter.hpp>
-#include <hotcount/sql/database.hpp>
+#include <hotcount/slotted_counter.hpp>
+#include <hotcount/sql.hpp>
 #include <string>
 #include <vector>
 

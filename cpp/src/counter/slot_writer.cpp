@@ -1,10 +1,10 @@
 #include "slot_writer.hpp"
 
 #include <algorithm>
-#include <hotcount/base/check.hpp>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/random.hpp>
-#include <hotcount/sql/transaction.hpp>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
 #include <tuple>
 
 namespace hotcount {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <atomic>
-#include <hotcount/counter/slotted_counter.hpp>
-#include <hotcount/sql/group_commit.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/slotted_counter.hpp>
 #include <memory>
 #include <optional>
 #include <span>

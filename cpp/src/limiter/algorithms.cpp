@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <hotcount/limiter/algorithms.hpp>
+#include <hotcount/detail/limiter/algorithms.hpp>
 #include <numeric>
 
 namespace hotcount {

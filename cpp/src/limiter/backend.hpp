@@ -1,8 +1,8 @@
 // What Limiter asks of a store. Keys come checked and in full, costs 1 or more.
 #pragma once
 
-#include <hotcount/limiter/limiter.hpp>
-#include <hotcount/redis/channel.hpp>
+#include <hotcount/detail/redis/channel.hpp>
+#include <hotcount/limiter.hpp>
 #include <memory>
 
 namespace hotcount {

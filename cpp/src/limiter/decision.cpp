@@ -1,4 +1,4 @@
-#include <hotcount/limiter/decision.hpp>
+#include <hotcount/detail/limiter/decision.hpp>
 
 namespace hotcount {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <hotcount/base/check.hpp>
-#include <hotcount/base/codec.hpp>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
 
 #include "backend.hpp"
 

@@ -1,7 +1,7 @@
-#include <hotcount/base/check.hpp>
+#include <hotcount/detail/base/check.hpp>
 
 #include "backend.hpp"
-#include "seed_ways.hpp"
+#include "unsafe/limiter_ways.hpp"
 
 namespace hotcount {
 namespace {

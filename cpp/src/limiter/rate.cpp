@@ -1,6 +1,6 @@
 #include <charconv>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/limiter/rate.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/limiter/rate.hpp>
 #include <optional>
 
 namespace hotcount {

@@ -1,14 +1,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <hotcount/base/codec.hpp>
+#include <hotcount/detail/base/codec.hpp>
 #include <mutex>
 
-#include "../redis/calls.hpp"
-#include "../redis/script_fits.hpp"
 #include "backend.hpp"
-#include "hotcount_embedded/redis/scripts.hpp"
-#include "seed_ways.hpp"
+#include "hotcount_embedded/limiter/lua.hpp"
+#include "hotcount_embedded/unsafe/lua.hpp"
+#include "redis/script_batch.hpp"
+#include "redis/script_fits.hpp"
+#include "unsafe/limiter_ways.hpp"
 
 namespace hotcount {
 namespace {
@@ -181,8 +182,8 @@ class ListBackend final : public RedisBackend {
 
     void decide_async(const std::string& key, std::int64_t cost, bool take, std::string_view who,
                       const AsyncCall& call, Completion<Verdict> done) override {
-        static const redis::Script kScript{redis::scripts::kLimiterListLua,
-                                           redis::Script::Kind::single, is_verdict};
+        static const redis::Script kScript{lua::limiter::kListLua, redis::Script::Kind::single,
+                                           is_verdict};
         const std::string limit = std::to_string(plan_.limit);
         const std::string period = std::to_string((plan_.period + 999) / 1000);
         const std::string price = to_price(cost);
@@ -276,12 +277,12 @@ class RedisSteps final : public SeedSteps {
         return {};
     }
     Result<void> incr_and_expire_10(const std::string& key, Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kLimiterPerSecondKeyLua};
+        static const redis::Script kScript{lua::unsafe::kPerSecondKeyLua};
         return run(kScript, key, {}, timeout);
     }
     Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
                                     Timeout timeout) override {
-        static const redis::Script kScript{redis::scripts::kLimiterIncrExpireLua};
+        static const redis::Script kScript{lua::unsafe::kIncrExpireLua};
         const std::string period = std::to_string(seconds);
         const std::string_view arguments[] = {period};
         return run(kScript, key, arguments, timeout);
@@ -328,9 +329,8 @@ class RedisSteps final : public SeedSteps {
 std::unique_ptr<LimiterBackend> make_redis_backend(std::shared_ptr<redis::Client> client,
                                                    Algorithm algorithm, const Plan& plan) {
     constexpr auto kCombinable = redis::Script::Kind::combinable;
-    static const redis::Script kGcra{redis::scripts::kLimiterGcraLua, kCombinable, is_verdict};
-    static const redis::Script kFixedWindow{redis::scripts::kLimiterFixedWindowLua, kCombinable,
-                                            is_verdict};
+    static const redis::Script kGcra{lua::limiter::kGcraLua, kCombinable, is_verdict};
+    static const redis::Script kFixedWindow{lua::limiter::kFixedWindowLua, kCombinable, is_verdict};
     switch (algorithm) {
         case Algorithm::fixed_window:
             return std::make_unique<ScriptBackend>(

@@ -1,4 +1,4 @@
-#include <hotcount/memory/sorted_set.hpp>
+#include <hotcount/detail/memory/sorted_set.hpp>
 #include <iterator>
 
 namespace hotcount::memory {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <bit>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/shared_objects.hpp>
-#include <hotcount/memory/store.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/shared_objects.hpp>
+#include <hotcount/memory.hpp>
 
 namespace hotcount::memory {
 

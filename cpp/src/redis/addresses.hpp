@@ -3,9 +3,9 @@
 
 #include <sys/socket.h>
 
-#include <hotcount/base/clock.hpp>
-#include <hotcount/base/result.hpp>
-#include <hotcount/redis/options.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/redis/options.hpp>
+#include <hotcount/result.hpp>
 #include <string>
 #include <vector>
 

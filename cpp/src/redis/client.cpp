@@ -1,20 +1,20 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/fork.hpp>
-#include <hotcount/base/interrupt.hpp>
-#include <hotcount/redis/client.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/redis.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "background_thread.hpp"
 #include "commands.hpp"
-#include "exclusive.hpp"
-#include "housekeeper.hpp"
-#include "lane.hpp"
-#include "loop_lane.hpp"
+#include "dedicated_connections.hpp"
+#include "loop_connection.hpp"
+#include "shared_connection.hpp"
 #include "tls.hpp"
 
 namespace hotcount::redis {

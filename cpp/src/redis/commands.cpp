@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <hotcount/base/result.hpp>
+#include <hotcount/result.hpp>
 #include <string>
 
 namespace hotcount::redis {

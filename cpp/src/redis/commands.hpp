@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <hotcount/redis/reply.hpp>
-#include <hotcount/redis/request.hpp>
+#include <hotcount/detail/redis/reply.hpp>
+#include <hotcount/detail/redis/request.hpp>
 #include <span>
 #include <string_view>
 

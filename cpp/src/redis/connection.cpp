@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <hotcount/base/interrupt.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 #include <string>
 #include <vector>
 
-#include "../base/readable.hpp"
-#include "../base/secrets.hpp"
+#include "base/readable.hpp"
+#include "base/secrets.hpp"
 #include "encode.hpp"
 #include "error_word.hpp"
 

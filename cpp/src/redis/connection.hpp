@@ -6,11 +6,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <hotcount/base/clock.hpp>
-#include <hotcount/base/result.hpp>
-#include <hotcount/redis/options.hpp>
-#include <hotcount/redis/reply.hpp>
-#include <hotcount/redis/request.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/redis/options.hpp>
+#include <hotcount/detail/redis/reply.hpp>
+#include <hotcount/detail/redis/request.hpp>
+#include <hotcount/result.hpp>
 #include <initializer_list>
 #include <memory>
 #include <optional>

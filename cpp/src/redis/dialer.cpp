@@ -1,12 +1,12 @@
 #include "dialer.hpp"
 
 #include <algorithm>
-#include <hotcount/base/random.hpp>
+#include <hotcount/detail/base/random.hpp>
 #include <iterator>
 #include <string>
 #include <utility>
 
-#include "../base/background_thread.hpp"
+#include "base/spawn_thread.hpp"
 
 namespace hotcount::redis {
 namespace {

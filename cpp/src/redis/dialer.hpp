@@ -22,8 +22,8 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <hotcount/base/clock.hpp>
-#include <hotcount/redis/options.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/redis/options.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -1,9 +1,9 @@
 #include "error_word.hpp"
 
-#include <hotcount/redis/reply.hpp>
+#include <hotcount/detail/redis/reply.hpp>
 #include <string>
 
-#include "../base/secrets.hpp"
+#include "base/secrets.hpp"
 
 namespace hotcount::redis {
 namespace {

@@ -1,7 +1,7 @@
 // What a server's error reply leaves known, by its first word.
 #pragma once
 
-#include <hotcount/base/result.hpp>
+#include <hotcount/result.hpp>
 #include <string_view>
 
 namespace hotcount::redis {

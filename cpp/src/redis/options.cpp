@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/redis/options.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/redis/options.hpp>
 
 namespace hotcount::redis {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <hotcount/redis/options.hpp>
+#include <hotcount/detail/redis/options.hpp>
 #include <new>
 
 namespace hotcount::redis {

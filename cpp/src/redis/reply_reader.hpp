@@ -8,8 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <hotcount/base/result.hpp>
-#include <hotcount/redis/reply.hpp>
+#include <hotcount/detail/redis/reply.hpp>
+#include <hotcount/result.hpp>
 #include <memory>
 #include <optional>
 #include <span>

@@ -1,8 +1,8 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <hotcount/base/random.hpp>
-#include <hotcount/redis/request.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/redis/request.hpp>
 
 #include "commands.hpp"
 #include "encode.hpp"

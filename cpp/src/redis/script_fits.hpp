@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <hotcount/redis/reply.hpp>
-#include <hotcount/redis/request.hpp>
+#include <hotcount/detail/redis/reply.hpp>
+#include <hotcount/detail/redis/request.hpp>
 
 namespace hotcount::redis {
 

@@ -5,8 +5,8 @@
 // queue is emptied before each operation, and after one that failed.
 #pragma once
 
-#include <hotcount/base/result.hpp>
-#include <hotcount/redis/options.hpp>
+#include <hotcount/detail/redis/options.hpp>
+#include <hotcount/result.hpp>
 #include <memory>
 #include <mutex>
 #include <span>

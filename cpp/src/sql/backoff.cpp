@@ -1,8 +1,8 @@
 #include "backoff.hpp"
 
 #include <algorithm>
-#include <hotcount/base/interrupt.hpp>
-#include <hotcount/base/random.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/random.hpp>
 
 namespace hotcount::sql {
 

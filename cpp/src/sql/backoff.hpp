@@ -2,7 +2,7 @@
 // so that callers who failed together do not come back together.
 #pragma once
 
-#include <hotcount/base/clock.hpp>
+#include <hotcount/clock.hpp>
 
 namespace hotcount::sql {
 

@@ -1,11 +1,11 @@
 #include <atomic>
-#include <hotcount/base/fork.hpp>
-#include <hotcount/base/random.hpp>
-#include <hotcount/sql/database.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/sql.hpp>
 
-#include "mysql.hpp"
-#include "postgres.hpp"
-#include "sqlite.hpp"
+#include "dialects/mysql/database.hpp"
+#include "dialects/postgres/database.hpp"
+#include "dialects/sqlite/database.hpp"
 
 namespace hotcount::sql {
 

@@ -1,4 +1,4 @@
-#include <hotcount/sql/dialect.hpp>
+#include <hotcount/detail/sql/dialect.hpp>
 
 namespace hotcount::sql {
 

@@ -1,6 +1,6 @@
 // What a server's settings leave of a commit.
-#include <hotcount/base/codec.hpp>
-#include <hotcount/sql/database.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/sql.hpp>
 #include <map>
 
 namespace hotcount::sql {

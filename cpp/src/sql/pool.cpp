@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <hotcount/base/fork.hpp>
-#include <hotcount/base/worker_pool.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 
 #include "backoff.hpp"
 

@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <hotcount/base/event.hpp>
-#include <hotcount/sql/database.hpp>
+#include <hotcount/detail/base/event.hpp>
+#include <hotcount/sql.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>

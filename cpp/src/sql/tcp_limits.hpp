@@ -5,7 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <hotcount/base/clock.hpp>
+#include <hotcount/clock.hpp>
 
 namespace hotcount::sql {
 

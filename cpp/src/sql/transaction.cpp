@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <hotcount/sql/transaction.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
 
 #include "backoff.hpp"
 #include "pool.hpp"

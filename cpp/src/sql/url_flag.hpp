@@ -1,7 +1,7 @@
 // Options of a database's URL that are on or off.
 #pragma once
 
-#include <hotcount/base/result.hpp>
+#include <hotcount/result.hpp>
 #include <string>
 
 namespace hotcount::sql {

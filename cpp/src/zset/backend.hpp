@@ -1,8 +1,8 @@
 // What LiveSets asks of a store. Keys come checked and in full, no score is NaN.
 #pragma once
 
-#include <hotcount/redis/channel.hpp>
-#include <hotcount/zset/live_sets.hpp>
+#include <hotcount/detail/redis/channel.hpp>
+#include <hotcount/live_sets.hpp>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "keys.hpp"
 
-#include <hotcount/base/codec.hpp>
+#include <hotcount/detail/base/codec.hpp>
 
 namespace hotcount::zset {
 namespace {

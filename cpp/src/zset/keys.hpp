@@ -1,7 +1,7 @@
 // The rules about names: which key stands beside which, and which keys a pattern means.
 #pragma once
 
-#include <hotcount/base/result.hpp>
+#include <hotcount/result.hpp>
 #include <string>
 #include <string_view>
 

@@ -1,7 +1,7 @@
 #include <cmath>
-#include <hotcount/base/check.hpp>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/zset/live_sets.hpp>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/live_sets.hpp>
 #include <map>
 
 #include "backend.hpp"

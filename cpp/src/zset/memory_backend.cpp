@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <hotcount/base/codec.hpp>
+#include <hotcount/detail/base/codec.hpp>
 
 #include "backend.hpp"
 #include "keys.hpp"

@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <hotcount/base/fork.hpp>
-#include <hotcount/base/hash.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/hash.hpp>
 #include <unordered_map>
 
-#include "../base/waiting_calls.hpp"
-#include "../redis/script_fits.hpp"
 #include "backend.hpp"
-#include "hotcount_embedded/redis/scripts.hpp"
+#include "base/waiting_calls.hpp"
+#include "hotcount_embedded/zset/lua.hpp"
 #include "keys.hpp"
+#include "redis/script_fits.hpp"
 #include "redis_replies.hpp"
 #include "redis_steps.hpp"
 
@@ -178,8 +178,7 @@ class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
     }
 
     redis::Request request(const Range& range) const {
-        static const redis::Script kScript{redis::scripts::kZsetUpsertLua,
-                                           redis::Script::Kind::single,
+        static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::single,
                                            redis::is_some<redis::is_integer>};
         const auto elements = elements_of(range);
         std::vector<std::string_view> keys;
@@ -284,8 +283,8 @@ class RedisSets final : public LiveSetsBackend {
     }
     void remove_async(const Element& which, const AsyncCall& call,
                       Completion<Upsert> done) override {
-        static const redis::Script kScript{redis::scripts::kZsetRemoveLua,
-                                           redis::Script::Kind::single, redis::is_integer};
+        static const redis::Script kScript{lua::zset::kRemoveLua, redis::Script::Kind::single,
+                                           redis::is_integer};
         const Sender send = sender(call);
         // The other methods are for servers without scripts, and know of no companion.
         if (which.companion.empty() || options().method != UpsertMethod::script) {
@@ -348,8 +347,8 @@ class RedisSets final : public LiveSetsBackend {
     void create_async(const std::string& key, const std::string& companion, Duration ttl,
                       std::span<const ScoredMember> members, const AsyncCall& call,
                       Completion<void> done) override {
-        static const redis::Script kScript{redis::scripts::kZsetCreateLua,
-                                           redis::Script::Kind::single, redis::is_integer};
+        static const redis::Script kScript{lua::zset::kCreateLua, redis::Script::Kind::single,
+                                           redis::is_integer};
         std::vector<std::string> scores;
         scores.reserve(members.size());
         const std::string life = milliseconds(ttl);

@@ -5,15 +5,15 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
-#include <hotcount/base/clock.hpp>
-#include <hotcount/base/codec.hpp>
-#include <hotcount/base/result.hpp>
-#include <hotcount/redis/reply.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/redis/reply.hpp>
+#include <hotcount/result.hpp>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "../redis/error_word.hpp"
+#include "redis/error_word.hpp"
 
 namespace hotcount::zset {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "../redis/script_fits.hpp"
-#include "hotcount_embedded/redis/scripts.hpp"
+#include "hotcount_embedded/zset/lua.hpp"
+#include "redis/script_fits.hpp"
 
 namespace hotcount::zset {
 namespace {
@@ -184,7 +184,7 @@ Deadline RedisSteps::sweep_deadline(Timeout timeout) const {
 
 Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run,
                                       Timeout timeout) const {
-    static const redis::Script kScript{redis::scripts::kZsetSweepLua, redis::Script::Kind::single,
+    static const redis::Script kScript{lua::zset::kSweepLua, redis::Script::Kind::single,
                                        redis::is_integer};
     SweepReport report;
     const Deadline deadline = sweep_deadline(timeout);

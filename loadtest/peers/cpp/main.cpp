@@ -10,8 +10,8 @@
 #include <charconv>
 #include <chrono>
 #include <cstdint>
-#include <hotcount/counter/counter.hpp>
-#include <hotcount/redis/client.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/redis.hpp>
 #include <iostream>
 #include <optional>
 #include <random>

@@ -32,10 +32,10 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <hotcount/base/random.hpp>
-#include <hotcount/sql/database.hpp>
-#include <hotcount/sql/group_commit.hpp>
-#include <hotcount/votes/votes.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -47,9 +47,9 @@
 #include <utility>
 #include <vector>
 
-#include "histogram.hpp"
-#include "permutation.hpp"
-#include "zipf.hpp"
+#include "load/histogram.hpp"
+#include "load/permutation.hpp"
+#include "load/zipf.hpp"
 
 namespace {
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql
 
 
 def _place_of(strategy: str, dialect: str) -> str:
-    """As count_place in cpp/src/votes/layout.cpp."""
+    """As count_place in cpp/src/votes/tables/layout.cpp."""
     if dialect == "sqlite":
         return {"slotted": "cells", "cached": "cache"}.get(strategy, "item")
     return {"naive": "item", "cached": "cache"}.get(strategy, "journal")

@@ -1,5 +1,5 @@
-#include <hotcount/base/check.hpp>
-#include <hotcount/base/codec.hpp>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
 
 #include "support/result_matchers.hpp"
 

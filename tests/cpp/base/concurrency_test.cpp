@@ -3,10 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <hotcount/base/clock.hpp>
-#include <hotcount/base/event.hpp>
-#include <hotcount/base/fork.hpp>
-#include <hotcount/base/random.hpp>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/random.hpp>
 #include <mutex>
 #include <thread>
 #include <vector>

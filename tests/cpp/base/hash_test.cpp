@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <hotcount/base/hash.hpp>
+#include <hotcount/detail/base/hash.hpp>
 #include <string>
 #include <unordered_set>
 #include <vector>

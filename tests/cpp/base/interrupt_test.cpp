@@ -7,8 +7,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
-#include <hotcount/base/event.hpp>
-#include <hotcount/base/interrupt.hpp>
+#include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 #include <mutex>
 #include <thread>
 

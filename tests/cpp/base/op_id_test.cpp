@@ -1,4 +1,4 @@
-#include <hotcount/base/op_id.hpp>
+#include <hotcount/op_id.hpp>
 #include <set>
 
 #include "support/result_matchers.hpp"

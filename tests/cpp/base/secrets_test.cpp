@@ -1,4 +1,4 @@
-#include "../../../cpp/src/base/secrets.hpp"
+#include "base/secrets.hpp"
 
 #include <gtest/gtest.h>
 

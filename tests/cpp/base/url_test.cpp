@@ -1,5 +1,5 @@
-#include <hotcount/base/url.hpp>
-#include <hotcount/redis/options.hpp>
+#include <hotcount/detail/redis/options.hpp>
+#include <hotcount/url.hpp>
 
 #include "support/result_matchers.hpp"
 

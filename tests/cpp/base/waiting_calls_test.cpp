@@ -1,9 +1,9 @@
-#include "../../../cpp/src/base/waiting_calls.hpp"
+#include "base/waiting_calls.hpp"
 
 #include <gtest/gtest.h>
 
 #include <future>
-#include <hotcount/base/event.hpp>
+#include <hotcount/detail/base/event.hpp>
 #include <vector>
 
 #include "support/result_matchers.hpp"

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <future>
-#include <hotcount/base/completion.hpp>
-#include <hotcount/base/worker_pool.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <set>
 #include <thread>
 

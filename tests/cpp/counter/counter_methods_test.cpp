@@ -1,6 +1,6 @@
 // The seed's ways in memory: every moment at which a key can expire during an add is tried.
 #include <atomic>
-#include <hotcount/counter/counter.hpp>
+#include <hotcount/counter.hpp>
 #include <map>
 
 #include "support/result_matchers.hpp"

@@ -1,5 +1,5 @@
-#include <hotcount/base/op_id.hpp>
-#include <hotcount/counter/counter.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/op_id.hpp>
 #include <set>
 #include <thread>
 

@@ -1,5 +1,5 @@
-#include <hotcount/counter/counter.hpp>
-#include <hotcount/counter/period_counter.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/period_counter.hpp>
 
 #include "support/result_matchers.hpp"
 

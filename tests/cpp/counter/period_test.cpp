@@ -1,4 +1,4 @@
-#include <hotcount/counter/period.hpp>
+#include <hotcount/detail/counter/period.hpp>
 #include <vector>
 
 #include "support/result_matchers.hpp"

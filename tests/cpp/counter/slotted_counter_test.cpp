@@ -1,5 +1,5 @@
 #include <future>
-#include <hotcount/counter/slotted_counter.hpp>
+#include <hotcount/slotted_counter.hpp>
 #include <thread>
 
 #include "support/result_matchers.hpp"

@@ -1,5 +1,5 @@
-#include <hotcount/base/random.hpp>
-#include <hotcount/limiter/algorithms.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/limiter/algorithms.hpp>
 
 #include "support/result_matchers.hpp"
 

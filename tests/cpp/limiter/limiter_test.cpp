@@ -1,6 +1,6 @@
 #include <functional>
-#include <hotcount/counter/counter.hpp>
-#include <hotcount/limiter/limiter.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/limiter.hpp>
 #include <thread>
 #include <utility>
 

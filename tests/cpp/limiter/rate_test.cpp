@@ -1,4 +1,4 @@
-#include <hotcount/limiter/rate.hpp>
+#include <hotcount/detail/limiter/rate.hpp>
 
 #include "support/result_matchers.hpp"
 

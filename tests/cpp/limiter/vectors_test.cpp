@@ -1,7 +1,7 @@
 // The core's arithmetic on the vectors that tests/contract/test_limiter_vectors.py runs through the
 // Redis scripts.
 #include <fstream>
-#include <hotcount/limiter/algorithms.hpp>
+#include <hotcount/detail/limiter/algorithms.hpp>
 #include <nlohmann/json.hpp>
 
 #include "support/result_matchers.hpp"

@@ -1,6 +1,6 @@
 // The auditor against strategies that are broken on purpose, on a real SQLite file: each breach
 // must be found, with its exact number, and nothing else.
-#include "audit.hpp"
+#include "checkers/audit.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,14 +9,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <hotcount/sql/database.hpp>
-#include <hotcount/votes/votes.hpp>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
 #include <memory>
 #include <string>
 
-#include "run_folder.hpp"
+#include "load/run_folder.hpp"
+#include "report/trial.hpp"
 #include "temporary_folder.hpp"
-#include "trial.hpp"
 
 namespace hotcount::loadtest {
 namespace {

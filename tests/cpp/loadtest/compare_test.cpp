@@ -1,4 +1,4 @@
-#include "compare.hpp"
+#include "report/compare.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "driver.hpp"
+#include "load/driver.hpp"
 
 namespace hotcount::loadtest {
 

@@ -1,11 +1,11 @@
-#include "histogram.hpp"
+#include "load/histogram.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <hotcount/base/random.hpp>
+#include <hotcount/detail/base/random.hpp>
 #include <thread>
 #include <vector>
 

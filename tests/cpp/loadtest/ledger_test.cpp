@@ -1,4 +1,4 @@
-#include "ledger.hpp"
+#include "load/ledger.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

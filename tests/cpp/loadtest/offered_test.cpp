@@ -1,4 +1,4 @@
-#include "offered.hpp"
+#include "load/offered.hpp"
 
 #include <gtest/gtest.h>
 

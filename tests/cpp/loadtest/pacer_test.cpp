@@ -1,4 +1,4 @@
-#include "pacer.hpp"
+#include "load/pacer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "permutation.hpp"
+#include "load/permutation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan.hpp"
+#include "load/plan.hpp"
 
 #include <gtest/gtest.h>
 

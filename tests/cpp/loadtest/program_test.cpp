@@ -1,5 +1,5 @@
 // The whole program, but for main(): what it prints, and with which code it ends.
-#include "program.hpp"
+#include "cli/program.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,16 +9,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <hotcount/sql/database.hpp>
+#include <hotcount/sql.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "cli.hpp"
-#include "machine.hpp"
-#include "run_folder.hpp"
+#include "cli/cli.hpp"
+#include "load/run_folder.hpp"
+#include "report/machine.hpp"
 #include "temporary_folder.hpp"
 
 namespace hotcount::loadtest {

@@ -1,4 +1,4 @@
-#include "runner.hpp"
+#include "load/runner.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "fake_drivers.hpp"
-#include "machine.hpp"
+#include "report/machine.hpp"
 #include "temporary_folder.hpp"
 
 namespace hotcount::loadtest {

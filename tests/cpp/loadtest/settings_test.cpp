@@ -1,4 +1,4 @@
-#include "settings.hpp"
+#include "load/settings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

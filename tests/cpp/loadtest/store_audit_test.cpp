@@ -7,15 +7,15 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <hotcount/memory/store.hpp>
+#include <hotcount/memory.hpp>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 
-#include "audit.hpp"
+#include "checkers/audit.hpp"
+#include "report/trial.hpp"
 #include "temporary_folder.hpp"
-#include "trial.hpp"
 
 namespace hotcount::loadtest {
 namespace {

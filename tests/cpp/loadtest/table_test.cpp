@@ -1,4 +1,4 @@
-#include "table.hpp"
+#include "report/table.hpp"
 
 #include <gtest/gtest.h>
 

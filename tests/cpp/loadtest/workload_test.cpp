@@ -1,4 +1,4 @@
-#include "workload.hpp"
+#include "load/workload.hpp"
 
 #include <gtest/gtest.h>
 

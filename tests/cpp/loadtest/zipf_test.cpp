@@ -1,10 +1,10 @@
-#include "zipf.hpp"
+#include "load/zipf.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
-#include <hotcount/base/random.hpp>
+#include <hotcount/detail/base/random.hpp>
 #include <vector>
 
 namespace hotcount::loadtest {

@@ -1,4 +1,4 @@
-#include <hotcount/memory/store.hpp>
+#include <hotcount/memory.hpp>
 #include <thread>
 
 #include "support/result_matchers.hpp"

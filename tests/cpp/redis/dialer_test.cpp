@@ -1,4 +1,4 @@
-#include "../../../cpp/src/redis/dialer.hpp"
+#include "redis/dialer.hpp"
 
 #include <gtest/gtest.h>
 

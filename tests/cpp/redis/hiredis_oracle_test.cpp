@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-#include "../../../cpp/src/redis/reply_reader.hpp"
+#include "redis/reply_reader.hpp"
 
 namespace hotcount::redis {
 namespace {

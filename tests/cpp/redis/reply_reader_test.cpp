@@ -1,10 +1,10 @@
-#include "../../../cpp/src/redis/reply_reader.hpp"
+#include "redis/reply_reader.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
-#include <hotcount/redis/options.hpp>
+#include <hotcount/detail/redis/options.hpp>
 #include <random>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include <hotcount/sql/dialect.hpp>
+#include <hotcount/detail/sql/dialect.hpp>
 
 namespace hotcount::sql {
 namespace {

@@ -1,6 +1,6 @@
 // Calls that do not wait: their threads, their deadlines, their order, and their end.
 #include <future>
-#include <hotcount/sql/group_commit.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
 #include <set>
 #include <thread>
 

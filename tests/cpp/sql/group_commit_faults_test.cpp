@@ -1,6 +1,6 @@
 // What members of a group are told when the database or their leader lets them down.
 #include <future>
-#include <hotcount/sql/group_commit.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
 #include <thread>
 
 #include "support/number_writer.hpp"

@@ -1,7 +1,7 @@
 // Writers that commit by themselves: what they leave for later, and rows that others hold.
 #include <condition_variable>
 #include <future>
-#include <hotcount/sql/group_commit.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
 #include <map>
 #include <set>
 #include <thread>

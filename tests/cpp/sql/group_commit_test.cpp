@@ -1,6 +1,6 @@
 #include <array>
 #include <future>
-#include <hotcount/sql/group_commit.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
 #include <thread>
 
 #include "support/number_writer.hpp"

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <hotcount/base/random.hpp>
+#include <hotcount/detail/base/random.hpp>
 #include <latch>
 #include <thread>
 #include <vector>
 
-#include "../../../cpp/src/sql/pool.hpp"
+#include "sql/pool.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount::sql {

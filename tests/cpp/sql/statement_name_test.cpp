@@ -1,5 +1,5 @@
 // Names of prepared statements: what is equal and what is not.
-#include "../../../cpp/src/sql/statement_name.hpp"
+#include "sql/statement_name.hpp"
 
 #include <gtest/gtest.h>
 

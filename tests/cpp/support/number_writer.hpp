@@ -2,7 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <hotcount/sql/group_commit.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
 #include <thread>
 
 namespace hotcount::testing {

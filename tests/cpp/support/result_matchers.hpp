@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <hotcount/base/result.hpp>
+#include <hotcount/result.hpp>
 
 namespace hotcount::testing {
 

@@ -6,7 +6,7 @@
 
 #include <condition_variable>
 #include <deque>
-#include <hotcount/sql/database.hpp>
+#include <hotcount/sql.hpp>
 #include <mutex>
 #include <optional>
 #include <vector>

@@ -6,7 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
-#include <hotcount/sql/database.hpp>
+#include <hotcount/sql.hpp>
 #include <memory>
 #include <string>
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
-#include <hotcount/votes/votes.hpp>
+#include <hotcount/votes.hpp>
 #include <thread>
 
 #include "support/result_matchers.hpp"

@@ -2,13 +2,13 @@
 // that are atomic in SQL or in the cache, take turns as drawn from a seed. The steps are the
 // library's own; only who comes next is the test's. A failure prints its seed.
 #include <functional>
-#include <hotcount/base/random.hpp>
+#include <hotcount/detail/base/random.hpp>
 
-#include "../../../cpp/src/votes/count_cache.hpp"
-#include "../../../cpp/src/votes/sync_table.hpp"
-#include "../../../cpp/src/votes/vote_rows.hpp"
 #include "support/result_matchers.hpp"
 #include "support/temporary_database.hpp"
+#include "votes/cache/count_cache.hpp"
+#include "votes/cache/sync_table.hpp"
+#include "votes/tables/vote_rows.hpp"
 
 namespace hotcount {
 namespace {

@@ -1,4 +1,4 @@
-#include "../../../cpp/src/votes/call_times.hpp"
+#include "votes/strategies/call_times.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Copies of counts: which one stands, for how long, and what a cache that fails costs. With Redis
 // and folds on servers: tests/contract/test_votes_copies.py.
-#include "../../../cpp/src/votes/count_copies.hpp"
+#include "votes/cache/count_copies.hpp"
 
 #include <map>
 #include <random>

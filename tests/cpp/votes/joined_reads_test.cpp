@@ -1,5 +1,5 @@
 // Which reads share a statement, and what a caller gets whose statement another one sent.
-#include "../../../cpp/src/votes/joined_reads.hpp"
+#include "votes/tables/joined_reads.hpp"
 
 #include <condition_variable>
 #include <future>

@@ -1,5 +1,5 @@
-#include <hotcount/sql/transaction.hpp>
-#include <hotcount/votes/votes.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <hotcount/votes.hpp>
 #include <thread>
 
 #include "support/result_matchers.hpp"

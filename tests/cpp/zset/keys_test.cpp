@@ -1,4 +1,4 @@
-#include "../../../cpp/src/zset/keys.hpp"
+#include "zset/keys.hpp"
 
 #include <set>
 

@@ -1,6 +1,6 @@
 #include <cmath>
-#include <hotcount/counter/counter.hpp>
-#include <hotcount/zset/live_sets.hpp>
+#include <hotcount/counter.hpp>
+#include <hotcount/live_sets.hpp>
 #include <thread>
 
 #include "support/result_matchers.hpp"

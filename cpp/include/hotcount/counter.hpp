@@ -1,0 +1,155 @@
+// Counter: add to a number under a key and learn the value after this very add.
+//
+//   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it
+//   ops  key_beside(key, "ops.0"), "ops.1"  over Redis, where op_ids are used: hashes op_id -> result
+//        the same with ".XXXX" after the name, for what comes while the one of the two that takes
+//        results holds 4,096; XXXX is 0000 to ffff, by the op_id. A server frees an expired hash in
+//        one go (2 ms for 4,096): none holds more than about 4,096 before a counter has 268 million
+//        op_ids within op_keep, and their ends are spread over half of op_keep. A process of an
+//        older version looks into the first two only: beside one, a retry that moves to it is
+//        counted again where a counter has more than 4,096 op_ids within op_keep.
+//
+// Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
+// an add is one command in one round trip: INCRBY, or a script where the key is to expire. An add
+// whose reply was lost is outcome_unknown and is never sent again, unless it has an op_id.
+// Safe from many threads; it holds no state of its own.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/column.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/memory.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount {
+
+/// How an add is made. All but script are there to be compared with and not to be used; they are
+/// for add and add_many alone, and tests/races/test_counter_holes.py forces each hole.
+enum class CounterMethod : std::uint8_t {
+    script,       ///< One step: INCRBY, or a script where the key is to expire. The default.
+    incr,         ///< INCRBY, then PEXPIRE where the value is n: the first add. RACY with a ttl: a
+                  ///< caller that is cut off between them leaves a key that never expires.
+    set_nx_incr,  ///< SET key 0 NX PX ttl, then INCRBY, then the compensations; needs a ttl. RACY:
+                  ///< the key expires after SET found it, and INCRBY makes one that never does.
+};
+std::string_view to_string(CounterMethod method);
+
+/// What set_nx_incr does about a key that INCRBY has made without an expiry.
+enum class Compensation : std::uint8_t {
+    none,   ///< Nothing: it stays.
+    first,  ///< PEXPIRE where the value is n. HOLE: where two such adds meet, or the first is cut
+            ///< off, nobody sees n again and it stays. It also starts the life anew, late.
+    ttl,    ///< PTTL, and PEXPIRE where there is none. HOLE: a caller that is cut off before it
+            ///< leaves the key as it is until somebody adds to it again, which may be never.
+    both,   ///< One after the other, as the seed ends up: the holes of ttl, a life begun anew by
+            ///< every first add, and three or four round trips.
+};
+std::string_view to_string(Compensation compensation);
+
+struct CounterOptions {
+    /// Put before every key of this counter.
+    std::string prefix{"count"};
+    /// A key's life from its first add; later adds do not extend it. None: for ever.
+    std::optional<Duration> ttl{};
+    CounterMethod method{CounterMethod::script};
+    /// For set_nx_incr; another method takes the default only.
+    Compensation compensation{Compensation::both};
+    /// How long the result of an add with an op_id is remembered, at least; over Redis at most twice
+    /// that. Longer: later retries are still counted once; each op_id of 36 characters costs 40 to
+    /// 100 bytes of Redis 7 until then, up to 200 where a counter has 8,000 to 100,000 of them; in
+    /// memory about 130.
+    /// Counters that share a key may differ in it: none is cut short by another.
+    Duration op_keep{std::chrono::hours{24}};
+};
+
+struct TryAdd {
+    bool applied;
+    std::int64_t value;  ///< After the add, or as it stands where it was refused.
+};
+
+/// Bounds, both inclusive, that try_add keeps the value inside.
+struct Bounds {
+    std::optional<std::int64_t> min{};
+    std::optional<std::int64_t> max{};
+};
+
+class CounterBackend;
+
+class Counter {
+  public:
+    static Result<std::shared_ptr<Counter>> make(std::shared_ptr<memory::Store> store,
+                                                 CounterOptions options = {});
+    static Result<std::shared_ptr<Counter>> make(std::shared_ptr<redis::Client> client,
+                                                 CounterOptions options = {});
+    explicit Counter(std::unique_ptr<CounterBackend> backend);  // Use make().
+    ~Counter();
+
+    /// Adds n (any int64) and returns the value after it; overflow changes nothing. With a method
+    /// other than script, outcome_unknown also where the add was counted and its expiry failed.
+    Result<std::int64_t> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
+    /// The same, once per op_id (1 to 1000 bytes): a repeat within op_keep returns the first result
+    /// and adds nothing, also after reset() or the end of the counter's life. An op_id that is a
+    /// UUIDv7 (new_op_id()) is refused with a config error once it is older than op_keep and not
+    /// remembered; any other then counts again. Over Redis the call is sent once more where its
+    /// reply is lost; outcome_unknown: that was lost too, and it may be retried with the same op_id.
+    /// A config error for a key whose braces make no hash tag, over Redis. HOLE: who removes or
+    /// evicts what is remembered (`{KEY}:ops.0`, `{KEY}:ops.1` ...) makes a repeat count again.
+    Result<std::int64_t> add_once(std::string_view key, std::int64_t n, std::string_view op_id,
+                                  Timeout timeout = {});
+    /// Adds n only where the result stays inside the bounds. A refusal is a value, not an error.
+    Result<TryAdd> try_add(std::string_view key, std::int64_t n, Bounds bounds,
+                           Timeout timeout = {});
+    /// Element by element in order; keys may repeat. One failure does not stop the others.
+    Column<std::int64_t> add_many(std::span<const std::string_view> keys,
+                                  std::span<const std::int64_t> amounts, Timeout timeout = {});
+    Result<std::int64_t> get(std::string_view key, Timeout timeout = {});  ///< 0 where absent.
+    Column<std::int64_t> get_many(std::span<const std::string_view> keys, Timeout timeout = {});
+    /// Removes the key and returns its last value, 0 where absent.
+    Result<std::int64_t> reset(std::string_view key, Timeout timeout = {});
+    /// Remaining life; none where the key is absent or never expires.
+    Result<std::optional<Duration>> ttl(std::string_view key, Timeout timeout = {});
+
+    // The same without waiting: `done` gets what the call above would return, in the thread that
+    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
+    // A counter of a method other than script refuses them. Arguments are copied.
+    void add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                   AsyncCall call = {});
+    void add_once_async(std::string_view key, std::int64_t n, std::string_view op_id,
+                        Completion<std::int64_t> done, AsyncCall call = {});
+    void try_add_async(std::string_view key, std::int64_t n, Bounds bounds, Completion<TryAdd> done,
+                       AsyncCall call = {});
+    void add_many_async(std::span<const std::string_view> keys,
+                        std::span<const std::int64_t> amounts,
+                        Completion<Column<std::int64_t>> done, AsyncCall call = {});
+    void get_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call = {});
+    void get_many_async(std::span<const std::string_view> keys,
+                        Completion<Column<std::int64_t>> done, AsyncCall call = {});
+    void reset_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call = {});
+    void ttl_async(std::string_view key, Completion<std::optional<Duration>> done,
+                   AsyncCall call = {});
+
+    const CounterOptions& options() const;
+
+  private:
+    struct Checked;
+    Result<std::string> full(std::string_view key) const;
+    Result<void> check_method(std::string_view call) const;
+    Result<void> check_once(std::string_view op_id) const;
+    Result<void> check_try(Bounds bounds) const;
+    Checked check(std::span<const std::string_view> keys,
+                  std::span<const std::int64_t> amounts) const;
+    template <class T, class Go>
+    void begin(std::string_view key, const Result<void>& fits, Completion<T>& done, Go&& go);
+
+    std::unique_ptr<CounterBackend> backend_;
+};
+
+}  // namespace hotcount

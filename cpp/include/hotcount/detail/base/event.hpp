@@ -1,0 +1,51 @@
+// What threads wait for with a deadline: a one-shot event, and a signal that comes again.
+//
+// std::atomic::wait has no timed form and a condition variable costs a mutex per waiter; a
+// group-commit leader wakes dozens of these per transaction, so on Linux this is one futex word.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <hotcount/clock.hpp>
+
+namespace hotcount {
+
+/// set() happens-before the return of the wait() that sees it. Any number of waiters.
+class Event {
+  public:
+    void set();
+    bool is_set() const { return state_.load(std::memory_order_acquire) == kSet; }
+    /// True once set, false when the deadline passed first or the thread was interrupted.
+    bool wait(Deadline deadline);
+    /// Back to unset; only while nobody waits.
+    void clear() { state_.store(kUnset, std::memory_order_release); }
+
+  private:
+    static constexpr std::uint32_t kUnset = 0;
+    static constexpr std::uint32_t kWaiting = 1;  // Somebody sleeps: set() must wake.
+    static constexpr std::uint32_t kSet = 2;
+    std::atomic<std::uint32_t> state_{kUnset};
+};
+
+/// Happens again and again, to many waiters: one system call wakes them all.
+///
+/// A waiter reads epoch() first, then looks whether what it waits for has come, then waits for the
+/// epoch to pass. Thread-safe.
+class Signal {
+  public:
+    std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+    /// Waiters may have places, so that few are woken in vain: numbers beyond 32 share one.
+    static constexpr std::uint32_t kAll = ~std::uint32_t{0};
+    static constexpr std::uint32_t place(unsigned number) { return 1U << (number % 32); }
+    /// True once the epoch is another; false at the deadline, or where the thread is interrupted.
+    /// A waiter may wait in one place; it must not mind being woken in vain.
+    bool wait(std::uint32_t seen, Deadline deadline, std::uint32_t place = kAll);
+    /// Wakes everyone who waits in one of these places.
+    void wake(std::uint32_t places = kAll);
+
+  private:
+    std::atomic<std::uint32_t> epoch_{0};
+    std::atomic<std::uint32_t> sleepers_{0};
+};
+
+}  // namespace hotcount

@@ -1,0 +1,39 @@
+// Where calls are handed in without waiting for them.
+#pragma once
+
+#include <atomic>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/detail/redis/reply.hpp>
+#include <hotcount/detail/redis/request.hpp>
+
+namespace hotcount::redis {
+
+/// Set by whoever handed in a call and wants it no more; read by the thread that sends.
+using Cancelled = std::atomic<bool>;
+
+class Channel {
+  public:
+    virtual ~Channel() = default;
+    /// `done` gets the reply, or what is known by the deadline (at most 50 ms after it). The
+    /// channel says which thread calls it; with some it is called before submit() returns.
+    /// Where *cancelled is true before the call is sent it is not sent, and `done` is dropped.
+    /// `cancelled` must live until then.
+    virtual void submit(Request request, Deadline deadline, Completion<Reply> done,
+                        const Cancelled* cancelled = nullptr) = 0;
+};
+
+}  // namespace hotcount::redis
+
+namespace hotcount {
+
+/// How a call is handed in that is not waited for.
+struct AsyncCall {
+    /// Null: the store's shared connection, whose completions run_once() or a thread of the
+    /// library calls. Stores without I/O need none and complete at once.
+    redis::Channel* channel{nullptr};
+    Timeout timeout{};
+    const redis::Cancelled* cancelled{nullptr};
+};
+
+}  // namespace hotcount

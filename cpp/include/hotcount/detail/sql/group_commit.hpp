@@ -1,0 +1,236 @@
+// Group commit: many callers' writes in one transaction, each caller answered after the commit.
+//
+//   submit() --------> groups, in the order of their first write
+//   submit_async() -/      |
+//                          `-> one leader at a time: begin, write the first group, commit
+//                                  `-> wake its blocked callers at once; answer the others in the
+//                                      pool, while the next leader writes
+//
+// Callers gather in groups of at most max_batch; a group is one transaction. Blocked members sleep
+// on one event, so that one system call wakes them all: waking 60 callers one by one took as long
+// as writing their votes. The leader of a group is its first blocked caller, or one of `workers`
+// threads of the pool where its first write is asynchronous; after one group it hands the role to
+// whoever is first in the queue. Both kinds share groups.
+//
+// Order of submission is order of application: one group is written at a time, and what has to be
+// written again goes to the front.
+//
+// What a caller is told, and when:
+//   - The leader has a transaction (on SQLite: the write lock) before it takes the group, so that a
+//     caller whose deadline passes while it waits for one leaves with nothing applied.
+//   - A caller whose deadline passes while its group is written, before COMMIT is sent, leaves with
+//     nothing applied too: the leader rolls back and writes the group again without it. Once for
+//     each group: whose deadline passes after that, or after COMMIT was sent, does not know.
+//   - Where the writer commits by itself, a caller whose deadline passes while its statement is under
+//     way waits 200 ms for what came of it: a statement that meets a held row gives way.
+//   - Where the leader's own deadline passes, that is the leader's error alone: what it has not
+//     written is written by the next leader. Where it passes before COMMIT is answered, the leader
+//     alone leaves without knowing: a thread of the pool waits on for those who have more time.
+//   - A deadlock or the like: the same group again, after a pause. A connection lost before COMMIT
+//     was sent: once more on another. COMMIT sent and not answered: unknown, for all members.
+//   - A write that the database refuses (a constraint, a trigger, a value that its column does not
+//     take) fails alone: the group is halved until it is found, which takes about
+//     2 x log2(members) transactions for one such write. may_be_one_writes_fault() says which
+//     errors are looked into so; the others fail the group.
+//
+// A writer may commit by itself (commits_by_itself()), in one statement where a database has such a
+// one. It settles each write apart, and may leave some to be written later: a second write to a row
+// that this batch writes already (deferred), and those whose rows another transaction holds:
+//
+//   groups --> leader --> written
+//     ^  ^        |-----> deferred, to the front of the groups
+//     |  |        `-----> held, and all later writes to the same rows behind them
+//     |  `----------------- written by the lane, after 5 to 100 ms; after 1 s it waits for the rows
+//     `-------------------- no longer held: those that came meanwhile, to the front
+//
+// The lane is a thread of its own with a connection of its own. So whatever one row waits for, the
+// others go on, and writes to one row keep their order.
+//
+// Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal. A forked
+// child has none of the pool's threads and none of the calls under way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/sql.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace hotcount::sql {
+
+struct GroupCommitOptions {
+    /// Most writes in one transaction. More: fewer fsyncs per write, and a longer wait for the
+    /// first of them (about 5 us a vote on SQLite). 1 is one transaction per write.
+    std::size_t max_batch{1000};
+    /// How long a leader waits for company before it writes. 0: only for callers that are expected
+    /// back at once because the previous transaction has just answered them, and for at most half
+    /// of the time that transaction took. More trades latency for fewer commits where callers are
+    /// few and come at odd times.
+    Duration max_delay{0};
+    /// Most writes waiting. One beyond it is refused at once with a capacity error.
+    std::size_t max_queue{100'000};
+    /// Threads for calls that do not wait, 1 to 64; started by the first such call. With 2 one
+    /// answers a group while the other writes the next, and one is free to end calls whose
+    /// deadlines pass; with 1 that is seen to between two transactions. More gain nothing: one
+    /// group is written at a time.
+    std::size_t workers{2};
+};
+
+/// Refuses options that could not work, by name.
+Result<void> check_options(const GroupCommitOptions& options);
+
+struct TicketGroup;
+class GroupQueue;
+class GroupWrite;
+
+/// What two writes have in common that another transaction may hold, as hashes: what collides waits
+/// along. A row of the one is a row of the other's where both are equal.
+struct TicketKeys {
+    std::uint64_t shared{0};  ///< The row that many writes refer to: an item.
+    std::uint64_t row{0};     ///< The row that is written: a user's vote for an item.
+};
+
+/// One caller's write. Derive from it; the batch writer knows the derived type.
+class Ticket {
+  public:
+    Ticket() = default;
+    explicit Ticket(TicketKeys keys) : keys_(keys) {}
+    virtual ~Ticket() = default;
+
+    /// Set by the writer where this write alone was refused; the others go on.
+    std::optional<Error> error{};
+
+    /// Set by a writer that commits by itself.
+    enum class Fate : std::uint8_t {
+        open,         ///< As write_and_commit() returns.
+        written,      ///< Committed, whatever it returns.
+        deferred,     ///< Not written: it follows another write of this batch to the same row.
+        shared_held,  ///< Not written: another transaction holds what it shares with others.
+        row_held,     ///< Not written: another transaction holds the row.
+    };
+    Fate fate{Fate::open};
+
+  private:
+    friend class GroupQueue;
+    friend class GroupWrite;
+    const TicketKeys keys_{};
+    bool again_{false};  // Its leader's: it is to be written by another turn.
+    // Set before it is queued.
+    Deadline deadline_{Deadline::at(SteadyTime::max())};
+    Completion<void> done_{};
+    bool waited_for_{true};
+    bool one_of_many_{false};  // That its caller waits for.
+    // Under the mutex of the queue.
+    std::shared_ptr<TicketGroup> group_{};
+    bool gone_{false};     // Its caller has been told already.
+    bool excused_{false};  // And that nothing was applied, so it must not be written any more.
+};
+
+/// What a call that does not wait is about to be told.
+struct TicketAnswer {
+    std::shared_ptr<Ticket> ticket;
+    std::optional<Error> error;  ///< None: committed. Else the ticket may be being written yet.
+};
+
+/// A batch's turn, as a writer that commits by itself sees it.
+class BatchTurn {
+  public:
+    virtual Deadline deadline() const = 0;
+    /// Right before what commits the batch is sent: from here on nobody leaves with nothing applied.
+    /// False where members have left: write_and_commit() returns then, with whatever error, and is
+    /// called again without them.
+    virtual bool close_doors() = 0;
+    /// Nobody waits behind the batch and nothing is held: a statement that may wait for a row is as
+    /// good as one that does not, as long as it gives way.
+    virtual bool is_alone() = 0;
+    /// How long to wait for what the batch shares, where another transaction holds it; 0: not at all.
+    /// The lane's, about what is held for long.
+    virtual Duration waits_for() const = 0;
+    /// How a statement of it runs that may meet a row that is held: it gives way to others. What is
+    /// cancelled so is written again in halves; one write alone is held.
+    virtual Alone alone(bool read_committed) = 0;
+
+  protected:
+    ~BatchTurn() = default;
+};
+
+/// Writes a batch inside the transaction that GroupCommit began, or in its own.
+class BatchWriter {
+  public:
+    virtual ~BatchWriter() = default;
+    /// Whether write_and_commit() is called, and write() is not.
+    virtual bool commits_by_itself() const { return false; }
+    /// Writes and commits the batch, or parts of it one after the other. The connection has begun a
+    /// transaction of which nothing was sent, which run_alone() takes for none. Each ticket's error
+    /// and fate are its own; a returned error is of those without either, and leaves them as write()
+    /// would. Where it is outcome_unknown and the connection says commit_is_open(), the same call
+    /// may come again with those tickets, to wait on for the answer: with the same statement, which
+    /// is not sent. Two calls at a time, the lane's and another, which share no rows.
+    virtual Result<void> write_and_commit(Connection& connection,
+                                          std::span<const std::shared_ptr<Ticket>> batch,
+                                          BatchTurn& turn) {
+        (void)connection, (void)batch, (void)turn;
+        return make_error(ErrorCode::database, "this writer does not commit by itself");
+    }
+    /// `Ticket::error` refuses one write only. A returned error rolls everything back; where it is
+    /// one that a single write can cause (may_be_one_writes_fault), the batch is halved and written
+    /// again until the guilty write alone fails. So write() may be called again with a ticket,
+    /// also for the reasons above. One call at a time.
+    virtual Result<void> write(Connection& connection,
+                               std::span<const std::shared_ptr<Ticket>> batch) {
+        (void)connection, (void)batch;
+        return make_error(ErrorCode::database, "this writer commits by itself");
+    }
+    /// Called once what write() wrote last is committed, or a part of what write_and_commit() did,
+    /// before anybody is told. It keeps the next batch waiting.
+    virtual void committed() {}
+    /// Called by a thread of the pool before completions are, for all that it is going to call;
+    /// other threads may be in write(). For what is to be done once for many. May block.
+    virtual void before_answers(std::span<const TicketAnswer> answers) { (void)answers; }
+};
+
+class GroupCommit {
+  public:
+    GroupCommit(std::shared_ptr<Database> database, std::shared_ptr<BatchWriter> writer,
+                GroupCommitOptions options);
+    GroupCommit(const GroupCommit&) = delete;
+    GroupCommit& operator=(const GroupCommit&) = delete;
+    /// Calls that wait are over by now. Others that are queued end as closed; those being written
+    /// are waited for until their completions were called, except in a completion.
+    ~GroupCommit();
+
+    /// Returns when the ticket's write is committed, refused, or its outcome unknown.
+    Result<void> submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline);
+    /// The same for several; results by index. They share transactions as far as max_batch allows.
+    std::vector<Result<void>> submit_all(std::span<const std::shared_ptr<Ticket>> tickets,
+                                         Deadline deadline);
+
+    /// The same without waiting. A thread of the pool calls `done`, which holds up others and must
+    /// not block; for a write that is refused, the calling thread, before this returns. About 5 ms
+    /// after the deadline at the latest, where a thread of the pool is free; 200 ms later where a
+    /// statement of a writer that commits by itself is under way.
+    void submit_async(std::shared_ptr<Ticket> ticket, Deadline deadline, Completion<void> done);
+    /// Several, handed in together as far as half of max_queue; what is beyond follows when those
+    /// before it have been answered, so calls made meanwhile come first.
+    void submit_all_async(std::vector<std::shared_ptr<Ticket>> tickets, Deadline deadline,
+                          std::function<void(std::vector<Result<void>>)> done);
+
+    struct Stats {
+        std::uint64_t batches;  ///< Transactions written.
+        std::uint64_t writes;   ///< Tickets in them.
+        std::size_t waiting;    ///< Tickets that wait to be written now; held ones apart.
+        std::size_t held;       ///< Tickets that wait for rows which other transactions hold.
+        Duration held_for;      ///< How long the first of those rows has been held.
+    };
+    Stats stats() const;
+
+  private:
+    std::shared_ptr<GroupQueue> queue_;
+};
+
+}  // namespace hotcount::sql

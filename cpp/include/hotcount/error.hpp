@@ -1,0 +1,90 @@
+// What can go wrong, in one enum: each code says what the caller knows afterwards.
+//
+// Core functions return Result<T> (result.hpp) carrying an Error; only python/src/values/errors.cpp turns
+// one into an exception. Errors are values: free to copy, safe to hand between threads.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace hotcount {
+
+enum class ErrorCode : std::uint8_t {
+    unavailable,        ///< The backend cannot be reached or is not ready; nothing was applied.
+    deadline,           ///< The deadline passed; nothing was applied.
+    outcome_unknown,    ///< Sent, no answer: applied or not. Only an idempotent retry is safe.
+    wrong_type,         ///< The key holds another type; nothing was applied.
+    auth,               ///< Wrong or missing credentials.
+    permission_denied,  ///< An ACL, a grant or the file system refuses.
+    capacity,           ///< A bound was reached (queue, memory); nothing was applied.
+    integrity,          ///< A constraint refuses (foreign key, unique); nothing was applied.
+    overflow,           ///< The sum would leave signed 64 bits; nothing changed.
+    config,             ///< A bad URL, key, option; the message names it.
+    database,           ///< The database refused; server_code carries its own code.
+    reply,              ///< The server answered with another error; server_code carries its word.
+    closed,             ///< Used after close().
+};
+
+/// The code's name as spelled above, for messages and tables.
+std::string_view to_string(ErrorCode code);
+
+/// True where a failed call certainly changed nothing, so that doing it again is safe.
+constexpr bool nothing_applied(ErrorCode code) { return code != ErrorCode::outcome_unknown; }
+
+/// What an error is about, where its message says so; empty where it does not.
+struct ErrorFacts {
+    std::string server;               ///< Where it happened, as messages name it.
+    std::optional<Duration> timeout;  ///< What the call was given.
+    std::string key;                  ///< In full, where a message may shorten it.
+    std::string option;               ///< The option or argument that is bad.
+    std::string value;                ///< What the option was, as text; never a password.
+    /// Of a vote, as the tables have them.
+    std::optional<std::variant<std::int64_t, std::string>> item, user;
+};
+
+struct Error {
+    ErrorCode code;
+    std::string message;      ///< A sentence that names the offending thing; never a password.
+    std::string server_code;  ///< SQLSTATE, SQLite code name or Redis error word; empty if none.
+    std::shared_ptr<const ErrorFacts> facts{};  ///< Null where there are none.
+
+    /// The same error with a fact more: make_error(...).about(&ErrorFacts::key, key).
+    template <class Fact, class Says>
+    Error&& about(Fact ErrorFacts::*fact, const Says& says) && {
+        about(fact, says);
+        return std::move(*this);
+    }
+    template <class Fact, class Says>
+    void about(Fact ErrorFacts::*fact, const Says& says) & {
+        auto all = facts ? std::make_shared<ErrorFacts>(*facts) : std::make_shared<ErrorFacts>();
+        (*all).*fact = Fact{says};
+        facts = std::move(all);
+    }
+};
+
+inline Error make_error(ErrorCode code, std::string message, std::string server_code = {}) {
+    return Error{code, std::move(message), std::move(server_code)};
+}
+
+/// A config error about an option or argument: "{option} {says}", such as "slots is 0; at least 1".
+inline Error bad_option(std::string_view option, std::string_view says, std::string value = {}) {
+    Error error = make_error(ErrorCode::config, std::string{option}.append(" ").append(says));
+    error.about(&ErrorFacts::option, option);
+    if (!value.empty()) error.about(&ErrorFacts::value, value);
+    return error;
+}
+
+/// The same about a number: "slots is 0; at least 1".
+template <class Number>
+Error bad_value(std::string_view option, Number value, std::string_view takes) {
+    const std::string text = std::to_string(value);
+    return bad_option(option, "is " + text + "; " + std::string{takes}, text);
+}
+
+}  // namespace hotcount

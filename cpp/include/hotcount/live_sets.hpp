@@ -1,0 +1,188 @@
+// LiveSets: upserts into sorted sets that apply only while the set lives.
+//
+//   key        {store prefix}{key}, or {store prefix}{prefix}:{key}      the sorted set, with a TTL
+//   companion  "{" key "}:versions.1", or key ":versions.1t" where       a hash: member -> version
+//              the key has a hash tag of its own                         of its last write
+//
+// ZADD makes a set that is not there, so a late upsert into a cached set that has expired leaves a
+// set of one member, without a TTL, that readers take for the whole. Here an upsert answers absent
+// instead. Redis has no flag for that; the methods are ways to get it, two of them wrong.
+//
+// A version makes writes that arrive late harmless: applied only where higher than the member's
+// last. Versions, those of removed members too, outlive the set by `keep`; what arrives later than
+// that is not recognised. Upserts without a version neither look at versions nor change them.
+//
+// Who writes the first version to a set leaves a marker beside the companion, its name and ":used".
+// Where the marker is there and the companion is not, that was lost (evicted, deleted), and with it
+// what was newer: writes with a version answer absent rather than wrong until the set is created
+// again. A set that others made has neither, and gets both with its first version. create() makes
+// the companion alone. Writes without a version need none of it. In memory neither can be lost.
+//
+// Redis drops a set with its last member. Where remove() took that, and the set has a companion, the
+// set is empty and lives on: the companion's field "" (no member is named so) holds the end of its
+// life in the server's ms, '0' while it has members, and an upsert before that gives it the rest of
+// its life. That is so with method script only, which is the one that asks companions; a set
+// without one, or emptied by another's ZREM, is gone. DEL cannot end a set that is empty: create()
+// it anew.
+//
+// Safe from many threads; it holds no state of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/memory.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount {
+
+/// What an upsert or remove came to. The numbers stand in columns and in the scripts.
+enum class Upsert : std::int8_t {
+    failed = 0,    ///< Only in a batch, where the element has an error.
+    applied = 1,   ///< The member has the score.
+    absent = 2,    ///< No such set. Nothing was made.
+    stale = 3,     ///< The member's last write has this version or a higher one.
+    expiring = 4,  ///< The set's TTL is not above the gate.
+    no_ttl = 5,    ///< The set never expires: somebody's leak, left alone. See sweep().
+};
+std::string_view to_string(Upsert upsert);  ///< As spelled above, in capitals.
+
+enum class UpsertMethod : std::uint8_t {
+    script,              ///< Lua: looks and adds in one step, a whole batch in one round trip.
+    ttl_gate,            ///< PTTL, then ZADD where it is above the gate. Two round trips a batch.
+                         ///< HOLE: a stall between them that is longer than the gate.
+    watch,               ///< WATCH, PTTL, MULTI, ZADD, EXEC; again while the set changes meanwhile.
+                         ///< Two round trips an element, on a connection of its own: for servers
+                         ///< without scripts. Needs Redis 6.2.5 (see Client::check_and_set).
+    exists_then_add,     ///< RACY: EXISTS, then ZADD; revives a set that dies in between.
+    unguarded_pipeline,  ///< WRONG: EXISTS and ZADD at once; always adds, whatever it answers.
+};
+std::string_view to_string(UpsertMethod method);
+
+struct LiveSetsOptions {
+    UpsertMethod method{UpsertMethod::script};
+    /// An upsert needs a TTL above this. None: 10 s for ttl_gate, whose safety it is (raise it above
+    /// your longest stall), 0 for script and watch, which need none. The racy and wrong methods have no gate.
+    std::optional<Duration> gate{};
+    /// Put before every key, with a ":"; none by default, for sets that others make and read.
+    std::string prefix{};
+    /// How long versions outlive their set. Longer: later writes are still found stale; costs the
+    /// memory of each member's name until then.
+    Duration keep{std::chrono::hours{1}};
+};
+
+struct UpsertItem {
+    std::string_view key;
+    std::string_view member;
+    double score;
+    std::optional<std::int64_t> version{};
+};
+
+struct ScoredMember {
+    std::string member;
+    double score;
+    bool operator==(const ScoredMember&) const = default;
+};
+
+struct SweepReport {
+    std::int64_t scanned{0};  ///< Sorted sets that matched.
+    std::int64_t found{0};    ///< Of them, those without a TTL.
+    std::int64_t deleted{0};  ///< Of them, those that still had none when they were deleted.
+    std::vector<std::string> keys{};  ///< Of those found the first kMaxKeys, without the prefixes.
+    static constexpr std::size_t kMaxKeys = 1000;
+};
+
+class LiveSetsBackend;
+
+class LiveSets {
+  public:
+    /// Most elements in one round trip: about as long as one script may hold up a server.
+    static constexpr std::size_t kMaxBatch = 300;
+    static constexpr std::size_t kDefaultBatch = 250;
+    /// Most members that create() takes.
+    static constexpr std::size_t kMaxCreated = 10'000;
+
+    static Result<std::shared_ptr<LiveSets>> make(std::shared_ptr<memory::Store> store,
+                                                  LiveSetsOptions options = {});
+    static Result<std::shared_ptr<LiveSets>> make(std::shared_ptr<redis::Client> client,
+                                                  LiveSetsOptions options = {});
+    explicit LiveSets(std::unique_ptr<LiveSetsBackend> backend);  // Use make().
+    ~LiveSets();
+
+    /// Sets the member's score where the set lives; infinite ones are fine, as in Redis, and NaN is a
+    /// config error. Member: 1 to 1000 bytes. Do it again after an unknown outcome. A version is a
+    /// config error with any method but script, and needs a set made by create().
+    Result<Upsert> upsert(std::string_view key, std::string_view member, double score,
+                          std::optional<std::int64_t> version = {}, Timeout timeout = {});
+    /// In order, `batch` (1 to kMaxBatch) in one go; one failure does not stop the others. Each
+    /// batch is one step with script; the whole is not. Fails as a whole, with nothing sent, for a
+    /// bad batch size and for versions that the method does not have.
+    Result<std::vector<Result<Upsert>>> upsert_many(std::span<const UpsertItem> items,
+                                                    std::size_t batch = kDefaultBatch,
+                                                    Timeout timeout = {});
+    /// applied: the member was there and is gone. absent: no such set or member. With a version:
+    /// applied where the set lives, whether the member was there or not; an upsert with a version
+    /// that is not higher is stale from then on.
+    Result<Upsert> remove(std::string_view key, std::string_view member,
+                          std::optional<std::int64_t> version = {}, Timeout timeout = {});
+    /// The n highest, highest first; equal scores by member, the greater bytes first.
+    Result<std::vector<ScoredMember>> top(std::string_view key, std::int64_t n,
+                                          Timeout timeout = {});
+    /// Positions start to stop in that order, both inclusive, negative ones from the end: 0, -1 is
+    /// all.
+    Result<std::vector<ScoredMember>> range(std::string_view key, std::int64_t start,
+                                            std::int64_t stop, Timeout timeout = {});
+    /// The member's position in that order; none where it is not there.
+    Result<std::optional<std::int64_t>> rank(std::string_view key, std::string_view member,
+                                             Timeout timeout = {});
+    /// Makes the set or replaces it, in one step and with its TTL and its companion. The simple form: upserts made
+    /// while the caller gathers the members are lost. 1 to kMaxCreated members; of equal ones the
+    /// last counts. Versions are kept.
+    Result<void> create(std::string_view key, Duration ttl, std::span<const ScoredMember> members,
+                        Timeout timeout = {});
+    /// Deletes sorted sets without a TTL whose key matches (*, ?, [a-z], \ as in Redis); each is
+    /// looked at again in the step that deletes it. dry_run: only counts. The timeout is for the
+    /// whole sweep; without one each page of about 500 keys has the store's, and the whole 100
+    /// times that. What was deleted before it passed stays deleted.
+    Result<SweepReport> sweep(std::string_view match, bool dry_run = false, Timeout timeout = {});
+
+    // The same without waiting: `done` gets what the call above would return, in the thread that
+    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
+    // Over Redis sweep() and, with any method but script, upserts are several round trips that wait:
+    // they are made by threads of the library, which call `done`, and take no channel. At most
+    // Options::exclusive_connections at a time, in order of their beginning and not of their end;
+    // who is not begun by the deadline has applied nothing. Arguments are copied.
+    void upsert_async(std::string_view key, std::string_view member, double score,
+                      std::optional<std::int64_t> version, Completion<Upsert> done,
+                      AsyncCall call = {});
+    void upsert_many_async(std::span<const UpsertItem> items, std::size_t batch,
+                           Completion<std::vector<Result<Upsert>>> done, AsyncCall call = {});
+    void remove_async(std::string_view key, std::string_view member,
+                      std::optional<std::int64_t> version, Completion<Upsert> done,
+                      AsyncCall call = {});
+    void top_async(std::string_view key, std::int64_t n, Completion<std::vector<ScoredMember>> done,
+                   AsyncCall call = {});
+    void range_async(std::string_view key, std::int64_t start, std::int64_t stop,
+                     Completion<std::vector<ScoredMember>> done, AsyncCall call = {});
+    void rank_async(std::string_view key, std::string_view member,
+                    Completion<std::optional<std::int64_t>> done, AsyncCall call = {});
+    void create_async(std::string_view key, Duration ttl, std::span<const ScoredMember> members,
+                      Completion<void> done, AsyncCall call = {});
+    void sweep_async(std::string_view match, bool dry_run, Completion<SweepReport> done,
+                     AsyncCall call = {});
+
+    const LiveSetsOptions& options() const;
+
+  private:
+    std::unique_ptr<LiveSetsBackend> backend_;
+};
+
+}  // namespace hotcount

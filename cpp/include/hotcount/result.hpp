@@ -1,0 +1,93 @@
+// Result<T>: a value or an Error. g++ 12 has no std::expected; this is the part of it we use.
+//
+// Reading value() of a failed result, or error() of a good one, is a programming error and asserts.
+#pragma once
+
+#include <cassert>
+#include <hotcount/error.hpp>
+#include <optional>
+#include <utility>
+#include <variant>
+
+namespace hotcount {
+
+template <class T>
+class [[nodiscard]] Result {
+  public:
+    using value_type = T;
+
+    // Implicit on purpose: `return value;` and `return error;` read as they should.
+    Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+    Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+    bool ok() const { return state_.index() == 0; }
+    explicit operator bool() const { return ok(); }
+
+    T& value() & { return *checked(); }
+    const T& value() const& { return *const_cast<Result*>(this)->checked(); }
+    T&& value() && { return std::move(*checked()); }
+    T& operator*() & { return value(); }
+    const T& operator*() const& { return value(); }
+    T&& operator*() && { return std::move(*this).value(); }
+    T* operator->() { return checked(); }
+    const T* operator->() const { return const_cast<Result*>(this)->checked(); }
+
+    const Error& error() const& {
+        assert(!ok());
+        return *std::get_if<1>(&state_);
+    }
+    Error&& error() && {
+        assert(!ok());
+        return std::move(*std::get_if<1>(&state_));
+    }
+
+  private:
+    T* checked() {
+        assert(ok());
+        return std::get_if<0>(&state_);
+    }
+    std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+  public:
+    using value_type = void;
+
+    Result() = default;
+    Result(Error error) : error_(std::move(error)) {}
+
+    bool ok() const { return !error_.has_value(); }
+    explicit operator bool() const { return ok(); }
+
+    const Error& error() const& {
+        assert(!ok());
+        return *error_;
+    }
+    Error&& error() && {
+        assert(!ok());
+        return std::move(*error_);
+    }
+
+  private:
+    std::optional<Error> error_;
+};
+
+}  // namespace hotcount
+
+#define HOTCOUNT_CONCAT_(a, b) a##b
+#define HOTCOUNT_CONCAT(a, b) HOTCOUNT_CONCAT_(a, b)
+
+/// Leaves the function with the error of a failed Result; goes on otherwise.
+#define HOTCOUNT_TRY(expression)                                    \
+    do {                                                            \
+        if (auto hotcount_try_ = (expression); !hotcount_try_.ok()) \
+            return std::move(hotcount_try_).error();                \
+    } while (false)
+
+/// Declares `variable` from a Result's value, or leaves the function with its error.
+#define HOTCOUNT_TRY_ASSIGN(variable, expression)                              \
+    auto HOTCOUNT_CONCAT(hotcount_result_, __LINE__) = (expression);           \
+    if (!HOTCOUNT_CONCAT(hotcount_result_, __LINE__).ok())                     \
+        return std::move(HOTCOUNT_CONCAT(hotcount_result_, __LINE__)).error(); \
+    variable = std::move(HOTCOUNT_CONCAT(hotcount_result_, __LINE__)).value()

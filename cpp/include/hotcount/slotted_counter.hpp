@@ -1,0 +1,108 @@
+// SlottedCounter: a count spread over several rows, so that writers seldom meet on one.
+//
+//   table  hotcount_slot (key, slot, count), primary key (key, slot)     count = SUM over slots
+//
+// Every add is committed when the call returns. Adds of concurrent callers share a transaction
+// (group commit), and each key in it one row. Because a read sums all slots, the number of slots may
+// change at any time. SQLite has one writer at a time and so one slot, unless they are drawn.
+// A single slot cannot leave 64 bits; a sum that does is an overflow error on reading.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/detail/counter/slot.hpp>
+#include <hotcount/detail/redis/channel.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/sql.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hotcount {
+
+struct SlottedCounterOptions {
+    std::string table{"hotcount_slot"};
+    std::string key_column{"key"};
+    std::string slot_column{"slot"};
+    std::string count_column{"count"};
+    /// How many rows a key may spread over, 1 to 10,000. More: fewer waits where rows are locked
+    /// one by one (not SQLite); each read sums that many rows.
+    std::int64_t slots{100};
+    SlotChoice slot_choice{SlotChoice::sticky};
+    /// Begins with one slot and doubles them, up to `slots`, whenever a writer finds its row held by
+    /// another. The look costs a round trip for each row of a transaction.
+    bool adaptive{false};
+    /// How long an op_id is remembered.
+    Duration op_keep{std::chrono::hours{24}};
+    sql::GroupCommitOptions commit{};
+    /// Where the time for op_keep comes from (its wall clock: rows outlive the process).
+    std::shared_ptr<const Clock> clock{system_clock()};
+};
+
+/// The SQL that create_table() runs, without a database. A config error for options that make()
+/// refuses.
+Result<std::string> slotted_counter_schema(sql::Dialect dialect,
+                                           const SlottedCounterOptions& options = {});
+
+class SlottedCounter {
+  public:
+    static Result<std::shared_ptr<SlottedCounter>> make(std::shared_ptr<sql::Database> database,
+                                                        SlottedCounterOptions options = {});
+    virtual ~SlottedCounter() = default;
+
+    virtual Result<void> create_table(Timeout timeout = {}) = 0;
+    /// With an op_id: once, however often it is retried within op_keep.
+    virtual Result<void> add(std::string_view key, std::int64_t n = 1,
+                             std::optional<std::string_view> op_id = {}, Timeout timeout = {}) = 0;
+    /// All in as few transactions as max_batch allows; results by index.
+    virtual std::vector<Result<void>> add_many(
+        std::span<const std::pair<std::string_view, std::int64_t>> amounts,
+        Timeout timeout = {}) = 0;
+    virtual Result<std::int64_t> get(std::string_view key, Timeout timeout = {}) = 0;
+    /// All keys from one snapshot.
+    virtual std::vector<Result<std::int64_t>> get_many(std::span<const std::string_view> keys,
+                                                       Timeout timeout = {}) = 0;
+    /// Removes the key's rows; returns their sum.
+    virtual Result<std::int64_t> reset(std::string_view key, Timeout timeout = {}) = 0;
+    /// Changes the number of slots for this object's later adds; counts stay as they are. Adaptive
+    /// slots go on from there.
+    virtual Result<void> resize(std::int64_t slots) = 0;
+    /// Gathers the key's rows into slot 0; returns the (unchanged) sum.
+    virtual Result<std::int64_t> compact(std::string_view key, Timeout timeout = {}) = 0;
+
+    // The same without waiting: a thread of the library calls `done`, which holds up others and must
+    // not block; for a bad argument the calling thread, before the call returns. Of AsyncCall the
+    // timeout counts, and for what is no add `cancelled`. Arguments are copied.
+    // Adds share transactions with those that wait, in the order in which both came
+    // (GroupCommit::submit_async). The others, made by at most commit.workers threads, begin in order.
+
+    virtual void add_async(std::string_view key, std::int64_t n,
+                           std::optional<std::string_view> op_id, Completion<void> done,
+                           AsyncCall call = {}) = 0;
+    virtual void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
+                                Completion<std::vector<Result<void>>> done,
+                                AsyncCall call = {}) = 0;
+    virtual void create_table_async(Completion<void> done, AsyncCall call = {}) = 0;
+    virtual void get_async(std::string_view key, Completion<std::int64_t> done,
+                           AsyncCall call = {}) = 0;
+    virtual void get_many_async(std::span<const std::string_view> keys,
+                                Completion<std::vector<Result<std::int64_t>>> done,
+                                AsyncCall call = {}) = 0;
+    virtual void reset_async(std::string_view key, Completion<std::int64_t> done,
+                             AsyncCall call = {}) = 0;
+    virtual void compact_async(std::string_view key, Completion<std::int64_t> done,
+                               AsyncCall call = {}) = 0;
+
+    /// Their number now.
+    virtual std::int64_t slots() const = 0;
+    virtual const SlottedCounterOptions& options() const = 0;
+};
+
+}  // namespace hotcount

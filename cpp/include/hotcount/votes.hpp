@@ -1,0 +1,341 @@
+// Votes: one user, one vote per item, and a count that is exact at every commit (with strategy
+// cached: after a drain).
+//
+//   item   (id, vote_count)                                  the application's own table
+//   vote   (item_id, user_id, val, prev, version)            one row per user and item; val 0 is
+//                                                            a retracted vote, rows are not deleted
+//   vote_anonymous (item_id, op_id, val, prev, version)      votes without a user
+//   vote_cell (item_id, slot, n, ver)                        the count, in cells; strategies
+//                                                            slotted and batched. Slot -2, with
+//                                                            every strategy: an opening balance,
+//                                                            which is counted with the votes
+//   vote_journal (item, diff)                                what is counted and not yet in a cell:
+//                                                            batched on PostgreSQL and MariaDB. A
+//                                                            fold adds it to the cell of slot -1 and
+//                                                            copies the count to item.vote_count
+//   vote_count                                               a view: (item, n), exact counts
+//   vote_live                                                a view: the votes with val <> 0;
+//                                                            user_id is NULL without a user
+//   vote_sync, vote_recount                                  strategy cached: see cached_votes.hpp
+//
+// A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
+// changes nothing. So every call may be retried after any failure, an unknown outcome included.
+// cast returns after the commit. Thread-safe; blocking, but for the calls that end in _async.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/memory.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/sql.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace hotcount {
+
+enum class VoteStrategy : std::uint8_t {
+    naive,    ///< The seed's: one transaction per vote; it updates the item's one row.
+    slotted,  ///< One transaction per vote; it updates one of the item's cells.
+    batched,  ///< Group commit: concurrent votes share a transaction; one update per item in it.
+    cached,   ///< Votes in SQL, counted in memory or Redis; workers save the counts (sync_worker).
+};
+std::string_view to_string(VoteStrategy strategy);
+
+enum class IdType : std::uint8_t { integer, text, uuid };
+
+/// What to do with a vote for an item that has no row.
+enum class MissingItem : std::uint8_t {
+    refuse,  ///< An integrity error: the item table is the application's.
+    create,  ///< Insert the item's row with the vote.
+};
+
+/// What create_tables() does with counts that are in the item table and not in the votes, the first
+/// time that it meets the tables. A count of 0 or NULL is none: the item's votes are counted.
+enum class ExistingCounts : std::uint8_t {
+    refuse,  ///< A config error that says how many items differ; nothing is changed.
+    keep,    ///< The difference is recorded as the item's opening balance, once and for good: it is
+             ///< part of every count, and reconcile() expects it.
+    recount,  ///< The votes are trusted: each count becomes their sum. What was there is lost.
+};
+
+struct VotesOptions {
+    VoteStrategy strategy{VoteStrategy::batched};
+    std::string item_table{"item"};
+    std::string item_id{"id"};
+    std::string item_count{"vote_count"};
+    /// Also names {vote_table}_cell, _anonymous, _live, _count, _meta and _journal, and on PostgreSQL
+    /// the journal's index {vote_table}_by_item. That one is for exact counts: where nobody reads any
+    /// it may be dropped, which makes votes of many items about a tenth faster.
+    std::string vote_table{"vote"};
+    std::string vote_item{"item_id"};
+    std::string vote_user{"user_id"};
+    IdType item_type{IdType::integer};
+    IdType user_type{IdType::integer};
+    MissingItem missing_item{MissingItem::refuse};
+    /// Cells per item for the slotted strategy, 1 to 10,000.
+    std::int64_t slots{100};
+    /// For batched and cached. Of no account to the others, but for max_queue and workers, which
+    /// hold for their calls that do not wait.
+    sql::GroupCommitOptions commit{};
+    /// The vote tables that create_tables() makes reference the item table. False: a vote for an
+    /// item that has no row is refused by the strategies all the same, and an item's votes stay
+    /// when its row is deleted. It spares voters the key's shared lock on the item's row.
+    bool foreign_key{true};
+    /// batched on the servers: the least pause between two folds, which bring item.vote_count up
+    /// to date, 10 ms to 1 h; one for all processes. Shorter: vote_count lags less, and the
+    /// database folds more often. Longer: exact reads sum more rows; once those of a process that
+    /// votes have summed 20,000, it folds sooner, 20 ms after the last fold at the earliest.
+    Duration fold_interval{std::chrono::seconds{1}};
+
+    // For cached, and max_age for batched with a cache too; ignored by the others.
+    /// cached: how long count() trusts what it knows of the tables before it asks them again. A
+    /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
+    /// lives there after the fold that published it, and so how long a count may lack votes where a
+    /// later fold could not reach the cache. Longer: fewer reads of SQL.
+    Duration max_age{std::chrono::seconds{30}};
+    /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
+    /// fills from SQL.
+    Duration retention{std::chrono::seconds{600}};
+    /// Counts that a worker looks at and saves at once, 1 to 100,000: one transaction. More: fewer
+    /// commits, and a longer wait for voters meanwhile.
+    std::size_t page{1000};
+    /// The pause of a worker between two rounds: how far item.vote_count lags behind.
+    Duration interval{std::chrono::seconds{1}};
+    /// Threads of one SyncWorker, 1 to 64.
+    std::size_t workers{2};
+
+    /// Where Count::as_of comes from.
+    std::shared_ptr<const Clock> clock{system_clock()};
+};
+
+/// A vote to cast; value 0 retracts. A value takes -2147483647 to 2147483647, so that no sum of an
+/// item's votes leaves 64 bits. Ids are of the types that the options say: text is UTF-8 of at most
+/// 1,000 bytes without NUL, a UUID its canonical lower-case text. Another value or id is a config
+/// error, and nothing is sent.
+struct Ballot {
+    sql::Id item;
+    sql::Id user;
+    std::int64_t value{1};
+    /// Applied only where higher than the version the vote's row has.
+    std::optional<std::int64_t> version{};
+    /// The vote has no user: `user` is text that names this very vote (Ballot::anonymous).
+    bool by_op_id{false};
+
+    /// A vote without a user. The first one cast under an op_id for an item stands for good, so the
+    /// call may be retried; one with another value comes to what stands. It cannot be retracted.
+    /// A config error unless op_id is UTF-8 of 1 to 255 characters without NUL, and value is not 0.
+    static Result<Ballot> anonymous(sql::Id item, std::string op_id, std::int64_t value = 1);
+};
+
+/// What a cast or retract came to.
+struct Cast {
+    bool counted;           ///< The user's vote counts now: value is not 0.
+    bool changed;           ///< This call changed it. A repeat, or an older version, does not.
+    std::int64_t previous;  ///< The vote before this call, 0 for none.
+    std::int64_t value;     ///< The vote now.
+};
+
+struct Count {
+    std::int64_t value;    ///< SUM(val) over the item's votes, and its opening balance.
+    bool exact;            ///< Agrees with the votes committed at as_of.
+    WallTime as_of;        ///< When it was read; of a copy: when the fold ran that counted it.
+    std::string source;    ///< "sql" or "cache".
+    std::int64_t pending;  ///< Votes acknowledged but not yet in value.
+};
+
+/// An item whose stored count differed from its votes.
+struct Drift {
+    sql::Id item;
+    std::int64_t counted;  ///< What the count said.
+    std::int64_t actual;   ///< What the votes say, and the opening balance.
+};
+
+struct FlushReport {
+    std::int64_t acked;    ///< Items whose vote_count was brought up to date.
+    std::int64_t pending;  ///< Items not reached before the deadline.
+    std::int64_t at_risk;  ///< Acknowledged votes that a crash now could lose.
+};
+
+/// What this object has done in this process, and what waits in the tables.
+struct VotesStats {
+    std::uint64_t votes{0};   ///< Casts and retracts that were acknowledged, repeats among them.
+    std::uint64_t failed{0};  ///< That ended with an error.
+    /// Transactions that votes shared (batched, cached), and votes in them: those that were written
+    /// again after a refusal or a deadlock are counted again.
+    std::uint64_t batches{0};
+    std::uint64_t batched_votes{0};
+    std::uint64_t retries{0};    ///< Transactions of the database begun again: its other users too.
+    std::size_t waiting{0};      ///< Votes that wait to be written at this moment.
+    std::size_t held_votes{0};   ///< Votes that wait for rows which other transactions hold.
+    Duration held_votes_for{0};  ///< How long the first of those rows has been held.
+    // How long calls took that wait for votes, the median and so on, within a quarter.
+    Duration median{0};
+    Duration p99{0};
+    Duration longest{0};
+
+    // batched and slotted on the servers; 0 elsewhere.
+    std::uint64_t folds{0};         ///< By this process.
+    std::uint64_t folded_rows{0};   ///< Journal rows in them.
+    std::uint64_t failed_folds{0};  ///< That ended with an error.
+    std::string fold_error{};       ///< The last fold's; empty where it ended well.
+    Duration fold_took{0};          ///< The last one.
+    std::int64_t pending_rows{0};   ///< Journal rows, of all processes, that are to be folded.
+    std::int64_t pending_items{0};  ///< Items with such rows: item.vote_count may be behind.
+    /// How old the oldest of them may be: since the last fold of any process, or since this one has
+    /// found an item held.
+    Duration oldest{0};
+    std::int64_t held_items{0};  ///< Whose item.vote_count waits for somebody's transaction.
+    /// Items that folds leave out because they fail for them, and why. Their votes are counted
+    /// exactly by count(), and not in item.vote_count.
+    std::vector<std::pair<sql::Id, std::string>> refused_items{};
+};
+
+/// What an acknowledgement means, in words and in facts that tools check.
+struct Contract {
+    std::string strategy;
+    std::string acknowledged;  ///< When cast returns, ...
+    std::string may_lose;      ///< What may be lost, and when.
+    bool durable;              ///< An acknowledged vote survives kill -9 of this process.
+    bool exact;                ///< count() equals the committed votes at all times.
+};
+
+/// What a count is to be: from the cache where there is one, or from SQL (cached: summed from the
+/// votes). Of no difference without a cache, where a count is exact either way. batched: a count from
+/// the cache, or read to fill it, has what folds have counted; a voter may not see his own vote in
+/// it for one fold.
+enum class Consistency : std::uint8_t { cached, exact };
+
+/// Where the strategy `cached` counts, and `batched` on a server keeps copies. A memory store is for
+/// one process. cached: another that votes for the same items makes the workers of both recount them
+/// again and again. batched: copies here lack what the folds of another counted, for max_age.
+using VoteCache =
+    std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
+
+/// What one round of a worker did, in items.
+struct SyncRound {
+    std::int64_t scanned;    ///< Counts found in the cache.
+    std::int64_t filled;     ///< Given what SQL knew, or a new fencing number.
+    std::int64_t saved;      ///< Written to item.vote_count.
+    std::int64_t deleted;    ///< Saved, past retention, and taken out of the cache.
+    std::int64_t recounted;  ///< Summed again from the votes: a count was lost or in doubt.
+    std::int64_t unsettled;  ///< Not saved as found: for the next round.
+    std::int64_t at_risk;    ///< Votes in those, which only the cache has counted.
+};
+
+/// Brings the counts of a cache to SQL. Any number may run at once, in threads and processes: each
+/// step is fenced, so one that dies or stalls between any two of them loses nothing and
+/// overwrites nothing. Thread-safe; a round is one caller's at a time.
+class SyncWorker {
+  public:
+    virtual ~SyncWorker() = default;
+
+    /// Looks at every count in the cache once. timeout: for the whole round; none: 60 seconds.
+    virtual Result<SyncRound> run_once(Timeout timeout = {}) = 0;
+    /// Rounds until stop(pause) says true; stop waits for as long as it is told and may return
+    /// earlier. A round that failed because a server is away is tried again.
+    virtual Result<void> run(const std::function<bool(Duration)>& stop) = 0;
+
+    struct Stats {
+        std::uint64_t rounds;  ///< That ended well.
+        std::uint64_t failed;  ///< That did not.
+        SyncRound total;       ///< Sums over all rounds; the last two of the latest round.
+    };
+    virtual Stats stats() const = 0;
+};
+
+/// The SQL that create_tables() runs where there are no tables yet, without a database; and what
+/// brings tables over that an older release counts in their cells, which does nothing to others. A
+/// config error for options that make() refuses.
+Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options = {});
+
+class Votes {
+  public:
+    /// `cache` is for strategy cached, which needs one, and batched, which keeps copies of its
+    /// counts there for count() (SQLite: reads them where they are); with another it is a config
+    /// error.
+    static Result<std::shared_ptr<Votes>> make(std::shared_ptr<sql::Database> database,
+                                               VotesOptions options = {}, VoteCache cache = {});
+    virtual ~Votes() = default;
+
+    /// Creates what is missing; idempotent, also where several processes do it at once, and without a
+    /// lock where nothing is. Where the tables were counted by a strategy or a release that keeps
+    /// its counts elsewhere, moves them here while nobody votes or folds: processes of those are
+    /// refused from then on, by an error that says so.
+    /// `existing` is for tables that hotcount has not counted before, and ignored for others: an
+    /// item whose count (NULL is 0) is not the sum of its votes has a history of its own. Nothing
+    /// is created or changed where it refuses (MariaDB, MySQL: unless a count changes while it
+    /// looks; empty tables may stay then). The first time holds a lock on items and votes for as
+    /// long as a scan of both takes.
+    virtual Result<void> create_tables(Timeout timeout = {},
+                                       ExistingCounts existing = ExistingCounts::refuse) = 0;
+    /// As votes_schema().
+    virtual std::string schema() const = 0;
+    /// Adds rows to the item table, in one transaction; those that exist stay as they are.
+    virtual Result<void> add_items(std::span<const sql::Id> items, Timeout timeout = {}) = 0;
+
+    virtual Result<Cast> cast(const Ballot& ballot, Timeout timeout = {}) = 0;
+    /// Results by index: a ballot that is refused fails alone. batched: as few transactions as
+    /// max_batch allows, and about 2 x log2(max_batch) more for one that the database refuses; else
+    /// one per ballot.
+    virtual std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots,
+                                                Timeout timeout = {}) = 0;
+    virtual Result<Count> count(const sql::Id& item, Timeout timeout = {},
+                                Consistency consistency = Consistency::cached) = 0;
+    /// From one snapshot; from a cache: each as it is found.
+    virtual Result<std::vector<Count>> count_many(
+        std::span<const sql::Id> items, Timeout timeout = {},
+        Consistency consistency = Consistency::cached) = 0;
+    /// Finds counts that disagree with the votes (of all items where none are named) and, unless
+    /// dry_run, sets them right. In pages of 1,000 items, each a transaction with a timeout of its
+    /// own. batched and slotted on the servers: no voter waits for it, and it also finds counts that
+    /// items left behind whose rows are gone.
+    virtual Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
+                                                 bool dry_run = false, Timeout timeout = {}) = 0;
+    /// Brings item.vote_count up to date where the strategy does not keep it so itself (batched and
+    /// slotted on the servers, cached; slotted on SQLite). Waits for items that somebody holds.
+    virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
+    /// The caller's own SQL has committed so many journal rows, as hotcount.integrations.sqlalchemy
+    /// does: this process folds them at its next pause, as it folds those of its own votes. Never
+    /// waits. Nothing to do for strategies without a journal.
+    virtual void note_appended(std::size_t rows) = 0;
+    /// A worker of its own, which lives on with this object. A config error where the strategy
+    /// needs none.
+    virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
+    /// Reads what waits in the journal from the database, where there is one.
+    virtual Result<VotesStats> stats(Timeout timeout = {}) = 0;
+    virtual Contract contract() const = 0;
+    virtual const VotesOptions& options() const = 0;
+
+    // The same without waiting, by at most commit.workers threads of this object (naive, slotted:
+    // twice as many). One of them calls `done`, which holds up others and must not block; where
+    // the call is refused (capacity, closed), the calling thread, before it returns. A call under
+    // way holds this object; in a forked child none is under way.
+    //
+    // Of two votes of one user for one item the one handed in later is applied later.
+
+    virtual void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout = {}) = 0;
+    /// batched, cached: see GroupCommit::submit_all_async for calls larger than max_queue / 2.
+    virtual void cast_many_async(std::span<const Ballot> ballots,
+                                 std::function<void(std::vector<Result<Cast>>)> done,
+                                 Timeout timeout = {}) = 0;
+    virtual void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout = {},
+                             Consistency consistency = Consistency::cached) = 0;
+    virtual void count_many_async(std::span<const sql::Id> items,
+                                  Completion<std::vector<Count>> done, Timeout timeout = {},
+                                  Consistency consistency = Consistency::cached) = 0;
+    /// Has one of the threads make calls that have no form of their own here. Refused with a
+    /// capacity error where max_queue of them wait.
+    virtual Result<void> run_async(std::function<void(Votes&)> work) = 0;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/hash.hpp>
+#include <hotcount/detail/counter/incr_batch.hpp>
+#include <memory>
+#include <vector>
+
+#include "redis/encode.hpp"
+#include "redis/error_word.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+// Elements that are sent at a time, so that a large call does not fill the queue that others wait
+// in.
+constexpr std::size_t kPortion = 1000;
+
+// The elements of one portion that travel as one command.
+struct Group {
+    std::string_view key;
+    std::int64_t total;
+    std::size_t last;  // Of its elements; they are a list, by `before`.
+    std::size_t size;
+};
+
+class Adds : public std::enable_shared_from_this<Adds> {
+  public:
+    Adds(Channel& channel, std::string server, AboutKey about, std::vector<std::string> keys,
+         std::vector<std::int64_t> amounts, Deadline deadline,
+         Completion<Column<std::int64_t>> done, const Cancelled* cancelled)
+        : channel_(channel),
+          server_(std::move(server)),
+          about_(about),
+          keys_(std::move(keys)),
+          amounts_(std::move(amounts)),
+          deadline_(deadline),
+          done_(std::move(done)),
+          cancelled_(cancelled) {
+        column_.values.resize(keys_.size());
+    }
+
+    /// Sends what is to be sent next, and what comes after it while answers come at once.
+    void go_on() {
+        while (begin_ < keys_.size()) {
+            if (groups_.empty()) gather();
+            std::string bytes;
+            bytes.reserve(groups_.size() * 48);
+            for (const Group& group : groups_) encode_add(bytes, group.key, group.total);
+            other_side_done_.store(false, std::memory_order_relaxed);
+            channel_.submit(
+                Request::encoded("INCRBY", std::move(bytes), groups_.size(), Shape::integer,
+                                 Repeat::never),
+                deadline_,
+                [self = shared_from_this()](Result<Reply> reply) {
+                    self->settle(std::move(reply));
+                    if (self->other_side_done_.exchange(true)) self->go_on();
+                },
+                cancelled_);
+            // The answer may come before submit() has returned, or in another thread: whichever of
+            // the two is last goes on.
+            if (!other_side_done_.exchange(true)) return;
+        }
+        done_(std::move(column_));
+    }
+
+  private:
+    static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+    // One group a key, where all its amounts in the portion are of one sign and their sum stays
+    // inside 64 bits; elements of another key go each by themselves, in order.
+    void gather() {
+        end_ = std::min(begin_ + kPortion, keys_.size());
+        const std::size_t size = end_ - begin_;
+        before_.assign(size, kNone);
+        groups_.clear();
+        places_.fill(0);
+        for (std::size_t i = 0; i < size; ++i) {
+            const std::string_view key = keys_[begin_ + i];
+            const std::int64_t n = amounts_[begin_ + i];
+            std::uint16_t& place = find(key);
+            if (place != 0) {
+                Group& group = groups_[place - 1U];
+                const auto total = checked_add(group.total, n);
+                if (!total || (group.total < 0) != (n < 0)) return gather_singly();
+                group.total = *total;
+                before_[i] = group.last;
+                group.last = i;
+                ++group.size;
+                continue;
+            }
+            groups_.push_back({key, n, i, 1});
+            place = static_cast<std::uint16_t>(groups_.size());
+        }
+    }
+
+    // The key's place in a table of open addressing, at most half full: a node for each key of a
+    // std::unordered_map took longer than all else here.
+    std::uint16_t& find(std::string_view key) {
+        std::size_t at = keyed_hash(key);
+        while (true) {
+            std::uint16_t& place = places_[at % places_.size()];
+            if (place == 0 || groups_[place - 1U].key == key) return place;
+            ++at;
+        }
+    }
+
+    // A sum that is refused is sent again in its parts, and none may have been overtaken.
+    void gather_singly() {
+        groups_.clear();
+        for (std::size_t i = begin_; i < end_; ++i) {
+            groups_.push_back({keys_[i], amounts_[i], i - begin_, 1});
+        }
+        before_.assign(end_ - begin_, kNone);
+    }
+
+    void settle(Result<Reply> outcome) {
+        std::vector<std::size_t> again;
+        const auto* const replies =
+            outcome.ok() ? std::get_if<ReplyArray>(&outcome->value) : nullptr;
+        for (std::size_t g = 0; g < groups_.size(); ++g) {
+            const Group& group = groups_[g];
+            if (replies == nullptr) {
+                fail(group, outcome.ok() ? strange() : outcome.error());
+                continue;
+            }
+            const auto& value = (*replies)[g].value;
+            if (const auto* sum = std::get_if<std::int64_t>(&value)) {
+                std::int64_t running = *sum;
+                for (std::size_t i = group.last; i != kNone; i = before_[i]) {
+                    column_.values[begin_ + i] = running;
+                    running -= amounts_[begin_ + i];
+                }
+                continue;
+            }
+            const auto* error = std::get_if<ReplyError>(&value);
+            if (error == nullptr) {
+                fail(group, strange());
+            } else if (group.size > 1 && !error->known && too_much(*error, group)) {
+                // Nothing was applied: its elements by themselves, for their own answers.
+                const std::size_t first = again.size();
+                for (std::size_t i = group.last; i != kNone; i = before_[i]) again.push_back(i);
+                std::reverse(again.begin() + static_cast<std::ptrdiff_t>(first), again.end());
+            } else {
+                fail(group, to_error(*error, server_ + ": INCRBY"));
+            }
+        }
+        groups_.clear();
+        for (const std::size_t i : again) {
+            before_[i] = kNone;
+            groups_.push_back({keys_[begin_ + i], amounts_[begin_ + i], i, 1});
+        }
+        if (again.empty()) begin_ = end_;
+    }
+
+    // Whether the refusal is of the sum, and need not be of each of its elements: a 1 by itself goes
+    // as INCR.
+    bool too_much(const ReplyError& error, const Group& group) const {
+        const Error refused = to_error(error, server_);
+        if (refused.code == ErrorCode::overflow) return true;
+        if (!denies_the_command(refused)) return false;
+        for (std::size_t i = group.last; i != kNone; i = before_[i]) {
+            if (amounts_[begin_ + i] == 1) return true;
+        }
+        return false;
+    }
+
+    void fail(const Group& group, const Error& error) {
+        for (std::size_t i = group.last; i != kNone; i = before_[i]) {
+            column_.errors.emplace(begin_ + i, about_(keys_[begin_ + i], error));
+        }
+    }
+
+    Error strange() const {
+        return make_error(ErrorCode::reply, server_ + ": INCRBY got a reply of another shape");
+    }
+
+    Channel& channel_;
+    const std::string server_;
+    const AboutKey about_;
+    const std::vector<std::string> keys_;
+    const std::vector<std::int64_t> amounts_;
+    const Deadline deadline_;
+    Completion<Column<std::int64_t>> done_;
+    const Cancelled* const cancelled_;
+
+    Column<std::int64_t> column_;
+    std::size_t begin_{0};  // Of the portion.
+    std::size_t end_{0};
+    std::vector<Group> groups_;
+    std::vector<std::size_t> before_;           // The element of the same group before this one.
+    std::array<std::uint16_t, 2048> places_{};  // 1 + the group's index, by its key; 0: none.
+    std::atomic<bool> other_side_done_{false};
+};
+
+}  // namespace
+
+void submit_adds(Channel& channel, std::string server, AboutKey about,
+                 std::vector<std::string> keys, std::vector<std::int64_t> amounts,
+                 Deadline deadline, Completion<Column<std::int64_t>> done,
+                 const Cancelled* cancelled) {
+    std::make_shared<Adds>(channel, std::move(server), about, std::move(keys), std::move(amounts),
+                           deadline, std::move(done), cancelled)
+        ->go_on();
+}
+
+}  // namespace hotcount::redis

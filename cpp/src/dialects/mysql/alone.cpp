@@ -1,0 +1,215 @@
+// A compound statement that is a transaction of its own: its answer is the commit's.
+#include <algorithm>
+#include <array>
+
+#include "connection.hpp"
+
+namespace hotcount::sql {
+
+namespace lib = libmariadb;
+
+namespace {
+
+// How often whoever may want a statement to give way is asked.
+constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
+constexpr std::string_view kCancelled = "1317";
+
+bool commits_itself(const Statement& statement) {
+    return statement.text().starts_with("BEGIN NOT ATOMIC");
+}
+
+// What a statement may be refused with in its COMMIT, or once that is done: the others come from
+// what stands before it.
+bool may_have_committed(const Error& error) {
+    static constexpr std::array<std::string_view, 9> kCodes{
+        "1021",  // ER_DISK_FULL
+        "1026",  // ER_ERROR_ON_WRITE
+        "1030",  // ER_GET_ERRNO: the storage engine's
+        "1037",  // ER_OUTOFMEMORY
+        "1180",  // ER_ERROR_DURING_COMMIT
+        "1317",  // ER_QUERY_INTERRUPTED
+        "1598",  // ER_BINLOG_LOGGING_IMPOSSIBLE
+        "1969",  // ER_STATEMENT_TIMEOUT
+        "3024",  // ER_QUERY_TIMEOUT
+    };
+    return std::find(kCodes.begin(), kCodes.end(), error.server_code) != kCodes.end();
+}
+
+}  // namespace
+
+Result<std::int64_t> MysqlConnection::run_alone(const Statement& statement,
+                                                std::span<const Value> parameters,
+                                                const RowVisitor* visit, const Alone& how) {
+    if (alone_ != nullptr) return settle_alone(visit, how);
+    if (commit_is_open()) {
+        HOTCOUNT_TRY(await_commit(how.deadline));
+        return static_cast<std::int64_t>(0);
+    }
+    if (!commits_itself(statement)) {
+        return Connection::run_alone(statement, parameters, visit, how);
+    }
+    if (broken_) return is_gone();
+    // It may end a transaction that has run something: then no other session can take its place.
+    const bool ends = begun_ && ran_;
+    if (!ends) HOTCOUNT_TRY(begin(how.deadline));
+    for (int again = ends ? 1 : 0;; ++again) {
+        auto prepared = prepare(statement);
+        if (!prepared) {
+            rollback();
+            return std::move(prepared).error();
+        }
+        if (!(*prepared)->bind(library_, parameters)) {
+            rollback();
+            return make_error(
+                ErrorCode::database,
+                target_.name + ": a statement was given other parameters than it takes");
+        }
+        shared_.statements.fetch_add(1, std::memory_order_relaxed);
+        alone_ = *prepared;
+        cancelled_ = false;
+        commit_refused_ = 0;
+        commit_waits_for_ = library_.stmt_execute_start(&commit_refused_, alone_->handle);
+        auto changed = settle_alone(visit, how);
+        if (commit_is_open()) return changed;
+        if (!broken_ && (!changed || !target_.prepare)) forget(statement.id());
+        // A session that does not have it has run nothing.
+        if (changed || broken_ || again > 0 || !is_statement_gone(changed.error())) return changed;
+        HOTCOUNT_TRY(begin(how.deadline));
+    }
+}
+
+int MysqlConnection::go_on_with_commit(int ready) {
+    if (alone_ != nullptr) {
+        return library_.stmt_execute_cont(&commit_refused_, alone_->handle, ready);
+    }
+    return library_.real_query_cont(&commit_refused_, session_, ready);
+}
+
+// Until the answer is there. False where it did not come in time: the statement was cancelled then.
+bool MysqlConnection::await_alone(const Alone& how) {
+    const auto now = std::chrono::steady_clock::now;
+    SteadyTime ask = how.gives_way && !cancelled_ ? now() + how.patience : SteadyTime::max();
+    while (commit_waits_for_ != 0) {
+        deadline_ = Deadline::at(std::min(ask, how.deadline.time()));
+        if (const int ready = wait(commit_waits_for_); ready != 0) {
+            commit_waits_for_ = go_on_with_commit(ready);
+            continue;
+        }
+        if (how.deadline.passed()) break;
+        ask = now() + kBetweenQuestions;
+        if (how.gives_way()) {
+            kill_from_outside("KILL QUERY");
+            cancelled_ = true;
+            ask = SteadyTime::max();
+        }
+    }
+    deadline_ = how.deadline;
+    if (commit_waits_for_ == 0) return true;
+    if (!cancelled_) kill_from_outside("KILL QUERY");
+    cancelled_ = true;
+    tidy_until_ = now() + kGrace;
+    while (commit_waits_for_ != 0) {
+        const int ready = wait(commit_waits_for_);
+        if (ready == 0) break;
+        commit_waits_for_ = go_on_with_commit(ready);
+    }
+    tidy_until_.reset();
+    return commit_waits_for_ == 0;
+}
+
+Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, const Alone& how) {
+    broken_ = false;
+    if (!await_alone(how)) {
+        broken_ = true;
+        begun_ = false;
+        return make_error(ErrorCode::outcome_unknown,
+                          target_.name +
+                              ": the deadline passed in mid-statement, and the server did not say "
+                              "whether it was cancelled; it may or may not be applied");
+    }
+    Prepared& prepared = *std::exchange(alone_, nullptr);
+    begun_ = false;
+    std::vector<std::vector<MysqlColumn>> rows;
+    auto changed = take_results(prepared, rows);
+    if (!changed) return alone_refused(std::move(changed).error());
+    // The cancel may be still to come, to the next statement.
+    if (cancelled_) broken_ = true;
+    shared_.transactions.fetch_add(1, std::memory_order_relaxed);
+    shared_.primary.has_written(term_);
+    if (visit != nullptr) {
+        for (const auto& columns : rows) HOTCOUNT_TRY((*visit)(MysqlRow{columns}));
+    }
+    return changed;
+}
+
+// All that a compound statement answers: the rows of each result, and what was changed at last. Only
+// then has it committed.
+Result<std::int64_t> MysqlConnection::take_results(Prepared& prepared,
+                                                   std::vector<std::vector<MysqlColumn>>& rows) {
+    int refused = commit_refused_;
+    while (true) {
+        if (refused > 0) return failed(MysqlStage::alone, prepared);
+        std::int64_t changed = 0;
+        if (library_.stmt_field_count(prepared.handle) == 0) {
+            changed = static_cast<std::int64_t>(library_.stmt_affected_rows(prepared.handle));
+        } else {
+            prepared.describe_rows(library_);
+            if (!drive([&] { return library_.stmt_store_result_start(&refused, prepared.handle); },
+                       [&](int ready) {
+                           return library_.stmt_store_result_cont(&refused, prepared.handle, ready);
+                       })) {
+                return left_at_deadline(MysqlStage::alone);
+            }
+            if (refused != 0) return failed(MysqlStage::alone, prepared);
+            const RowVisitor keep = [&](const Row&) -> Result<void> {
+                rows.push_back(prepared.columns);
+                return {};
+            };
+            HOTCOUNT_TRY(fetch(prepared, &keep));
+            library_.stmt_free_result(prepared.handle);
+        }
+        if (library_.stmt_more_results(prepared.handle) == 0) return changed;
+        if (!drive([&] { return library_.stmt_next_result_start(&refused, prepared.handle); },
+                   [&](int ready) {
+                       return library_.stmt_next_result_cont(&refused, prepared.handle, ready);
+                   })) {
+            return left_at_deadline(MysqlStage::alone);
+        }
+    }
+}
+
+// Rolls back what is left of it, and says what is known.
+Error MysqlConnection::alone_refused(Error error) {
+    if (broken_) return error;
+    if (may_have_committed(error) && !still_in_transaction()) {
+        broken_ = true;
+        return make_error(ErrorCode::outcome_unknown,
+                          error.message + "; it may or may not be applied", error.server_code);
+    }
+    rollback();
+    if (!cancelled_) return error;
+    if (error.server_code == kCancelled) {
+        return make_error(ErrorCode::deadline,
+                          target_.name +
+                              ": the statement was cancelled in the middle and nothing was "
+                              "applied",
+                          error.server_code);
+    }
+    broken_ = true;  // The cancel may be still to come, to the next statement.
+    return error;
+}
+
+bool MysqlConnection::still_in_transaction() {
+    static const Statement kAsk{"SELECT @@in_transaction"};
+    bool open = false;
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        open = row.integer(0) == 1;
+        return {};
+    };
+    tidy_until_ = std::chrono::steady_clock::now() + kGrace;
+    const bool asked = run_prepared(kAsk, {}, &see).ok();
+    tidy_until_.reset();
+    return asked && open;
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,135 @@
+// What the server can do, and what the columns of tables are that are there already.
+#include <array>
+#include <charconv>
+#include <hotcount/detail/base/check.hpp>
+
+#include "vote_rows.hpp"
+
+namespace hotcount {
+namespace {
+
+bool compares_bytes(IdType type, std::string_view data_type, std::string_view collation) {
+    if (type == IdType::integer) return data_type.ends_with("int");
+    if (data_type == "varbinary" || collation.ends_with("nopad_bin") ||
+        collation.ends_with("0900_bin")) {
+        return true;
+    }
+    // Every UUID is as long as every other: nothing is padded.
+    return type == IdType::uuid && (data_type == "uuid" || collation.ends_with("_bin"));
+}
+
+}  // namespace
+
+KeyColumns::KeyColumns(const VotesOptions& options)
+    : options_(options),
+      types_(
+          "SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') "
+          "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+          "AND (TABLE_NAME = ?1 AND COLUMN_NAME IN (?2, ?3) "
+          "OR TABLE_NAME = ?4 AND COLUMN_NAME = ?5)"),
+      references_(
+          "SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = "
+          "DATABASE() "
+          "AND TABLE_NAME = ?1 AND COLUMN_NAME = ?2 AND REFERENCED_TABLE_SCHEMA = DATABASE() "
+          "AND REFERENCED_TABLE_NAME = ?3 AND REFERENCED_COLUMN_NAME = ?4") {}
+
+Result<bool> KeyColumns::refer_to_items(sql::Connection& connection) {
+    if (const int known = refer_.load(std::memory_order_relaxed); known >= 0) return known != 0;
+    bool refer = true;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        refer = refer && row.integer(0) > 0;
+        return {};
+    };
+    for (const std::string& table : {options_.vote_table, anonymous_options(options_).vote_table}) {
+        HOTCOUNT_TRY(connection.query(
+            references_,
+            {std::string_view{table}, std::string_view{options_.vote_item},
+             std::string_view{options_.item_table}, std::string_view{options_.item_id}},
+            see));
+    }
+    // Tables that are yet to be made are no answer.
+    HOTCOUNT_TRY(are_bytes(connection));
+    if (known_.load(std::memory_order_relaxed) >= 0) {
+        refer_.store(refer ? 1 : 0, std::memory_order_relaxed);
+    }
+    return refer;
+}
+
+Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
+    if (const int known = known_.load(std::memory_order_relaxed); known >= 0) return known != 0;
+    int found = 0;
+    int fit = 0;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        ++found;
+        const bool user = row.text(0) == options_.vote_user;
+        const IdType type = user ? options_.user_type : options_.item_type;
+        if (compares_bytes(type, row.text(1), row.text(2))) ++fit;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(
+        types_,
+        {std::string_view{options_.vote_table}, std::string_view{options_.vote_item},
+         std::string_view{options_.vote_user}, std::string_view{options_.item_table},
+         std::string_view{options_.item_id}},
+        see));
+    constexpr int kColumns = 3;
+    // Tables that are yet to be made are no answer.
+    if (found == kColumns) known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
+    return fit == kColumns;
+}
+
+ServerAbilities::Abilities ServerAbilities::of_version(std::string_view version) {
+    // "10.11.19-MariaDB-0+deb12u1", "8.0.36"
+    std::array<int, 3> parts{};
+    const char* at = version.data();
+    const char* const end = at + version.size();
+    for (int& part : parts) {
+        const auto read = std::from_chars(at, end, part);
+        at = read.ptr;
+        if (read.ec != std::errc{} || at == end || *at != '.') break;
+        ++at;
+    }
+    if (version.find("MariaDB") == std::string_view::npos) {
+        return Abilities{false, parts >= std::array{8, 0, 1}};
+    }
+    // The first that was declared stable, and has both.
+    const bool has = parts >= std::array{10, 6, 3};
+    return Abilities{has, has};
+}
+
+Result<ServerAbilities::Abilities> ServerAbilities::of(sql::Connection& connection) {
+    constexpr int kCompound = 1;
+    constexpr int kSkipLocked = 2;
+    int known = known_.load(std::memory_order_relaxed);
+    if (known < 0) {
+        static const sql::Statement kVersion{"SELECT VERSION()"};
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            const Abilities found = of_version(row.text(0));
+            known = (found.compound ? kCompound : 0) | (found.skip_locked ? kSkipLocked : 0);
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kVersion, {}, see));
+        known_.store(known, std::memory_order_relaxed);
+    }
+    return Abilities{(known & kCompound) != 0, (known & kSkipLocked) != 0};
+}
+
+Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options) {
+    static const sql::Statement kType{
+        "SELECT COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
+        "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?1 AND COLUMN_NAME = ?2"};
+    std::string type;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        type = row.text(0);
+        if (!row.is_null(2)) {
+            type += " CHARACTER SET " + std::string{row.text(1)} + " COLLATE " +
+                    std::string{row.text(2)};
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(
+        kType, {std::string_view{options.item_table}, std::string_view{options.item_id}}, see));
+    return type;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,205 @@
+// One session with a MariaDB or MySQL server.
+//
+// Sessions that write do not commit by themselves, so a transaction starts with its first statement
+// and BEGIN costs no round trip; what runs outside of one is followed by a COMMIT. Those that only
+// read do: one statement is a snapshot and a round trip, and several take BEGIN and COMMIT. A
+// compound statement (MariaDB's BEGIN NOT ATOMIC) that ends in COMMIT is a whole transaction in one
+// round trip.
+//
+// Every wait is ours (the library only says for what), so it ends at its deadline. A session left
+// in mid-statement is of no more use: it is ended from a second one, because the server would go on
+// waiting for a lock, with those that it holds, and would not look whether anybody is there.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <hotcount/sql.hpp>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "error.hpp"
+#include "libmariadb.hpp"
+#include "sql/inherited_sockets.hpp"
+#include "sql/primary_watch.hpp"
+#include "statement.hpp"
+
+namespace hotcount::sql {
+
+/// What the sessions of one database share.
+struct MysqlShared {
+    std::atomic<std::uint64_t> transactions{0};
+    std::atomic<std::uint64_t> statements{0};
+    /// False once the server had no room for another prepared statement.
+    std::atomic<bool> keeps_prepared{true};
+    /// Ends the sessions that nobody uses, and what they keep in the server.
+    std::function<void()> close_idle{};
+    PrimaryWatch primary;
+    InheritedSockets sockets;
+};
+
+/// Where a session goes and as whom.
+struct MysqlTarget {
+    std::string name;  ///< For messages.
+    std::string host;
+    unsigned port{3306};
+    std::string socket;  ///< A path; empty: TCP, or the library's own path where host is empty too.
+    std::string user;
+    std::string password;
+    std::string database;
+    bool tls{false};
+    bool tls_verify{true};
+    std::string tls_ca;
+    std::string tls_cert;
+    std::string tls_key;
+    std::string server_public_key;              ///< A file, for MySQL's sha2 methods without TLS.
+    bool prepare{true};                         ///< Keep statements prepared.
+    Duration timeout{std::chrono::seconds{5}};  ///< Of most calls.
+    Duration tcp_user_timeout{std::chrono::seconds{10}};
+};
+
+class MysqlConnection final : public Connection {
+  public:
+    /// `reads`: each transaction of it is one snapshot and cannot write.
+    MysqlConnection(const libmariadb::Library& library, const MysqlTarget& target, bool reads,
+                    MysqlShared& shared)
+        : library_(library), target_(target), reads_(reads), shared_(shared) {}
+    MysqlConnection(const MysqlConnection&) = delete;
+    MysqlConnection& operator=(const MysqlConnection&) = delete;
+    ~MysqlConnection() override;
+
+    Result<void> connect(Deadline deadline);
+    /// Bounds what runs outside of a transaction, until begin() says otherwise.
+    void set_deadline(Deadline deadline) { deadline_ = deadline; }
+
+    Result<void> begin(Deadline deadline) override;
+    Result<void> begin_read(Deadline deadline) override;
+    Result<void> commit() override;
+    bool commit_is_open() const override { return commit_waits_for_ != 0; }
+    Result<void> await_commit(Deadline deadline) override;
+    void rollback() override;
+    bool in_transaction() const override { return begun_; }
+    bool broken() const override { return broken_; }
+    /// False too where the server has said goodbye meanwhile; broken() then.
+    bool still_there(bool ask, Deadline deadline) override;
+    Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
+                             const RowVisitor* visit) override;
+    Result<std::int64_t> run_alone(const Statement& statement, std::span<const Value> parameters,
+                                   const RowVisitor* visit, const Alone& how) override;
+    Result<std::int64_t> read_alone(const Statement& statement, std::span<const Value> parameters,
+                                    const RowVisitor* visit, Deadline deadline) override;
+    std::int64_t duplicates() const override;
+    Result<void> run_script(const std::string& text) override;
+
+  private:
+    using Prepared = MysqlStatement;
+    // Statements kept prepared per session. The server bounds the sum over all sessions (16,382).
+    static constexpr std::size_t kMaxPrepared = 256;
+
+    // How long a call may go on after its deadline to leave the server in order.
+    static constexpr Duration kGrace = std::chrono::milliseconds{50};
+
+    // A call that is told that its wait is over, on a socket that is shut, ends within a few steps.
+    static constexpr int kMaxSteps = 10'000;
+
+    template <class Start, class Continue>
+    bool drive(Start start, Continue go_on);
+    int wait(int wanted);
+    Error left_at_deadline(MysqlStage stage);
+    Error failed(MysqlStage stage);
+    Error failed(MysqlStage stage, const Prepared& prepared);
+
+    Result<void> dial(Deadline deadline);
+    Result<std::int64_t> run_prepared(const Statement& statement, std::span<const Value> parameters,
+                                      const RowVisitor* visit);
+    Error refused(MysqlStage stage, unsigned number, const char* sqlstate, const char* text);
+    void keep_password_from_strangers();
+    Result<void> identify();
+    Result<void> set_up();
+    Result<void> tell(std::string_view text, MysqlStage stage);
+    Result<void> be_patient(std::int64_t seconds);
+    Result<Prepared*> prepare(const Statement& statement);
+    Result<std::int64_t> execute(Prepared& prepared, std::span<const Value> parameters,
+                                 const RowVisitor* visit);
+    Result<void> fetch(Prepared& prepared, const RowVisitor* visit);
+    void forget(std::uint64_t id);
+    void kill_from_outside(std::string_view what);
+    int go_on_with_commit(int ready);
+    bool await_alone(const Alone& how);
+    Result<std::int64_t> settle_alone(const RowVisitor* visit, const Alone& how);
+    Result<std::int64_t> take_results(Prepared& prepared,
+                                      std::vector<std::vector<MysqlColumn>>& rows);
+    Error alone_refused(Error error);
+    bool still_in_transaction();
+    void abandon_commit();
+    void leave_for_good(unsigned number);
+    void watch_socket();
+    void forget_socket();
+    Error is_gone() const;
+    void drop();
+
+    const libmariadb::Library& library_;
+    const MysqlTarget& target_;
+    const bool reads_;
+    MysqlShared& shared_;
+    libmariadb::Session* session_{nullptr};
+    int socket_{-1};
+    std::uint64_t process_{0};  // fork_generation() of who connected.
+    unsigned long id_{0};       // The server's number for this session.
+    std::string asked_method_;  // Of the server's, to be shown the password.
+    std::string server_;        // Which server has given it: numbers are its own.
+
+    std::list<Prepared> prepared_;  // The one used last is first.
+    std::unordered_map<std::uint64_t, std::list<Prepared>::iterator> by_id_;
+
+    Deadline deadline_{Deadline::at(SteadyTime::max())};
+    bool begun_{false};
+    bool ran_{false};            // Something, in the transaction.
+    std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
+    bool only_rollback_{false};  // A statement of the transaction has failed.
+    bool broken_{false};
+    // The library is in the middle of a COMMIT, or of a statement that commits by itself, and waits
+    // for that; it writes its result there.
+    int commit_waits_for_{0};
+    int commit_refused_{0};
+    Prepared* alone_{nullptr};  // That statement.
+    bool cancelled_{false};     // It was asked to end.
+    // What puts things in order has a time limit of its own and cannot be interrupted.
+    std::optional<SteadyTime> tidy_until_{};
+    std::int64_t patience_{0};
+};
+
+/// In whole seconds, as the server has it: how long a session may wait, for a call with that limit.
+std::int64_t patience_for(Duration limit);
+
+// Runs one of the library's calls to its end; false where it was cut off at the deadline.
+template <class Start, class Continue>
+bool MysqlConnection::drive(Start start, Continue go_on) {
+    int wanted = start();
+    for (int steps = 0; wanted != 0; ++steps) {
+        if (!broken_) {
+            const int ready = wait(wanted);
+            if (ready != 0) {
+                wanted = go_on(ready);
+                continue;
+            }
+            broken_ = true;
+            // The library gives up on a socket that is shut, and closes it.
+            const int socket = library_.get_socket(session_);
+            if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
+            forget_socket();
+        }
+        if (steps >= kMaxSteps) return false;
+        wanted = go_on(libmariadb::kWaitTimeout);
+    }
+    return !broken_;
+}
+
+}  // namespace hotcount::sql

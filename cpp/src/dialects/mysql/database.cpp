@@ -1,0 +1,181 @@
+#include "database.hpp"
+
+#include <atomic>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/shared_objects.hpp>
+#include <map>
+#include <tuple>
+
+#include "connection.hpp"
+#include "libmariadb.hpp"
+#include "sql/pool.hpp"
+#include "sql/url_flag.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+class MysqlDatabase final : public Database, ForkAware {
+  public:
+    MysqlDatabase(const libmariadb::Library& library, MysqlTarget target, DatabaseOptions options)
+        : Database(target.name, options),
+          library_(library),
+          target_(std::move(target)),
+          writers_(std::make_shared<Pool>(name(), options.max_writers, opener(false),
+                                          options.idle_timeout)),
+          readers_(std::make_shared<Pool>(name(), options.max_readers, opener(true),
+                                          options.idle_timeout)) {
+        writers_->on_no_room([this] { readers_->close_idle(); });
+        readers_->on_no_room([this] { writers_->close_idle(); });
+        shared_.close_idle = [this] {
+            writers_->close_idle();
+            readers_->close_idle();
+        };
+        start_watching_forks();
+    }
+    ~MysqlDatabase() override {
+        stop_watching_forks();
+        writers_->stop();
+        readers_->stop();
+    }
+
+    Dialect dialect() const override { return Dialect::mysql; }
+    Result<Lease> writer(Deadline deadline) override { return lease(*writers_, deadline); }
+    Result<Lease> reader(Deadline deadline) override { return lease(*readers_, deadline); }
+    void close() override {
+        closed_.store(true, std::memory_order_release);
+        writers_->close();
+        readers_->close();
+    }
+    std::optional<Error> out_of_room() override { return writers_->refusal(); }
+    bool closed() const override { return closed_.load(std::memory_order_acquire); }
+    Stats stats() const override {
+        return Stats{shared_.transactions.load(std::memory_order_relaxed),
+                     shared_.statements.load(std::memory_order_relaxed), 0, retries()};
+    }
+
+  private:
+    // The sessions stay the parent's, in mid-statement too: nobody waits for them.
+    void before_fork() override {
+        writers_->freeze(AtFork::abandon);
+        readers_->freeze(AtFork::abandon);
+        shared_.sockets.freeze();
+    }
+    void after_fork(bool in_child) override {
+        shared_.sockets.thaw(in_child);
+        readers_->thaw(in_child);
+        writers_->thaw(in_child);
+    }
+
+    Pool::Open opener(bool reads) {
+        return [this, reads](Deadline deadline) -> Result<std::unique_ptr<Connection>> {
+            auto connection = std::make_unique<MysqlConnection>(library_, target_, reads, shared_);
+            HOTCOUNT_TRY(connection->connect(deadline));
+            return std::unique_ptr<Connection>{std::move(connection)};
+        };
+    }
+
+    Result<Lease> lease(Pool& pool, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(Lease leased, pool.lease(deadline));
+        static_cast<MysqlConnection&>(*leased).set_deadline(deadline);
+        return leased;
+    }
+
+    const libmariadb::Library& library_;
+    const MysqlTarget target_;
+    std::atomic<bool> closed_{false};
+    MysqlShared shared_;
+    const std::shared_ptr<Pool> writers_;
+    const std::shared_ptr<Pool> readers_;
+};
+
+Result<void> take_options(const Url& url, MysqlTarget& target) {
+    const std::map<std::string_view, std::string*> texts{
+        {"unix_socket", &target.socket},
+        {"ssl_ca", &target.tls_ca},
+        {"ssl_cert", &target.tls_cert},
+        {"ssl_key", &target.tls_key},
+        {"server_public_key", &target.server_public_key}};
+    for (const auto& [option, value] : url.query) {
+        if (const auto text = texts.find(option); text != texts.end()) {
+            *text->second = value;
+            if (option.starts_with("ssl")) target.tls = true;
+        } else if (option == "ssl") {
+            HOTCOUNT_TRY_ASSIGN(const bool on, url_flag(option, value));
+            target.tls = target.tls || on;
+        } else if (option == "ssl_verify") {
+            HOTCOUNT_TRY_ASSIGN(target.tls_verify, url_flag(option, value));
+            target.tls = true;
+        } else if (option == "prepare") {
+            HOTCOUNT_TRY_ASSIGN(target.prepare, url_flag(option, value));
+        } else if (option != "charset") {
+            return make_error(ErrorCode::config, "URL: unknown option '" + printable(option) +
+                                                     "' for " + url.scheme +
+                                                     "; it takes: unix_socket, charset, ssl, "
+                                                     "ssl_ca, ssl_cert, ssl_key, ssl_verify, "
+                                                     "server_public_key, prepare")
+                .about(&ErrorFacts::option, option);
+        } else if (value != "utf8mb4") {
+            return make_error(ErrorCode::config, "URL: option charset: only utf8mb4 is spoken");
+        }
+    }
+    if (const auto off = url.query.find("ssl"); off != url.query.end() && target.tls) {
+        if (off->second == "false" || off->second == "0") {
+            return make_error(ErrorCode::config,
+                              "URL: ssl=" + off->second + " together with other ssl options");
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options) {
+    MysqlTarget target;
+    // Others take "h%6fst" for a host of that very name.
+    if (url.host_was_escaped) {
+        return make_error(ErrorCode::config, "URL: the host has a percent sign");
+    }
+    target.host = url.host;
+    target.port = url.port.value_or(3306);
+    target.user = url.user;
+    target.password = url.password;
+    target.timeout = options.timeout;
+    target.tcp_user_timeout = options.tcp_user_timeout;
+    target.prepare = options.prepare;
+    if (!url.path.empty()) target.database = url.path.substr(1);
+    HOTCOUNT_TRY(take_options(url, target));
+    if (target.database.empty()) {
+        return make_error(ErrorCode::config, "URL: " + url.str() + " names no database (" +
+                                                 url.scheme + "://user@host/database)");
+    }
+    if (!target.socket.empty() && !target.host.empty() && target.host != "localhost") {
+        return make_error(ErrorCode::config,
+                          "URL: both a host (" + target.host + ") and a unix_socket; one of them");
+    }
+    if (!target.socket.empty()) target.host.clear();
+    std::string where = target.socket;
+    if (where.empty() && !target.host.empty()) {
+        where = target.host + ":" + std::to_string(target.port);
+    }
+    target.name = url.scheme + " " + where + "/" + target.database;
+    HOTCOUNT_TRY_ASSIGN(const libmariadb::Library* const library, libmariadb::load());
+
+    using Key = std::tuple<std::string, unsigned, std::string, std::string, std::string,
+                           std::map<std::string, std::string>, Duration::rep, std::size_t,
+                           std::size_t, bool, std::optional<Duration>, Duration::rep>;
+    static auto* const databases = new SharedObjects<Key, Database>;
+    return databases->find_or_make(
+        Key{target.host, target.port, target.user, target.password, target.database, url.query,
+            options.timeout.count(), options.max_readers, options.max_writers, target.prepare,
+            options.idle_timeout, options.tcp_user_timeout.count()},
+        [&]() -> Result<std::shared_ptr<Database>> {
+            auto database = std::make_shared<MysqlDatabase>(*library, target, options);
+            // Now rather than at the first call, so that what is wrong fails where it is given.
+            HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
+            database->look_at_durability();
+            return std::shared_ptr<Database>{std::move(database)};
+        });
+}
+
+}  // namespace hotcount::sql

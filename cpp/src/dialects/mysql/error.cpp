@@ -1,0 +1,158 @@
+#include "error.hpp"
+
+#include "base/secrets.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+ErrorCode classify(unsigned number) {
+    switch (number) {
+        case 1040:  // ER_CON_COUNT_ERROR: too many connections
+        case 1047:  // ER_UNKNOWN_COM_ERROR: a node that left its cluster
+        case 1053:  // ER_SERVER_SHUTDOWN
+        case 1152:  // ER_ABORTING_CONNECTION
+        case 1184:  // ER_NEW_ABORTING_CONNECTION
+        case 1203:  // ER_TOO_MANY_USER_CONNECTIONS
+        case 1226:  // ER_USER_LIMIT_REACHED
+        case 1243:  // ER_UNKNOWN_STMT_HANDLER
+        case 1461:  // ER_MAX_PREPARED_STMT_COUNT_REACHED
+        case 1615:  // ER_NEED_REPREPARE
+        case 1927:  // ER_CONNECTION_KILLED
+        case 2002:  // cannot connect, socket
+        case 2003:  // cannot connect, host
+        case 2005:  // unknown host
+        case 2006:  // server gone
+        case 2012:  // error in the handshake
+        case 2013:  // connection lost
+        case 2026:  // TLS
+        case 2027:  // malformed packet
+        case 2055:  // connection lost
+            return ErrorCode::unavailable;
+        case 1205:  // ER_LOCK_WAIT_TIMEOUT
+        case 1213:  // ER_LOCK_DEADLOCK
+        case 1317:  // ER_QUERY_INTERRUPTED
+        case 1969:  // ER_STATEMENT_TIMEOUT
+        case 3024:  // ER_QUERY_TIMEOUT
+            return ErrorCode::deadline;
+        case 1022:  // ER_DUP_KEY
+        case 1048:  // ER_BAD_NULL_ERROR
+        case 1062:  // ER_DUP_ENTRY
+        case 1169:  // ER_DUP_UNIQUE
+        case 1216:  // ER_NO_REFERENCED_ROW
+        case 1217:  // ER_ROW_IS_REFERENCED
+        case 1451:  // ER_ROW_IS_REFERENCED_2
+        case 1452:  // ER_NO_REFERENCED_ROW_2
+        case 1557:  // ER_FOREIGN_DUPLICATE_KEY
+        case 1586:  // ER_DUP_ENTRY_WITH_KEY_NAME
+        case 3819:  // ER_CHECK_CONSTRAINT_VIOLATED, MySQL
+        case 4025:  // ER_CONSTRAINT_FAILED, MariaDB
+            return ErrorCode::integrity;
+        case 1264:  // ER_WARN_DATA_OUT_OF_RANGE
+        case 1690:  // ER_DATA_OUT_OF_RANGE
+            return ErrorCode::overflow;
+        case 1045:  // ER_ACCESS_DENIED_ERROR
+        case 1130:  // ER_HOST_NOT_PRIVILEGED
+        case 1251:  // ER_NOT_SUPPORTED_AUTH_MODE
+        case 1698:  // ER_ACCESS_DENIED_NO_PASSWORD_ERROR
+        case 1820:  // ER_MUST_CHANGE_PASSWORD
+        case 1862:  // ER_MUST_CHANGE_PASSWORD_LOGIN
+        case 2058:  // authentication plugin refused
+        case 2059:  // authentication plugin not found
+        case 2061:  // authentication plugin failed
+        case 4151:  // ER_ACCOUNT_HAS_BEEN_LOCKED, MariaDB
+            return ErrorCode::auth;
+        case 1044:  // ER_DBACCESS_DENIED_ERROR
+        case 1142:  // ER_TABLEACCESS_DENIED_ERROR
+        case 1143:  // ER_COLUMNACCESS_DENIED_ERROR
+        case 1227:  // ER_SPECIFIC_ACCESS_DENIED_ERROR
+        case 1290:  // ER_OPTION_PREVENTS_STATEMENT: another than --read-only
+        case 1370:  // ER_PROCACCESS_DENIED_ERROR
+        case 1792:  // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+            return ErrorCode::permission_denied;
+        default:
+            return ErrorCode::database;
+    }
+}
+
+// The setting whose limit was reached, where the server's words do not name it.
+std::string_view setting_behind(unsigned number) {
+    switch (number) {
+        case 1461:
+            return "; max_prepared_stmt_count bounds the statements of all the server's clients";
+        case 1317:
+            return "; somebody called KILL QUERY on the session";
+        case 1969:
+            return "; the setting is max_statement_time, the server's or the user's";
+        case 3024:
+            return "; the setting is max_execution_time";
+        default:
+            return {};
+    }
+}
+
+}  // namespace
+
+// 2000 to 2999 and from 5000 are the client library's own, the others the server's.
+bool is_clients_own(unsigned number) {
+    return (number >= 2000 && number < 3000) || (number >= 5000 && number < 6000);
+}
+
+bool says_reads_only(unsigned number, std::string_view text) {
+    if (number == 1836) return true;  // ER_READ_ONLY_MODE
+    const bool option = text.find("read-only") != std::string_view::npos ||
+                        text.find("read_only") != std::string_view::npos;
+    return number == 1290 && option;
+}
+
+bool is_statement_gone(const Error& error) {
+    return error.server_code == "1243" || error.server_code == "1615";
+}
+
+bool breaks_connection(unsigned number) {
+    if (is_clients_own(number)) return true;
+    switch (number) {
+        case 1047:  // ER_UNKNOWN_COM_ERROR: a node that left its cluster
+        case 1053:
+        case 1152:
+        case 1184:
+        case 1927:
+            return true;
+        default:
+            return false;
+    }
+}
+
+Error password_kept(const std::string& name, const std::string& method) {
+    return make_error(
+        ErrorCode::auth,
+        name + ": the server asks for the password in clear text, or in a way that it can read" +
+            (method.empty() ? "" : " (its method is \"" + method + "\")") +
+            ", and has not shown who it is: the password was not sent. It may be over verified TLS "
+            "(?ssl_ca=FILE), or a Unix socket; for MySQL's sha2 methods also with "
+            "?server_public_key=FILE");
+}
+
+Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
+                    std::string_view sqlstate, std::string_view text) {
+    const bool reads_only = says_reads_only(number, text);
+    ErrorCode code = reads_only ? ErrorCode::unavailable : classify(number);
+    std::string message = name + ": " + hide_secrets(text) + " (" + std::to_string(number) + ", " +
+                          std::string{sqlstate} + ")";
+    // A commit that is certainly refused is a deadlock between the nodes of a cluster, or one that
+    // the server's read-only mode refuses. Any other error of it may come from after the point of no
+    // return.
+    const bool refused = number == 1213 || number == 1205 || reads_only;
+    const bool unknown = (stage == MysqlStage::commit && !refused) ||
+                         (stage == MysqlStage::alone && breaks_connection(number));
+    if (unknown) {
+        code = ErrorCode::outcome_unknown;
+        message += "; it may or may not be applied";
+    } else {
+        const std::string_view setting = setting_behind(number);
+        message += setting;
+        if (code == ErrorCode::unavailable || !setting.empty()) message += "; nothing was applied";
+    }
+    return make_error(code, std::move(message), std::to_string(number));
+}
+
+}  // namespace hotcount::sql

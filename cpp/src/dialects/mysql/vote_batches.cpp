@@ -1,0 +1,364 @@
+// batched on MariaDB and MySQL: a transaction of a few statements, however many votes it holds.
+//
+//   look      the items, in order, with the lock that keeps them there: shared, as a foreign key's.
+//             What another transaction holds is passed over and put aside (MariaDB 10.6 and MySQL
+//             8.0.1; older servers wait for it). The mark's row goes with it, locked: read without
+//             a lock it may be the one of before a change of strategy
+//   upsert    the votes; those that were there are read back
+//   journal   by how much each item's count moves: rows of VALUES. INSERT ... SELECT would take the
+//             table's AUTO-INC lock
+//   COMMIT    with the journal, in one compound statement, where the server has such (MariaDB 10.6)
+//
+// There a batch is written in hope first, without the look: where vote tables refer to the item
+// table, the upsert itself finds what is missing, and it waits for nothing. It is refused for one
+// held row or missing item, and then all is done again with the look, for a while. That makes 1.3
+// times the votes over 10,000 items in batches of 16. The mark is locked by the last statement then,
+// which is as good: who moves the counts has it until they are moved.
+//
+// A vote alone is one compound statement, all of the above in one trip: with 12 processes of one
+// thread on one item it makes 1.5 times the votes of four trips.
+#include <algorithm>
+#include <atomic>
+
+#include "vote_rows.hpp"
+#include "votes/strategies/sql_votes.hpp"
+
+namespace hotcount {
+namespace {
+
+std::string placeholder(std::size_t first) { return "?" + std::to_string(first); }
+
+std::string journal_row(std::size_t first) {
+    return "(" + placeholder(first) + ", " + placeholder(first + 1) + ")";
+}
+
+class MysqlBatchWriter final : public sql::BatchWriter {
+  public:
+    MysqlBatchWriter(std::shared_ptr<const Layout> layout, const VoteNames& n,
+                     const VotesOptions& options, NoteAppended appended)
+        : layout_(std::move(layout)),
+          options_(options),
+          appended_(std::move(appended)),
+          rows_(make_vote_rows(layout_, options)),
+          keys_(options),
+          look_(look(n, " LOCK IN SHARE MODE")),
+          look_past_(look(n, " LOCK IN SHARE MODE SKIP LOCKED")),
+          // In whole seconds.
+          look_and_wait_(look(n, " LOCK IN SHARE MODE WAIT 1")),
+          look_past_8_(look(n, " FOR SHARE SKIP LOCKED")),
+          exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
+                 ", ", ")"),
+          note_("INSERT INTO " + n.journal + " (item, diff) VALUES ", journal_row, 2, ", ", ""),
+          note_and_commit_("BEGIN NOT ATOMIC IF (SELECT value FROM " + n.meta +
+                               " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+                               std::string{to_string(CountPlace::journal)} + "' THEN INSERT INTO " +
+                               n.journal + " (item, diff) VALUES ",
+                           journal_row, 2, ", ", "; COMMIT; ELSE SELECT 1; ROLLBACK; END IF; END"),
+          one_(options) {}
+
+    bool commits_by_itself() const override { return true; }
+
+    Result<void> write_and_commit(sql::Connection& connection,
+                                  std::span<const std::shared_ptr<sql::Ticket>> batch,
+                                  sql::BatchTurn& turn) override {
+        HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
+        const bool open = connection.commit_is_open();
+        bool hopes = true;
+        if (batch.size() == 1 &&
+            (open || (can.compound && turn.waits_for() == Duration{0} && turn.is_alone()))) {
+            auto& vote = static_cast<VoteTicket&>(*batch.front());
+            HOTCOUNT_TRY_ASSIGN(const bool written, write_one(connection, vote, turn));
+            if (written) return after_commit(vote.cast.changed ? 1 : 0);
+            hopes = false;
+            HOTCOUNT_TRY(connection.begin(turn.deadline()));
+        } else if (open) {
+            // With whatever statement: it is not sent.
+            HOTCOUNT_TRY_ASSIGN(const bool committed,
+                                run_and_commit(connection, note_and_commit_.of(1), {}, turn));
+            return committed ? after_commit(batch.size()) : moved_meanwhile();
+        }
+        const std::vector<VoteTicket*> votes = sorted_votes(batch);
+        if (hopes) {
+            HOTCOUNT_TRY_ASSIGN(hopes, may_hope(connection, turn, can));
+        }
+        if (hopes) {
+            HOTCOUNT_TRY_ASSIGN(const bool written, write_in_hope(connection, votes, turn, can));
+            if (written) return {};
+            HOTCOUNT_TRY(connection.begin(turn.deadline()));
+        }
+        return write_all(connection, votes, turn, can);
+    }
+
+  private:
+    using Abilities = ServerAbilities::Abilities;
+    // Folds hold many items for some 10 ms.
+    static constexpr Duration kCareful = std::chrono::milliseconds{20};
+
+    Result<void> after_commit(std::size_t appended) const {
+        if (appended > 0 && appended_) appended_(appended);
+        return {};
+    }
+
+    static BulkStatement look(const VoteNames& n, const std::string& lock) {
+        return BulkStatement{"SELECT " + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
+                                 n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+                                 std::string{to_string(CountPlace::journal)} + "' AND " + n.id +
+                                 " IN (",
+                             placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
+    }
+
+    // False where it is for write_all() to say what is the matter. A vote that waits for another
+    // transaction's vote of the same user gives way to others.
+    Result<bool> write_one(sql::Connection& connection, VoteTicket& vote, sql::BatchTurn& turn) {
+        const Ballot& ballot = vote.ballot;
+        if (!connection.commit_is_open()) {
+            vote.cast = mysql_cast(0, ballot.value);
+            if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+        }
+        return one_.write(connection, ballot, 0, turn.alone(false), vote.cast);
+    }
+
+    Result<bool> may_hope(sql::Connection& connection, sql::BatchTurn& turn, Abilities can) {
+        if (!can.compound || turn.waits_for() > Duration{0} ||
+            std::chrono::steady_clock::now().time_since_epoch().count() <
+                careful_until_.load(std::memory_order_relaxed)) {
+            return false;
+        }
+        return keys_.refer_to_items(connection);
+    }
+
+    // False where it takes a look: rolled back.
+    Result<bool> write_in_hope(sql::Connection& connection, std::span<VoteTicket* const> votes,
+                               sql::BatchTurn& turn, Abilities can) {
+        if (auto set = rows_->set_all(connection, votes); !set) {
+            // ER_LOCK_WAIT_TIMEOUT, ER_NO_REFERENCED_ROW_2
+            const std::string& code = set.error().server_code;
+            if (code != "1205" && code != "1452") return set.error();
+            const SteadyTime until = std::chrono::steady_clock::now() + kCareful;
+            careful_until_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+            connection.rollback();
+            return false;
+        }
+        HOTCOUNT_TRY(note(connection, votes, turn, can));
+        return true;
+    }
+
+    Result<void> write_all(sql::Connection& connection, std::vector<VoteTicket*> votes,
+                           sql::BatchTurn& turn, Abilities can) {
+        std::vector<sql::Id> items;
+        for (const VoteTicket* vote : votes) {
+            if (items.empty() || items.back() != vote->ballot.item) {
+                items.push_back(vote->ballot.item);
+            }
+        }
+        const bool waits = can.compound && turn.waits_for() > Duration{0};
+        auto found = find(connection, items, waits, can);
+        if (!found && waits && found.error().server_code == "1205") {
+            connection.rollback();
+            for (VoteTicket* vote : votes) vote->fate = sql::Ticket::Fate::shared_held;
+            return {};
+        }
+        HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> missing, std::move(found));
+        if (!missing.empty() && can.skip_locked && !waits) {
+            HOTCOUNT_TRY(put_aside_held(connection, votes, missing));
+        }
+        if (!missing.empty()) HOTCOUNT_TRY(supply(connection, votes, missing));
+        if (votes.empty()) {
+            connection.rollback();
+            return {};
+        }
+        if (auto set = rows_->set_all(connection, votes); !set) return gave_way(set.error());
+        return note(connection, votes, turn, can);
+    }
+
+    // A vote whose own row somebody holds is looked for in halves, as one that was cancelled.
+    static Error gave_way(Error error) {
+        if (error.server_code == "1205") error.server_code = "1317";
+        return error;
+    }
+
+    // Takes the items, and the place that the counts are kept in. Returns those that it has not.
+    Result<std::vector<sql::Id>> find(sql::Connection& connection,
+                                      const std::vector<sql::Id>& items, bool waits,
+                                      Abilities can) {
+        BulkStatement& look = waits              ? look_and_wait_
+                              : !can.skip_locked ? look_
+                              : can.compound     ? look_past_
+                                                 : look_past_8_;
+        HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
+        std::vector<sql::Id> found;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            found.push_back(row.id(0));
+            return {};
+        };
+        std::vector<sql::Id> missing;
+        if (!at_once) {
+            for (const sql::Id& item : items) {
+                found.clear();
+                auto locked = connection.query(look.of(1), {sql::to_value(item)}, see);
+                if (!locked) return explain_missing_table(std::move(locked).error());
+                if (found.empty()) missing.push_back(item);
+            }
+        } else {
+            if (auto locked = look.run_padded(connection, items, &see); !locked) {
+                return explain_missing_table(std::move(locked).error());
+            }
+            missing = without(items, std::move(found));
+        }
+        if (missing.size() == items.size()) {
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+        }
+        return missing;
+    }
+
+    static std::vector<sql::Id> without(const std::vector<sql::Id>& items,
+                                        std::vector<sql::Id> found) {
+        std::vector<sql::Id> left;
+        std::sort(found.begin(), found.end());
+        std::set_difference(items.begin(), items.end(), found.begin(), found.end(),
+                            std::back_inserter(left));
+        return left;
+    }
+
+    // Of the items that the look has passed over, those that are there are held by somebody else:
+    // their votes are for later.
+    Result<void> put_aside_held(sql::Connection& connection, std::vector<VoteTicket*>& votes,
+                                std::vector<sql::Id>& missing) {
+        std::vector<sql::Id> held;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            held.push_back(row.id(0));
+            return {};
+        };
+        HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
+        if (at_once) {
+            HOTCOUNT_TRY(exist_.run_padded(connection, missing, &see));
+            std::sort(held.begin(), held.end());
+        } else {
+            // They go by other names there.
+            std::vector<sql::Id> asked;
+            for (const sql::Id& item : missing) {
+                held.clear();
+                HOTCOUNT_TRY(connection.query(exist_.of(1), {sql::to_value(item)}, see));
+                if (!held.empty()) asked.push_back(item);
+            }
+            held = std::move(asked);
+        }
+        missing = without(missing, held);
+        std::erase_if(votes, [&](VoteTicket* vote) {
+            if (!std::binary_search(held.begin(), held.end(), vote->ballot.item)) return false;
+            vote->fate = sql::Ticket::Fate::shared_held;
+            return true;
+        });
+        return {};
+    }
+
+    // Makes the items that are not there, or refuses their votes alone; the others go on.
+    Result<void> supply(sql::Connection& connection, std::vector<VoteTicket*>& votes,
+                        const std::vector<sql::Id>& missing) {
+        for (const sql::Id& item : missing) {
+            HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, item));
+        }
+        if (options_.missing_item == MissingItem::create) return {};
+        std::erase_if(votes, [&](VoteTicket* vote) {
+            const sql::Id& item = vote->ballot.item;
+            if (!std::binary_search(missing.begin(), missing.end(), item)) return false;
+            vote->error = mysql_missing_item(vote->ballot);
+            return true;
+        });
+        return {};
+    }
+
+    Result<void> note(sql::Connection& connection, std::span<VoteTicket* const> votes,
+                      sql::BatchTurn& turn, Abilities can) {
+        std::vector<sql::Value> values;
+        for (auto first = votes.begin(); first != votes.end();) {
+            const sql::Id& item = (*first)->ballot.item;
+            std::int64_t difference = 0;
+            for (; first != votes.end() && (*first)->ballot.item == item; ++first) {
+                difference += (*first)->cast.value - (*first)->cast.previous;
+            }
+            if (difference == 0) continue;
+            values.push_back(sql::to_value(item));
+            values.emplace_back(difference);
+        }
+        constexpr std::size_t kColumns = 2;
+        std::span<const sql::Value> left{values};
+        while (!left.empty()) {
+            const std::size_t size = BulkStatement::portion(left.size() / kColumns);
+            const auto now = left.first(size * kColumns);
+            left = left.subspan(now.size());
+            if (left.empty() && can.compound) {
+                HOTCOUNT_TRY(close_doors(connection, turn));
+                HOTCOUNT_TRY_ASSIGN(
+                    const bool committed,
+                    run_and_commit(connection, note_and_commit_.of(size), now, turn));
+                if (!committed) return counts_were_moved(connection, turn);
+                return after_commit(values.size() / kColumns);
+            }
+            HOTCOUNT_TRY(connection.run(note_.of(size), now, nullptr));
+        }
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+        HOTCOUNT_TRY(close_doors(connection, turn));
+        HOTCOUNT_TRY(connection.commit());
+        return after_commit(values.size() / kColumns);
+    }
+
+    Result<void> counts_were_moved(sql::Connection& connection, sql::BatchTurn& turn) {
+        HOTCOUNT_TRY(connection.begin(turn.deadline()));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+        return moved_meanwhile();  // And back.
+    }
+
+    // As a deadlock: it is to be written again.
+    static Error moved_meanwhile() {
+        return make_error(ErrorCode::deadline,
+                          "the counts were moved meanwhile; nothing was applied", "1213");
+    }
+
+    // False where the counts are kept elsewhere: rolled back.
+    static Result<bool> run_and_commit(sql::Connection& connection, const sql::Statement& statement,
+                                       std::span<const sql::Value> values, sql::BatchTurn& turn) {
+        bool committed = true;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            committed = false;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.run_alone(statement, values, &see, sql::Alone{turn.deadline()}));
+        return committed;
+    }
+
+    static Result<void> close_doors(sql::Connection& connection, sql::BatchTurn& turn) {
+        if (turn.close_doors()) return {};
+        connection.rollback();
+        return make_error(ErrorCode::deadline, "members have left");
+    }
+
+    const std::shared_ptr<const Layout> layout_;
+    const VotesOptions options_;
+    const NoteAppended appended_;
+    const std::unique_ptr<VoteRows> rows_;
+    KeyColumns keys_;
+    ServerAbilities abilities_;
+    BulkStatement look_;
+    BulkStatement look_past_;
+    BulkStatement look_and_wait_;
+    BulkStatement look_past_8_;
+    BulkStatement exist_;
+    BulkStatement note_;
+    BulkStatement note_and_commit_;
+    const MysqlOneVote one_;
+    // In steady_clock's own units: until then batches look first.
+    std::atomic<SteadyTime::rep> careful_until_{0};
+};
+
+}  // namespace
+
+std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
+                                                          const VotesOptions& options,
+                                                          NoteAppended appended) {
+    const VoteNames names{options, sql::Grammar{sql::Dialect::mysql}};
+    return std::make_shared<MysqlBatchWriter>(std::move(layout), names, options,
+                                              std::move(appended));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,404 @@
+// The journal on MariaDB and MySQL: a fold is a transaction of a few statements.
+//
+// Its lock is the row 'folded_at' of the marks, which it updates, so that a cluster of servers
+// certifies it. Rows are taken out by id, because those of voters that have yet to commit lie
+// between them. Counts are read and then written as values: an UPDATE that sums cells would wait for
+// the voters of strategy slotted.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <map>
+
+#include "vote_rows.hpp"
+#include "votes/journal/journal.hpp"
+#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/bulk_statement.hpp"
+
+namespace hotcount {
+namespace {
+
+std::string placeholder(std::size_t first) { return "?" + std::to_string(first); }
+
+// ?1 and on: the item's id and its count, twice as many as items.
+std::string show_text(const VoteNames& n, std::size_t items) {
+    std::string text = "UPDATE " + n.item + " SET " + n.count + " = CASE " + n.id;
+    std::string ids;
+    for (std::size_t i = 0; i < items; ++i) {
+        const std::string id = placeholder(2 * i + 1);
+        text += " WHEN " + id + " THEN " + placeholder(2 * i + 2);
+        ids += (i > 0 ? ", " : "") + id;
+    }
+    return text + " ELSE " + n.count + " END WHERE " + n.id + " IN (" + ids + ")";
+}
+
+// Where it takes most of a small table the server would scan the table instead.
+std::string by_key(const std::string& text) {
+    return "SET STATEMENT sql_safe_updates = 1 FOR " + text;
+}
+
+// Items whose counts one UPDATE sets: its CASE compares each row with half of them.
+constexpr std::size_t kShown = 64;
+
+// Of the journal: without it the server may sort the whole table for a page.
+constexpr const char* kById = " FORCE INDEX (by_id)";
+
+// As many rows with numbers one after the other are removed as a range.
+constexpr std::size_t kRun = 8;
+
+class MysqlJournal final : public Journal {
+  public:
+    MysqlJournal(std::shared_ptr<sql::Database> database, const VoteNames& n,
+                 const VotesOptions& options)
+        : database_(std::move(database)),
+          pause_us_(microseconds_of(options.fold_interval)),
+          keys_(options),
+          alone_("SELECT CAST(value AS SIGNED), " + now_microseconds(g()) +
+                 ", CAST((SELECT value "
+                 "FROM " +
+                 n.meta + " WHERE name = 'fold_took') AS SIGNED) FROM " + n.meta +
+                 " WHERE name = 'folded_at' FOR UPDATE SKIP LOCKED"),
+          place_("SELECT value FROM " + n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE"),
+          page_(page_text(n) + kById + page_tail()),
+          page_of_(page_text(n) + " WHERE item IN (", placeholder, 1, ", ", ")" + page_tail(), 1),
+          page_but_(page_text(n) + kById + " WHERE item NOT IN (", placeholder, 1, ", ",
+                    ")" + page_tail(), 1),
+          move_(
+              "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
+              [](std::size_t first) {
+                  return "(" + placeholder(first) + ", " + std::to_string(kFoldSlot) + ", " +
+                         placeholder(first + 1) + ", ?1)";
+              },
+              2, ", ",
+              " ON DUPLICATE KEY UPDATE n = n + VALUES(n), ver = GREATEST(ver + 1, VALUES(ver))",
+              1),
+          // By the key and no scan, which would wait for every row that a voter has yet to commit.
+          remove_(by_key("DELETE FROM " + n.journal + " WHERE id IN ("), placeholder, 1, ", ", ")"),
+          remove_run_(by_key("DELETE FROM " + n.journal + " WHERE id BETWEEN ?1 AND ?2")),
+          take_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
+                ", ", ") ORDER BY " + n.id + " FOR UPDATE SKIP LOCKED"),
+          insist_("SET STATEMENT max_statement_time = 0.05 FOR SELECT " + n.id + " FROM " + n.item +
+                  " WHERE " + n.id + " = ?1 FOR UPDATE"),
+          exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
+                 ", ", ")"),
+          totals_("SELECT item, CAST(SUM(n) AS SIGNED), SUM(n), MAX(CASE slot WHEN " +
+                      std::to_string(kFoldSlot) + " THEN ver END) FROM " + n.cell +
+                      " WHERE item IN (",
+                  placeholder, 1, ", ", ") GROUP BY item"),
+          again_(
+              "INSERT INTO " + n.journal + " (item, diff) VALUES ",
+              [](std::size_t first) { return "(" + placeholder(first) + ", 0)"; }, 1, ", ", ""),
+          pace_("UPDATE " + n.meta + " SET value = CASE name WHEN 'folded_at' THEN ?1 ELSE CAST(" +
+                now_microseconds(g()) +
+                " - ?2 AS CHAR) END WHERE name IN ('folded_at', 'fold_took')"),
+          items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
+          backlog_(backlog_text(n, g())) {
+        for (std::size_t items = 1; items <= kShown; items *= 2) {
+            show_.emplace_back(show_text(n, items));
+        }
+    }
+
+    bool may_starve() const override { return true; }
+
+    Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) override {
+        auto folded = sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+            return fold_in(connection, request);
+        });
+        if (!folded) return explain_missing_table(std::move(folded).error());
+        return folded;
+    }
+
+    Result<std::vector<sql::Id>> items(Deadline deadline) override {
+        return read_items(*database_, items_, deadline);
+    }
+
+    Result<JournalBacklog> backlog(Deadline deadline) override {
+        return read_backlog(*database_, backlog_, deadline);
+    }
+
+    Result<void> tidy(Deadline) override { return {}; }  // InnoDB purges by itself.
+
+  private:
+    struct Row {
+        std::int64_t id;
+        sql::Id item;
+        std::int64_t diff;
+    };
+
+    static sql::Grammar g() { return sql::Grammar{sql::Dialect::mysql}; }
+
+    static std::string page_text(const VoteNames& n) {
+        return "SELECT id, item, diff FROM " + n.journal;
+    }
+    static std::string page_tail() { return " ORDER BY id LIMIT ?1 FOR UPDATE SKIP LOCKED"; }
+
+    Result<FoldedPage> fold_in(sql::Connection& connection, const FoldRequest& request) {
+        FoldedPage page;
+        std::int64_t now = 0;
+        HOTCOUNT_TRY_ASSIGN(page.outcome, begin(connection, request, page.due_in, now));
+        if (page.outcome != FoldedPage::Outcome::folded) return page;
+        if (request.insist && request.only.size() == 1) {
+            HOTCOUNT_TRY(
+                connection.run(insist_, std::array{sql::to_value(request.only.front())}, nullptr));
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::vector<Row> rows, take_rows(connection, request));
+        page.rows = rows.size();
+        page.more = rows.size() >= request.most;
+        if (rows.empty()) return page;
+
+        std::map<sql::Id, std::int64_t> sums;
+        for (const Row& row : rows) {
+            std::int64_t& sum = sums[row.item];
+            const auto added = checked_add(sum, row.diff);
+            if (!added) return count_overflow(row.item);
+            sum = *added;
+        }
+        HOTCOUNT_TRY(move(connection, sums, now));
+        HOTCOUNT_TRY(remove(connection, rows));
+
+        std::vector<sql::Id> items;
+        items.reserve(sums.size());
+        for (const auto& [item, sum] : sums) items.push_back(item);
+        HOTCOUNT_TRY_ASSIGN(page.counts, read_totals(connection, items));
+        HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> free, take_items(connection, items));
+        HOTCOUNT_TRY(show(connection, page.counts, free));
+        HOTCOUNT_TRY_ASSIGN(page.held, find_held(connection, items, free));
+        HOTCOUNT_TRY(ask_again(connection, page.held));
+        const std::string began = std::to_string(now);
+        HOTCOUNT_TRY(connection.execute(pace_, {std::string_view{began}, now}));
+        return page;
+    }
+
+    // The fold's lock and the mark.
+    Result<FoldedPage::Outcome> begin(sql::Connection& connection, const FoldRequest& request,
+                                      Duration& due_in, std::int64_t& now) {
+        using Outcome = FoldedPage::Outcome;
+        bool alone = false;
+        std::int64_t left = 0;
+        const sql::RowVisitor locked = [&](const sql::Row& row) -> Result<void> {
+            alone = true;
+            now = row.integer(1);
+            const std::int64_t last = row.integer(0);
+            const std::int64_t slow = std::min((request.hurried ? 1 : kRest) * row.integer(2),
+                                               microseconds_of(kLongestPause));
+            // A fold that was later than now: the server's clock went back.
+            const std::int64_t pause = request.hurried ? short_pause_us_ : pause_us_;
+            left = last > now ? 0 : last + std::max(pause, slow) - now;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(alone_, {}, locked));
+        if (!alone) return Outcome::taken;
+        if (request.due_only && left > 0) {
+            due_in = std::chrono::microseconds{left};
+            return Outcome::not_due;
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::string place, read_mark(connection, place_));
+        return place == to_string(CountPlace::journal) ? Outcome::folded : Outcome::elsewhere;
+    }
+
+    Result<std::vector<Row>> take_rows(sql::Connection& connection, const FoldRequest& request) {
+        std::vector<Row> rows;
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            rows.push_back({row.integer(0), row.id(1), row.integer(2)});
+            return {};
+        };
+        const auto run = [&](BulkStatement& statement,
+                             std::span<const sql::Id> items) -> Result<void> {
+            std::vector<sql::Value> values{static_cast<std::int64_t>(request.most - rows.size())};
+            for (std::size_t i = 0; i < BulkStatement::padded(items.size()); ++i) {
+                values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
+            }
+            HOTCOUNT_TRY(connection.run(statement.of(values.size() - 1), values, &read));
+            return {};
+        };
+        if (request.only.empty()) {
+            const std::size_t but =
+                BulkStatement::padded_portion(request.but.size());  // More are rare, and only slow.
+            if (but > 0) {
+                HOTCOUNT_TRY(run(page_but_, request.but.first(but)));
+            } else {
+                HOTCOUNT_TRY(
+                    connection.query(page_, {static_cast<std::int64_t>(request.most)}, read));
+            }
+            return rows;
+        }
+        for (auto left = request.only; !left.empty() && rows.size() < request.most;) {
+            const auto part = left.first(BulkStatement::padded_portion(left.size()));
+            left = left.subspan(part.size());
+            HOTCOUNT_TRY(run(page_of_, part));
+        }
+        return rows;
+    }
+
+    // Where no number is left out there are no rows of others in between. The last one goes by its
+    // number: a range takes a lock on the row that follows it too, which may be a voter's.
+    Result<void> remove(sql::Connection& connection, std::span<const Row> rows) {
+        std::vector<sql::Id> ids;
+        while (!rows.empty()) {
+            std::size_t run = 1;
+            while (run < rows.size() && rows[run].id == rows[run - 1].id + 1) ++run;
+            const std::size_t apart = run >= kRun ? 1 : run;
+            if (apart < run) {
+                HOTCOUNT_TRY(connection.execute(remove_run_, {rows.front().id, rows[run - 2].id}));
+            }
+            for (const Row& row : rows.subspan(run - apart, apart)) ids.emplace_back(row.id);
+            rows = rows.subspan(run);
+        }
+        return remove_.run_padded(connection, ids, nullptr);
+    }
+
+    Result<void> move(sql::Connection& connection, const std::map<sql::Id, std::int64_t>& sums,
+                      std::int64_t now) {
+        std::vector<sql::Value> values;
+        for (auto next = sums.begin(); next != sums.end();) {
+            const auto left = static_cast<std::size_t>(std::distance(next, sums.end()));
+            const std::size_t size = BulkStatement::portion(left);
+            values.assign(1, sql::Value{now});
+            for (std::size_t i = 0; i < size; ++i, ++next) {
+                values.push_back(sql::to_value(next->first));
+                values.emplace_back(next->second);
+            }
+            auto moved = connection.run(move_.of(size), values, nullptr);
+            if (!moved) return std::move(moved).error();
+        }
+        return {};
+    }
+
+    Result<std::vector<FoldedCount>> read_totals(sql::Connection& connection,
+                                                 std::span<const sql::Id> items) {
+        HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
+        std::vector<FoldedCount> counts;
+        if (at_once) {
+            const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+                return take_total(row, row.id(0), counts);
+            };
+            HOTCOUNT_TRY(totals_.run_padded(connection, items, &read));
+            return counts;
+        }
+        // Under the ids that they have here: the cell may have another spelling.
+        for (const sql::Id& item : items) {
+            const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+                return take_total(row, item, counts);
+            };
+            HOTCOUNT_TRY(connection.run(totals_.of(1), std::array{sql::to_value(item)}, &read));
+        }
+        return counts;
+    }
+
+    static Result<void> take_total(const sql::Row& row, sql::Id item,
+                                   std::vector<FoldedCount>& counts) {
+        if (!row.is_integer(2)) return count_overflow(item);
+        counts.push_back({std::move(item), row.integer(1), row.integer(3)});
+        return {};
+    }
+
+    // Those whose rows nobody holds, locked.
+    Result<std::vector<sql::Id>> take_items(sql::Connection& connection,
+                                            std::span<const sql::Id> items) {
+        return find(connection, take_, items);
+    }
+
+    Result<std::vector<sql::Id>> find_held(sql::Connection& connection,
+                                           std::span<const sql::Id> items,
+                                           std::span<const sql::Id> free) {
+        std::vector<sql::Id> rest;
+        std::set_difference(items.begin(), items.end(), free.begin(), free.end(),
+                            std::back_inserter(rest));
+        if (rest.empty()) return rest;
+        return find(connection, exist_, rest);
+    }
+
+    // Which of the items a statement finds: under the ids that they have here, sorted.
+    Result<std::vector<sql::Id>> find(sql::Connection& connection, BulkStatement& statement,
+                                      std::span<const sql::Id> items) {
+        HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
+        std::vector<sql::Id> found;
+        if (at_once) {
+            const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+                found.push_back(row.id(0));
+                return {};
+            };
+            HOTCOUNT_TRY(statement.run_padded(connection, items, &see));
+            std::sort(found.begin(), found.end());
+            return found;
+        }
+        // The column may give back another spelling.
+        for (const sql::Id& item : items) {
+            bool there = false;
+            const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+                there = true;
+                return {};
+            };
+            HOTCOUNT_TRY(connection.run(statement.of(1), std::array{sql::to_value(item)}, &see));
+            if (there) found.push_back(item);
+        }
+        return found;
+    }
+
+    Result<void> show(sql::Connection& connection, std::span<const FoldedCount> counts,
+                      std::span<const sql::Id> free) {
+        std::vector<const FoldedCount*> shown;
+        for (const FoldedCount& count : counts) {
+            if (std::binary_search(free.begin(), free.end(), count.item)) shown.push_back(&count);
+        }
+        std::vector<sql::Value> values;
+        for (std::size_t done = 0; done < shown.size(); done += kShown) {
+            const std::size_t size = std::min(kShown, shown.size() - done);
+            const std::size_t padded = std::bit_ceil(size);
+            values.clear();
+            for (std::size_t i = 0; i < padded; ++i) {
+                const FoldedCount& count = *shown[done + std::min(i, size - 1)];
+                values.push_back(sql::to_value(count.item));
+                values.emplace_back(count.n);
+            }
+            const auto which = static_cast<std::size_t>(std::bit_width(padded) - 1);
+            HOTCOUNT_TRY(connection.run(show_[which], values, nullptr));
+        }
+        return {};
+    }
+
+    Result<void> ask_again(sql::Connection& connection, std::span<const sql::Id> held) {
+        std::vector<sql::Value> values;
+        while (!held.empty()) {
+            const auto part = held.first(BulkStatement::portion(held.size()));
+            held = held.subspan(part.size());
+            values.clear();
+            for (const sql::Id& item : part) values.push_back(sql::to_value(item));
+            HOTCOUNT_TRY(connection.run(again_.of(part.size()), values, nullptr));
+        }
+        return {};
+    }
+
+    const std::shared_ptr<sql::Database> database_;
+    const std::int64_t pause_us_;
+    const std::int64_t short_pause_us_{std::min(pause_us_, microseconds_of(kShortPause))};
+    KeyColumns keys_;
+    const sql::Statement alone_;
+    const sql::Statement place_;
+    const sql::Statement page_;
+    BulkStatement page_of_;
+    BulkStatement page_but_;
+    BulkStatement move_;
+    BulkStatement remove_;
+    const sql::Statement remove_run_;
+    BulkStatement take_;
+    const sql::Statement insist_;
+    BulkStatement exist_;
+    BulkStatement totals_;
+    BulkStatement again_;
+    const sql::Statement pace_;
+    const sql::Statement items_;
+    const sql::Statement backlog_;
+    std::vector<sql::Statement> show_{};  // For 1, 2, 4, ... items.
+};
+
+}  // namespace
+
+std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
+                                            const VotesOptions& options) {
+    const VoteNames names{options, sql::Grammar{sql::Dialect::mysql}};
+    return std::make_unique<MysqlJournal>(std::move(database), names, options);
+}
+
+}  // namespace hotcount

@@ -1,0 +1,93 @@
+// Votes on MariaDB and MySQL: rows of the vote table, and whole batches.
+//
+// An upsert keeps a row's old value in the row itself (prev = val), under the row's lock; what it
+// was is read back afterwards, in the same transaction. Locks are taken in the order item, vote,
+// cell, each sorted. Who will update the item's row takes it before the votes: the foreign key's
+// check leaves a shared lock on it, and two that both want more than that would wait for each other.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "votes/tables/bulk_statement.hpp"
+#include "votes/tables/vote_rows.hpp"
+
+namespace hotcount {
+
+/// What identifies rows in statements over many: how the columns of an existing table compare.
+class KeyColumns {
+  public:
+    KeyColumns(const VotesOptions& options);
+    /// Whether two ids that differ are two keys to item and vote table. Not so where a column
+    /// compares letters without case, or ignores spaces at the end: there, votes are set one by
+    /// one. Asked of the database once.
+    Result<bool> are_bytes(sql::Connection& connection);
+    /// Whether both vote tables refer to the item table, so that no vote is stored for an item that
+    /// is not there. Asked once.
+    Result<bool> refer_to_items(sql::Connection& connection);
+
+  private:
+    const VotesOptions options_;
+    const sql::Statement types_;
+    const sql::Statement references_;
+    std::atomic<int> known_{-1};
+    std::atomic<int> refer_{-1};
+};
+
+/// What the server can do; asked of it once.
+class ServerAbilities {
+  public:
+    struct Abilities {
+        bool compound;     ///< BEGIN NOT ATOMIC as a prepared statement: MariaDB 10.6 and newer.
+        bool skip_locked;  ///< MariaDB 10.6, MySQL 8.0.1 and newer.
+    };
+    Result<Abilities> of(sql::Connection& connection);
+    static Abilities of_version(std::string_view version);
+
+  private:
+    std::atomic<int> known_{-1};
+};
+
+/// How a vote is written over the one that is there; `vote` is the vote table.
+std::string mysql_on_duplicate(const std::string& vote);
+Cast mysql_cast(std::int64_t previous, std::int64_t value);
+/// The error for a vote for an item that is not there.
+Error mysql_missing_item(const Ballot& ballot);
+/// What is wrong with a vote that was refused.
+Error explain_mysql_vote(Error error, const Ballot& ballot);
+
+/// A vote and its count in one statement, for batched (alone in its batch) and slotted; for servers
+/// with compound statements.
+class MysqlOneVote {
+  public:
+    explicit MysqlOneVote(const VotesOptions& options);
+    /// In a transaction of its own, as run_alone(). False where nothing was done: the item is not
+    /// there or (batched) held, counts are kept elsewhere, or the vote is as it was. `cast` is what
+    /// a vote comes to that is new, and changed for others.
+    Result<bool> write(sql::Connection& connection, const Ballot& ballot, std::int64_t slot,
+                       const sql::Alone& how, Cast& cast) const;
+
+  private:
+    struct Names {
+        explicit Names(const VotesOptions& options);
+        VoteNames of_users;
+        VoteNames anonymous;
+    };
+    MysqlOneVote(const VotesOptions& options, const Names& names);
+    const sql::Statement of_users_;
+    const sql::Statement anonymous_;
+};
+
+std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
+                                               const VoteNames& names, const VotesOptions& options);
+/// The writer of strategy batched.
+std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
+                                                          const VotesOptions& options,
+                                                          NoteAppended appended = {});
+
+/// The type of the item table's ids where it is there already, else empty. Columns that refer to them
+/// are of that very type: a foreign key asks for it, and where ids are compared with them, another
+/// character set has other bytes.
+Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options);
+
+}  // namespace hotcount

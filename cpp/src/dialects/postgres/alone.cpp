@@ -1,0 +1,166 @@
+// A statement that is a transaction of its own: its answer is the commit's.
+#include <algorithm>
+#include <hotcount/detail/base/interrupt.hpp>
+
+#include "cancel.hpp"
+#include "connection.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+// How often whoever may want a statement to give way is asked.
+constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
+// A cancel is a connection of its own, and a server under load answers it late: it is sent a tenth of
+// the time before the deadline, at most so early, and waited for so long after it. Without that answer
+// the outcome is unknown.
+constexpr Duration kEarliestCancel = std::chrono::milliseconds{100};
+constexpr Duration kGraceAlone = std::chrono::milliseconds{200};
+constexpr std::string_view kCancelled = "57014";
+constexpr std::string_view kAdminShutdown = "57P01";
+constexpr std::string_view kIdleSessionTimeout = "57P05";
+
+}  // namespace
+
+Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
+                                                   std::span<const Value> parameters,
+                                                   const RowVisitor* visit, const Alone& how) {
+    if (commit_is_open_) {
+        HOTCOUNT_TRY(settle_alone(how, std::chrono::steady_clock::now()));
+        return take_rows(visit);
+    }
+    HOTCOUNT_TRY(check_parameters(parameters));
+    if (state_ == State::begun) {
+        state_ = State::idle;  // Of which nothing was sent.
+    } else {
+        HOTCOUNT_TRY(make_ready(how.deadline));
+    }
+    if (how.deadline.passed()) {
+        return make_error(ErrorCode::deadline,
+                          options_.name +
+                              ": the deadline passed before the statement was sent; nothing was "
+                              "applied");
+    }
+    options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
+    writes_ = true;
+    answer_.reset();
+    refusal_.reset();
+    for (int again = 0;; ++again) {
+        cancelled_ = false;
+        statement_gone_ = false;
+        if (!queue_alone(statement, parameters, how.read_committed)) return lost_connection(false);
+        auto settled = settle_alone(how, std::chrono::steady_clock::now());
+        if (settled) return take_rows(visit);
+        // What the session lacks was not run. What it has left to roll back is rolled back.
+        const bool gone = statement_gone_;
+        if (how.read_committed && !broken_) {
+            state_ = State::failed;
+            rollback();
+        }
+        if (!gone || broken_ || again == kMaxAgain || how.deadline.passed()) {
+            return std::move(settled).error();
+        }
+    }
+}
+
+Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
+                                                    std::span<const Value> parameters,
+                                                    const RowVisitor* visit, Deadline deadline) {
+    HOTCOUNT_TRY(begin_read(deadline));
+    const auto read = [&]() -> Result<std::int64_t> {
+        HOTCOUNT_TRY(check_parameters(parameters));
+        if (deadline.passed()) {
+            return make_error(ErrorCode::deadline,
+                              options_.name +
+                                  ": the deadline passed before the statement was sent; nothing "
+                                  "was applied");
+        }
+        options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
+        // As in a transaction that is under way: what becomes of it leaves nothing unknown.
+        state_ = State::open;
+        auto settled = send_and_settle(statement, parameters, deadline);
+        for (int again = 0;
+             !settled && statement_gone_ && !broken_ && again < kMaxAgain && !deadline.passed();
+             ++again) {
+            state_ = State::open;
+            settled = send_and_settle(statement, parameters, deadline);
+        }
+        HOTCOUNT_TRY(settled);
+        return take_rows(visit);
+    };
+    auto answer = read();
+    state_ = State::idle;  // The server has none, so there is none to roll back.
+    return answer;
+}
+
+bool PostgresConnection::queue_alone(const Statement& statement, std::span<const Value> parameters,
+                                     bool read_committed) {
+    using Kind = Expected::Kind;
+    return (!read_committed || queue(begin_statement(), {}, Kind::begin)) &&
+           queue(statement, parameters, Kind::statement) &&
+           (!read_committed || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
+}
+
+// Whether the server has ended the session (pg_terminate_backend, a shutdown) and the statement with
+// it: a statement that will be committed is answered before its commit begins. Or, when the statement
+// was still on its way, for idleness. A pooler's word is about its own connections.
+bool PostgresConnection::was_ended_before_answer() const {
+    if (refusal_ == nullptr || answer_ != nullptr || !keeps_prepared()) return false;
+    const char* const state = pq_.PQresultErrorField(refusal_.get(), pq::kSqlState);
+    return state != nullptr && (state == kAdminShutdown || state == kIdleSessionTimeout);
+}
+
+// Until the answer is there. False where it did not come in time: the statement was cancelled then.
+bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
+    const SteadyTime deadline = how.deadline.time();
+    const SteadyTime cancel_at =
+        deadline - std::min(kEarliestCancel, Duration{deadline - sent} / 10);
+    SteadyTime ask = how.gives_way && !cancelled_ ? sent + how.patience : SteadyTime::max();
+    while (true) {
+        if (settle(std::min(ask, cancelled_ ? deadline : cancel_at), &how.deadline)) return true;
+        if (lost_) return false;
+        const SteadyTime now = std::chrono::steady_clock::now();
+        if (how.deadline.passed() || (!cancelled_ && now >= cancel_at)) break;
+        ask = now + kBetweenQuestions;
+        if (how.gives_way()) {
+            cancel_in_background(pq_, handle_);
+            cancelled_ = true;
+            ask = SteadyTime::max();
+        }
+    }
+    if (!cancelled_) cancel_in_background(pq_, handle_);
+    cancelled_ = true;
+    const SteadyTime now = std::chrono::steady_clock::now();
+    return settle((interrupted() ? now : std::max(deadline, now)) + kGraceAlone, nullptr);
+}
+
+Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent) {
+    commit_is_open_ = false;
+    broken_ = false;
+    if (!await_alone(how, sent)) {
+        if (lost_) return lost_connection(!was_ended_before_answer());
+        commit_is_open_ = true;
+        broken_ = true;
+        return make_error(ErrorCode::outcome_unknown,
+                          options_.name +
+                              ": the deadline passed in mid-statement, and the server did not say "
+                              "whether it was cancelled; it may or may not be applied");
+    }
+    if (refusal_ != nullptr) {
+        Error error = refused();
+        if (cancelled_ && error.server_code == kCancelled) {
+            return make_error(ErrorCode::deadline,
+                              options_.name +
+                                  ": the statement was cancelled in the middle and nothing was "
+                                  "applied",
+                              error.server_code);
+        }
+        if (cancelled_) broken_ = true;  // The cancel may be still to come, to the next statement.
+        return error;
+    }
+    if (cancelled_) broken_ = true;
+    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
+    options_.shared->primary.has_written(term_);
+    return {};
+}
+
+}  // namespace hotcount::sql

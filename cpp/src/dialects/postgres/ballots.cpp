@@ -1,0 +1,139 @@
+#include "ballots.hpp"
+
+namespace hotcount {
+namespace {
+
+void append_element(std::string& array, const sql::Id& id) {
+    if (!array.empty()) array += ',';
+    if (const auto* number = std::get_if<std::int64_t>(&id)) {
+        array += std::to_string(*number);
+        return;
+    }
+    array += '"';
+    for (const char c : std::get<std::string>(id)) {
+        if (c == '"' || c == '\\') array += '\\';
+        array += c;
+    }
+    array += '"';
+}
+
+void append_element(std::string& array, std::optional<std::int64_t> number) {
+    if (!array.empty()) array += ',';
+    array += number ? std::to_string(*number) : "NULL";
+}
+
+void close_array(std::string& array) { array = "{" + array + "}"; }
+
+bool is(const sql::Row& row, int column, const sql::Id& id) {
+    if (const auto* number = std::get_if<std::int64_t>(&id)) return row.integer(column) == *number;
+    return row.text(column) == std::get<std::string>(id);
+}
+
+bool same_row(const Ballot& a, const Ballot& b) { return a.item == b.item && a.user == b.user; }
+
+}  // namespace
+
+const char* element_type(IdType type) {
+    switch (type) {
+        case IdType::integer:
+            return "bigint";
+        case IdType::text:
+            return "text";
+        case IdType::uuid:
+            break;
+    }
+    return "uuid";
+}
+
+PostgresBallots::PostgresBallots(std::vector<VoteTicket*> of) : votes(std::move(of)) {
+    const sql::Id* last = nullptr;
+    for (const VoteTicket* vote : votes) {
+        const Ballot& ballot = vote->ballot;
+        append_element(items, ballot.item);
+        append_element(users, ballot.user);
+        append_element(values, std::optional{ballot.value});
+        append_element(versions, ballot.version);
+        if (last == nullptr || *last != ballot.item) append_element(distinct_items, ballot.item);
+        last = &ballot.item;
+    }
+    for (std::string* array : {&items, &users, &values, &versions, &distinct_items}) {
+        close_array(*array);
+    }
+}
+
+std::vector<PostgresBallots> in_waves(std::span<VoteTicket* const> votes) {
+    std::vector<std::vector<VoteTicket*>> waves;
+    std::size_t wave = 0;
+    for (std::size_t i = 0; i < votes.size(); ++i) {
+        wave = i > 0 && same_row(votes[i - 1]->ballot, votes[i]->ballot) ? wave + 1 : 0;
+        if (wave == waves.size()) waves.emplace_back();
+        waves[wave].push_back(votes[i]);
+    }
+    std::vector<PostgresBallots> ballots;
+    ballots.reserve(waves.size());
+    for (auto& of : waves) ballots.emplace_back(std::move(of));
+    return ballots;
+}
+
+std::string array_of(IdType type, const std::string& parameter) {
+    return "CAST(" + parameter + " AS " + element_type(type) + "[])";
+}
+
+std::string ballot_table(const VotesOptions& options) {
+    return "unnest(" + array_of(options.item_type, "?1") + ", " +
+           array_of(options.user_type, "?2") +
+           ", CAST(?3 AS bigint[]), CAST(?4 AS bigint[])) WITH ORDINALITY AS b (item, voter, val, "
+           "version, number)";
+}
+
+std::string array_literal(std::span<const sql::Id> ids) {
+    std::string array;
+    for (const sql::Id& id : ids) append_element(array, id);
+    close_array(array);
+    return array;
+}
+
+std::string create_items(const VoteNames& n, const VotesOptions& options) {
+    return "INSERT INTO " + n.item + " (" + n.id + ") SELECT id FROM unnest(" +
+           array_of(options.item_type, "?1") + ") AS id ORDER BY id ON CONFLICT DO NOTHING";
+}
+
+std::string upsert_votes(const VoteNames& n, const std::string& rows) {
+    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
+           ", val, prev, version) " + rows + " ON CONFLICT (" + n.vote_item + ", " + n.vote_user +
+           ") DO UPDATE SET prev = " + n.vote +
+           ".val, val = excluded.val, version = COALESCE(excluded.version, " + n.vote +
+           ".version) WHERE CASE WHEN excluded.version IS NULL THEN " + n.vote +
+           ".val IS DISTINCT FROM excluded.val ELSE COALESCE(" + n.vote +
+           ".version < excluded.version, TRUE) END";
+}
+
+Cast cast_of(const sql::Row& row, int column) {
+    const std::int64_t previous = row.integer(column);
+    const std::int64_t value = row.integer(column + 1);
+    return Cast{value != 0, value != previous, previous, value};
+}
+
+Cast unchanged_cast(std::int64_t value) { return Cast{value != 0, false, value, value}; }
+
+Error unasked_row() {
+    return make_error(ErrorCode::database,
+                      "the vote table gave back an item or a user that differs from the one it was "
+                      "given: do item_type and user_type say what its columns are?");
+}
+
+VoteTicket* BallotReader::find(const sql::Row& row) {
+    while (next_ < ballots_.votes.size()) {
+        VoteTicket* const vote = ballots_.votes[next_++];
+        if (is(row, 0, vote->ballot.item) && is(row, 1, vote->ballot.user)) return vote;
+        unanswered_.push_back(vote);
+    }
+    return nullptr;
+}
+
+std::vector<VoteTicket*> BallotReader::unanswered() {
+    while (next_ < ballots_.votes.size()) unanswered_.push_back(ballots_.votes[next_++]);
+    return std::move(unanswered_);
+}
+
+}  // namespace hotcount

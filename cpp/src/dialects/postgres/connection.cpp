@@ -1,0 +1,504 @@
+#include "connection.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <hotcount/detail/base/interrupt.hpp>
+
+#include "cancel.hpp"
+#include "error.hpp"
+#include "row.hpp"
+#include "sql/pool.hpp"
+#include "sql/statement_name.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+constexpr std::string_view kReadOnlyState = "25006";
+
+}  // namespace
+
+// Each is sent ahead of the first statement. Isolation is named because a server's or a user's
+// default may be another; whether one may write is left to it.
+const Statement& PostgresConnection::begin_statement() {
+    static const Statement statement{"BEGIN ISOLATION LEVEL READ COMMITTED"};
+    return statement;
+}
+const Statement& PostgresConnection::begin_read_statement() {
+    static const Statement statement{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
+    return statement;
+}
+const Statement& PostgresConnection::commit_statement() {
+    static const Statement statement{"COMMIT"};
+    return statement;
+}
+
+Result<void> PostgresConnection::begin(Deadline deadline) {
+    HOTCOUNT_TRY(make_ready(deadline));
+    deadline_ = deadline;
+    writes_ = true;
+    state_ = State::begun;
+    return {};
+}
+
+Result<void> PostgresConnection::begin_read(Deadline deadline) {
+    HOTCOUNT_TRY(begin(deadline));
+    writes_ = false;
+    return {};
+}
+
+Result<void> PostgresConnection::commit() {
+    if (state_ == State::begun) {
+        state_ = State::idle;  // Nothing was sent.
+        return {};
+    }
+    if (state_ != State::open) {
+        const bool failed = state_ == State::failed;
+        rollback();
+        return make_error(ErrorCode::database,
+                          options_.name + (failed ? ": a statement of the transaction failed; it "
+                                                    "was rolled back"
+                                                  : ": there is no transaction to commit"));
+    }
+    if (!writes_) {
+        // Nothing hangs on the answer: the next one is read behind it.
+        if (!queue(commit_statement(), {}, Expected::Kind::forgotten) || !queue_sync() ||
+            pq_.PQflush(handle_) != 0) {
+            broken_ = true;
+        }
+        state_ = State::idle;
+        return {};
+    }
+    if (deadline_.passed()) {
+        rollback();
+        return make_error(ErrorCode::deadline,
+                          options_.name +
+                              ": the deadline passed before COMMIT was sent; nothing "
+                              "was applied");
+    }
+    // What came before COMMIT is sent, and says that the session is over, leaves no doubt.
+    if (!looks_alive()) return lost_connection(false);
+    if (!queue(commit_statement(), {}, Expected::Kind::statement) || !queue_sync()) {
+        return lost_connection(false);
+    }
+    return await_commit(deadline_);
+}
+
+Result<void> PostgresConnection::await_commit(Deadline deadline) {
+    commit_is_open_ = false;
+    broken_ = false;
+    bool answered = settle(deadline.time(), &deadline);
+    if (!answered && !lost_) {
+        answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+    }
+    if (!answered) {
+        if (lost_) return lost_connection(true);
+        commit_is_open_ = true;
+        broken_ = true;
+        state_ = State::idle;
+        return make_error(ErrorCode::outcome_unknown,
+                          options_.name +
+                              ": the deadline passed while COMMIT was under way; it may "
+                              "or may not be applied");
+    }
+    if (refusal_ != nullptr) {
+        // A COMMIT that the session does not know has not ended the transaction.
+        state_ = statement_gone_ ? State::failed : State::idle;
+        Error error = refused();
+        rollback();
+        return error;
+    }
+    state_ = State::idle;
+    if (std::string_view{pq_.PQcmdStatus(answer_.get())} != "COMMIT") {
+        return make_error(ErrorCode::database,
+                          options_.name + ": the server rolled the transaction back");
+    }
+    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
+    options_.shared->primary.has_written(term_);
+    return {};
+}
+
+void PostgresConnection::rollback() {
+    static const Statement kRollback{"ROLLBACK"};
+    const bool sent = state_ == State::open || state_ == State::failed;
+    state_ = State::idle;
+    if (!sent || broken_) return;
+    // Its answer is of no interest, but its locks are: what cannot be sent at once is not kept.
+    if (!queue(kRollback, {}, Expected::Kind::forgotten) || !queue_sync() ||
+        pq_.PQflush(handle_) != 0) {
+        broken_ = true;
+    }
+}
+
+Result<std::int64_t> PostgresConnection::run(const Statement& statement,
+                                             std::span<const Value> parameters,
+                                             const RowVisitor* visit) {
+    HOTCOUNT_TRY_ASSIGN(const Deadline deadline, before_statement());
+    HOTCOUNT_TRY(check_parameters(parameters));
+    options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
+    const State before = state_;
+    auto settled = send_and_settle(statement, parameters, deadline);
+    // What begins its transaction is repeated here, as nothing was run; what follows in one, by
+    // whoever runs the transaction (is_transient()).
+    for (int again = 0; !settled && statement_gone_ && before != State::open && again < kMaxAgain &&
+                        !deadline.passed();
+         ++again) {
+        if (before == State::begun) {
+            rollback();
+            state_ = State::begun;
+        }
+        if (broken_) break;
+        settled = send_and_settle(statement, parameters, deadline);
+    }
+    HOTCOUNT_TRY(settled);
+    return take_rows(visit);
+}
+
+Result<void> PostgresConnection::check_parameters(std::span<const Value> parameters) const {
+    for (const Value& parameter : parameters) {
+        const auto* text = std::get_if<std::string_view>(&parameter);
+        if (text != nullptr && text->find('\0') != std::string_view::npos) {
+            return make_error(ErrorCode::config,
+                              options_.name + ": PostgreSQL has no text with a NUL in it");
+        }
+    }
+    return {};
+}
+
+Result<std::int64_t> PostgresConnection::take_rows(const RowVisitor* visit) {
+    const Answer answer = std::move(answer_);
+    if (answer == nullptr) return lost_connection(state_ == State::idle);
+    if (visit != nullptr) {
+        const int rows = pq_.PQntuples(answer.get());
+        PostgresRow row{pq_, answer.get()};
+        for (; row.number() < rows; row.advance()) HOTCOUNT_TRY((*visit)(row));
+    }
+    const std::string_view changed = pq_.PQcmdTuples(answer.get());
+    std::int64_t count = 0;
+    std::from_chars(changed.data(), changed.data() + changed.size(), count);
+    return count;
+}
+
+// The statement, and BEGIN ahead of it where it is the first of its transaction.
+Result<void> PostgresConnection::send_and_settle(const Statement& statement,
+                                                 std::span<const Value> parameters,
+                                                 Deadline deadline) {
+    statement_gone_ = false;
+    if (state_ == State::begun) {
+        const Statement& how = writes_ ? begin_statement() : begin_read_statement();
+        if (!queue(how, {}, Expected::Kind::begin)) return lost_connection(false);
+    }
+    if (!queue(statement, parameters, Expected::Kind::statement) || !queue_sync()) {
+        return lost_connection(false);
+    }
+    if (state_ == State::begun) state_ = State::open;
+    return exchange(deadline);
+}
+
+// Refuses what cannot be sent; outside of a transaction, brings the connection into a state in which
+// it can. Returns the statement's deadline.
+Result<Deadline> PostgresConnection::before_statement() {
+    if (state_ == State::idle) {
+        const Deadline deadline = Deadline::after(options_.statement_timeout);
+        HOTCOUNT_TRY(make_ready(deadline));
+        return deadline;
+    }
+    if (state_ == State::failed || broken_) {
+        return make_error(ErrorCode::database,
+                          options_.name +
+                              ": an earlier statement of the transaction failed; it can "
+                              "only be rolled back");
+    }
+    if (deadline_.passed()) {
+        return make_error(ErrorCode::deadline,
+                          options_.name +
+                              ": the deadline passed between two statements; nothing "
+                              "was applied");
+    }
+    return deadline_;
+}
+
+Result<void> PostgresConnection::exchange(Deadline deadline) {
+    if (!settle(deadline.time(), &deadline)) {
+        if (lost_) return lost_connection(state_ == State::idle);
+        return give_up_at_deadline();
+    }
+    if (refusal_ == nullptr) return {};
+    if (state_ != State::idle) state_ = State::failed;
+    return refused();
+}
+
+// Asks the server to stop, and waits a moment for it to say so.
+Result<void> PostgresConnection::give_up_at_deadline() {
+    const bool alone = state_ == State::idle;
+    if (!alone) state_ = State::failed;
+    cancel_in_background(pq_, handle_);
+    const bool answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+    if (answered && refusal_ != nullptr) {
+        Error error = refused();
+        if (error.server_code == "57014") {
+            return make_error(ErrorCode::deadline,
+                              options_.name +
+                                  ": the deadline passed in mid-statement; it was "
+                                  "cancelled and nothing was applied",
+                              error.server_code);
+        }
+        broken_ = true;  // The cancel is still to come, and would hit the next statement.
+        return error;
+    }
+    broken_ = true;
+    if (alone && answered) return {};
+    if (alone) {
+        return make_error(ErrorCode::outcome_unknown,
+                          options_.name +
+                              ": the deadline passed in mid-statement; it may or may "
+                              "not be applied");
+    }
+    return make_error(ErrorCode::deadline,
+                      options_.name +
+                          ": the deadline passed in mid-statement; the connection was "
+                          "given up and nothing was applied");
+}
+
+Error PostgresConnection::lost_connection(bool may_be_applied) {
+    broken_ = true;
+    // What the server said before it hung up explains more than that it did.
+    Error error = refusal_ != nullptr
+                      ? refused()
+                      : make_error(ErrorCode::unavailable,
+                                   options_.name + ": " + connection_message(pq_, handle_));
+    // A pooler that found no session for it has passed nothing on.
+    may_be_applied = may_be_applied && !is_out_of_room(error);
+    if (state_ != State::idle) state_ = may_be_applied ? State::idle : State::failed;
+    error.code = may_be_applied ? ErrorCode::outcome_unknown : ErrorCode::unavailable;
+    error.message += may_be_applied ? "; the connection was lost before the answer: it may or may "
+                                      "not be applied"
+                                    : "; the connection was lost and nothing was applied";
+    return error;
+}
+
+Error PostgresConnection::refused() {
+    const Answer refusal = std::move(refusal_);
+    Error error = postgres_failure(pq_, refusal.get(), options_.name);
+    if (statement_gone_) {
+        error.code = ErrorCode::unavailable;
+        error.message += "; nothing was applied";
+    } else if (error.server_code == kReadOnlyState && !options_.reads_only &&
+               (writes_ || state_ == State::idle)) {
+        error.code = ErrorCode::unavailable;
+        error.message += "; the server is no primary (any more), nothing was applied";
+        options_.shared->primary.refused_to_write(term_);
+        broken_ = true;
+    }
+    return error;
+}
+
+// -- sending and receiving ---------------------------------------------------
+
+PostgresConnection::Known& PostgresConnection::know(const Statement& statement) {
+    const auto found = known_.find(statement.id());
+    if (found != known_.end()) return found->second;
+    if (known_.size() >= kMaxKnown) known_.clear();
+    Placed placed = place_parameters(statement.text(), Dialect::postgres);
+    return known_.emplace(statement.id(), Known{std::move(placed.text), {}}).first->second;
+}
+
+std::string PostgresConnection::name_of(const Known& known) const {
+    std::string name = statement_name(options_.statement_scope, known.text);
+    if (generation_ > 0) name += "_" + std::to_string(generation_);
+    return name;
+}
+
+bool PostgresConnection::prepare(const Statement& statement, Known& known) {
+    if (names_.size() >= kMaxPrepared) {
+        if (pq_.PQsendQueryParams(handle_, "DEALLOCATE ALL", 0, nullptr, nullptr, nullptr, nullptr,
+                                  0) == 0) {
+            return false;
+        }
+        expected_.push_back({Expected::Kind::forgotten});
+        for (auto& [id, each] : known_) each.name.clear();
+        names_.clear();
+        // The server may have refused to deallocate the old ones.
+        ++generation_;
+    }
+    known.name = name_of(known);
+    if (pq_.PQsendPrepare(handle_, known.name.c_str(), known.text.c_str(), 0, nullptr) == 0) {
+        return false;
+    }
+    names_.insert(known.name);
+    expected_.push_back({Expected::Kind::prepare, statement.id(), true, false});
+    return true;
+}
+
+bool PostgresConnection::queue(const Statement& statement, std::span<const Value> parameters,
+                               Expected::Kind kind) {
+    if (expected_.empty()) {
+        answer_.reset();
+        refusal_.reset();
+        statement_gone_ = false;
+    }
+    // One whose answer nobody waits for ends a transaction: it must not fail for want of a name.
+    const bool by_name =
+        keeps_prepared() && kind != Expected::Kind::forgotten && kind != Expected::Kind::question;
+    Known& known = know(statement);
+    if (by_name && known.name.empty()) {
+        if (std::string name = name_of(known); names_.contains(name)) known.name = std::move(name);
+    }
+    const bool known_before = by_name && !known.name.empty();
+    if (by_name && !known_before && !prepare(statement, known)) return false;
+    // libpq wants each text to end in a NUL.
+    texts_.clear();
+    texts_.reserve(parameters.size());
+    pointers_.clear();
+    for (const Value& parameter : parameters) {
+        if (const auto* number = std::get_if<std::int64_t>(&parameter)) {
+            texts_.push_back(std::to_string(*number));
+        } else if (const auto* text = std::get_if<std::string_view>(&parameter)) {
+            texts_.emplace_back(*text);
+        } else {
+            pointers_.push_back(nullptr);
+            continue;
+        }
+        pointers_.push_back(texts_.back().c_str());
+    }
+    const int count = static_cast<int>(pointers_.size());
+    const int sent = by_name ? pq_.PQsendQueryPrepared(handle_, known.name.c_str(), count,
+                                                       pointers_.data(), nullptr, nullptr, 0)
+                             : pq_.PQsendQueryParams(handle_, known.text.c_str(), count, nullptr,
+                                                     pointers_.data(), nullptr, nullptr, 0);
+    if (sent == 0) return false;
+    expected_.push_back({kind, statement.id(), by_name, known_before});
+    return true;
+}
+
+bool PostgresConnection::queue_sync() {
+    if (pq_.PQpipelineSync(handle_) == 0) return false;
+    expected_.push_back({Expected::Kind::sync});
+    return true;
+}
+
+bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
+    while (true) {
+        read_answers();
+        if (expected_.empty()) return !lost_;
+        if (lost_) return false;
+        const int unsent = pq_.PQflush(handle_);
+        if (unsent < 0) {
+            // What the server said last may be there still.
+            (void)pq_.PQconsumeInput(handle_);
+            read_answers();
+            lost_ = true;
+            return false;
+        }
+        if (!wait(static_cast<short>(unsent == 0 ? POLLIN : POLLIN | POLLOUT), until, deadline)) {
+            return false;
+        }
+        if (pq_.PQconsumeInput(handle_) == 0) {
+            read_answers();
+            lost_ = true;
+            return expected_.empty() && refusal_ == nullptr;
+        }
+    }
+}
+
+void PostgresConnection::read_answers() {
+    // Between two commands libpq has a null; where there is nothing more it has no end of them.
+    int nulls = 0;
+    while (!expected_.empty() && nulls < 2 && pq_.PQisBusy(handle_) == 0) {
+        Answer answer{pq_.PQgetResult(handle_), ClearResult{&pq_}};
+        if (answer != nullptr) {
+            nulls = 0;
+            take_answer(std::move(answer));
+        } else if (answered_first_) {
+            // A commit that is refused at Sync is answered before Sync itself.
+            answered_first_ = false;
+            if (expected_.front().kind != Expected::Kind::sync) expected_.pop_front();
+        } else {
+            ++nulls;
+        }
+    }
+}
+
+void PostgresConnection::take_answer(Answer answer) {
+    const int status = pq_.PQresultStatus(answer.get());
+    if (status == pq::kPipelineSync) {
+        while (!expected_.empty()) {
+            const Expected::Kind kind = expected_.front().kind;
+            expected_.pop_front();
+            if (kind == Expected::Kind::sync) break;
+        }
+        answered_first_ = false;
+        return;
+    }
+    answered_first_ = true;
+    const Expected& of = expected_.front();
+    if (status == pq::kCommandOk || status == pq::kTuplesOk) {
+        if (of.kind == Expected::Kind::statement || of.kind == Expected::Kind::question) {
+            answer_ = std::move(answer);
+        }
+        return;
+    }
+    take_refusal(std::move(answer), of);
+}
+
+void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
+    const auto known = known_.find(of.statement);
+    if (of.kind == Expected::Kind::prepare) {
+        if (known != known_.end()) {
+            names_.erase(std::exchange(known->second.name, {}));
+        } else {
+            // Whichever it was: the next names are others.
+            names_.clear();
+            ++generation_;
+        }
+    }
+    if (pq_.PQresultStatus(answer.get()) == pq::kPipelineAborted) return;  // For the one before it.
+    const char* const field = pq_.PQresultErrorField(answer.get(), pq::kSqlState);
+    const std::string_view state = field != nullptr ? field : "";
+    const bool ends = ends_session(pq_, answer.get());
+    if (ends) lost_ = true;
+    if (refusal_ != nullptr || (!ends && of.kind == Expected::Kind::forgotten)) return;
+    refusal_ = std::move(answer);
+    if (!of.by_name) return;
+    if (state == "26000" || state == "42P05") {
+        // A name of ours that is not there, or is: other clients use this session too.
+        options_.shared->pooled.store(true, std::memory_order_relaxed);
+        statement_gone_ = true;
+    } else if (state == "0A000" && of.known_before && known != known_.end()) {
+        // "cached plan must not change result type": the tables are others than when it was
+        // prepared. Its name stays taken.
+        known->second.name.clear();
+        ++generation_;
+        statement_gone_ = true;
+    }
+}
+
+bool PostgresConnection::wait(short events, SteadyTime until, const Deadline* deadline) {
+    return wait_on(pq_.PQsocket(handle_), events, until, deadline);
+}
+
+bool PostgresConnection::wait_on(int socket, short events, SteadyTime until,
+                                 const Deadline* deadline) {
+    pollfd watched{socket, events, 0};
+    while (true) {
+        const SteadyTime now = std::chrono::steady_clock::now();
+        SteadyTime wake = std::min(until, now + std::chrono::hours{1});
+        if (deadline != nullptr) wake = std::min(wake, next_check(*deadline));
+        const Duration left = std::max(Duration{0}, Duration{wake - now});
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+        const timespec pause{static_cast<std::time_t>(seconds.count()),
+                             static_cast<long>((left - seconds).count())};
+        const int ready = ppoll(&watched, 1, &pause, nullptr);
+        if (ready > 0) return true;
+        // A fork does not wait for connections to servers, so the hook may be asked here.
+        if (deadline != nullptr) {
+            check_interrupt();
+            if (deadline->passed()) return false;
+        }
+        if (std::chrono::steady_clock::now() >= until) return false;
+    }
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,11 @@
+// The PostgreSQL dialect, over libpq, which is loaded when the first such URL is opened.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <memory>
+
+namespace hotcount::sql {
+
+Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options);
+
+}  // namespace hotcount::sql

@@ -1,0 +1,249 @@
+// How a PostgresConnection comes to be: one attempt after another, each of them polled, and the
+// password kept from who asks for it in the open.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "authentication.hpp"
+#include "base/secrets.hpp"
+#include "connection.hpp"
+#include "error.hpp"
+#include "sql/backoff.hpp"
+#include "sql/pool.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+using Reader = AuthenticationReader;
+
+bool is_unix_socket(int descriptor) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    return ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+           address.ss_family == AF_UNIX;
+}
+
+}  // namespace
+
+Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room) {
+    std::optional<Error> full;
+    for (int attempt = 1;; ++attempt) {
+        auto connected = dial(deadline);
+        if (connected) return connected;
+        disconnect();
+        broken_ = true;
+        // It starts, is full, or is about to be replaced: another attempt may find it otherwise.
+        const Error& error = connected.error();
+        if (is_out_of_room(error)) {
+            if (!waits_for_room) return connected;
+            full = error;
+        }
+        const bool passes =
+            error.server_code == "57P03" || is_out_of_room(error) ||
+            (error.code == ErrorCode::unavailable && options_.shared->primary.is_looking());
+        if (passes && pause_before_retry(kServerBackoff, attempt, deadline)) continue;
+        const bool late = is_out_of_room(error) || error.code == ErrorCode::deadline;
+        if (full && late) return no_room_in_time(*std::move(full), attempt);
+        return connected;
+    }
+}
+
+Result<void> PostgresConnection::dial(Deadline deadline) {
+    broken_ = false;
+    lost_ = false;
+    term_ = options_.shared->primary.term();
+    std::vector<const char*> names;
+    std::vector<const char*> values;
+    for (const auto& [name, value] : options_.parameters) {
+        names.push_back(name.c_str());
+        values.push_back(value.c_str());
+    }
+    names.push_back(nullptr);
+    values.push_back(nullptr);
+    handle_ = pq_.PQconnectStartParams(names.data(), values.data(), 0);
+    if (handle_ == nullptr) {
+        return make_error(ErrorCode::capacity, options_.name + ": out of memory");
+    }
+    HOTCOUNT_TRY(await_connection(deadline));
+    pq_.PQsetErrorVerbosity(handle_, pq::kErrorsDefault);
+    pq_.PQsetnonblocking(handle_, 1);
+    pq_.PQenterPipelineMode(handle_);
+    return look_for_pooler(deadline);
+}
+
+// A server tells its client the number of the session's process, for cancel requests; a pooler tells
+// a number of its own. Where the two differ, what is prepared now is gone or somebody else's in the
+// next transaction.
+Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
+    static const Statement kProcess{"SELECT pg_backend_pid()"};
+    if (!keeps_prepared()) return {};
+    // Not by name: it may be taken in a shared session.
+    if (!queue(kProcess, {}, Expected::Kind::question) || !queue_sync()) {
+        return lost_connection(false);
+    }
+    if (!settle(deadline.time(), &deadline)) {
+        if (lost_) return lost_connection(false);
+        return make_error(
+            ErrorCode::deadline,
+            options_.name + ": the deadline passed while connecting; nothing was applied");
+    }
+    if (refusal_ != nullptr) return refused();
+    const bool own =
+        answer_ != nullptr && pq_.PQntuples(answer_.get()) == 1 &&
+        std::to_string(pq_.PQbackendPID(handle_)) == pq_.PQgetvalue(answer_.get(), 0, 0);
+    if (!own) options_.shared->pooled.store(true, std::memory_order_relaxed);
+    return {};
+}
+
+Error PostgresConnection::late_connecting(Deadline deadline) const {
+    if (!deadline.passed()) {
+        return make_error(ErrorCode::unavailable,
+                          options_.name + ": no connection within connect_timeout");
+    }
+    return make_error(
+        ErrorCode::deadline,
+        options_.name + ": the deadline passed while connecting; nothing was applied");
+}
+
+Result<void> PostgresConnection::await_connection(Deadline deadline) {
+    pq_.PQsetNoticeProcessor(
+        handle_,
+        [](void* self, const char*) { static_cast<PostgresConnection*>(self)->noticed_ = true; },
+        this);
+    // So that the SQLSTATE stands in the message: libpq shows it nowhere else before a session.
+    pq_.PQsetErrorVerbosity(handle_, pq::kErrorsVerbose);
+    SteadyTime until = deadline.time();
+    if (options_.connect_timeout) {
+        until = std::min(until, std::chrono::steady_clock::now() + *options_.connect_timeout);
+    }
+    int progress = pq::kPollingWriting;
+    if (pq_.PQstatus(handle_) == pq::kConnectionBad) progress = pq::kPollingFailed;
+    Reader reader;
+    while (progress != pq::kPollingOk) {
+        remember_secret(password());
+        if (progress == pq::kPollingFailed) {
+            return connect_failure(pq_, handle_, options_.name);
+        }
+        if (guards_password()) {
+            if (pq_.PQsslInUse(handle_) == 0) {
+                HOTCOUNT_TRY_ASSIGN(progress, authenticate_in_the_open(until, deadline));
+                continue;
+            }
+            watch_socket(pq_.PQsocket(handle_));
+            if (!wait(POLLIN, until, &deadline)) return late_connecting(deadline);
+            HOTCOUNT_TRY(check_finding(peek_into_tls(reader)));
+        } else {
+            watch_socket(pq_.PQsocket(handle_));
+            if (!wait(progress == pq::kPollingReading ? POLLIN : POLLOUT, until, &deadline)) {
+                return late_connecting(deadline);
+            }
+        }
+        watch_socket(-1);  // It may try the next address, with another socket.
+        progress = pq_.PQconnectPoll(handle_);
+    }
+    watch_socket(pq_.PQsocket(handle_));
+    return {};
+}
+
+// Whether libpq is about to answer whatever the server asks of it to prove who we are, with a
+// password that a stranger must not get.
+bool PostgresConnection::guards_password() const {
+    if (options_.trusts_server || pq_.PQstatus(handle_) != pq::kConnectionAwaitingResponse) {
+        return false;
+    }
+    if (password().empty()) return false;
+    // What Kerberos encrypts, it has authenticated.
+    return pq_.PQgssEncInUse(handle_) == 0 && !is_unix_socket(pq_.PQsocket(handle_));
+}
+
+// libpq reads one record of TLS at a time, and a peek shows it to its end.
+Reader::Finding PostgresConnection::peek_into_tls(Reader& reader) {
+    void* const ssl = pq_.PQsslStruct(handle_, "OpenSSL");
+    // What cannot be looked at is not trusted.
+    if (ssl == nullptr || pq_.SSL_peek == nullptr) return Reader::Finding::clear_text;
+    std::array<char, 1U << 14U> bytes{};  // The longest record.
+    const int got = pq_.SSL_peek(ssl, bytes.data(), static_cast<int>(bytes.size()));
+    // libpq meets whatever is wrong itself.
+    if (pq_.ERR_clear_error != nullptr) pq_.ERR_clear_error();
+    if (got <= 0) return Reader::Finding::harmless;
+    return reader.see({bytes.data(), static_cast<std::size_t>(got)});
+}
+
+Result<void> PostgresConnection::check_finding(Reader::Finding finding) const {
+    switch (finding) {
+        case Reader::Finding::harmless:
+            return {};
+        case Reader::Finding::excessive:
+            return make_error(
+                ErrorCode::unavailable,
+                options_.name + ": the server said more than " + std::to_string(Reader::kMost) +
+                    " bytes before it had authenticated anybody; nothing was applied");
+        case Reader::Finding::clear_text:
+            break;
+    }
+    return make_error(ErrorCode::auth, options_.name + kClearTextRefused);
+}
+
+// Passes the server's messages on one by one, and libpq's answers. Returns how libpq is to go on.
+Result<int> PostgresConnection::authenticate_in_the_open(SteadyTime until, Deadline deadline) {
+    const int descriptor = pq_.PQsocket(handle_);
+    Interposed between{descriptor};
+    if (!between.ok()) {
+        return make_error(ErrorCode::capacity,
+                          options_.name + ": no descriptor left to connect with");
+    }
+    watch_socket(between.server());
+    Reader reader;
+    int progress = pq::kPollingReading;
+    const auto done = [&](auto result) {
+        watch_socket(-1);
+        return result;
+    };
+    while (pq_.PQstatus(handle_) == pq::kConnectionAwaitingResponse) {
+        if (progress == pq::kPollingFailed) break;
+        if (!wait_on(between.server(), POLLIN, until, &deadline)) {
+            return done(Result<int>{late_connecting(deadline)});
+        }
+        std::string message;
+        const Interposed::Read read = between.read_message(message);
+        if (read == Interposed::Read::nothing_yet) continue;
+        if (read == Interposed::Read::excessive) {
+            return done(Result<int>{check_finding(Reader::Finding::excessive).error()});
+        }
+        if (read == Interposed::Read::end) {
+            between.end();  // libpq says best what that means.
+            progress = pq_.PQconnectPoll(handle_);
+            break;
+        }
+        if (auto found = check_finding(reader.see(message)); !found) {
+            return done(Result<int>{found.error()});
+        }
+        if (!between.give_to_libpq(message)) {
+            return done(Result<int>{make_error(
+                ErrorCode::unavailable, options_.name + ": libpq let go of the connection")});
+        }
+        progress = pq_.PQconnectPoll(handle_);
+        std::string answer = between.take_from_libpq();
+        while (!answer.empty()) {
+            if (!wait_on(between.server(), POLLOUT, until, &deadline)) {
+                return done(Result<int>{late_connecting(deadline)});
+            }
+            const ssize_t sent =
+                ::send(between.server(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (sent < 0 && errno != EAGAIN && errno != EINTR) break;
+            if (sent > 0) answer.erase(0, static_cast<std::size_t>(sent));
+        }
+    }
+    // Elsewhere libpq has let go of the descriptor, or will with the connection.
+    const int status = pq_.PQstatus(handle_);
+    if (pq_.PQsocket(handle_) == descriptor && progress != pq::kPollingFailed &&
+        (status == pq::kConnectionAuthOk || status == pq::kConnectionOk)) {
+        between.give_back();
+    }
+    return done(Result<int>{progress});
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,126 @@
+#include "error.hpp"
+
+#include <algorithm>
+
+#include "base/secrets.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+// What the server says, fit to be shown: it may be anything, and endless.
+std::string one_line(std::string_view text) {
+    constexpr std::size_t kLongest = 1000;
+    std::string line;
+    for (const char c : hide_secrets(text)) {
+        const bool blank = c == '\n' || c == '\t' || c == ' ';
+        if (!blank) {
+            line += c;
+        } else if (!line.empty() && line.back() != ' ') {
+            line += ' ';
+        }
+    }
+    if (!line.empty() && line.back() == ' ') line.pop_back();
+    if (line.size() > kLongest) line = line.substr(0, kLongest) + "...";
+    return line;
+}
+
+bool is_state_character(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z'); }
+
+// Where "FATAL:  28P01: password ..." has its SQLSTATE, or npos. The word before it is translated.
+std::size_t find_state(std::string_view text) {
+    constexpr std::size_t kLength = 5;
+    for (auto at = text.find(":  "); at != std::string_view::npos; at = text.find(":  ", at + 1)) {
+        const std::string_view state = text.substr(std::min(at + 3, text.size()), kLength);
+        const std::string_view after = text.substr(std::min(at + 3 + kLength, text.size()), 2);
+        if (state.size() == kLength && after == ": " &&
+            std::all_of(state.begin(), state.end(), is_state_character)) {
+            return at + 3;
+        }
+    }
+    return std::string_view::npos;
+}
+
+// Which setting of the server's, a role's or a database's has ended it, where one has; the server's
+// own words may be in any language.
+std::string_view setting_behind(std::string_view state, std::string_view said) {
+    if (state == "57014") {
+        if (said.find("user request") != std::string_view::npos) {
+            return "; somebody called pg_cancel_backend() on the session; nothing was applied";
+        }
+        return "; the server's statement_timeout (its own, the database's or the role's) has "
+               "passed, "
+               "or pg_cancel_backend() was called; nothing was applied";
+    }
+    if (state == "25P03") return "; its setting is idle_in_transaction_session_timeout";
+    if (state == "25P04") return "; its setting is transaction_timeout";
+    if (state == "57P05") return "; its setting is idle_session_timeout";
+    return {};
+}
+
+}  // namespace
+
+ErrorCode classify_sqlstate(std::string_view state) {
+    // serialization_failure, deadlock_detected, lock_not_available: sql::is_transient() knows them.
+    if (state == "40001" || state == "40P01" || state == "55P03") return ErrorCode::deadline;
+    if (state == "57014") return ErrorCode::deadline;  // query_canceled: a timeout of the server's.
+    if (state == "22003") return ErrorCode::overflow;
+    if (state == "42501" || state == "25006") return ErrorCode::permission_denied;
+    if (state.starts_with("23")) return ErrorCode::integrity;
+    if (state.starts_with("28")) return ErrorCode::auth;
+    // The server is not there (yet), or has no room for one more.
+    if (state.starts_with("08") || state.starts_with("57P") || state == "53300") {
+        return ErrorCode::unavailable;
+    }
+    return ErrorCode::database;
+}
+
+Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name) {
+    const auto field = [&](int which) -> std::string_view {
+        const char* text = pq.PQresultErrorField(result, which);
+        return text != nullptr ? std::string_view{text} : std::string_view{};
+    };
+    const std::string state{field(pq::kSqlState)};
+    std::string message = name + ": ";
+    if (field(pq::kPrimary).empty()) {
+        message += one_line(pq.PQresultErrorMessage(result));
+    } else {
+        message += one_line(field(pq::kPrimary));
+        // Names the key that a constraint refuses.
+        if (!field(pq::kDetail).empty()) message += ": " + one_line(field(pq::kDetail));
+    }
+    if (!state.empty()) message += " (SQLSTATE " + state + ")";
+    message += setting_behind(state, field(pq::kPrimary));
+    return make_error(state.empty() ? ErrorCode::database : classify_sqlstate(state),
+                      std::move(message), state);
+}
+
+bool ends_session(const Libpq& pq, const pg_result* result) {
+    const char* severity = pq.PQresultErrorField(result, pq::kSeverity);
+    const std::string_view word = severity != nullptr ? severity : "";
+    return word == "FATAL" || word == "PANIC";
+}
+
+Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::string& name) {
+    const std::string text = pq.PQerrorMessage(connection);
+    const std::size_t at = find_state(text);
+    if (at != std::string::npos) {
+        const std::string state = text.substr(at, 5);
+        // What follows is the place in the server's source.
+        const std::string said = one_line(text.substr(at + 7, text.find('\n', at) - at - 7));
+        return make_error(classify_sqlstate(state),
+                          name + ": " + said + " (SQLSTATE " + state + ")", state);
+    }
+    const bool refused = text.find("authentication method requirement") != std::string::npos;
+    if (refused && text.find("cleartext password") != std::string::npos) {
+        return make_error(ErrorCode::auth, name + kClearTextRefused);
+    }
+    const bool needed = pq.PQconnectionNeedsPassword(connection) != 0;
+    return make_error(needed || refused ? ErrorCode::auth : ErrorCode::unavailable,
+                      name + ": " + one_line(text));
+}
+
+std::string connection_message(const Libpq& pq, const pg_conn* connection) {
+    return one_line(pq.PQerrorMessage(connection));
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,100 @@
+// What we use of libpq (PostgreSQL's client library), found with dlopen on first use: a wheel built
+// without it runs without it, and its headers are not needed. A test compares these declarations
+// with the real header where that is installed.
+#pragma once
+
+#include <hotcount/result.hpp>
+
+// libpq's own names for its opaque objects.
+struct pg_conn;
+struct pg_result;
+struct pg_cancel;
+
+namespace hotcount::sql {
+
+namespace pq {
+using NoticeProcessor = void (*)(void* argument, const char* message);
+
+// ConnStatusType, PostgresPollingStatusType, ExecStatusType, PGTransactionStatusType, PGVerbosity.
+inline constexpr int kConnectionOk = 0;
+inline constexpr int kConnectionBad = 1;
+inline constexpr int kConnectionAwaitingResponse = 4;
+inline constexpr int kConnectionAuthOk = 5;
+inline constexpr int kPollingFailed = 0;
+inline constexpr int kPollingReading = 1;
+inline constexpr int kPollingWriting = 2;
+inline constexpr int kPollingOk = 3;
+inline constexpr int kCommandOk = 1;
+inline constexpr int kTuplesOk = 2;
+inline constexpr int kPipelineSync = 10;
+inline constexpr int kPipelineAborted = 11;
+inline constexpr int kErrorsDefault = 1;
+inline constexpr int kErrorsVerbose = 2;
+// Fields of an error.
+inline constexpr int kSeverity = 'V';  // Not translated.
+inline constexpr int kSqlState = 'C';
+inline constexpr int kPrimary = 'M';
+inline constexpr int kDetail = 'D';
+}  // namespace pq
+
+// name in libpq, what it returns, what it takes.
+#define HOTCOUNT_LIBPQ_FUNCTIONS(F)                                                       \
+    F(PQlibVersion, int, ())                                                              \
+    F(PQconnectStartParams, pg_conn*, (const char* const*, const char* const*, int))      \
+    F(PQconnectPoll, int, (pg_conn*))                                                     \
+    F(PQfinish, void, (pg_conn*))                                                         \
+    F(PQstatus, int, (const pg_conn*))                                                    \
+    F(PQsocket, int, (const pg_conn*))                                                    \
+    F(PQbackendPID, int, (const pg_conn*))                                                \
+    F(PQpass, char*, (const pg_conn*))                                                    \
+    F(PQsslInUse, int, (pg_conn*))                                                        \
+    F(PQsslStruct, void*, (pg_conn*, const char*))                                        \
+    F(PQgssEncInUse, int, (pg_conn*))                                                     \
+    F(PQerrorMessage, char*, (const pg_conn*))                                            \
+    F(PQconnectionNeedsPassword, int, (const pg_conn*))                                   \
+    F(PQsetErrorVerbosity, int, (pg_conn*, int))                                          \
+    F(PQsetNoticeProcessor, pq::NoticeProcessor, (pg_conn*, pq::NoticeProcessor, void*))  \
+    F(PQsetnonblocking, int, (pg_conn*, int))                                             \
+    F(PQenterPipelineMode, int, (pg_conn*))                                               \
+    F(PQexitPipelineMode, int, (pg_conn*))                                                \
+    F(PQpipelineSync, int, (pg_conn*))                                                    \
+    F(PQsendPrepare, int, (pg_conn*, const char*, const char*, int, const unsigned int*)) \
+    F(PQsendQueryPrepared, int,                                                           \
+      (pg_conn*, const char*, int, const char* const*, const int*, const int*, int))      \
+    F(PQsendQueryParams, int,                                                             \
+      (pg_conn*, const char*, int, const unsigned int*, const char* const*, const int*,   \
+       const int*, int))                                                                  \
+    F(PQsendQuery, int, (pg_conn*, const char*))                                          \
+    F(PQflush, int, (pg_conn*))                                                           \
+    F(PQconsumeInput, int, (pg_conn*))                                                    \
+    F(PQisBusy, int, (pg_conn*))                                                          \
+    F(PQgetResult, pg_result*, (pg_conn*))                                                \
+    F(PQresultStatus, int, (const pg_result*))                                            \
+    F(PQresultErrorField, char*, (const pg_result*, int))                                 \
+    F(PQresultErrorMessage, char*, (const pg_result*))                                    \
+    F(PQclear, void, (pg_result*))                                                        \
+    F(PQntuples, int, (const pg_result*))                                                 \
+    F(PQftype, unsigned int, (const pg_result*, int))                                     \
+    F(PQgetisnull, int, (const pg_result*, int, int))                                     \
+    F(PQgetvalue, char*, (const pg_result*, int, int))                                    \
+    F(PQgetlength, int, (const pg_result*, int, int))                                     \
+    F(PQcmdStatus, char*, (pg_result*))                                                   \
+    F(PQcmdTuples, char*, (pg_result*))                                                   \
+    F(PQgetCancel, pg_cancel*, (pg_conn*))                                                \
+    F(PQfreeCancel, void, (pg_cancel*))                                                   \
+    F(PQcancel, int, (pg_cancel*, char*, int))
+
+struct Libpq {
+#define HOTCOUNT_DECLARE(name, returns, takes) returns(*name) takes;
+    HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_DECLARE)
+#undef HOTCOUNT_DECLARE
+    /// Of the OpenSSL that it brings; null where it has none.
+    int (*SSL_peek)(void* ssl, void* buffer, int size);
+    void (*ERR_clear_error)();
+};
+
+/// The library, loaded once and for good; a config error that names its package where it is missing
+/// or too old. Thread-safe.
+Result<const Libpq*> load_libpq();
+
+}  // namespace hotcount::sql

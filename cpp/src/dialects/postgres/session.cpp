@@ -1,0 +1,127 @@
+// How a PostgresConnection is found alive or dead, runs scripts, and ends.
+#include <poll.h>
+
+#include <algorithm>
+#include <hotcount/detail/base/interrupt.hpp>
+
+#include "cancel.hpp"
+#include "connection.hpp"
+#include "error.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+// A server that takes longer to answer nothing at all is not worth the wait: another session may be.
+constexpr Duration kAnswersWithin = std::chrono::seconds{1};
+
+}  // namespace
+
+void PostgresConnection::disconnect() {
+    if (handle_ == nullptr) return;
+    watch_socket(-1);
+    pq_.PQfinish(handle_);
+    handle_ = nullptr;
+    known_.clear();
+    names_.clear();
+    statement_gone_ = false;
+    commit_is_open_ = false;
+    expected_.clear();
+    answered_first_ = false;
+    answer_.reset();
+    refusal_.reset();
+    state_ = State::idle;
+}
+
+// The one that a forked child is to close; -1 for none.
+void PostgresConnection::watch_socket(int socket) {
+    if (socket_ >= 0) options_.shared->sockets.remove(socket_);
+    socket_ = socket;
+    if (socket_ >= 0) options_.shared->sockets.add(socket_);
+}
+
+// Before a transaction: a server that was restarted, or hung up on a session that was idle, is
+// connected to again, as nothing has been sent yet.
+Result<void> PostgresConnection::make_ready(Deadline deadline) {
+    if (state_ != State::idle) rollback();
+    const bool current = term_ == options_.shared->primary.term();
+    noticed_ = false;
+    // What is said to an idle session is that it ends (idle_session_timeout, a shutdown), a moment
+    // before it does; libpq takes that for a notice.
+    if (handle_ != nullptr && !broken_ && current && looks_alive() && !noticed_) return {};
+    disconnect();
+    return connect(deadline);
+}
+
+// Reads what came unasked, so that the end of the session is seen.
+bool PostgresConnection::looks_alive() {
+    pollfd watched{pq_.PQsocket(handle_), POLLIN, 0};
+    constexpr int kMostReads = 16;
+    for (int i = 0; i<kMostReads&& ::poll(&watched, 1, 0)> 0; ++i) {
+        const bool read = pq_.PQconsumeInput(handle_) != 0;
+        read_answers();
+        (void)pq_.PQisBusy(handle_);  // Parses.
+        if (!read) lost_ = true;
+        if (lost_) return false;
+    }
+    return !lost_ && pq_.PQstatus(handle_) == pq::kConnectionOk;
+}
+
+// A session that the server has ended is replaced in begin(). Here it is for the other end to speak.
+bool PostgresConnection::still_there(bool ask, Deadline deadline) {
+    if (!ask) return !broken_;
+    if (handle_ == nullptr || broken_ || !looks_alive() || !queue_sync()) return false;
+    const SteadyTime until = std::chrono::steady_clock::now() + kAnswersWithin;
+    return settle(std::min(until, deadline.time()), &deadline);
+}
+
+Result<void> PostgresConnection::run_script(const std::string& text) {
+    HOTCOUNT_TRY_ASSIGN(const Deadline deadline, before_statement());
+    // What was left of earlier answers.
+    HOTCOUNT_TRY(exchange(deadline));
+    statement_gone_ = false;
+    // Several statements at once are for the simple protocol, which knows no pipeline.
+    const std::string begin = "BEGIN ISOLATION LEVEL READ COMMITTED;\n";
+    const std::string sent = state_ == State::begun ? begin + text : text;
+    if (state_ == State::begun) state_ = State::open;
+    if (pq_.PQexitPipelineMode(handle_) == 0 || pq_.PQsendQuery(handle_, sent.c_str()) == 0) {
+        return lost_connection(false);
+    }
+    Answer refusal{nullptr, ClearResult{&pq_}};
+    while (true) {
+        bool ended = false;
+        while (!ended && pq_.PQisBusy(handle_) == 0) {
+            Answer answer{pq_.PQgetResult(handle_), ClearResult{&pq_}};
+            ended = answer == nullptr;
+            if (ended) break;
+            const int status = pq_.PQresultStatus(answer.get());
+            if (status == pq::kCommandOk || status == pq::kTuplesOk) continue;
+            if (ends_session(pq_, answer.get())) lost_ = true;
+            if (refusal == nullptr) refusal = std::move(answer);
+        }
+        if (lost_) {
+            refusal_ = std::move(refusal);
+            return lost_connection(state_ == State::idle);
+        }
+        if (ended) break;
+        const int unsent = pq_.PQflush(handle_);
+        const short events = static_cast<short>(unsent == 0 ? POLLIN : POLLIN | POLLOUT);
+        if (unsent >= 0 && !wait(events, deadline.time(), &deadline)) {
+            cancel_in_background(pq_, handle_);
+            const bool alone = state_ == State::idle;
+            broken_ = true;
+            if (!alone) state_ = State::failed;
+            return make_error(
+                alone ? ErrorCode::outcome_unknown : ErrorCode::deadline,
+                options_.name + ": the deadline passed in mid-script" +
+                    (alone ? "; it may or may not be applied" : "; nothing was applied"));
+        }
+        if (unsent < 0 || pq_.PQconsumeInput(handle_) == 0) lost_ = true;
+    }
+    pq_.PQenterPipelineMode(handle_);
+    if (refusal == nullptr) return {};
+    if (state_ != State::idle) state_ = State::failed;
+    refusal_ = std::move(refusal);
+    return refused();
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,81 @@
+// A vote as part of one PostgreSQL statement that commits by itself: the text, and what its row says.
+//
+// Such a statement says of each vote what it came to; of one that was not written, why: its item is
+// missing or held, it is as asked already, or the counts are kept elsewhere. What was there already is
+// read from the statement's snapshot. Where that snapshot says that the vote would change something,
+// another transaction has changed it since, and the vote is written again: an answer is never put
+// together from two moments.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <memory>
+#include <string>
+
+#include "votes/tables/layout.hpp"
+
+namespace hotcount {
+
+/// SQL for whether votes may be counted in the journal place, as a condition on the meta table. A
+/// statement of another level of isolation may not see that the counts have moved.
+std::string may_be_counted();
+
+/// SQL for a number, which fails the statement: `w` is no vote's of it. explain_postgres_vote() says so.
+std::string refuse_other_row();
+
+/// The last five columns of a vote's row, NULL where `w`, the vote as it was written, has one. `there`:
+/// SQL for whether its item is.
+std::string unwritten_columns(const VoteNames& names, const std::string& item,
+                              const std::string& voter, const std::string& there);
+
+/// A statement over one vote: ?1 to ?4 are item, user, value and version, of the types that the options
+/// say. `counted`: a CTE that counts by what hc_written says of it, its val and prev.
+std::string single_vote(const VoteNames& names, const VotesOptions& options,
+                        const std::string& counted);
+/// SQL for the item of single_vote().
+std::string single_item(const VotesOptions& options);
+
+/// What became of a vote.
+struct VoteOutcome {
+    enum class Kind : std::uint8_t {
+        cast,         ///< Written, or as asked already.
+        held,         ///< Another transaction holds its item.
+        missing,      ///< Its item does not exist.
+        overtaken,    ///< To be written again.
+        elsewhere,    ///< The counts are kept elsewhere.
+        other_level,  ///< The statement was not READ COMMITTED. Nothing was written by it.
+    } kind;
+    Cast cast{};
+    std::string counted_in{};  ///< Where it is elsewhere.
+};
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot);
+
+/// Where the vote's number stands in its row.
+inline constexpr int kNumberColumn = 0;
+
+/// How often a vote may be overtaken. More is no chance: a trigger or a policy keeps its row from being
+/// written.
+inline constexpr int kMostTries = 20;
+
+/// What is wrong with a vote that was refused.
+Error explain_postgres_vote(Error error, const VotesOptions& options, const Ballot& ballot);
+
+/// slotted: the vote and its slot's cell in one statement.
+class PostgresSlottedVotes {
+  public:
+    PostgresSlottedVotes(const VoteNames& names, const VotesOptions& options);
+    /// In a transaction of its own.
+    Result<Cast> cast(sql::Database& database, const Ballot& ballot, Deadline deadline);
+
+  private:
+    Result<VoteOutcome> attempt(sql::Database& database, const Ballot& ballot, Deadline deadline);
+
+    const VotesOptions options_;
+    const sql::Statement of_users_;
+    const sql::Statement anonymous_;
+    const sql::Statement create_;
+    std::atomic<bool> wraps_{false};  // Sessions default to another level of isolation.
+};
+
+}  // namespace hotcount

@@ -1,0 +1,282 @@
+// batched on PostgreSQL: a batch is one statement, which commits by itself.
+//
+//   votes     the votes, numbered
+//   free      the items that are there and that nobody holds, with the lock that the foreign key
+//             takes: skipped, not waited for
+//   written   the votes of such items that change, with what they were
+//   noted     by how much each item's count moves, in the journal
+//
+// Each name has hc_ before it: without, one would hide the user's own table of that name. Its rows say
+// of each vote what it came to (postgres_vote.hpp).
+//
+// A vote that is alone is written by a shorter statement, which waits where the item is held until
+// somebody else wants to write. What is held for long is waited for in a transaction of the lane's.
+#include <algorithm>
+#include <atomic>
+
+#include "ballots.hpp"
+#include "single_vote.hpp"
+#include "votes/strategies/sql_votes.hpp"
+
+namespace hotcount {
+namespace {
+
+const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
+// Another transaction has held a row for longer than lock_timeout.
+constexpr std::string_view kLockTimeout = "55P03";
+
+std::string batch_text(const VoteNames& n, const VotesOptions& options) {
+    const std::string rows =
+        "SELECT b.item, b.voter, b.val, 0, b.version FROM hc_votes AS b JOIN hc_free AS f ON f.id "
+        "= b.item WHERE EXISTS (SELECT FROM " +
+        n.meta + " WHERE " + may_be_counted() + ") ORDER BY b.number";
+    return "WITH hc_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) +
+           "), hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
+           n.id + " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
+           " FOR KEY SHARE SKIP LOCKED), hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
+           n.vote_item + " AS item, " + n.vote_user +
+           " AS voter, prev, val), hc_noted AS (INSERT INTO " + n.journal +
+           " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM hc_written GROUP BY "
+           "item HAVING SUM(val - prev) <> 0) "
+           // A row that is no vote's is a row that a trigger made another one: it fails them all.
+           "SELECT COALESCE(b.number, " +
+           refuse_other_row() + "), f.id IS NOT NULL, w.prev, w.val, " +
+           unwritten_columns(
+               n, "b.item", "b.voter",
+               "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
+           " FROM hc_votes AS b LEFT JOIN hc_free AS f ON f.id = b.item FULL JOIN hc_written AS w "
+           "ON w.item = b.item AND w.voter = b.voter";
+}
+
+std::string single_text(const VoteNames& n, const VotesOptions& options) {
+    return single_vote(n, options,
+                       "hc_noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
+                           single_item(options) +
+                           ", val - prev FROM hc_written WHERE val <> prev)");
+}
+
+class PostgresBatchWriter final : public sql::BatchWriter {
+  public:
+    PostgresBatchWriter(const VoteNames& n, const VotesOptions& options, NoteAppended appended)
+        : options_(options),
+          appended_(std::move(appended)),
+          create_(create_items(n, options)),
+          wait_for_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
+                          array_of(options.item_type, "?1") + ") ORDER BY " + n.id +
+                          " FOR KEY SHARE"),
+          of_users_(n, options),
+          anonymous_(n.anonymous(sql::Grammar{sql::Dialect::postgres}),
+                     anonymous_options(options)) {}
+
+    bool commits_by_itself() const override { return true; }
+
+    Result<void> write_and_commit(sql::Connection& connection,
+                                  std::span<const std::shared_ptr<sql::Ticket>> batch,
+                                  sql::BatchTurn& turn) override {
+        const PostgresBallots ballots{take_one_table(batch)};
+        const Table& table = ballots.votes.front()->ballot.by_op_id ? anonymous_ : of_users_;
+        auto written = turn.waits_for() > Duration{0}
+                           ? write_waiting(connection, table, ballots, turn)
+                           : write_alone(connection, table, ballots, turn);
+        if (!written) return explain(std::move(written).error(), ballots);
+        return {};
+    }
+
+  private:
+    // The statements over one of the two vote tables.
+    struct Table {
+        Table(const VoteNames& n, const VotesOptions& options)
+            : batch(batch_text(n, options)), single(single_text(n, options)) {}
+        sql::Statement batch;
+        sql::Statement single;
+    };
+
+    // One statement's: those into the table of the first, sorted, one of each row. The others are
+    // left for later.
+    static std::vector<VoteTicket*> take_one_table(
+        std::span<const std::shared_ptr<sql::Ticket>> batch) {
+        const auto& first = static_cast<const VoteTicket&>(*batch.front());
+        std::vector<VoteTicket*> votes = sorted_votes(batch);
+        const VoteTicket* last = nullptr;
+        std::erase_if(votes, [&](VoteTicket* vote) {
+            const Ballot& ballot = vote->ballot;
+            const bool other = ballot.by_op_id != first.ballot.by_op_id;
+            const bool second = !other && last != nullptr && last->ballot.item == ballot.item &&
+                                last->ballot.user == ballot.user;
+            if (!other) last = vote;
+            if (!other && !second) return false;
+            vote->fate = sql::Ticket::Fate::deferred;
+            return true;
+        });
+        return votes;
+    }
+
+    static sql::Value version_of(const Ballot& ballot) {
+        return ballot.version ? sql::Value{*ballot.version} : sql::Value{};
+    }
+
+    Result<void> write_alone(sql::Connection& connection, const Table& table,
+                             const PostgresBallots& ballots, sql::BatchTurn& turn) {
+        // Somebody may come or leave between two turns, so the answer's shape is the same.
+        const bool single = ballots.votes.size() == 1 && turn.is_alone();
+        if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+        const Ballot& first = ballots.votes.front()->ballot;
+        while (true) {
+            const bool wraps = wraps_.load(std::memory_order_relaxed);
+            Answers answers{*this, ballots};
+            const sql::Alone how = turn.alone(wraps);
+            const sql::RowVisitor visit = answers.visitor();
+            auto run = single
+                           ? connection.run_alone(
+                                 table.single,
+                                 std::array{sql::to_value(first.item), sql::to_value(first.user),
+                                            sql::Value{first.value}, version_of(first)},
+                                 &visit, how)
+                           : connection.run_alone(table.batch, ballots.parameters(), &visit, how);
+            if (!run) return std::move(run).error();
+            if (answers.other_level && !wraps) {
+                // The session's own level is another one. Nothing was written.
+                wraps_.store(true, std::memory_order_relaxed);
+                continue;
+            }
+            return end(connection, answers, turn);
+        }
+    }
+
+    // The lane's: for items that have been held for long, which are waited for before anything is
+    // written, so that nobody's outcome hangs on the wait.
+    Result<void> write_waiting(sql::Connection& connection, const Table& table,
+                               const PostgresBallots& ballots, sql::BatchTurn& turn) {
+        const auto milliseconds =
+            std::chrono::duration_cast<std::chrono::milliseconds>(turn.waits_for()).count();
+        const std::string timeout = std::to_string(milliseconds);
+        HOTCOUNT_TRY(connection.query(set_lock_timeout_, {timeout}, kIgnoreRows));
+        auto locked = connection.query(wait_for_items_, {ballots.distinct_items}, kIgnoreRows);
+        if (!locked && locked.error().server_code == kLockTimeout) {
+            for (VoteTicket* vote : ballots.votes) vote->fate = sql::Ticket::Fate::shared_held;
+            return {};
+        }
+        if (!locked) return std::move(locked).error();
+        if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+        Answers answers{*this, ballots};
+        const sql::RowVisitor visit = answers.visitor();
+        auto run = connection.run(table.batch, ballots.parameters(), &visit);
+        if (!run && run.error().server_code == kLockTimeout) {
+            // One of the votes' own rows: looked for by halves.
+            return make_error(ErrorCode::deadline, run.error().message, "57014");
+        }
+        if (!run) return std::move(run).error();
+        HOTCOUNT_TRY(connection.commit());
+        return end(connection, answers, turn);
+    }
+
+    // What a statement's rows say.
+    struct Answers {
+        Answers(const PostgresBatchWriter& of, const PostgresBallots& asked)
+            : writer(of), ballots(asked) {}
+        sql::RowVisitor visitor() {
+            return [this](const sql::Row& row) { return take(row); };
+        }
+        Result<void> take(const sql::Row& row) {
+            const auto index = static_cast<std::size_t>(row.integer(kNumberColumn)) - 1;
+            if (index >= ballots.votes.size()) return unasked_row();
+            VoteTicket& vote = *ballots.votes[index];
+            const VoteOutcome outcome = read_outcome(row, vote.ballot);
+            switch (outcome.kind) {
+                case VoteOutcome::Kind::cast:
+                    vote.cast = outcome.cast;
+                    if (vote.cast.changed) ++changed;
+                    break;
+                case VoteOutcome::Kind::held:
+                    vote.fate = sql::Ticket::Fate::shared_held;
+                    break;
+                case VoteOutcome::Kind::missing:
+                    missing.push_back(&vote);
+                    break;
+                case VoteOutcome::Kind::overtaken:
+                    vote.fate = sql::Ticket::Fate::deferred;
+                    if (++vote.tries == kMostTries) vote.error = unasked_row();
+                    break;
+                case VoteOutcome::Kind::elsewhere:
+                    vote.error = wrong_place(writer.options_.vote_table, outcome.counted_in,
+                                             writer.options_.strategy, sql::Dialect::postgres);
+                    break;
+                case VoteOutcome::Kind::other_level:
+                    other_level = true;
+                    break;
+            }
+            return {};
+        }
+
+        const PostgresBatchWriter& writer;
+        const PostgresBallots& ballots;
+        std::vector<VoteTicket*> missing{};
+        std::size_t changed{0};
+        bool other_level{false};
+    };
+
+    Result<void> end(sql::Connection& connection, const Answers& answers, sql::BatchTurn& turn) {
+        if (answers.changed > 0 && appended_) appended_(answers.changed);
+        if (answers.missing.empty()) return {};
+        if (options_.missing_item == MissingItem::refuse) {
+            for (VoteTicket* vote : answers.missing) {
+                vote->error = explain_refusal(unknown_item(vote->ballot.item), vote->ballot, false);
+            }
+            return {};
+        }
+        const PostgresBallots ballots{answers.missing};
+        if (create(connection, ballots, turn) || ballots.votes.size() == 1) return {};
+        // One of them is refused, or all are.
+        for (VoteTicket* vote : answers.missing) {
+            (void)create(connection, PostgresBallots{{vote}}, turn);
+        }
+        return {};
+    }
+
+    // Adds their items, for which the votes are written again. False, and each has its error, where
+    // that is refused.
+    bool create(sql::Connection& connection, const PostgresBallots& ballots, sql::BatchTurn& turn) {
+        const std::array<sql::Value, 1> items{ballots.distinct_items};
+        auto created = connection.run_alone(create_, items, nullptr, turn.alone(true));
+        for (VoteTicket* vote : ballots.votes) {
+            vote->error.reset();
+            vote->fate = sql::Ticket::Fate::deferred;
+            if (created) continue;
+            vote->error =
+                explain_refusal(explain_missing_table(created.error()), vote->ballot, false);
+            // Of the item. Of the vote it is certain that it is not.
+            if (vote->error->code == ErrorCode::outcome_unknown) {
+                vote->error->code = ErrorCode::deadline;
+                vote->error->message += "; the vote was not applied";
+            }
+        }
+        return created.ok();
+    }
+
+    Error explain(Error error, const PostgresBallots& ballots) const {
+        if (ballots.votes.size() != 1) {
+            return narrow_column(explain_missing_table(std::move(error)));
+        }
+        return explain_postgres_vote(std::move(error), options_, ballots.votes.front()->ballot);
+    }
+
+    const VotesOptions options_;
+    const NoteAppended appended_;
+    const sql::Statement create_;
+    const sql::Statement set_lock_timeout_{"SELECT set_config('lock_timeout', ?1, TRUE)"};
+    const sql::Statement wait_for_items_;
+    const Table of_users_;
+    const Table anonymous_;
+    // Sessions' transactions are not READ COMMITTED by default: BEGIN says so.
+    std::atomic<bool> wraps_{false};
+};
+
+}  // namespace
+
+std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(const VotesOptions& options,
+                                                             NoteAppended appended) {
+    const VoteNames names{options, sql::Grammar{sql::Dialect::postgres}};
+    return std::make_shared<PostgresBatchWriter>(names, options, std::move(appended));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,125 @@
+// The rows of the vote table on PostgreSQL: one upsert keeps the old value in the row itself, because
+// whatever reads it beside the upsert reads the statement's snapshot, which may be older.
+//
+// Whether the counts are kept here is asked in the same statement. That holds until the commit
+// without a lock on the mark: who moves the counts first waits for every transaction that has
+// written votes, and a statement that waited for him has its snapshot after his commit.
+#include "ballots.hpp"
+#include "votes/strategies/sql_votes.hpp"
+
+namespace hotcount {
+namespace {
+
+class PostgresVoteRows final : public VoteRows {
+  public:
+    PostgresVoteRows(std::shared_ptr<const Layout> layout, const VoteNames& n,
+                     const VotesOptions& options)
+        : layout_(std::move(layout)),
+          options_(options),
+          set_(upsert_votes(n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
+                                   " WHERE name = 'counted_in' AND value = '" +
+                                   std::string{to_string(
+                                       count_place(options.strategy, sql::Dialect::postgres))} +
+                                   "'") +
+               " RETURNING prev, val"),
+          read_("SELECT val FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " + n.vote_user +
+                " = ?2"),
+          set_all_(upsert_votes(n, "SELECT item, voter, val, 0, version FROM " +
+                                       ballot_table(options) + " ORDER BY number") +
+                   " RETURNING " + n.vote_item + ", " + n.vote_user + ", prev, val"),
+          read_all_("SELECT b.item, b.voter, v.val FROM " + ballot_table(options) + " JOIN " +
+                    n.vote + " AS v ON v." + n.vote_item + " = b.item AND v." + n.vote_user +
+                    " = b.voter ORDER BY number") {}
+
+    Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
+        const sql::Value item = sql::to_value(ballot.item);
+        const sql::Value user = sql::to_value(ballot.user);
+        const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
+        std::optional<Cast> cast;
+        const sql::RowVisitor written = [&](const sql::Row& row) -> Result<void> {
+            cast = cast_of(row, 0);
+            return {};
+        };
+        auto done = connection.query(set_, {item, user, ballot.value, version}, written);
+        if (!done) return explain(explain_missing_table(std::move(done).error()), ballot);
+        if (cast) return *cast;
+        // As asked already, or the counts are kept elsewhere.
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
+            cast = unchanged_cast(row.integer(0));
+            return {};
+        };
+        // A statement of its own: it sees what the upsert waited for, and holds.
+        HOTCOUNT_TRY(connection.query(read_, {item, user}, found));
+        if (!cast) return unasked_row();
+        return *cast;
+    }
+
+    Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
+        for (const PostgresBallots& wave : in_waves(votes)) {
+            HOTCOUNT_TRY(set_wave(connection, wave));
+        }
+        return {};
+    }
+
+  private:
+    Result<void> set_wave(sql::Connection& connection, const PostgresBallots& wave) const {
+        BallotReader reader{wave};
+        const sql::RowVisitor written = [&](const sql::Row& row) -> Result<void> {
+            VoteTicket* const vote = reader.find(row);
+            if (vote == nullptr) return unasked_row();
+            vote->cast = cast_of(row, 2);
+            return {};
+        };
+        auto done = connection.query(set_all_, {wave.items, wave.users, wave.values, wave.versions},
+                                     written);
+        if (!done) {
+            Error error = explain_missing_table(std::move(done).error());
+            return wave.votes.size() == 1 ? explain(std::move(error), wave.votes.front()->ballot)
+                                          : error;
+        }
+        const PostgresBallots left{reader.unanswered()};
+        if (left.votes.empty()) return {};
+        return read_unchanged(connection, left);
+    }
+
+    Result<void> read_unchanged(sql::Connection& connection, const PostgresBallots& ballots) const {
+        BallotReader reader{ballots};
+        const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
+            VoteTicket* const vote = reader.find(row);
+            if (vote == nullptr) return unasked_row();
+            vote->cast = unchanged_cast(row.integer(2));
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(
+            read_all_, {ballots.items, ballots.users, ballots.values, ballots.versions}, found));
+        if (!reader.unanswered().empty()) return unasked_row();
+        return {};
+    }
+
+    Error explain(Error error, const Ballot& ballot) const {
+        // Whatever language the server speaks, it names the columns of the key. The vote table may
+        // have other foreign keys.
+        const bool missing =
+            error.server_code == "23503" &&
+            error.message.find("(" + options_.vote_item + ")=(") != std::string::npos;
+        return explain_refusal(std::move(error), ballot, missing);
+    }
+
+    std::shared_ptr<const Layout> layout_;
+    VotesOptions options_;
+    sql::Statement set_;
+    sql::Statement read_;
+    sql::Statement set_all_;
+    sql::Statement read_all_;
+};
+
+}  // namespace
+
+std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
+                                                  const VoteNames& names,
+                                                  const VotesOptions& options) {
+    return std::make_unique<PostgresVoteRows>(std::move(layout), names, options);
+}
+
+}  // namespace hotcount

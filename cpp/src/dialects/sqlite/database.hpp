@@ -1,0 +1,14 @@
+// The SQLite dialect: opens a file, or a private database in memory.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <memory>
+
+namespace hotcount::sql {
+
+/// Every connection: WAL, synchronous=FULL (a commit is on disk before it is acknowledged),
+/// foreign_keys=ON. Writers use BEGIN IMMEDIATE, because upgrading a deferred transaction fails
+/// at once with SQLITE_BUSY whatever the timeout.
+Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions options);
+
+}  // namespace hotcount::sql

@@ -1,0 +1,361 @@
+#include "dedicated_connections.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <string>
+
+#include "commands.hpp"
+#include "encode.hpp"
+#include "error_word.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+const ReplyError* error_in(const Reply& reply) { return std::get_if<ReplyError>(&reply.value); }
+
+// What a transaction's end is answered by: QUEUED for each write, and then by EXEC an array with the
+// writes' replies, or nil; by DISCARD, where there are no writes, OK.
+bool ends_so(const Reply& reply, bool last, std::size_t writes) {
+    if (error_in(reply) != nullptr) return true;
+    if (!last || writes == 0) return std::holds_alternative<std::string>(reply.value);
+    const auto* const replies = std::get_if<ReplyArray>(&reply.value);
+    return std::holds_alternative<std::monostate>(reply.value) ||
+           (replies != nullptr && replies->size() == writes);
+}
+
+}  // namespace
+
+class Exclusive::Taken {
+  public:
+    explicit Taken(Exclusive& owner) : owner_(owner) {}
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
+
+    ~Taken() {
+        if (!held_) return;
+        const std::lock_guard lock(owner_.mutex_);
+        --owner_.taken_;
+        if (connection_ != nullptr) {
+            std::erase(owner_.busy_, connection_.get());
+            if (clean_ && !owner_.closed_) owner_.idle_.push_back(std::move(connection_));
+        }
+        owner_.room_.notify_one();
+    }
+
+    /// Waits for a place, and opens a connection where none is idle.
+    Result<void> take(Deadline deadline) {
+        std::unique_lock lock(owner_.mutex_);
+        const auto has_room = [this] {
+            return owner_.closed_ || owner_.taken_ < owner_.options_.exclusive_connections;
+        };
+        if (!wait_or_interrupt(owner_.room_, lock, deadline, has_room)) {
+            return make_error(ErrorCode::deadline,
+                              owner_.options_.address() + ": all " +
+                                  std::to_string(owner_.options_.exclusive_connections) +
+                                  " exclusive_connections are in use and the deadline passed; "
+                                  "nothing was applied");
+        }
+        if (owner_.closed_) return owner_.closed_error();
+        ++owner_.taken_;
+        held_ = true;
+        while (connection_ == nullptr && !owner_.idle_.empty()) {
+            if (!owner_.idle_.back()->stale()) connection_ = std::move(owner_.idle_.back());
+            owner_.idle_.pop_back();
+        }
+        if (connection_ == nullptr) {
+            lock.unlock();
+            HOTCOUNT_TRY_ASSIGN(connection_, owner_.open(deadline));
+            lock.lock();
+            ++owner_.connects_;
+            if (owner_.closed_) return owner_.closed_error();
+        }
+        owner_.busy_.push_back(connection_.get());
+        return {};
+    }
+
+    Connection& connection() { return *connection_; }
+    /// What was begun on the connection is ended: it may serve another.
+    void set_clean() { clean_ = true; }
+
+    /// Hands all to the kernel: false at the deadline. What is left says how much it did not take.
+    Result<bool> send(std::string_view& left, Deadline deadline) {
+        while (!left.empty()) {
+            HOTCOUNT_TRY_ASSIGN(const std::size_t taken, connection_->write_some(left));
+            left.remove_prefix(taken);
+            if (taken > 0) continue;
+            if (deadline.passed() || !connection_->wait_for(POLLOUT, deadline)) return false;
+        }
+        return true;
+    }
+
+    /// The next reply: none at the deadline.
+    Result<std::optional<Reply>> receive(Deadline deadline) {
+        Pace pace{deadline};
+        while (true) {
+            HOTCOUNT_TRY_ASSIGN(auto reply, connection_->next_reply());
+            if (reply) return reply;
+            HOTCOUNT_TRY_ASSIGN(const bool more, connection_->read_some());
+            if (!more && !connection_->wait_for(POLLIN, deadline)) return std::optional<Reply>{};
+            // Also while bytes keep coming that are no reply.
+            if (pace.due() && (check_interrupt() || deadline.passed())) {
+                return std::optional<Reply>{};
+            }
+        }
+    }
+
+  private:
+    Exclusive& owner_;
+    std::shared_ptr<Connection> connection_;
+    bool held_{false};
+    bool clean_{false};
+};
+
+Error Exclusive::closed_error() const {
+    return make_error(ErrorCode::closed, options_.address() + " is closed");
+}
+
+Result<std::shared_ptr<Connection>> Exclusive::open(Deadline deadline) {
+    std::unique_lock lock(arrivals_->mutex);
+    ++arrivals_->wanted;
+    auto taken = take_arrival(lock, deadline);
+    --arrivals_->wanted;
+    return taken;
+}
+
+// Whether the connection, and those that are idle, are to be left: the server refused a write because
+// it is a replica, and its name may stand for another by now.
+bool Exclusive::leaves_replica(const Connection& connection, const std::optional<Error>& refused) {
+    if (!refused || refused->server_code != "READONLY") return false;
+    const std::lock_guard lock(mutex_);
+    if (!moves_.due(std::chrono::steady_clock::now())) return false;
+    idle_.clear();
+    dialer_->put_last(connection.peer());
+    return true;
+}
+
+Result<void> Exclusive::ask_for_connection() {
+    auto asked = dialer_->ask(Dialer::Scripts::none, [arrivals = arrivals_](auto opened) {
+        const std::lock_guard lock(arrivals->mutex);
+        --arrivals->asked;
+        if (opened) {
+            arrivals->ready.push_back(std::move(*opened));
+            arrivals->why.reset();
+        } else {
+            ++arrivals->failures;
+            arrivals->why = std::move(opened).error();
+        }
+        arrivals->changed.notify_all();
+    });
+    if (asked) {
+        ++arrivals_->asked;
+        if (!arrivals_->why) arrivals_->why = dialer_->last_failure();
+    }
+    return asked;
+}
+
+Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std::mutex>& lock,
+                                                            Deadline deadline) {
+    Arrivals& arrivals = *arrivals_;
+    while (true) {
+        if (arrivals.closed) return closed_error();
+        while (!arrivals.ready.empty()) {
+            std::shared_ptr<Connection> connection = std::move(arrivals.ready.front());
+            arrivals.ready.pop_front();
+            if (!connection->stale()) return connection;
+        }
+        if (arrivals.asked < arrivals.wanted) HOTCOUNT_TRY(ask_for_connection());
+        const std::uint64_t seen = arrivals.failures;
+        const bool told = wait_or_interrupt(arrivals.changed, lock, deadline, [&] {
+            // Another may have taken the one that came: then one more is asked for.
+            return arrivals.closed || !arrivals.ready.empty() || arrivals.failures != seen ||
+                   arrivals.asked < arrivals.wanted;
+        });
+        const bool failed = arrivals.failures != seen && arrivals.ready.empty();
+        if (failed && arrivals.why && !Dialer::worth_waiting(*arrivals.why)) return *arrivals.why;
+        if (told) continue;
+        if (arrivals.why) {
+            return make_error(arrivals.why->code,
+                              arrivals.why->message + "; the deadline passed; nothing was applied",
+                              arrivals.why->server_code);
+        }
+        return make_error(ErrorCode::deadline, options_.address() +
+                                                   ": the deadline passed while connecting; "
+                                                   "nothing was applied");
+    }
+}
+
+Error Exclusive::not_applied(const Error& error) const {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return closed_error();
+    return make_error(error.code, error.message + "; nothing was applied");
+}
+
+Result<Reply> Exclusive::execute(std::span<const std::string_view> command, Deadline deadline) {
+    Taken taken(*this);
+    HOTCOUNT_TRY(taken.take(deadline));
+    const std::string name{command.front()};
+    const std::string context = options_.address() + ": " + name;
+    const std::string nonce = "hotcount:" + std::to_string(thread_random().next());
+    const std::string_view echo[] = {"ECHO", nonce};
+    std::string bytes;
+    encode_command(bytes, command);
+    const std::size_t end = bytes.size();
+    encode_command(bytes, echo);
+    std::string_view left = bytes;
+    const auto sent = taken.send(left, deadline);
+    const bool whole = bytes.size() - left.size() >= end || (!sent.ok() && options_.tls.enabled);
+    if (!whole) {
+        if (!sent) return not_applied(sent.error());
+        return make_error(
+            ErrorCode::deadline,
+            context + ": the deadline passed before it was sent; nothing was applied");
+    }
+    const auto unknown = [&](const std::string& why) {
+        return make_error(ErrorCode::outcome_unknown,
+                          context + ": " + why + "; it may or may not be applied");
+    };
+    if (!sent) return unknown(sent.error().message);
+    const auto is_echo = [&](const Reply& reply) {
+        const auto* const text = std::get_if<std::string>(&reply.value);
+        return text != nullptr && *text == nonce;
+    };
+    auto reply = taken.receive(deadline);
+    if (!reply) return unknown(reply.error().message);
+    if (!*reply) return unknown("it was sent and not answered before the deadline");
+    if (is_echo(**reply)) return unknown("it was sent and got no reply");
+    // What is not heard of the ECHO leaves the connection unchecked, and no more.
+    const auto checked = taken.receive(deadline);
+    const auto* const error = error_in(**reply);
+    std::optional<Error> refused;
+    if (error != nullptr) refused = error_from_reply(error->message, context);
+    if (checked && *checked && is_echo(**checked)) {
+        if (!leaves_replica(taken.connection(), refused)) taken.set_clean();
+    } else if (checked && *checked && error_in(**checked) == nullptr) {
+        return unknown("it got more than one reply");
+    }
+    if (refused) return *refused;
+    return std::move(**reply);
+}
+
+Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadline deadline) {
+    Taken taken(*this);
+    HOTCOUNT_TRY(taken.take(deadline));
+    const auto too_late = [&] {
+        return make_error(
+            ErrorCode::deadline,
+            options_.address() + ": the deadline passed before EXEC was sent; nothing was applied");
+    };
+
+    const std::string context = options_.address() + ": transaction";
+    std::string bytes;
+    std::vector<std::string_view> watch{"WATCH"};
+    watch.insert(watch.end(), steps.keys.begin(), steps.keys.end());
+    encode_command(bytes, watch);
+    for (const auto& look : steps.looks) encode_command(bytes, look);
+    constexpr std::string_view kMulti[] = {"MULTI"};
+    encode_command(bytes, kMulti);
+    std::string_view left = bytes;
+    const auto sent = taken.send(left, deadline);
+    if (!sent) return not_applied(sent.error());
+    if (!*sent) return too_late();
+    std::vector<Reply> seen;
+    std::optional<Error> refused;
+    for (std::size_t i = 0; i < steps.looks.size() + 2; ++i) {
+        auto reply = taken.receive(deadline);
+        if (!reply) return not_applied(reply.error());
+        if (!*reply) return too_late();
+        const bool looks = i > 0 && i <= steps.looks.size();
+        const Shape shape = looks ? known_command(steps.looks[i - 1]).shape : Shape::text_or_nil;
+        if (!fits(shape, **reply)) {
+            return not_applied(
+                make_error(ErrorCode::unavailable, context + " got a reply of another shape"));
+        }
+        if (const auto* error = error_in(**reply)) {
+            if (!refused) refused = error_from_reply(error->message, context);
+        } else if (looks) {
+            seen.push_back(std::move(**reply));
+        }
+    }
+
+    // Only now the writes: behind a MULTI that was refused they would be run at once.
+    const bool go = !refused && steps.go(seen);
+    if (go && taken.connection().stale()) {
+        return not_applied(make_error(ErrorCode::unavailable,
+                                      options_.address() + ": the connection broke before EXEC"));
+    }
+    bytes.clear();
+    if (go) {
+        for (const auto& write : steps.writes) encode_command(bytes, write);
+    }
+    const std::string_view last[] = {go ? "EXEC" : "DISCARD"};
+    encode_command(bytes, last);
+    left = bytes;
+    const auto ended = taken.send(left, deadline);
+    // Where TLS fails, nobody can say how much of it had left.
+    const bool whole = left.empty() || (!ended.ok() && options_.tls.enabled);
+    if (go && !whole) return ended.ok() ? too_late() : not_applied(ended.error());
+    std::optional<Reply> answer;
+    std::string why = options_.address() + ": the deadline passed";
+    if (!ended) why = ended.error().message;
+    for (std::size_t left_to_read = left.empty() ? (go ? steps.writes.size() : 0) + 1 : 0;
+         left_to_read > 0; --left_to_read) {
+        auto reply = taken.receive(deadline);
+        if (!reply) why = reply.error().message;
+        if (!reply || !*reply) break;
+        if (!ends_so(**reply, left_to_read == 1, go ? steps.writes.size() : 0)) {
+            why = context + " got a reply of another shape";
+            break;
+        }
+        if (left_to_read == 1) {
+            answer = std::move(**reply);
+        } else if (const auto* error = error_in(**reply); error != nullptr && !refused) {
+            refused = error_from_reply(error->message, context);
+        }
+    }
+    // WATCH and MULTI end with EXEC, whatever it answers, and with DISCARD unless an ACL denies it.
+    // Otherwise the connection is dropped.
+    if (answer && (go || error_in(*answer) == nullptr) &&
+        !leaves_replica(taken.connection(), refused)) {
+        taken.set_clean();
+    }
+    // One refused write is the end of EXEC, whether we hear of that or not.
+    if (refused) return *refused;
+    if (!go) return std::optional<Reply>{};
+    if (!answer) {
+        return make_error(ErrorCode::outcome_unknown,
+                          why + "; EXEC was sent and not answered: it may or may not be applied");
+    }
+    if (const auto* error = error_in(*answer)) {
+        // "EXECABORT Transaction discarded because of: READONLY ..."
+        constexpr std::string_view kBecause = "because of: ";
+        std::string_view text = error->message;
+        const auto at = text.find(kBecause);
+        if (at != std::string_view::npos) text.remove_prefix(at + kBecause.size());
+        return error_from_reply(text, context);
+    }
+    return answer;
+}
+
+void Exclusive::close() {
+    {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+        idle_.clear();
+        for (Connection* const connection : busy_) connection->shut_down();
+        room_.notify_all();
+    }
+    const std::lock_guard lock(arrivals_->mutex);
+    arrivals_->closed = true;  // A dial under way ends by itself.
+    arrivals_->ready.clear();
+    arrivals_->changed.notify_all();
+}
+
+std::uint64_t Exclusive::connects() const {
+    const std::lock_guard lock(mutex_);
+    return connects_;
+}
+
+}  // namespace hotcount::redis

@@ -1,0 +1,83 @@
+// Connections that one caller has to itself: for what is a state of the connection, WATCH, and for
+// commands of which nobody knows how often they answer.
+//
+//   caller --> Exclusive --take()--> a connection, idle or new --> back, or closed where in doubt
+//
+// At most `exclusive_connections` at a time; who comes when all are taken waits until its deadline.
+// Thread-safe. State is per process: the client keeps it in a ForkLocal.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/redis/options.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "connection.hpp"
+#include "dialer.hpp"
+
+namespace hotcount::redis {
+
+class Exclusive {
+  public:
+    Exclusive(const Options& options, std::shared_ptr<Dialer> dialer)
+        : options_(options), dialer_(std::move(dialer)) {}
+
+    /// One attempt of Client::check_and_set: WATCH to EXEC on one connection. none in the optional
+    /// where `go` said no; a null reply where a watched key had changed.
+    Result<std::optional<Reply>> attempt(const CheckAndSet& steps, Deadline deadline);
+    /// One attempt at a command, checked by an ECHO behind it. Where it did not answer exactly once
+    /// its outcome is unknown, and the connection is closed.
+    Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);
+    /// Ends idle connections at once; who is under way is told closed, or unknown after EXEC.
+    void close();
+    std::uint64_t connects() const;
+
+  private:
+    /// Holds one of the places, and the connection on it.
+    class Taken;
+
+    Error closed_error() const;
+    Error not_applied(const Error& error) const;
+    // Connections that were asked for, for whoever needs one: a caller that left at its deadline
+    // leaves its own to the next.
+    struct Arrivals {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::deque<std::unique_ptr<Connection>> ready;
+        std::size_t asked{0};
+        std::size_t wanted{0};  // Callers that wait.
+        std::uint64_t failures{0};
+        bool closed{false};
+        std::optional<Error> why{};  // Of the last failure, until a connection arrives.
+    };
+
+    Result<std::shared_ptr<Connection>> open(Deadline deadline);
+    Result<void> ask_for_connection();
+    bool leaves_replica(const Connection& connection, const std::optional<Error>& refused);
+    Result<std::shared_ptr<Connection>> take_arrival(std::unique_lock<std::mutex>& lock,
+                                                     Deadline deadline);
+
+    const Options options_;
+    mutable std::mutex mutex_;
+    std::condition_variable room_;
+    std::vector<std::shared_ptr<Connection>> idle_;
+    std::vector<Connection*> busy_;  // Those of taken places that have one.
+    std::size_t taken_{0};
+    std::uint64_t connects_{0};
+    const std::shared_ptr<Dialer> dialer_;
+    const std::shared_ptr<Arrivals> arrivals_{std::make_shared<Arrivals>()};
+    Moves moves_;
+    bool closed_{false};
+};
+
+}  // namespace hotcount::redis

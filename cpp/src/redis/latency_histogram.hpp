@@ -1,0 +1,60 @@
+// How long replies take: a histogram with 16 buckets for every doubling, so a percentile read from
+// it is at most 7 % above the truth. Fixed size; belongs to one thread or lock.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <hotcount/clock.hpp>
+
+namespace hotcount::redis {
+
+class Latency {
+  public:
+    void record(Duration taken) {
+        const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(taken.count(), 1));
+        ++counts_[index(ns)];
+        ++total_;
+        max_ = std::max(max_, ns);
+    }
+
+    void add(const Latency& other) {
+        for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+        total_ += other.total_;
+        max_ = std::max(max_, other.max_);
+    }
+
+    /// In microseconds; 0 where nothing was recorded.
+    double percentile_us(double percentile) const {
+        auto left = static_cast<std::uint64_t>(static_cast<double>(total_) * percentile / 100.0);
+        for (std::size_t i = 0; i < counts_.size(); ++i) {
+            if (counts_[i] > left) return static_cast<double>(std::min(upper(i), max_)) / 1e3;
+            left -= counts_[i];
+        }
+        return max_us();
+    }
+    double max_us() const { return static_cast<double>(max_) / 1e3; }
+
+  private:
+    static constexpr unsigned kSubBits = 4;
+
+    static std::size_t index(std::uint64_t ns) {
+        const auto shift = static_cast<unsigned>(
+            std::max(0, static_cast<int>(std::bit_width(ns)) - 1 - static_cast<int>(kSubBits)));
+        return (static_cast<std::size_t>(shift) << kSubBits) +
+               static_cast<std::size_t>(ns >> shift);
+    }
+    // The largest value of a bucket.
+    static std::uint64_t upper(std::size_t index) {
+        const std::size_t shift = index < 32 ? 0 : (index >> kSubBits) - 1;
+        const std::uint64_t base = index - (shift << kSubBits);
+        return ((base + 1) << shift) - 1;
+    }
+
+    std::array<std::uint64_t, (65 - kSubBits) << kSubBits> counts_{};
+    std::uint64_t total_{0};
+    std::uint64_t max_{0};
+};
+
+}  // namespace hotcount::redis

@@ -1,0 +1,222 @@
+// The pipeline's other half: calls that end without a reply, and what is then known of them.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "encode.hpp"
+#include "multiplexer.hpp"
+
+namespace hotcount::redis {
+Result<Reply> Pipeline::give_up(const OperationPtr& operation) {
+    const bool was_sent = operation->state_ == Operation::State::in_flight;
+    operation->state_ = Operation::State::abandoned;
+    std::size_t sent = operation->answered_before_;
+    if (!was_sent) {
+        std::erase(queue_, operation);
+        std::erase(postponed_, operation);
+    } else if (operation->is(Request::Kind::batch)) {
+        for (const Flight& flight : flights_) {
+            if (flight.first == operation) sent += commands_sent(flight);
+        }
+    }
+    auto known = known_of(*operation, was_sent, sent);
+    return operation->parts_ == nullptr ? known : whole(*operation, std::move(known));
+}
+
+Result<Reply> Pipeline::known_of(const Operation& operation, bool was_sent,
+                                 std::size_t commands_sent) const {
+    const std::string who = options_.address() + ": ";
+    // The server said last why it does not serve it.
+    if (!was_sent && operation.outcome_) {
+        if (!operation.maybe_ran_) return *operation.outcome_;
+        if (!operation.outcome_->ok()) return unknown(operation, operation.outcome_->error());
+    }
+    const auto not_answered = [&] {
+        return operation.repeat() == Repeat::reads
+                   ? make_error(ErrorCode::deadline, who + "the deadline passed before " +
+                                                         operation.name() + " was answered")
+                   : make_error(ErrorCode::outcome_unknown,
+                                who + operation.name() +
+                                    " was sent and not answered before the deadline; it may or "
+                                    "may not be applied");
+    };
+    if (operation.is(Request::Kind::batch) && commands_sent > 0) {
+        return Reply{parts_of(operation, commands_sent, not_answered(), not_sent(operation))};
+    }
+    return was_sent || operation.maybe_ran_ ? not_answered() : not_sent(operation);
+}
+
+// It waited until its deadline, for its turn or for a connection.
+Error Pipeline::not_sent(const Operation& operation) const {
+    if (unreachable_) {
+        return make_error(unreachable_->code,
+                          unreachable_->message + "; the deadline passed before " +
+                              operation.name() + " was sent; nothing was applied",
+                          unreachable_->server_code);
+    }
+    return make_error(ErrorCode::deadline, options_.address() + ": the deadline passed before " +
+                                               operation.name() + " was sent; nothing was applied");
+}
+
+void Pipeline::expire(SteadyTime now, std::size_t most) {
+    if (unwaited_ > 0 && now >= next_expiry_) find_late(now);
+    end_late(most);
+}
+
+// One look at each call, however many of them are late.
+void Pipeline::find_late(SteadyTime now) {
+    next_expiry_ = SteadyTime::max();
+    const auto take_late = [&](const OperationPtr& operation, const Flight* flight) {
+        const bool pending = operation->state_ != Operation::State::abandoned &&
+                             operation->state_ != Operation::State::done;
+        if (!pending || operation->waited_for()) return false;
+        if (operation->deadline_.time() > now) {
+            next_expiry_ = std::min(next_expiry_, operation->deadline_.time());
+            return false;
+        }
+        const bool batch = operation->is(Request::Kind::batch);
+        const std::size_t sent = batch && flight != nullptr ? commands_sent(*flight) : 0;
+        late_.push_back({operation, flight != nullptr, operation->answered_before_ + sent});
+        operation->state_ = Operation::State::abandoned;
+        return true;
+    };
+    for (const Flight& flight : flights_) {
+        flight.for_each([&](const OperationPtr& operation) { take_late(operation, &flight); });
+    }
+    const auto is_late = [&](const OperationPtr& operation) {
+        return take_late(operation, nullptr);
+    };
+    std::erase_if(queue_, is_late);
+    std::erase_if(postponed_, is_late);
+}
+
+void Pipeline::end_late(std::size_t most) {
+    for (; most > 0 && !late_.empty(); --most) {
+        const Late late = std::move(late_.front());
+        late_.pop_front();
+        auto known = known_of(*late.operation, late.was_sent, late.commands_sent);
+        if (late.operation->parts_ != nullptr) known = whole(*late.operation, std::move(known));
+        late.operation->outcome_.emplace(std::move(known));
+        ++counts_.commands;
+        --unwaited_;
+        finished_.push_back(late.operation);
+    }
+}
+
+void Pipeline::fail_queued(const Error& error) {
+    for (const OperationPtr& operation : queue_) finish_unsent(operation, error);
+    for (const OperationPtr& operation : postponed_) finish_unsent(operation, error);
+    queue_.clear();
+    postponed_.clear();
+}
+
+// It is not on its way and will not be sent any more. An earlier connection may have taken it.
+void Pipeline::finish_unsent(const OperationPtr& operation, const Error& why) {
+    if (operation->maybe_ran_) return finish(operation, unknown(*operation, why));
+    if (operation->answered_before_ == 0) return finish(operation, why);
+    finish(operation, Reply{parts_of(*operation, operation->answered_before_, why, why)});
+}
+
+Error Pipeline::unknown(const Operation& operation, const Error& why) {
+    return make_error(ErrorCode::outcome_unknown,
+                      why.message + "; " + operation.name() +
+                          " was sent and not answered: it may or may not be applied");
+}
+
+Error Pipeline::silent_error() const {
+    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options_.silence());
+    return make_error(ErrorCode::unavailable, options_.address() +
+                                                  ": the server said nothing for " +
+                                                  std::to_string(limit.count()) +
+                                                  " ms (silence_limit) while it owed replies");
+}
+
+void Pipeline::connected() {
+    unreachable_.reset();
+    draining_ = false;
+    demoted_ = false;
+    encoded_ = 0;
+    sent_ = 0;
+    answered_ = 0;
+}
+
+void Pipeline::lost(const Error& why, bool resend) {
+    out_.clear();
+    draining_ = false;
+    replies_due_ = 0;
+    std::deque<Flight> flights;
+    flights.swap(flights_);
+    Operations again;
+    for (const Flight& flight : flights) lose(flight, why, resend, again);
+    connected();  // Nothing of the next one is used up: otherwise a limit would keep us from it.
+    put_back(again);
+}
+
+void Pipeline::lose(const Flight& flight, const Error& why, bool resend, Operations& again) {
+    // The server runs a command only when it has all of it.
+    const bool batch = flight.first->is(Request::Kind::batch);
+    const bool may_have_run = batch ? commands_sent(flight) > 0 : flight.end <= sent_;
+    flight.for_each([&](const OperationPtr& member) {
+        if (member->state_ != Operation::State::in_flight) return;
+        const bool repeats = member->repeat() != Repeat::never;
+        if (may_have_run && batch && !repeats) {
+            if (!lose_part(flight, why)) {
+                return finish(member, Reply{std::move(member->replies_)});
+            }
+        } else if (may_have_run) {
+            member->maybe_ran_ = member->repeat() != Repeat::reads;
+            member->replies_.clear();
+        }
+        if (resend && !member->resent_ && (repeats || !member->maybe_ran_)) {
+            member->resent_ = true;
+            again.push_back(member);
+            return;
+        }
+        finish_unsent(
+            member, make_error(why.code,
+                               why.message + (member->maybe_ran_ ? "" : "; nothing was applied")));
+    });
+}
+
+// How many of a batch's commands have left as a whole by this connection.
+std::size_t Pipeline::commands_sent(const Flight& flight, std::size_t* bytes) const {
+    const std::string_view commands = flight.first->request_.bytes_;
+    std::size_t at = 0;
+    std::size_t sent = 0;
+    while (at < commands.size()) {
+        const std::size_t end = at + end_of_first(commands.substr(at));
+        if (flight.begin + end > sent_) break;
+        at = end;
+        ++sent;
+    }
+    if (bytes != nullptr) *bytes = at;
+    return sent;
+}
+
+// The replies that came, and errors for the others: `sent` commands may have been run.
+ReplyArray Pipeline::parts_of(const Operation& batch, std::size_t sent, const Error& not_answered,
+                              const Error& not_sent) {
+    ReplyArray parts = batch.replies_;
+    while (parts.size() < batch.request_.replies_) {
+        const Error& error = parts.size() < sent ? not_answered : not_sent;
+        parts.push_back(Reply{ReplyError{error.message, error.code}});
+    }
+    return parts;
+}
+
+// A batch that was cut: what was answered is known, what was sent and not answered is unknown, and
+// the rest is left in it to be sent. False where nothing is left.
+bool Pipeline::lose_part(const Flight& flight, const Error& why) {
+    Operation& batch = *flight.first;
+    std::size_t bytes = 0;
+    const std::size_t sent = batch.answered_before_ + commands_sent(flight, &bytes);
+    const Error lost = unknown(batch, why);
+    while (batch.replies_.size() < sent) {
+        batch.replies_.push_back(Reply{ReplyError{lost.message, lost.code}});
+    }
+    batch.request_.bytes_.erase(0, bytes);
+    batch.answered_before_ = sent;
+    return sent < batch.request_.replies_;
+}
+
+}  // namespace hotcount::redis

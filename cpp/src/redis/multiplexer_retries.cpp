@@ -1,0 +1,209 @@
+// The pipeline's third part: a server that refuses a call for now is asked again, inside the call's
+// deadline. Nothing of what it refused was applied.
+//
+// READONLY is such a refusal: the server was demoted, or the name led to a replica. Its connection
+// is to be left for one to whatever the name stands for by then (take_demoted(), drain()). A batch,
+// and calls of a script that travelled as one, are asked again in part: what was answered stands.
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "encode.hpp"
+#include "multiplexer.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds{5};
+constexpr Duration kLongestPause = std::chrono::milliseconds{100};
+
+std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
+
+// The first command's name as it was given: "*2\r\n$3\r\nGET\r\n...".
+std::string_view name_of(std::string_view command) {
+    command.remove_prefix(std::min(command.find('\n') + 1, command.size()));
+    command.remove_prefix(std::min(command.find('\n') + 1, command.size()));
+    return command.substr(0, command.find('\r'));
+}
+
+// A replica answers these. Others that it answers are taken for writes: that costs a retry.
+bool only_reads(std::string_view name) {
+    static constexpr std::array<std::string_view, 12> kReaders{
+        "GET",   "MGET",    "EXISTS", "TTL",    "PTTL",  "HGET",
+        "HMGET", "HGETALL", "ZSCORE", "ZRANGE", "ZCARD", "PING"};
+    const auto same = [&](std::string_view reader) {
+        return std::equal(reader.begin(), reader.end(), name.begin(), name.end(),
+                          [](char a, char b) {
+                              return a == (b >= 'a' && b <= 'z' ? static_cast<char>(b - 32) : b);
+                          });
+    };
+    return std::any_of(kReaders.begin(), kReaders.end(), same);
+}
+
+// Encoded words one after the other: where the first ends.
+std::size_t end_of_word(std::string_view words) {
+    const std::size_t line = words.find('\n') + 1;
+    std::size_t size = 0;
+    for (std::size_t i = 1; i + 2 < line; ++i) size = 10 * size + (words[i] - '0');
+    return line + size + 2;
+}
+
+}  // namespace
+
+bool Pipeline::passes_soon(const ReplyError& error) {
+    static constexpr std::array<std::string_view, 5> kSoon{"LOADING", "BUSY", "TRYAGAIN",
+                                                           "MASTERDOWN", "READONLY"};
+    if (error.known) return false;  // Our own words.
+    const std::string_view word = first_word(error.message);
+    return std::find(kSoon.begin(), kSoon.end(), word) != kSoon.end();
+}
+
+const ReplyError* Pipeline::refused_for_now(const Reply& reply) {
+    const auto* const error = std::get_if<ReplyError>(&reply.value);
+    if (error == nullptr || !passes_soon(*error)) return nullptr;
+    if (first_word(error->message) == "READONLY") demoted_ = true;
+    return error;
+}
+
+// A script of ours that catches its errors got READONLY for one of its writes, so it got it for all:
+// nothing was applied.
+bool Pipeline::refused_inside(const Reply& reply) {
+    const auto* const elements = std::get_if<ReplyArray>(&reply.value);
+    return elements != nullptr &&
+           std::any_of(elements->begin(), elements->end(), [this](const Reply& element) {
+               const ReplyError* const error = refused_for_now(element);
+               return error != nullptr && first_word(error->message) == "READONLY";
+           });
+}
+
+// False where too little time is left.
+bool Pipeline::postpone(const OperationPtr& operation) {
+    const Duration pause = operation->pause_ == Duration{0} ? kFirstPause : 2 * operation->pause_;
+    operation->pause_ = std::min(pause, kLongestPause);
+    if (operation->state_ != Operation::State::in_flight ||
+        operation->deadline_.remaining() <= operation->pause_) {
+        return false;
+    }
+    operation->retry_at_ = std::chrono::steady_clock::now() + operation->pause_;
+    operation->state_ = Operation::State::postponed;
+    postponed_.push_back(operation);
+    return true;
+}
+
+// Leaves in the batch what was refused for now. Not where a write behind it was done: that must not
+// be followed by one that stood before it.
+bool Pipeline::ask_again(const OperationPtr& batch) {
+    Request& request = batch->request_;
+    if (!request.echo_.empty()) {  // A command and its ECHO: both again.
+        if (batch->answered_before_ > 0 || refused_for_now(batch->replies_.front()) == nullptr ||
+            !postpone(batch)) {
+            return false;
+        }
+        batch->outcome_.emplace(Reply{std::exchange(batch->replies_, {})});
+        return true;
+    }
+    const std::string_view bytes = request.bytes_;
+    std::vector<std::string_view> commands;
+    for (std::size_t at = 0; at < bytes.size(); at += commands.back().size()) {
+        commands.push_back(bytes.substr(at, end_of_first(bytes.substr(at))));
+    }
+    std::vector<std::size_t> refused;
+    for (std::size_t i = batch->replies_.size(); i-- > batch->answered_before_;) {
+        const Reply& reply = batch->replies_[i];
+        if (refused_for_now(reply) != nullptr) {
+            refused.push_back(i);
+        } else if (!std::holds_alternative<ReplyError>(reply.value) &&
+                   !only_reads(name_of(commands[i - batch->answered_before_]))) {
+            break;
+        }
+    }
+    if (refused.empty() || !postpone(batch)) return false;
+    std::reverse(refused.begin(), refused.end());
+    std::string left;
+    std::string shapes;
+    for (const std::size_t i : refused) {
+        left += commands[i - batch->answered_before_];
+        if (!request.shapes_.empty()) shapes += request.shapes_[i];
+    }
+    keep_parts(*batch, std::exchange(batch->replies_, {}), refused);
+    request.bytes_ = std::move(left);
+    request.shapes_ = std::move(shapes);
+    request.replies_ = refused.size();
+    batch->answered_before_ = 0;
+    return true;
+}
+
+// The same for calls of a script that were handed in as one. The script ran as a whole, so the order
+// among them is no matter.
+bool Pipeline::ask_again(const OperationPtr& calls, ReplyArray& replies) {
+    std::vector<std::size_t> refused;
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+        if (refused_for_now(replies[i]) != nullptr) refused.push_back(i);
+    }
+    if (refused.empty() || !postpone(calls)) return false;
+    Request& request = calls->request_;
+    const std::size_t keys_each = request.keys_.size() / request.calls_;
+    const std::size_t arguments_each = request.arguments_count_ / request.calls_;
+    std::vector<std::string> keys;
+    std::string arguments;
+    std::string_view bytes = request.bytes_;
+    auto next = refused.begin();
+    for (std::size_t i = 0; i < request.calls_; ++i) {
+        std::size_t size = 0;
+        for (std::size_t k = 0; k < arguments_each; ++k) size += end_of_word(bytes.substr(size));
+        if (next != refused.end() && *next == i) {
+            const auto first = request.keys_.begin() + static_cast<std::ptrdiff_t>(i * keys_each);
+            std::move(first, first + static_cast<std::ptrdiff_t>(keys_each),
+                      std::back_inserter(keys));
+            arguments += bytes.substr(0, size);
+            ++next;
+        }
+        bytes.remove_prefix(size);
+    }
+    keep_parts(*calls, std::move(replies), refused);
+    request.keys_ = std::move(keys);
+    request.bytes_ = std::move(arguments);
+    request.calls_ = refused.size();
+    request.arguments_count_ = refused.size() * arguments_each;
+    return true;
+}
+
+// `replies` are those of what was asked last; `missing` are places among them.
+void Pipeline::keep_parts(Operation& operation, ReplyArray replies,
+                          const std::vector<std::size_t>& missing) {
+    if (operation.parts_ == nullptr) {
+        operation.parts_ = std::make_unique<Operation::Parts>();
+        operation.parts_->replies = std::move(replies);
+        operation.parts_->missing = missing;
+        return;
+    }
+    Operation::Parts& parts = *operation.parts_;
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+        parts.replies[parts.missing[i]] = std::move(replies[i]);
+    }
+    std::vector<std::size_t> places;
+    places.reserve(missing.size());
+    for (const std::size_t i : missing) places.push_back(parts.missing[i]);
+    parts.missing = std::move(places);
+}
+
+// What stands already, with what became of the rest. A rest that was not sent again keeps its
+// refusal.
+Result<Reply> Pipeline::whole(const Operation& operation, Result<Reply> rest) {
+    ReplyArray replies = operation.parts_->replies;
+    const std::vector<std::size_t>& missing = operation.parts_->missing;
+    auto* const parts = rest.ok() ? std::get_if<ReplyArray>(&rest->value) : nullptr;
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+        if (parts != nullptr && i < parts->size()) {
+            replies[missing[i]] = std::move((*parts)[i]);
+        } else if (!rest.ok() && rest.error().code == ErrorCode::outcome_unknown) {
+            replies[missing[i]] = Reply{ReplyError{rest.error().message, rest.error().code}};
+        }
+    }
+    return Reply{std::move(replies)};
+}
+
+}  // namespace hotcount::redis

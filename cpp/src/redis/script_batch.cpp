@@ -1,0 +1,132 @@
+#include "script_batch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "error_word.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+// A script holds the server up while it runs.
+constexpr std::size_t kMostKeys = 256;
+
+// What a refused portion is taken into. One denied key of 256 costs 33 scripts, all of them 273.
+constexpr std::size_t kParts = 16;
+
+std::vector<std::string_view> slice(const std::vector<std::string>& texts, std::size_t each,
+                                    std::size_t begin, std::size_t size) {
+    const auto first = texts.begin() + static_cast<std::ptrdiff_t>(begin * each);
+    return {first, first + static_cast<std::ptrdiff_t>(size * each)};
+}
+
+class Portions : public std::enable_shared_from_this<Portions> {
+  public:
+    Portions(Channel& channel, std::string server, Calls calls, Deadline deadline,
+             std::function<void(std::size_t, Result<Reply>)> settle, std::function<void()> done,
+             const Cancelled* cancelled)
+        : channel_(channel),
+          server_(std::move(server)),
+          calls_(std::move(calls)),
+          shared_(calls_.shared.begin(), calls_.shared.end()),
+          keys_each_(calls_.keys.size() / calls_.calls),
+          arguments_each_(calls_.arguments.size() / calls_.calls),
+          deadline_(deadline),
+          settle_(std::move(settle)),
+          done_(std::move(done)),
+          cancelled_(cancelled) {
+        const std::size_t most = std::max<std::size_t>(kMostKeys / keys_each_, 1);
+        for (std::size_t begin = 0; begin < calls_.calls; begin += most) {
+            ranges_.push_back({begin, std::min(most, calls_.calls - begin)});
+        }
+        std::reverse(ranges_.begin(), ranges_.end());
+    }
+
+    /// Sends what is to be sent next, and what comes after it while answers come at once.
+    void go_on() {
+        while (!ranges_.empty()) {
+            const Range range = ranges_.back();
+            ranges_.pop_back();
+            other_side_done_.store(false, std::memory_order_relaxed);
+            channel_.submit(
+                Request::run_many(calls_.script, range.size,
+                                  slice(calls_.keys, keys_each_, range.begin, range.size), shared_,
+                                  slice(calls_.arguments, arguments_each_, range.begin, range.size),
+                                  calls_.repeat),
+                deadline_,
+                [self = shared_from_this(), range](Result<Reply> reply) {
+                    self->take_in(range, std::move(reply));
+                    if (self->other_side_done_.exchange(true)) self->go_on();
+                },
+                cancelled_);
+            // The answer may come before submit() has returned, or in another thread: whichever of
+            // the two is last goes on.
+            if (!other_side_done_.exchange(true)) return;
+        }
+        done_();
+    }
+
+  private:
+    struct Range {
+        std::size_t begin;
+        std::size_t size;
+    };
+
+    void take_in(const Range& range, Result<Reply> outcome) {
+        if (!outcome && range.size > 1 && concerns_a_key(outcome.error())) {
+            // Refused before it ran, for one key of it perhaps.
+            const std::size_t size = (range.size + kParts - 1) / kParts;
+            std::size_t end = range.begin + range.size;
+            while (end > range.begin) {
+                const std::size_t last = (end - range.begin - 1) % size + 1;
+                ranges_.push_back({end - last, last});
+                end -= last;
+            }
+            return;
+        }
+        auto* const replies = outcome.ok() ? std::get_if<ReplyArray>(&outcome->value) : nullptr;
+        for (std::size_t i = 0; i < range.size; ++i) {
+            const std::size_t call = range.begin + i;
+            if (!outcome) {
+                settle_(call, outcome.error());
+            } else if (replies == nullptr || replies->size() != range.size) {
+                settle_(call, make_error(ErrorCode::reply,
+                                         server_ + ": a script got a reply of another shape"));
+            } else if (const auto* error = std::get_if<ReplyError>(&(*replies)[i].value)) {
+                settle_(call, to_error(*error, server_ + ": EVALSHA"));
+            } else {
+                settle_(call, std::move((*replies)[i]));
+            }
+        }
+    }
+
+    Channel& channel_;
+    const std::string server_;
+    const Calls calls_;
+    const std::vector<std::string_view> shared_;
+    const std::size_t keys_each_;
+    const std::size_t arguments_each_;
+    const Deadline deadline_;
+    const std::function<void(std::size_t, Result<Reply>)> settle_;
+    const std::function<void()> done_;
+    const Cancelled* const cancelled_;
+
+    std::vector<Range> ranges_;  // Still to be sent, the next one last.
+    std::atomic<bool> other_side_done_{false};
+};
+
+}  // namespace
+
+void submit_calls(Channel& channel, std::string server, Calls calls, Deadline deadline,
+                  std::function<void(std::size_t call, Result<Reply>)> settle,
+                  std::function<void()> done, const Cancelled* cancelled) {
+    std::make_shared<Portions>(channel, std::move(server), std::move(calls), deadline,
+                               std::move(settle), std::move(done), cancelled)
+        ->go_on();
+}
+
+}  // namespace hotcount::redis

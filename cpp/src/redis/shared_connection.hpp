@@ -1,0 +1,119 @@
+// A connection that threads share: whoever calls does the work for all.
+//
+//   caller --> queue --(write role)--> send --> flights, in order --(read role)--> answers
+//
+// Two roles, each held by at most one of the callers. The writer encodes and sends everything that
+// is queued. The reader receives, hands every reply to the oldest flight and wakes its callers. A
+// caller alone pays exactly one send and one recv on its own stack. Calls that nobody waits for are
+// done along with the others', or by whoever calls run_once(). Who takes a role, and who is woken
+// for it: lane_roles.hpp.
+//
+// What is combined, and what a failure means: pipeline.hpp.
+//
+// Thread-safe. State is per process: the client keeps it in a ForkLocal.
+#pragma once
+
+#include <condition_variable>
+#include <hotcount/detail/redis/options.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "adaptive_spin.hpp"
+#include "connection.hpp"
+#include "connection_roles.hpp"
+#include "dialer.hpp"
+#include "multiplexer.hpp"
+
+namespace hotcount::redis {
+
+class Lane : public std::enable_shared_from_this<Lane> {
+  public:
+    Lane(const Options& options, std::shared_ptr<Dialer> dialer)
+        : options_(options), dialer_(std::move(dialer)), pipeline_(options_) {}
+
+    /// Returns the reply, or what is known, by the deadline.
+    Result<Reply> execute(Request request, Deadline deadline);
+    /// Queues it and returns. Its completion is called by whoever drives the lane.
+    void submit(const OperationPtr& operation);
+    /// Drives the lane until a call has ended that nobody waits for: how many have.
+    std::size_t run_once(Deadline deadline);
+    /// Calls that nobody waits for and that have not ended.
+    std::size_t unwaited();
+    void close();
+
+    struct Counts : Pipeline::Counts {
+        std::uint64_t sends{0};
+        std::uint64_t bytes_sent{0};
+        std::uint64_t bytes_received{0};
+        std::uint64_t connects{0};
+        std::uint64_t reconnects{0};
+
+        void add(const Counts& other) {
+            commands += other.commands;
+            combined += other.combined;
+            latency.add(other.latency);
+            sends += other.sends;
+            bytes_sent += other.bytes_sent;
+            bytes_received += other.bytes_received;
+            connects += other.connects;
+            reconnects += other.reconnects;
+        }
+    };
+    Counts counts();
+
+  private:
+    using Lock = std::unique_lock<std::mutex>;
+
+    // What a thread works for: its own call's end, or that of any that nobody waits for.
+    struct Goal {
+        const Operation* own;
+        std::uint64_t completed_before;
+    };
+
+    Result<void> enqueue(Lock& lock, const OperationPtr& operation, Deadline deadline);
+    Result<Reply> await(Lock& lock, const OperationPtr& operation, Deadline deadline);
+    bool reached(const Goal& goal) const;
+    LaneRoles::Work work() const {
+        const bool to_send = !dialing_ && pipeline_.has_to_send();
+        return {to_send, pipeline_.half_sent(), pipeline_.in_flight()};
+    }
+    SteadyTime wait_until(const Goal& goal, Deadline deadline) const;
+    void write(Lock& lock, const Goal& goal, Deadline deadline);
+    bool connected();
+    void ask_for_connection();
+    void dialed(Result<std::unique_ptr<Connection>> opened);
+    void read(Lock& lock, const Goal& goal, Deadline deadline);
+    Result<bool> receive(Lock& lock, const std::shared_ptr<Connection>& connection);
+    bool wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
+                         const Goal& goal, Deadline deadline);
+    void give_up_silent();
+    void drop_connection();
+    void leave_replica(SteadyTime now);
+    void break_connection(const Error& why, bool resend = true);
+    void sleep(Lock& lock, Sleeper& sleeper, Deadline deadline);
+    void hand_on();
+    void leave(Lock& lock);
+    void tell_finished(Lock& lock);
+
+    const Options options_;
+
+    std::mutex mutex_;
+    std::condition_variable room_;
+    const std::shared_ptr<Dialer> dialer_;
+    Pipeline pipeline_;
+    std::shared_ptr<Connection> connection_;
+    std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
+    std::vector<Reply> replies_;                                     // The reader's.
+    Look look_{options_.spin};                                       // The reader's.
+    LaneRoles roles_;
+    Moves moves_;
+    bool dialing_{false};  // A connection was asked for and has not arrived.
+    unsigned places_{0};   // Given to callers so far.
+    bool closed_{false};
+    std::uint64_t completed_{0};  // Calls that nobody waited for.
+    Counts counts_;
+};
+
+}  // namespace hotcount::redis

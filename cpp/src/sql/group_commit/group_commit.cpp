@@ -1,0 +1,46 @@
+#include <hotcount/detail/sql/group_commit.hpp>
+
+#include "queue.hpp"
+
+namespace hotcount::sql {
+
+Result<void> check_options(const GroupCommitOptions& options) {
+    if (options.max_batch == 0) return bad_value("max_batch", 0, "at least 1");
+    if (options.max_queue == 0) return bad_value("max_queue", 0, "at least 1");
+    if (options.max_delay < Duration{0}) {
+        return bad_option("max_delay", "is negative");
+    }
+    if (options.workers < 1 || options.workers > 64) {
+        return bad_value("commit_workers", options.workers, "it takes 1 to 64");
+    }
+    return {};
+}
+
+GroupCommit::GroupCommit(std::shared_ptr<Database> database, std::shared_ptr<BatchWriter> writer,
+                         GroupCommitOptions options)
+    : queue_(std::make_shared<GroupQueue>(std::move(database), std::move(writer), options)) {}
+
+GroupCommit::~GroupCommit() { queue_->close(); }
+
+Result<void> GroupCommit::submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
+    return queue_->submit(ticket, deadline);
+}
+
+std::vector<Result<void>> GroupCommit::submit_all(std::span<const std::shared_ptr<Ticket>> tickets,
+                                                  Deadline deadline) {
+    return queue_->submit_all(tickets, deadline);
+}
+
+void GroupCommit::submit_async(std::shared_ptr<Ticket> ticket, Deadline deadline,
+                               Completion<void> done) {
+    queue_->submit_async(std::move(ticket), deadline, std::move(done));
+}
+
+void GroupCommit::submit_all_async(std::vector<std::shared_ptr<Ticket>> tickets, Deadline deadline,
+                                   std::function<void(std::vector<Result<void>>)> done) {
+    queue_->submit_all_async(std::move(tickets), deadline, std::move(done));
+}
+
+GroupCommit::Stats GroupCommit::stats() const { return queue_->stats(); }
+
+}  // namespace hotcount::sql

@@ -1,0 +1,414 @@
+#include "queue.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "write.hpp"
+
+namespace hotcount::sql {
+GroupQueue::GroupQueue(std::shared_ptr<Database> database, std::shared_ptr<BatchWriter> writer,
+                       GroupCommitOptions options)
+    : database_(std::move(database)),
+      writer_(std::move(writer)),
+      options_(options),
+      pool_(options.workers) {}
+
+GroupCommit::Stats GroupQueue::stats() const {
+    GroupCommit::Stats stats{batches_.load(std::memory_order_relaxed),
+                             writes_.load(std::memory_order_relaxed), 0, 0, Duration{0}};
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(mutex_);
+    stats.waiting = queued_;
+    stats.held = waits_held_;
+    for (const auto& group : looked_at_) stats.held += group->tickets.size();
+    for (const auto& [key, held] : held_) {
+        stats.held_for = std::max(stats.held_for, Duration{now - held.since});
+    }
+    return stats;
+}
+
+// -- callers ----------------------------------------------------------------
+
+Result<void> GroupQueue::submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
+    std::shared_ptr<Ticket> leads;
+    {
+        const std::lock_guard lock(mutex_);
+        HOTCOUNT_TRY(enqueue(std::span{&ticket, 1}, deadline, leads));
+    }
+    if (leads != nullptr) {
+        if (auto answer = lead_once(ticket.get(), deadline)) return *std::move(answer);
+    }
+    return await(ticket, deadline);
+}
+
+std::vector<Result<void>> GroupQueue::submit_all(Tickets tickets, Deadline deadline) {
+    std::vector<Result<void>> results;
+    results.reserve(tickets.size());
+    // In portions that fit the queue, so that a large call is not refused for its size alone.
+    const std::size_t portion = std::max<std::size_t>(1, options_.max_queue / 2);
+    while (!tickets.empty()) {
+        const auto now = tickets.first(std::min(portion, tickets.size()));
+        tickets = tickets.subspan(now.size());
+        std::shared_ptr<Ticket> leads;
+        const auto queued = [&] {
+            const std::lock_guard lock(mutex_);
+            return enqueue(now, deadline, leads);
+        }();
+        if (!queued) {
+            results.insert(results.end(), now.size(), queued);
+            continue;
+        }
+        std::optional<Result<void>> led;
+        if (leads != nullptr) led = lead_once(leads.get(), deadline);
+        // In order: a ticket whose turn it is to lead is always the first of ours not yet written.
+        for (const auto& ticket : now) {
+            results.push_back(led && ticket == leads ? *led : await(ticket, deadline));
+        }
+    }
+    return results;
+}
+
+// Under the mutex. `leads`: the one of them whose caller is to lead.
+Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline,
+                                 std::shared_ptr<Ticket>& leads) {
+    const std::size_t waiting = queued_ + waits_held_;
+    if (waiting + tickets.size() > options_.max_queue) {
+        return make_error(ErrorCode::capacity, database_->name() + ": " + std::to_string(waiting) +
+                                                   " writes are waiting (max_queue=" +
+                                                   std::to_string(options_.max_queue) +
+                                                   "); nothing was applied");
+    }
+    for (const auto& ticket : tickets) {
+        ticket->deadline_ = deadline;
+        ticket->one_of_many_ = tickets.size() > 1;
+        if (const auto held = find_held(*ticket); held != held_.end()) {
+            hold(held, ticket);
+            continue;
+        }
+        if (groups_.empty() || groups_.back()->tickets.size() >= options_.max_batch) {
+            groups_.push_back(std::make_shared<Group>());
+        }
+        ticket->group_ = groups_.back();
+        groups_.back()->tickets.push_back(ticket);
+        ++queued_;
+        if (leading_) continue;
+        leading_ = true;
+        leads = ticket;
+    }
+    if (wanted_ > 0 && queued_ >= wanted_) {
+        wanted_ = 0;
+        gathered_.notify_one();
+    }
+    return {};
+}
+
+Result<void> GroupQueue::await(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
+    bool late = false;
+    while (true) {
+        std::shared_ptr<Group> group;
+        bool first = false;
+        {
+            const std::lock_guard lock(mutex_);
+            group = ticket->group_;
+            first = group->queued && group->tickets.front() == ticket;
+        }
+        const bool woken = (first ? group->turn : group->answered)
+                               .wait(late ? Deadline::at(deadline.time() + kGrace) : deadline);
+        {
+            const std::lock_guard lock(mutex_);
+            if (ticket->group_ != group) {
+                late = false;
+                continue;
+            }
+            first = group->queued && group->tickets.front() == ticket;
+            // What came while we took the lock counts.
+            if (!group->answered.is_set()) {
+                if (!first || !group->turn.is_set()) {
+                    if (woken) continue;
+                    if (late || !is_in_statement(*group)) return give_up(*ticket);
+                    late = true;
+                    continue;
+                }
+            } else {
+                first = false;
+            }
+            // The lane may put others before its group, whom it leads then; its own turn is to come.
+            if (first) group->turn.clear();
+        }
+        if (first) {
+            if (auto answer = lead_once(ticket.get(), deadline)) return *std::move(answer);
+            continue;
+        }
+        if (ticket->error) return *ticket->error;
+        return {};
+    }
+}
+
+// Under the mutex: what a caller is told whose deadline has passed.
+Error GroupQueue::give_up(Ticket& ticket) {
+    const std::shared_ptr<Group> group = ticket.group_;
+    ticket.gone_ = true;
+    if (group->queued) {
+        take_out(group, [&](const auto& each) { return each.get() == &ticket; });
+        return late_in_queue();
+    }
+    if (group->held) {
+        leave_held(ticket);
+        return late_while_held();
+    }
+    if (group->excuses) {
+        group->excused = true;
+        ticket.excused_ = true;
+        if (group != current_) return late_while_held();  // The lane's.
+        return make_error(ErrorCode::deadline, database_->name() +
+                                                   ": the deadline passed before the commit; "
+                                                   "nothing was applied");
+    }
+    return make_error(ErrorCode::outcome_unknown,
+                      database_->name() +
+                          ": the deadline passed while the commit was under way; it may or may not "
+                          "be applied");
+}
+
+Error GroupQueue::late_in_queue() const {
+    // Whoever leads waits for a connection then.
+    if (const auto refusal = database_->out_of_room()) {
+        return make_error(
+            ErrorCode::deadline,
+            refusal->message + "; no connection came free until the deadline; nothing was applied",
+            refusal->server_code);
+    }
+    return make_error(ErrorCode::deadline,
+                      database_->name() +
+                          ": the deadline passed while waiting to be written; nothing was applied");
+}
+
+Error GroupQueue::late_while_held() const {
+    return make_error(ErrorCode::deadline,
+                      database_->name() +
+                          ": the deadline passed while another transaction held the row; nothing "
+                          "was applied");
+}
+
+// Under the mutex: to the front of the queue, in order.
+void GroupQueue::put_back(const std::vector<std::shared_ptr<Ticket>>& tickets) {
+    std::vector<std::shared_ptr<Group>> groups;
+    for (const auto& ticket : tickets) {
+        if (groups.empty() || groups.back()->tickets.size() >= options_.max_batch) {
+            groups.push_back(std::make_shared<Group>());
+        }
+        ticket->group_ = groups.back();
+        groups.back()->tickets.push_back(ticket);
+    }
+    queued_ += tickets.size();
+    groups_.insert(groups_.begin(), groups.begin(), groups.end());
+}
+
+// -- leaders ----------------------------------------------------------------
+
+// Under the mutex.
+void GroupQueue::ask_pool_to_lead() {
+    pool_.run([self = shared_from_this()] { self->lead_in_pool(); });
+}
+
+void GroupQueue::lead_in_pool() {
+    Deadline deadline = Deadline::at(SteadyTime::min());
+    {
+        const std::lock_guard lock(mutex_);
+        if (groups_.empty()) {
+            leading_ = false;
+            return;
+        }
+        // Who has less time leaves by itself, or is told by expire().
+        for (const auto& ticket : groups_.front()->tickets) {
+            if (ticket->deadline_.time() > deadline.time()) deadline = ticket->deadline_;
+        }
+    }
+    (void)lead_once(nullptr, deadline);
+}
+
+// Returns what `own` is told; none where it is to be written by another turn, or by a thread of the
+// pool that waits on for others.
+std::optional<Result<void>> GroupQueue::lead_once(Ticket* own, Deadline deadline) {
+    wait_for_company(deadline);
+    const SteadyTime started = std::chrono::steady_clock::now();
+    std::shared_ptr<Group> group;
+    auto write = std::make_shared<GroupWrite>(*this, own, deadline);
+    bool own_is_settled = false;
+    if (auto begun = write->begin(); !begun) {
+        group = fail_first(own, deadline, begun.error(), own_is_settled);
+    } else if (group = take_group(own, own_is_settled); group != nullptr) {
+        write->run({group});
+    }
+    if (write->awaits_commit()) {
+        if (own == nullptr) {
+            write->resume();
+        } else if (pool_.start()) {
+            return leave_commit_to_pool(*own, own_is_settled, std::move(write), std::move(group),
+                                        started);
+        } else {
+            write->forgo();
+        }
+    }
+    std::optional<Result<void>> answer;
+    if (own_is_settled && !own->again_) {
+        answer = own->error ? Result<void>{*own->error} : Result<void>{};
+    }
+    end_turn(std::move(write), group, started);
+    return answer;
+}
+
+// The caller that leads has no more time, and others of its group have. The role goes along.
+std::optional<Result<void>> GroupQueue::leave_commit_to_pool(Ticket& own, bool own_is_settled,
+                                                             std::shared_ptr<GroupWrite> write,
+                                                             std::shared_ptr<Group> group,
+                                                             SteadyTime started) {
+    const std::lock_guard lock(mutex_);
+    std::optional<Result<void>> answer;
+    if (write->awaits_commit_of(own)) {
+        answer = give_up(own);
+    } else if (own_is_settled && !own.again_) {  // It was in another half.
+        answer = own.error ? Result<void>{*own.error} : Result<void>{};
+    }
+    ++in_flight_;  // close() waits for it.
+    pool_.run(
+        [self = shared_from_this(), write = std::move(write), group = std::move(group), started] {
+            write->resume();
+            self->end_turn(write, group, started);
+            const std::lock_guard ended(self->mutex_);
+            if (--self->in_flight_ == 0) self->none_in_flight_.notify_all();
+        });
+    return answer;
+}
+
+void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_ptr<Group>& group,
+                          SteadyTime started) {
+    std::vector<TicketAnswer> answers;
+    {
+        const Duration took = std::chrono::steady_clock::now() - started;
+        const std::lock_guard lock(mutex_);
+        if (group != nullptr) {
+            const auto left = settle(group, answers);
+            const std::size_t settled = group->tickets.size() - left.size();
+            return_left(left, {}, answers);
+            expected_ = settled + queued_;
+            patience_ = took / 2;
+        }
+        current_.reset();
+        // The role first, the answers second: the next transaction starts while this one's callers
+        // wake.
+        pass_leadership();
+    }
+    write.reset();  // Its connection, where there was nothing to write.
+    if (group != nullptr) wake(*group);
+    if (pool_.is_own_thread()) {
+        answer(std::move(answers));
+    } else {
+        answer_in_pool(std::move(answers));
+    }
+}
+
+// A group's tickets are settled, or in another group.
+void GroupQueue::wake(Group& group) {
+    group.answered.set();
+    group.turn.set();
+    group.tickets.clear();  // They hold the group, and it must not hold them for ever.
+}
+
+// Under the mutex, after a turn: returns those of the group that are to be written by another, in
+// order, and adds who is to be answered.
+std::vector<std::shared_ptr<Ticket>> GroupQueue::settle(const std::shared_ptr<Group>& group,
+                                                        std::vector<TicketAnswer>& answers) {
+    std::vector<std::shared_ptr<Ticket>> left;
+    for (const auto& ticket : group->tickets) {
+        if (ticket->gone_) continue;
+        if (ticket->again_) {
+            left.push_back(ticket);
+        } else if (!ticket->waited_for_) {
+            ticket->gone_ = true;
+            answers.push_back({ticket, ticket->error});
+        }
+    }
+    return left;
+}
+
+// There is no transaction to be had. Where that is for a deadline, only those fail whose deadline it
+// is; else all who would have shared the transaction. Returns their group, taken.
+std::shared_ptr<TicketGroup> GroupQueue::fail_first(Ticket* own, Deadline deadline,
+                                                    const Error& error, bool& own_is_settled) {
+    const bool late = error.code == ErrorCode::deadline;
+    if (late && own != nullptr) {
+        const std::lock_guard lock(mutex_);
+        if (own->group_->held) {
+            leave_held(*own);
+        } else {
+            take_out(own->group_, [&](const auto& each) { return each.get() == own; });
+        }
+        own->error = error;
+        own_is_settled = true;
+        return nullptr;
+    }
+    if (late && deadline.passed()) {
+        std::vector<TicketAnswer> expired;
+        {
+            const std::lock_guard lock(mutex_);
+            expired = take_expired(std::chrono::steady_clock::now());
+        }
+        answer(std::move(expired));
+        return nullptr;
+    }
+    std::shared_ptr<Group> group = take_group(own, own_is_settled);
+    if (group != nullptr) {
+        for (const auto& ticket : group->tickets) ticket->error = error;
+    }
+    return group;
+}
+
+// Callers in a closed loop come back a moment after they were answered. A leader that does not wait
+// for them writes half of them now, and the other half waits for its fsync: 64 callers on 2 cores
+// settled at 32 votes a transaction. Those who were answered last time and those who were waiting
+// then are all the callers there are; where some do not return, fewer are expected next time.
+void GroupQueue::wait_for_company(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const bool by_option = options_.max_delay > Duration{0};
+    const std::size_t wanted =
+        std::min(by_option ? options_.max_batch : expected_, options_.max_batch);
+    if (queued_ >= wanted) return;
+    const Duration patience = by_option ? options_.max_delay : patience_;
+    wanted_ = wanted;
+    gathered_.wait_until(lock, std::min(deadline.time(), Deadline::after(patience).time()),
+                         [this] { return wanted_ == 0; });
+    wanted_ = 0;
+}
+
+// The leader's: nobody else takes groups. None where all have left. The lane may have put others
+// before the leader's own.
+std::shared_ptr<TicketGroup> GroupQueue::take_group(const Ticket* own, bool& has_own) {
+    const std::lock_guard lock(mutex_);
+    if (groups_.empty()) return nullptr;
+    current_ = std::move(groups_.front());
+    groups_.pop_front();
+    queued_ -= current_->tickets.size();
+    current_->queued = false;
+    current_->excuses = true;
+    has_own = own != nullptr && own->group_ == current_;
+    return current_;
+}
+
+// Under the mutex.
+void GroupQueue::pass_leadership() {
+    if (groups_.empty()) {
+        leading_ = false;
+        return;
+    }
+    // Whoever waits for many may be waiting for one of them that is held.
+    const Ticket& first = *groups_.front()->tickets.front();
+    const bool stuck = first.one_of_many_ && writer_->commits_by_itself() && pool_.start();
+    if (first.waited_for_ && !stuck) {
+        groups_.front()->turn.set();
+    } else {
+        ask_pool_to_lead();
+    }
+}
+
+}  // namespace hotcount::sql

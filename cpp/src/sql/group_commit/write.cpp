@@ -1,0 +1,337 @@
+#include "write.hpp"
+
+#include <algorithm>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <utility>
+
+namespace hotcount::sql {
+
+Result<void> GroupWrite::begin_once() {
+    if (begun_) return {};
+    if (!lease_) {
+        HOTCOUNT_TRY_ASSIGN(Lease lease, queue_.database_->writer(deadline_));
+        lease_.emplace(std::move(lease));
+    }
+    HOTCOUNT_TRY((*lease_)->begin(deadline_));
+    begun_ = true;
+    return {};
+}
+
+Result<void> GroupWrite::begin() {
+    auto begun = begin_once();
+    // A connection that the server has dropped since it was last used: another one, once.
+    if (begun || !lease_ || begun.error().code != ErrorCode::unavailable || deadline_.passed()) {
+        return begun;
+    }
+    reconnected_ = true;
+    lease_.reset();
+    return begin_once();
+}
+
+void GroupWrite::run(std::vector<std::shared_ptr<TicketGroup>> groups) {
+    groups_ = std::move(groups);
+    if (groups_.size() == 1) {
+        write(groups_.front()->tickets);
+    } else {
+        Batch all;
+        for (const auto& group : groups_) {
+            all.insert(all.end(), group->tickets.begin(), group->tickets.end());
+        }
+        write(all);
+    }
+    if (!awaits_commit()) lease_.reset();
+}
+
+void GroupWrite::fail(const std::vector<std::shared_ptr<TicketGroup>>& groups, const Error& error) {
+    for (const auto& group : groups) leave_to_others(group->tickets, error);
+}
+
+void GroupWrite::resume() {
+    const Batch awaited = std::exchange(awaited_, {});
+    const Batch after = std::exchange(after_awaited_, {});
+    deadline_ = time_of_others(awaited).value_or(deadline_);
+    own_ = nullptr;
+    retry_.emplace(*queue_.database_, deadline_);
+    doubt_.reset();
+    resumes_ = true;
+    write(awaited);
+    if (awaits_commit()) forgo();
+    put_off(after);
+    lease_.reset();
+}
+
+bool GroupWrite::awaits_commit_of(const Ticket& ticket) const {
+    return std::any_of(awaited_.begin(), awaited_.end(),
+                       [&](const auto& each) { return each.get() == &ticket; });
+}
+
+void GroupWrite::forgo() {
+    settle(awaited_, *doubt_);
+    put_off(after_awaited_);
+    awaited_.clear();
+    after_awaited_.clear();
+    doubt_.reset();
+    lease_.reset();
+}
+
+// The last of their deadlines; none where the leader's was the last.
+std::optional<Deadline> GroupWrite::time_of_others(Tickets batch) const {
+    std::optional<Deadline> latest;
+    SteadyTime last = std::chrono::steady_clock::now();
+    for (const auto& ticket : batch) {
+        if (ticket.get() == own_ || ticket->deadline_.time() <= last) continue;
+        last = ticket->deadline_.time();
+        latest = ticket->deadline_;
+    }
+    return latest;
+}
+
+void GroupWrite::write(Tickets batch) {
+    Batch kept;  // What `batch` shows, once some are settled or have left.
+    while (!batch.empty()) {
+        // In order: nothing is written before what was put off.
+        if (awaits_commit()) {
+            after_awaited_.insert(after_awaited_.end(), batch.begin(), batch.end());
+            return;
+        }
+        if (puts_off_) return put_off(batch);
+        if (!set_aside_.empty()) {
+            kept = without_followers(batch);
+            batch = kept;
+            if (batch.empty()) return;
+        }
+        auto written = attempt(batch);
+        if (written) return;
+        if (members_left_) {
+            kept = without_excused(batch);
+            batch = kept;
+            continue;
+        }
+        if (queue_.writer_->commits_by_itself()) {
+            kept = take_unsettled(batch);
+            batch = kept;
+            if (batch.empty()) return;
+        }
+        Error error = std::move(written).error();
+        if (error.code == ErrorCode::outcome_unknown) {
+            if (lease_ && (*lease_)->commit_is_open() && time_of_others(batch)) {
+                awaited_.assign(batch.begin(), batch.end());
+                doubt_ = std::move(error);
+                return;
+            }
+            return settle(batch, error);
+        }
+        if (is_transient(error)) {
+            lease_.reset();  // Nobody waits for a connection that sleeps.
+            if (retry_->again(error)) continue;
+            return leave_to_others(batch, retry_->give_up(std::move(error)));
+        }
+        if (error.code == ErrorCode::unavailable && !reconnected_ && !deadline_.passed()) {
+            reconnected_ = true;
+            lease_.reset();
+            continue;
+        }
+        if (error.code == ErrorCode::deadline && deadline_.passed()) {
+            return leave_to_others(batch, retry_->give_up(std::move(error)));
+        }
+        const bool cancelled = is_cancelled(error);
+        was_cancelled_ |= cancelled;
+        if (batch.size() > 1 && (cancelled || may_be_one_writes_fault(error))) {
+            const std::size_t half = batch.size() / 2;
+            const Batch first{batch.begin(), batch.begin() + static_cast<std::ptrdiff_t>(half)};
+            const Batch second{batch.begin() + static_cast<std::ptrdiff_t>(half), batch.end()};
+            write(first);
+            kept = second;
+            batch = kept;
+            continue;
+        }
+        const bool has_time = batch.front()->deadline_.time() - std::chrono::steady_clock::now() >
+                              GroupQueue::kNoTime;
+        if (!cancelled) return settle(batch, error);
+        if (!has_time) return settle(batch, queue_.late_while_held());
+        batch.front()->fate = Ticket::Fate::row_held;
+        (void)take_unsettled(batch);
+        return;
+    }
+}
+
+// A statement that ran into a row which somebody holds, and gave way.
+bool GroupWrite::is_cancelled(const Error& error) const {
+    // query_canceled, ER_QUERY_INTERRUPTED
+    return queue_.writer_->commits_by_itself() && error.code == ErrorCode::deadline &&
+           (error.server_code == "57014" || error.server_code == "1317");
+}
+
+Result<void> GroupWrite::attempt(Tickets batch) {
+    members_left_ = false;
+    attempted_ = batch;
+    if (queue_.writer_->commits_by_itself()) return write_and_commit(batch);
+    HOTCOUNT_TRY(std::exchange(resumes_, false) ? (*lease_)->await_commit(deadline_)
+                                                : write_in_transaction(batch));
+    queue_.writer_->committed();
+    queue_.batches_.fetch_add(1, std::memory_order_relaxed);
+    queue_.writes_.fetch_add(batch.size(), std::memory_order_relaxed);
+    return {};
+}
+
+// Fails with members_left_, and whatever error, where nothing is wrong but that.
+Result<void> GroupWrite::write_in_transaction(Tickets batch) {
+    for (const auto& ticket : batch) ticket->error.reset();
+    HOTCOUNT_TRY(begin_once());
+    Connection& connection = **lease_;
+    begun_ = false;
+    if (auto written = queue_.writer_->write(connection, batch); !written) {
+        connection.rollback();
+        return written;
+    }
+    if (!close_doors()) {
+        connection.rollback();
+        return make_error(ErrorCode::deadline, "members have left");
+    }
+    return connection.commit();
+}
+
+Result<void> GroupWrite::write_and_commit(Tickets batch) {
+    if (!std::exchange(resumes_, false)) {
+        for (const auto& ticket : batch) {
+            ticket->error.reset();
+            ticket->fate = Ticket::Fate::open;
+        }
+        HOTCOUNT_TRY(begin_once());
+        begun_ = false;
+    }
+    Connection& connection = **lease_;
+    auto result = queue_.writer_->write_and_commit(connection, batch, *this);
+    if (!connection.commit_is_open() && connection.in_transaction()) connection.rollback();
+    std::uint64_t written = 0;
+    for (const auto& ticket : batch) {
+        if (result && !ticket->error && ticket->fate == Ticket::Fate::open) {
+            ticket->fate = Ticket::Fate::written;
+        }
+        if (ticket->fate == Ticket::Fate::written) ++written;
+    }
+    if (written > 0) {
+        queue_.writer_->committed();
+        queue_.batches_.fetch_add(1, std::memory_order_relaxed);
+        queue_.writes_.fetch_add(written, std::memory_order_relaxed);
+    }
+    // Where nothing was written there is nothing to follow.
+    if (result || written > 0) {
+        (void)take_unsettled(batch);
+    } else {
+        for (const auto& ticket : batch) {
+            if (ticket->fate == Ticket::Fate::deferred) ticket->fate = Ticket::Fate::open;
+        }
+    }
+    return result;
+}
+
+// After write_and_commit(): those that it has neither written nor refused nor left to a later turn.
+GroupWrite::Batch GroupWrite::take_unsettled(Tickets batch) {
+    Batch unsettled;
+    for (const auto& ticket : batch) {
+        if (ticket->error || ticket->fate == Ticket::Fate::written) continue;
+        if (ticket->fate == Ticket::Fate::open) {
+            unsettled.push_back(ticket);
+            continue;
+        }
+        ticket->again_ = true;
+        set_aside_.insert(ticket->keys_.shared);
+    }
+    return unsettled;
+}
+
+// Those that share nothing with what was left to a later turn. The others are left to it too.
+GroupWrite::Batch GroupWrite::without_followers(Tickets batch) const {
+    Batch others;
+    for (const auto& ticket : batch) {
+        if (!set_aside_.contains(ticket->keys_.shared)) {
+            others.push_back(ticket);
+            continue;
+        }
+        ticket->fate = Ticket::Fate::deferred;
+        ticket->again_ = true;
+    }
+    return others;
+}
+
+Duration GroupWrite::waits_for() const {
+    // Longer: less is asked of the server for what is held for long, and other rows that are held
+    // are looked at later.
+    constexpr Duration kLongestWait = std::chrono::milliseconds{250};
+    return waits_ ? kLongestWait : Duration{0};
+}
+
+bool GroupWrite::is_alone() {
+    if (in_lane_) return false;
+    const std::lock_guard lock(queue_.mutex_);
+    return queue_.queued_ == 0 && queue_.held_.empty();
+}
+
+Alone GroupWrite::alone(bool read_committed) {
+    // A statement over several rows may take its time; one that met a row that is held has shown
+    // why.
+    constexpr Duration kPatience = std::chrono::milliseconds{50};
+    constexpr Duration kPatienceWithMany = std::chrono::milliseconds{500};
+    const bool many = groups_.size() != 1 || groups_.front()->tickets.size() > 1;
+    Alone how{deadline_, read_committed};
+    how.patience = many && !was_cancelled_ ? kPatienceWithMany : kPatience;
+    // Those in the batch wait for each other too.
+    how.gives_way = [this, many] {
+        if (in_lane_ || many) return true;
+        const std::lock_guard lock(queue_.mutex_);
+        return queue_.queued_ > 0;
+    };
+    return how;
+}
+
+// From here on members cannot leave with nothing applied. False where some of the batch have: also of
+// one that was halved since.
+bool GroupWrite::close_doors() {
+    const std::lock_guard lock(queue_.mutex_);
+    bool some_left = false;
+    for (const auto& group : groups_) {
+        some_left |= group->excused;
+        // Not again: a group whose members' deadlines pass one after the other would never be
+        // written.
+        group->excuses = false;
+    }
+    members_left_ = some_left && std::any_of(attempted_.begin(), attempted_.end(),
+                                             [](const auto& ticket) { return ticket->excused_; });
+    return !members_left_;
+}
+
+GroupWrite::Batch GroupWrite::without_excused(Tickets batch) {
+    const std::lock_guard lock(queue_.mutex_);
+    Batch kept;
+    kept.reserve(batch.size());
+    std::copy_if(batch.begin(), batch.end(), std::back_inserter(kept),
+                 [](const auto& ticket) { return !ticket->excused_; });
+    return kept;
+}
+
+void GroupWrite::put_off(Tickets batch) {
+    for (const auto& ticket : batch) ticket->again_ = true;
+}
+
+void GroupWrite::settle(Tickets batch, const Error& error) {
+    for (const auto& ticket : batch) {
+        // A write refused for itself stays so: that nothing of it was applied is certain.
+        if (!ticket->error) ticket->error = error;
+    }
+}
+
+// `error` is for those who have no more time than the leader had.
+void GroupWrite::leave_to_others(Tickets batch, const Error& error) {
+    const SteadyTime over = interrupted() ? std::chrono::steady_clock::now() : deadline_.time();
+    for (const auto& ticket : batch) {
+        if (ticket.get() != own_ && ticket->deadline_.time() > over) {
+            ticket->again_ = true;
+            puts_off_ = true;
+        } else {
+            ticket->error = error;
+        }
+    }
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,184 @@
+#include "cached_counts.hpp"
+
+#include <charconv>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <limits>
+
+namespace hotcount {
+
+CountKeeper::CountKeeper(std::shared_ptr<sql::Database> database, VotesOptions options,
+                         std::unique_ptr<CountCache> cache)
+    : database_(std::move(database)),
+      options_(std::move(options)),
+      table_(options_, database_->dialect()),
+      cache_(std::move(cache)),
+      doubts_([] { return std::make_unique<Doubts>(); }) {}
+
+std::string CountKeeper::to_text(const sql::Id& item) const { return hotcount::to_text(item); }
+
+std::optional<sql::Id> CountKeeper::to_item(const std::string& text) const {
+    if (options_.item_type != IdType::integer) return sql::Id{text};
+    std::int64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc{} || stop != end) return std::nullopt;
+    return sql::Id{number};
+}
+
+Result<std::string> CountKeeper::space(Deadline deadline) {
+    return sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
+        return table_.cache_id(connection);
+    });
+}
+
+void CountKeeper::count(std::string_view space, std::span<const CountCache::Increment> increments,
+                        Deadline deadline) {
+    const std::string token = random_name();
+    const auto results = cache_->increment(space, increments, token, deadline.remaining());
+    std::vector<Unfilled> born;
+    bool all_counted = true;
+    for (std::size_t i = 0; i < increments.size(); ++i) {
+        if (!results[i]) {
+            // Also where the outcome is unknown: a recount is right either way.
+            if (const auto item = to_item(increments[i].item)) doubt(*item, increments[i].votes);
+            all_counted = false;
+        } else if (*results[i] == CountCache::Counted::born) {
+            born.push_back({increments[i].item, token});
+        }
+    }
+    // The votes are committed and counted: what fails from here on, a worker will do.
+    if (!born.empty()) (void)fill(space, born, deadline);
+    if (!all_counted) (void)hand_over(deadline);
+}
+
+void CountKeeper::doubt(const sql::Id& item, std::int64_t votes) {
+    Doubts& doubts = doubts_.get();
+    std::lock_guard lock(doubts.mutex);
+    doubts.votes[item] += votes;
+}
+
+std::int64_t CountKeeper::in_doubt(const sql::Id& item) {
+    Doubts& doubts = doubts_.get();
+    std::lock_guard lock(doubts.mutex);
+    const auto found = doubts.votes.find(item);
+    return found == doubts.votes.end() ? 0 : found->second;
+}
+
+Result<void> CountKeeper::hand_over(Deadline deadline) {
+    Doubts& doubts = doubts_.get();
+    std::map<sql::Id, std::int64_t> taken;
+    {
+        std::lock_guard lock(doubts.mutex);
+        if (doubts.votes.empty()) return {};
+        taken.swap(doubts.votes);
+    }
+    const auto written =
+        sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+            for (const auto& [item, votes] : taken) {
+                HOTCOUNT_TRY(table_.ask_recount(connection, item));
+            }
+            return {};
+        });
+    if (!written) {
+        std::lock_guard lock(doubts.mutex);
+        for (const auto& [item, votes] : taken) doubts.votes[item] += votes;
+    }
+    return written;
+}
+
+Result<void> CountKeeper::fill(std::string_view space, std::span<const Unfilled> hashes,
+                               Deadline deadline) {
+    HOTCOUNT_TRY_ASSIGN(const std::string holder, cache_->identity(space, deadline.remaining()));
+    std::vector<CountCache::Fill> fills;
+    std::vector<CountCache::Outdated> gone;
+    const auto fence_all = [&](sql::Connection& connection) -> Result<void> {
+        fills.clear();
+        gone.clear();
+        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
+        if (id != space) return {};  // Tables that changed hands: nobody reads these hashes now.
+        for (const auto& [text, token] : hashes) {
+            const auto item = to_item(text);
+            if (!item) continue;
+            HOTCOUNT_TRY_ASSIGN(const auto state, table_.fence(connection, *item, holder));
+            if (state) {
+                fills.push_back({text, token, state->gen, state->epoch, state->stored});
+            } else {
+                gone.push_back({text, std::numeric_limits<std::int64_t>::max()});
+            }
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, fence_all));
+    std::optional<Error> failed;
+    for (const CountCache::Fill& each : fills) {
+        const auto landed = cache_->land(space, each, deadline.remaining());
+        if (landed) continue;
+        if (landed.error().code != ErrorCode::overflow) {
+            failed = landed.error();
+        } else if (const auto item = to_item(each.item)) {
+            doubt(*item, 0);
+        }
+    }
+    if (!gone.empty()) HOTCOUNT_TRY(cache_->drop(space, gone, deadline.remaining()));
+    if (failed) return *failed;
+    return {};
+}
+
+Result<CountKeeper::Recounted> CountKeeper::recount(std::string_view space, std::size_t limit,
+                                                    Deadline deadline) {
+    Recounted result;
+    const auto read = [&](sql::Connection& connection) {
+        return table_.recounts(connection, limit + 1);
+    };
+    HOTCOUNT_TRY_ASSIGN(std::vector<SyncTable::Request> requests,
+                        sql::read_snapshot(*database_, deadline, read));
+    if (requests.empty()) return result;
+    if (requests.size() > limit) {
+        requests.pop_back();
+        result.left = 1;
+    }
+    std::vector<std::string> texts;
+    texts.reserve(requests.size());
+    for (const auto& request : requests) texts.push_back(to_text(request.item));
+    // Before SQL: an epoch above that of any hash that has votes the sum will have.
+    const auto entries = cache_->read(space, texts, deadline.remaining());
+    std::vector<CountCache::Outdated> outdated;
+    std::vector<SyncTable::Request> done;
+    const std::int64_t not_asked = result.left;
+    const auto recount_all = [&](sql::Connection& connection) -> Result<void> {
+        outdated.clear();
+        done.clear();
+        result.left = not_asked;
+        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
+        if (id != space) return {};
+        for (std::size_t i = 0; i < requests.size(); ++i) {
+            if (!entries[i] && entries[i].error().code != ErrorCode::wrong_type) {
+                return entries[i].error();
+            }
+            const bool there = entries[i].ok() && entries[i]->has_value();
+            auto epoch =
+                table_.recount(connection, requests[i].item, there ? (*entries[i])->epoch : 0);
+            if (!epoch) {
+                if (epoch.error().code != ErrorCode::overflow) return std::move(epoch).error();
+                ++result.left;
+                continue;
+            }
+            outdated.push_back({texts[i], *epoch});
+            done.push_back(requests[i]);
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, recount_all));
+    if (done.empty()) return result;
+    HOTCOUNT_TRY(cache_->drop(space, outdated, deadline.remaining()));
+    // Last: whoever dies before it leaves the request, and a recount can be done again.
+    const auto settle_all = [&](sql::Connection& connection) -> Result<void> {
+        for (const auto& request : done) HOTCOUNT_TRY(table_.settle(connection, request));
+        return {};
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, settle_all));
+    result.done = static_cast<std::int64_t>(done.size());
+    return result;
+}
+
+}  // namespace hotcount

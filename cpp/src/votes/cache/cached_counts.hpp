@@ -1,0 +1,97 @@
+// The steps of strategy cached between SQL and the cache, for voters and workers alike.
+//
+//   voter    commit the vote, reading the item's epoch -> increment the hash -> where it was born
+//            by that: fill
+//   fill     fence in SQL (raises gen, reads vote_count) -> land in the very hash it was made for
+//   worker   scan -> read -> save in SQL what is unsaved -> mark; fill what lacks a gen; remove what
+//            is saved and past its retention
+//   recount  sum the votes in SQL, begin an epoch -> drop hashes of lower epochs
+//
+// What holds, with U the votes that are committed and not yet in the cache:
+//   no hash, or an unfilled one:  item.vote_count + value + U = the votes
+//   a filled hash:                                 value + U = the votes
+// - A fill lands only under the token that the hash had before SQL was read. Between the two no
+//   save can have moved vote_count: every earlier gen belongs to an earlier hash, which was saved in
+//   full before it was deleted, and the fence ended all its gens.
+// - A save is an absolute count under (gen, version), and a gen belongs to one hash, so a stalled
+//   worker's older count is refused.
+// - A recount has all votes of lower epochs, whichever way they are still going.
+// Whoever dies between two steps leaves work, and no wrong count, to the next worker; a vote whose
+// increment failed is handed to vote_recount.
+//
+// Thread-safe.
+#pragma once
+
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/votes.hpp>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "count_cache.hpp"
+#include "sync_table.hpp"
+
+namespace hotcount {
+
+class CountKeeper {
+  public:
+    CountKeeper(std::shared_ptr<sql::Database> database, VotesOptions options,
+                std::unique_ptr<CountCache> cache);
+
+    const VotesOptions& options() const { return options_; }
+    const SyncTable& table() const { return table_; }
+    CountCache& cache() const { return *cache_; }
+    sql::Database& database() const { return *database_; }
+
+    std::string to_text(const sql::Id& item) const;
+    /// None for text that no item of these tables has.
+    std::optional<sql::Id> to_item(const std::string& text) const;
+
+    /// The id that these tables count under, asked of them now.
+    Result<std::string> space(Deadline deadline);
+
+    /// Counts committed votes. Never fails: what cannot be counted is noted as in doubt.
+    void count(std::string_view space, std::span<const CountCache::Increment> increments,
+               Deadline deadline);
+    /// Notes that votes for an item may be missing in its count.
+    void doubt(const sql::Id& item, std::int64_t votes);
+    /// Writes to SQL what was noted, for a worker to recount.
+    Result<void> hand_over(Deadline deadline);
+    /// Votes noted and not handed over yet.
+    std::int64_t in_doubt(const sql::Id& item);
+
+    struct Unfilled {
+        std::string item;
+        std::string token;
+    };
+    Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline);
+
+    /// Recounts items that vote_recount names, at most `limit`; returns how many, `left` included.
+    struct Recounted {
+        std::int64_t done{0};
+        std::int64_t left{0};  ///< Could not be recounted, or beyond the limit.
+    };
+    Result<Recounted> recount(std::string_view space, std::size_t limit, Deadline deadline);
+
+  private:
+    struct Doubts {
+        std::mutex mutex;
+        std::map<sql::Id, std::int64_t> votes;
+    };
+
+    std::shared_ptr<sql::Database> database_;
+    VotesOptions options_;
+    SyncTable table_;
+    std::unique_ptr<CountCache> cache_;
+    ForkLocal<Doubts> doubts_;
+};
+
+std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CountKeeper> keeper);
+
+/// How long a round may take where its caller does not say.
+inline constexpr Duration kRoundTimeout{std::chrono::seconds{60}};
+
+}  // namespace hotcount

@@ -1,0 +1,132 @@
+// What strategy cached asks of a store. An item's count there is one hash (a struct in memory):
+//
+//   value          gen > 0: the item's count. gen 0: what was counted since the hash was born
+//   gen            the fencing number that SQL gave the fill; 0: not filled yet
+//   version        votes counted since the hash was born; it never falls
+//   saved_version  the version that item.vote_count has; a higher version is unsaved
+//   epoch          which recount in SQL its votes come after
+//   token          drawn at its birth: a fill lands only in the very hash that it was made for
+//   expires_at     last vote + retention; a worker may delete it then, once it is saved
+//
+// Each operation is one step: a script in Redis, one lock in memory. Nothing here expires by itself.
+// Thread-safe. `space` is the id of the tables (vote_meta), so that two databases over one store do
+// not count into each other's items.
+#pragma once
+
+#include <hotcount/clock.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount {
+
+/// A hash as a worker or a reader found it.
+struct CacheEntry {
+    std::int64_t value;
+    std::int64_t gen;
+    std::int64_t version;
+    std::int64_t saved_version;
+    std::int64_t epoch;
+    std::string token;
+    Duration left;  ///< Of its retention; 0 or less: a worker may delete it.
+
+    bool filled() const { return gen > 0; }
+    bool unsaved() const { return saved_version < version; }
+    bool due() const { return left <= Duration{0}; }
+};
+
+class CountCache {
+  public:
+    struct Increment {
+        std::string item;
+        std::int64_t difference;
+        std::int64_t votes;  ///< How many it stands for.
+        std::int64_t epoch;  ///< As the transaction that committed them read it.
+    };
+    enum class Counted : std::uint8_t {
+        counted,   ///< Added to the hash.
+        born,      ///< Added to a hash that this call made: the caller fills it.
+        outdated,  ///< Not added: a recount, which the hash has seen already, counted it.
+    };
+    struct Fill {
+        std::string item;
+        std::string token;
+        std::int64_t gen;
+        std::int64_t epoch;
+        std::int64_t base;  ///< item.vote_count.
+    };
+    struct Mark {
+        std::string item;
+        std::int64_t gen;
+        std::int64_t version;
+    };
+    struct Outdated {
+        std::string item;
+        std::int64_t epoch;
+    };
+    struct Page {
+        std::vector<std::string> items;
+        std::string next;  ///< The cursor to go on from; "0" where this was the last page.
+    };
+    using Entries = std::vector<Result<std::optional<CacheEntry>>>;
+
+    virtual ~CountCache() = default;
+
+    /// Adds to hashes; one that is absent, or from before the increment's epoch, is born anew
+    /// under `token`. Results by index.
+    virtual std::vector<Result<Counted>> increment(std::string_view space,
+                                                   std::span<const Increment> increments,
+                                                   std::string_view token, Timeout timeout) = 0;
+    /// Gives a hash what SQL knows. In an unfilled hash the base is added to what was counted
+    /// since; in a filled one only a higher gen is noted. False where nothing was to be done.
+    virtual Result<bool> land(std::string_view space, const Fill& fill, Timeout timeout) = 0;
+    virtual Entries read(std::string_view space, std::span<const std::string> items,
+                         Timeout timeout) = 0;
+    /// A part of the items that have a hash; cursor "0" begins. Each that is there throughout is
+    /// seen at least once.
+    virtual Result<Page> scan(std::string_view space, const std::string& cursor, std::size_t page,
+                              Timeout timeout) = 0;
+    /// Notes as saved what still has that gen.
+    virtual Result<void> mark(std::string_view space, std::span<const Mark> marks,
+                              Timeout timeout) = 0;
+    /// Deletes what is due, saved, and still of that gen and version. Returns how many.
+    virtual Result<std::int64_t> remove(std::string_view space, std::span<const Mark> marks,
+                                        Timeout timeout) = 0;
+    /// Deletes what is of a lower epoch.
+    virtual Result<void> drop(std::string_view space, std::span<const Outdated> items,
+                              Timeout timeout) = 0;
+    /// A name of this very cache, drawn when it is first asked for and lost with its data.
+    virtual Result<std::string> identity(std::string_view space, Timeout timeout) = 0;
+    /// How long a call without a timeout may take.
+    virtual Duration default_timeout() const = 0;
+
+  protected:
+    /// {store prefix}votes:{space}: and the item follows.
+    static std::string key_prefix(std::string_view store_prefix, std::string_view space) {
+        return std::string{store_prefix} + "votes:" + std::string{space} + ":";
+    }
+    static std::string identity_key(std::string_view store_prefix, std::string_view space) {
+        return std::string{store_prefix} + "votes@" + std::string{space};
+    }
+};
+
+/// An item's id as keys of a cache have it.
+inline std::string to_text(const sql::Id& item) {
+    if (const auto* number = std::get_if<std::int64_t>(&item)) return std::to_string(*number);
+    return std::get<std::string>(item);
+}
+
+/// 128 random bits in hex: the name of a hash's life, of a cache, of a set of tables.
+std::string random_name();
+
+std::unique_ptr<CountCache> make_memory_count_cache(std::shared_ptr<memory::Store> store,
+                                                    Duration retention);
+std::unique_ptr<CountCache> make_redis_count_cache(std::shared_ptr<redis::Client> client,
+                                                   Duration retention);
+
+}  // namespace hotcount

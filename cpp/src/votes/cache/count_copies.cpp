@@ -1,0 +1,323 @@
+#include "count_copies.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <hotcount/detail/sql/transaction.hpp>
+
+#include "count_cache.hpp"
+#include "hotcount_embedded/votes/lua.hpp"
+#include "redis/script_fits.hpp"
+#include "votes/strategies/sql_votes.hpp"
+
+namespace hotcount {
+namespace {
+
+// How long a reader waits for the cache, and how long the folder does; then a second without it.
+constexpr Duration kReadPatience = std::chrono::milliseconds{100};
+constexpr Duration kPublishPatience = std::chrono::milliseconds{250};
+constexpr Duration kPause = std::chrono::seconds{1};
+
+using memory::Entry;
+
+class MemoryCopyStore final : public CopyStore {
+  public:
+    explicit MemoryCopyStore(std::shared_ptr<memory::Store> store) : store_(std::move(store)) {}
+
+    Result<std::vector<std::optional<Copy>>> read(std::string_view space,
+                                                  std::span<const std::string> items,
+                                                  Timeout) override {
+        std::vector<std::optional<Copy>> copies;
+        copies.reserve(items.size());
+        for (const std::string& item : items) {
+            copies.push_back(
+                store_->read(key_of(space, item), [](const Entry* entry) -> std::optional<Copy> {
+                    const auto* const copy = entry != nullptr ? entry->as<Copy>() : nullptr;
+                    return copy != nullptr ? std::optional{*copy} : std::nullopt;
+                }));
+        }
+        return copies;
+    }
+
+    Result<void> write(std::string_view space, std::span<const Named> copies, Duration life,
+                       Timeout) override {
+        for (const Named& each : copies) {
+            // A store that is full refuses: then there is no copy.
+            (void)store_->upsert(key_of(space, each.item),
+                                 [&](Entry& entry, bool fresh) -> Result<void> {
+                                     auto* const copy = entry.as<Copy>(fresh);
+                                     if (copy == nullptr || (!fresh && copy->ver >= each.copy.ver))
+                                         return {};
+                                     *copy = each.copy;
+                                     entry.expires_at = store_->now() + life;
+                                     return {};
+                                 });
+        }
+        return {};
+    }
+
+  private:
+    // A forked child has a copy of all, to which its parent's folds no longer publish.
+    std::string key_of(std::string_view space, std::string_view item) const {
+        return copy_prefix(store_->options().prefix,
+                           std::string{space} + "." + std::to_string(getpid()))
+            .append(item);
+    }
+
+    const std::shared_ptr<memory::Store> store_;
+};
+
+class RedisCopyStore final : public CopyStore {
+  public:
+    explicit RedisCopyStore(std::shared_ptr<redis::Client> client) : client_(std::move(client)) {}
+
+    Result<std::vector<std::optional<Copy>>> read(std::string_view space,
+                                                  std::span<const std::string> items,
+                                                  Timeout timeout) override {
+        std::vector<std::optional<Copy>> copies;
+        copies.reserve(items.size());
+        HOTCOUNT_TRY(in_parts(items, timeout, [&](auto part, Deadline deadline) -> Result<void> {
+            std::vector<std::string> keys;
+            for (const std::string& item : part) keys.push_back(key_of(space, item));
+            std::vector<std::string_view> command{"MGET"};
+            command.insert(command.end(), keys.begin(), keys.end());
+            HOTCOUNT_TRY_ASSIGN(const redis::Reply reply,
+                                client_->execute(command, deadline.remaining()));
+            const auto* const values = std::get_if<redis::ReplyArray>(&reply.value);
+            if (values == nullptr || values->size() != part.size()) {
+                return make_error(ErrorCode::reply,
+                                  client_->options().address() +
+                                      ": reading copies of counts got a reply of another shape");
+            }
+            for (const redis::Reply& value : *values) copies.push_back(to_copy(value));
+            return {};
+        }));
+        return copies;
+    }
+
+    Result<void> write(std::string_view space, std::span<const Named> copies, Duration life,
+                       Timeout timeout) override {
+        static const redis::Script kScript{lua::votes::kCopyLua, redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_number>};
+        const std::string ends =
+            std::to_string(std::chrono::ceil<std::chrono::milliseconds>(life).count());
+        return in_parts(copies, timeout, [&](auto part, Deadline deadline) -> Result<void> {
+            std::vector<std::string> texts;
+            for (const Named& each : part) {
+                texts.push_back(key_of(space, each.item));
+                texts.push_back(std::to_string(each.copy.ver));
+                texts.push_back(std::to_string(each.copy.n));
+            }
+            std::vector<std::string_view> keys;
+            std::vector<std::string_view> arguments{ends};
+            for (std::size_t i = 0; i < texts.size(); ++i) {
+                (i % 3 == 0 ? keys : arguments).emplace_back(texts[i]);
+            }
+            HOTCOUNT_TRY(client_->run(kScript, keys, arguments, deadline.remaining()));
+            return {};
+        });
+    }
+
+  private:
+    std::string key_of(std::string_view space, std::string_view item) const {
+        return copy_prefix(client_->options().prefix, space).append(item);
+    }
+
+    template <class T, class Each>
+    Result<void> in_parts(std::span<const T> all, Timeout timeout, const Each& each) {
+        constexpr std::size_t kKeys = 256;  // What a server does for them takes about 0.3 ms.
+        const Deadline deadline = client_->deadline(timeout);
+        for (; !all.empty(); all = all.subspan(std::min(kKeys, all.size()))) {
+            HOTCOUNT_TRY(each(all.first(std::min(kKeys, all.size())), deadline));
+        }
+        return {};
+    }
+
+    // None for what is not one of ours.
+    static std::optional<Copy> to_copy(const redis::Reply& reply) {
+        const auto* const text = std::get_if<std::string>(&reply.value);
+        if (text == nullptr) return std::nullopt;
+        const char* const end = text->data() + text->size();
+        Copy copy;
+        auto read = std::from_chars(text->data(), end, copy.ver);
+        if (read.ec != std::errc{} || copy.ver < 0) return std::nullopt;
+        if (read.ptr == end || *read.ptr != ' ') return std::nullopt;
+        read = std::from_chars(read.ptr + 1, end, copy.n);
+        if (read.ec != std::errc{} || read.ptr != end) return std::nullopt;
+        return copy;
+    }
+
+    const std::shared_ptr<redis::Client> client_;
+};
+
+std::vector<std::string> to_texts(std::span<const sql::Id> items) {
+    std::vector<std::string> texts;
+    texts.reserve(items.size());
+    for (const sql::Id& item : items) texts.push_back(to_text(item));
+    return texts;
+}
+
+}  // namespace
+
+std::unique_ptr<CopyStore> make_memory_copy_store(std::shared_ptr<memory::Store> store) {
+    return std::make_unique<MemoryCopyStore>(std::move(store));
+}
+
+std::unique_ptr<CopyStore> make_redis_copy_store(std::shared_ptr<redis::Client> client) {
+    return std::make_unique<RedisCopyStore>(std::move(client));
+}
+
+CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
+                         std::unique_ptr<CopyStore> store)
+    : CountCopies(database, options, std::move(store),
+                  VoteNames{options, sql::Grammar{database->dialect()}},
+                  sql::Grammar{database->dialect()}) {}
+
+CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
+                         std::unique_ptr<CopyStore> store, const VoteNames& n,
+                         const sql::Grammar& g)
+    : database_(std::move(database)),
+      options_(options),
+      layout_(options_, database_->dialect()),
+      store_(std::move(store)),
+      read_space_("SELECT value FROM " + n.meta + " WHERE name = 'copies_id'"),
+      write_space_("INSERT INTO " + n.meta + " (name, value) VALUES ('copies_id', ?1)" +
+                   g.or_nothing("name")),
+      read_cells_(
+          "SELECT COALESCE(SUM(n), 0), COALESCE(MAX(CASE WHEN slot = " + std::to_string(kFoldSlot) +
+          " THEN ver END), 0) FROM " + n.cell + " WHERE item = ?1"),
+      known_([] { return std::make_unique<Known>(); }) {}
+
+// -- what folds publish -------------------------------------------------------------------------
+
+void CountCopies::publish(std::span<const FoldedCount> counts) {
+    const SteadyTime committed = options_.clock->steady_now();
+    if (counts.empty() || cache_is_away()) return;
+    const auto name = space(database_->deadline({}), true);
+    if (!name || name->empty()) return;
+    std::vector<CopyStore::Named> copies;
+    copies.reserve(counts.size());
+    for (const FoldedCount& each : counts) {
+        copies.push_back({to_text(each.item), {.n = each.n, .ver = each.ver}});
+    }
+    write(*name, copies, committed, kPublishPatience);
+}
+
+void CountCopies::write(std::string_view space, std::span<const CopyStore::Named> copies,
+                        SteadyTime read_at, Duration patience) {
+    // A copy that comes late is as old as what it was read from.
+    const Duration life = options_.max_age - (options_.clock->steady_now() - read_at);
+    if (copies.empty() || life <= Duration{0}) return;
+    note_cache(store_->write(space, copies, life, patience).ok());
+}
+
+bool CountCopies::cache_is_away() {
+    Known& known = known_.get();
+    const std::lock_guard lock(known.mutex);
+    return options_.clock->steady_now() < known.cache_away_until;
+}
+
+void CountCopies::note_cache(bool answered) {
+    if (answered) return;
+    Known& known = known_.get();
+    const std::lock_guard lock(known.mutex);
+    known.cache_away_until = options_.clock->steady_now() + kPause;
+}
+
+// -- the tables' name ---------------------------------------------------------------------------
+
+// Empty where they have none yet. Asked again after max_age: tables made anew have another.
+Result<std::string> CountCopies::find_space(Deadline deadline, bool folds) {
+    Known& known = known_.get();
+    {
+        const std::lock_guard lock(known.mutex);
+        if (options_.clock->steady_now() < known.space_until) return known.space;
+    }
+    const auto read = [&](sql::Connection& connection) {
+        return read_mark(connection, read_space_);
+    };
+    // Who folds has a writer, and one for reading would be one more connection of its process.
+    auto found = folds ? sql::transact(*database_, deadline, read)
+                       : sql::read_snapshot(*database_, deadline, read);
+    if (!found) return explain_missing_table(std::move(found).error());
+    if (!found->empty()) {
+        const std::lock_guard lock(known.mutex);
+        known.space = *found;
+        known.space_until = options_.clock->steady_now() + options_.max_age;
+    }
+    return found;
+}
+
+Result<std::string> CountCopies::space(Deadline deadline, bool folds) {
+    auto there = find_space(deadline, folds);
+    if (!there || !there->empty()) return there;
+    const std::string drawn = random_name().substr(0, 16);
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+        return connection.execute(write_space_, {std::string_view{drawn}});
+    }));
+    return find_space(deadline, folds);
+}
+
+// -- what readers get ---------------------------------------------------------------------------
+
+Count CountCopies::to_count(const CopyStore::Copy& copy, std::string_view source) const {
+    const WallTime now = options_.clock->wall_now();
+    // A fold's number is its time in microseconds, and 0 stands for an item that none has counted.
+    const WallTime folded{
+        std::chrono::duration_cast<WallTime::duration>(std::chrono::microseconds{copy.ver})};
+    return {copy.n, false, copy.ver > 0 ? std::min(folded, now) : now, std::string{source}, 0};
+}
+
+Result<std::vector<Count>> CountCopies::counts(std::span<const sql::Id> items, Deadline deadline) {
+    const auto patience = [&] { return std::min(Duration{deadline.remaining()}, kReadPatience); };
+    const std::vector<std::string> texts = to_texts(items);
+    std::vector<std::optional<CopyStore::Copy>> copies(items.size());
+    // A database that may not be written to has no name for its tables, and no copies then.
+    const auto name = cache_is_away() ? Result<std::string>{std::string{}} : space(deadline, false);
+    if (!name.ok() && name.error().code != ErrorCode::permission_denied) return name.error();
+    const bool named = name.ok() && !name->empty();
+    if (named) {
+        auto found = store_->read(*name, texts, patience());
+        note_cache(found.ok());
+        if (found) copies = std::move(*found);
+    }
+    std::vector<Count> result;
+    result.reserve(items.size());
+    for (const auto& copy : copies) {
+        result.push_back(to_count(copy.value_or(CopyStore::Copy{}), "cache"));
+    }
+    if (std::all_of(copies.begin(), copies.end(), [](const auto& copy) { return !!copy; })) {
+        return result;
+    }
+
+    const SteadyTime began = options_.clock->steady_now();
+    std::vector<CopyStore::Named> missing;
+    const auto read = [&](sql::Connection& connection) -> Result<void> {
+        missing.clear();
+        HOTCOUNT_TRY(check_place(connection, layout_, options_));
+        for (std::size_t i = 0; i < items.size(); ++i) {
+            if (copies[i]) continue;
+            HOTCOUNT_TRY_ASSIGN(const CopyStore::Copy copy, read_cells(connection, items[i]));
+            result[i] = to_count(copy, "sql");
+            missing.push_back({texts[i], copy});
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, read));
+    if (named && !cache_is_away()) write(*name, missing, began, patience());
+    return result;
+}
+
+Result<CopyStore::Copy> CountCopies::read_cells(sql::Connection& connection, const sql::Id& item) {
+    CopyStore::Copy copy;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        if (!row.is_integer(0)) return count_overflow(item);
+        copy = {.n = row.integer(0), .ver = row.integer(1)};
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(read_cells_, {sql::to_value(item)}, read));
+    return copy;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,102 @@
+// Counts of strategy batched in a cache: copies, for readers only.
+//
+// An item's copy is a text "ver n" in Redis, a struct in memory: the sum of the item's cells as a
+// fold left it, and that fold's number for it. A fold publishes what it has counted after its
+// commit; a reader who finds no copy reads the cells and writes one. The higher ver stands, whoever
+// writes it, so that copies may come late, twice or in any order. A copy ends max_age after it was
+// written: what is lost on the way is missed for so long and no longer.
+//
+// What waits in the journal is in no copy. A reader who added it would write a count from which the
+// next one, read by who did not, falls back.
+#pragma once
+
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "votes/journal/journal.hpp"
+#include "votes/tables/layout.hpp"
+
+namespace hotcount {
+
+/// What the copies ask of a store. Each call is one step per item: a script in Redis, a lock in
+/// memory. Thread-safe. `space` names the tables, so that two databases share a cache.
+class CopyStore {
+  public:
+    using Copy = memory::CountCopy;
+    struct Named {
+        std::string item;
+        Copy copy;
+    };
+
+    virtual ~CopyStore() = default;
+
+    /// By index; none where the item has no copy.
+    virtual Result<std::vector<std::optional<Copy>>> read(std::string_view space,
+                                                          std::span<const std::string> items,
+                                                          Timeout timeout) = 0;
+    /// Writes those that are newer than what is there. Each of them ends after `life`.
+    virtual Result<void> write(std::string_view space, std::span<const Named> copies, Duration life,
+                               Timeout timeout) = 0;
+};
+
+/// {store prefix}copy:{space}: and the item follows.
+inline std::string copy_prefix(std::string_view store_prefix, std::string_view space) {
+    return std::string{store_prefix} + "copy:" + std::string{space} + ":";
+}
+
+std::unique_ptr<CopyStore> make_memory_copy_store(std::shared_ptr<memory::Store> store);
+std::unique_ptr<CopyStore> make_redis_copy_store(std::shared_ptr<redis::Client> client);
+
+/// Thread-safe.
+class CountCopies {
+  public:
+    CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
+                std::unique_ptr<CopyStore> store);
+
+    /// What a fold has counted and committed; copies that are missing are made. Never fails; waits
+    /// 0.25 s at most for the cache, and leaves one that did not answer alone for a second.
+    void publish(std::span<const FoldedCount> counts);
+    /// From the cache, and from the cells in SQL what it does not have; a cache that does not
+    /// answer within 0.1 s has nothing.
+    Result<std::vector<Count>> counts(std::span<const sql::Id> items, Deadline deadline);
+
+  private:
+    // What is known of the tables and the cache. Per process.
+    struct Known {
+        std::mutex mutex{};
+        std::string space{};
+        SteadyTime space_until{};
+        SteadyTime cache_away_until{};
+    };
+    CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
+                std::unique_ptr<CopyStore> store, const VoteNames& names,
+                const sql::Grammar& grammar);
+    Result<std::string> find_space(Deadline deadline, bool folds);
+    // The same; names the tables, where they have no name yet.
+    Result<std::string> space(Deadline deadline, bool folds);
+    bool cache_is_away();
+    void note_cache(bool answered);
+    void write(std::string_view space, std::span<const CopyStore::Named> copies, SteadyTime read_at,
+               Duration patience);
+    Result<CopyStore::Copy> read_cells(sql::Connection& connection, const sql::Id& item);
+    Count to_count(const CopyStore::Copy& copy, std::string_view source) const;
+
+    const std::shared_ptr<sql::Database> database_;
+    const VotesOptions options_;
+    const Layout layout_;
+    const std::unique_ptr<CopyStore> store_;
+    const sql::Statement read_space_;
+    const sql::Statement write_space_;
+    const sql::Statement read_cells_;
+    ForkLocal<Known> known_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,233 @@
+#include "sync_table.hpp"
+
+#include <array>
+#include <hotcount/detail/base/check.hpp>
+#include <limits>
+#include <tuple>
+
+#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/layout.hpp"
+
+namespace hotcount {
+namespace {
+
+const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {}; };
+
+}  // namespace
+
+struct SyncTable::Names : VoteNames {
+    Names(const VotesOptions& options, const sql::Grammar& grammar)
+        : VoteNames(options, grammar),
+          sync(sql::quote_identifier(options.vote_table + "_sync")),
+          again(sql::quote_identifier(options.vote_table + "_recount")) {}
+    std::string sync, again;
+};
+
+namespace {
+
+template <class Names>
+std::string schema_text(const Names& n, const sql::Grammar& g) {
+    const std::string number = " " + g.type(sql::ColumnType::integer) + " NOT NULL";
+    const std::string text = " " + g.type(sql::ColumnType::text);
+    const std::string zero = number + " DEFAULT 0";
+    return "CREATE TABLE IF NOT EXISTS " + n.sync + " (item " + n.item_type +
+           " NOT NULL PRIMARY KEY, epoch" + zero + ", gen" + zero + ", saved_gen" + zero +
+           ", saved_version" + zero + ", holder" + text + ", wide" + zero + ")" + g.table_end() +
+           ";\n"
+           "CREATE TABLE IF NOT EXISTS " +
+           n.again + " (item " + n.item_type + " NOT NULL PRIMARY KEY, asked" + number + ")" +
+           g.table_end() + ";\n";
+}
+
+// SQLite's SUM fails where a part of the sum leaves 64 bits, though the whole would not: so it gets
+// halves. The servers sum in decimals.
+std::string sum_text(const VoteNames& n, const sql::Grammar& g) {
+    if (g.dialect() != sql::Dialect::sqlite) return "SELECT " + counted_sum(n, "?1");
+    return "SELECT " + counted_sum(n, "?1", Bits::upper) + ", " + counted_sum(n, "?1", Bits::lower);
+}
+
+}  // namespace
+
+SyncTable::SyncTable(const VotesOptions& options, sql::Dialect dialect)
+    : SyncTable(options, Names{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}
+
+SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Grammar& g)
+    : options_(options),
+      dialect_(g.dialect()),
+      share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_share()),
+      // Not FOR UPDATE on PostgreSQL, which also waits for whoever has inserted a vote: two that
+      // have would wait for each other.
+      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
+                 (g.dialect() == sql::Dialect::postgres ? " FOR NO KEY UPDATE" : g.for_update())),
+      read_state_(
+          "SELECT COALESCE(s.epoch, 0), COALESCE(s.gen, 0), COALESCE(s.saved_gen, 0), "
+          "COALESCE(s.saved_version, 0), COALESCE(i." +
+          n.count + ", 0), COALESCE(s.holder, ''), COALESCE(s.wide, 0), i." + n.id + " FROM " +
+          n.item + " AS i LEFT JOIN " + n.sync + " AS s ON s.item = i." + n.id + " WHERE i." +
+          n.id + " = ?1"),
+      sum_(sum_text(n, g)),
+      set_wide_("INSERT INTO " + n.sync + " (item, wide) VALUES (?1, 1)" + g.or_update("item") +
+                "wide = 1"),
+      set_wide_openings_("INSERT INTO " + n.sync + " (item, wide) SELECT item, 1 FROM " + n.cell +
+                         " WHERE slot = " + std::to_string(kOpeningSlot) +
+                         " AND (n > 2147483648 OR n < -2147483648)" + g.or_update("item") +
+                         "wide = 1"),
+      fence_("INSERT INTO " + n.sync + " (item, gen, holder) VALUES (?1, 1, ?2)" +
+             g.or_update("item") + "gen = " + g.own(n.sync, "gen") +
+             " + 1, holder = " + g.excluded("holder")),
+      save_count_("UPDATE " + n.item + " SET " + n.count + " = ?1 WHERE " + n.id + " = ?2"),
+      save_marks_("UPDATE " + n.sync + " SET saved_gen = ?2, saved_version = ?3 WHERE item = ?1"),
+      // The gen as well: saves of what was counted before are void.
+      new_epoch_("INSERT INTO " + n.sync + " (item, epoch, gen) VALUES (?1, ?2, 1)" +
+                 g.or_update("item") +
+                 "epoch = " + g.greater(g.own(n.sync, "epoch") + " + 1", g.excluded("epoch")) +
+                 ", gen = " + g.own(n.sync, "gen") + " + 1"),
+      ask_("INSERT INTO " + n.again + " (item, asked) VALUES (?1, 1)" + g.or_update("item") +
+           "asked = " + g.own(n.again, "asked") + " + 1"),
+      asked_("SELECT COALESCE(i." + n.id + ", r.item), r.asked, r.item FROM " + n.again +
+             " AS r LEFT JOIN " + n.item + " AS i ON i." + n.id +
+             " = r.item ORDER BY r.item LIMIT ?1"),
+      settle_("DELETE FROM " + n.again + " WHERE item = ?1 AND asked = ?2"),
+      forget_all_("DELETE FROM " + n.again),
+      read_marks_("SELECT name, value FROM " + n.meta +
+                  " WHERE name IN ('counted_in', 'cache_id')"),
+      hold_marks_(read_marks_.text() + g.for_share()),
+      write_id_("INSERT INTO " + n.meta + " (name, value) VALUES ('cache_id', ?1)" +
+                g.or_update("name") + "value = " + g.excluded("value")) {}
+
+std::string SyncTable::schema(const std::string& item_type) const {
+    const sql::Grammar grammar{dialect_};
+    Names names{options_, grammar};
+    if (!item_type.empty()) names.item_type = item_type;
+    return schema_text(names, grammar);
+}
+
+Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connection,
+                                                        const sql::Id& item, Hold hold) const {
+    if (hold != Hold::none && dialect_ != sql::Dialect::sqlite) {
+        // A statement of its own: one that waited for a lock has read the rest before it waited.
+        HOTCOUNT_TRY(connection.run(hold == Hold::shared ? share_item_ : lock_item_,
+                                    std::array{sql::to_value(item)}, &kIgnore));
+    }
+    std::optional<State> state;
+    const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
+        state = State{row.integer(0), row.integer(1),           row.integer(2),      row.integer(3),
+                      row.integer(4), std::string{row.text(5)}, row.integer(6) != 0, row.id(7)};
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(read_state_, {sql::to_value(item)}, visit));
+    return state;
+}
+
+Result<std::int64_t> SyncTable::sum(sql::Connection& connection, const sql::Id& item) const {
+    const bool in_halves = dialect_ == sql::Dialect::sqlite;
+    bool whole = true;
+    std::int64_t high = 0;
+    std::int64_t low = 0;
+    const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
+        whole = row.is_integer(0);
+        high = row.integer(0);
+        if (in_halves) low = row.integer(1);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(sum_, {sql::to_value(item)}, visit));
+    if (!whole) return count_overflow(item);
+    if (!in_halves) return high;
+    const auto carried = checked_add(high, low >> 32);
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (!carried || *carried > kMost || *carried < -kMost - 1) return count_overflow(item);
+    return *carried * (std::int64_t{1} << 32) + (low & 0xffff'ffff);
+}
+
+Result<void> SyncTable::set_wide(sql::Connection& connection, const sql::Id& item) const {
+    HOTCOUNT_TRY(connection.execute(set_wide_, {sql::to_value(item)}));
+    return {};
+}
+
+Result<std::optional<SyncTable::State>> SyncTable::fence(sql::Connection& connection,
+                                                         const sql::Id& item,
+                                                         const std::string& holder) const {
+    HOTCOUNT_TRY_ASSIGN(const std::optional<State> before, read(connection, item, Hold::alone));
+    if (!before) return std::optional<State>{};
+    HOTCOUNT_TRY(
+        connection.execute(fence_, {sql::to_value(item), sql::Value{std::string_view{holder}}}));
+    if (!before->holder.empty() && before->holder != holder) {
+        HOTCOUNT_TRY(ask_recount(connection, item));
+    }
+    return read(connection, item);
+}
+
+Result<SaveState> SyncTable::save(sql::Connection& connection, const sql::Id& item,
+                                  const CacheEntry& entry) const {
+    HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item, Hold::alone));
+    if (!state) return SaveState::gone;
+    if (entry.epoch < state->epoch) return SaveState::outdated;
+    // The cache knows of what SQL does not: SQL is an older copy.
+    if (entry.epoch > state->epoch || entry.gen > state->gen) return SaveState::doubtful;
+    if (entry.gen < state->gen) return SaveState::fenced;
+    if (entry.gen == state->saved_gen && entry.version <= state->saved_version) {
+        if (entry.version < state->saved_version) return SaveState::behind;
+        return entry.value == state->stored ? SaveState::saved : SaveState::doubtful;
+    }
+    HOTCOUNT_TRY(connection.execute(save_count_, {entry.value, sql::to_value(item)}));
+    HOTCOUNT_TRY(connection.execute(save_marks_, {sql::to_value(item), entry.gen, entry.version}));
+    return SaveState::saved;
+}
+
+Result<std::int64_t> SyncTable::recount(sql::Connection& connection, const sql::Id& item,
+                                        std::int64_t above) const {
+    // Alone before the sum: a vote is in it, or reads the new epoch.
+    HOTCOUNT_TRY(read(connection, item, Hold::alone));
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t votes, sum(connection, item));
+    HOTCOUNT_TRY(connection.execute(save_count_, {votes, sql::to_value(item)}));
+    HOTCOUNT_TRY(connection.execute(new_epoch_, {sql::to_value(item), above + 1}));
+    HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item));
+    return state ? state->epoch : above + 1;
+}
+
+Result<void> SyncTable::ask_recount(sql::Connection& connection, const sql::Id& item) const {
+    HOTCOUNT_TRY(connection.execute(ask_, {sql::to_value(item)}));
+    return {};
+}
+
+Result<std::vector<SyncTable::Request>> SyncTable::recounts(sql::Connection& connection,
+                                                            std::size_t limit) const {
+    std::vector<Request> requests;
+    const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
+        requests.push_back(Request{row.id(0), row.integer(1), row.id(2)});
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(asked_, {static_cast<std::int64_t>(limit)}, visit));
+    return requests;
+}
+
+Result<void> SyncTable::settle(sql::Connection& connection, const Request& request) const {
+    HOTCOUNT_TRY(connection.execute(settle_, {sql::to_value(request.asked_for), request.asked}));
+    return {};
+}
+
+Result<std::string> SyncTable::cache_id(sql::Connection& connection, bool hold) const {
+    std::string place;
+    std::string id;
+    const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
+        (row.text(0) == "cache_id" ? id : place) = row.text(1);
+        return {};
+    };
+    if (auto found = connection.query(hold ? hold_marks_ : read_marks_, {}, visit); !found) {
+        return explain_missing_table(std::move(found).error());
+    }
+    if (place != to_string(CountPlace::cache) || id.empty()) {
+        return wrong_place(options_.vote_table, place, VoteStrategy::cached, dialect_);
+    }
+    return id;
+}
+
+Result<void> SyncTable::renew(sql::Connection& connection) const {
+    const std::string id = random_name().substr(0, 16);
+    HOTCOUNT_TRY(connection.execute(write_id_, {std::string_view{id}}));
+    HOTCOUNT_TRY(connection.execute(forget_all_));
+    HOTCOUNT_TRY(connection.execute(set_wide_openings_));
+    return {};
+}
+
+}  // namespace hotcount

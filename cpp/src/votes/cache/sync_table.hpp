@@ -1,0 +1,124 @@
+// What strategy cached keeps in SQL beside the votes:
+//
+//   vote_sync (item, epoch, gen, saved_gen, saved_version, holder, wide)
+//     epoch          raised by each recount; a vote's transaction reads it, so that a count knows
+//                    whether the recount has that vote already
+//     gen            the fencing number: raised by each fill; only a save with this very gen is taken
+//     saved_gen, saved_version   of the save that item.vote_count comes from
+//     holder         the cache that the last fill was for
+//     wide           a vote of more than 32 bits was cast, or the opening balance is one: the sum is
+//                    checked with each vote
+//   vote_recount (item, asked)   items whose count is in doubt, for a worker
+//   vote_meta: cache_id          the name under which these tables count in a cache
+//
+// Every function runs inside the caller's transaction.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "count_cache.hpp"
+
+namespace hotcount {
+
+/// What a save came to.
+enum class SaveState : std::uint8_t {
+    saved,     ///< item.vote_count has it: written now, or by another before.
+    behind,    ///< A later version of it is saved.
+    fenced,    ///< A fill has raised the gen since: the hash needs it, too.
+    outdated,  ///< A recount has begun another epoch: the hash is void.
+    doubtful,  ///< SQL or the cache has lost something: recount.
+    gone,      ///< The item's row is not there.
+    refused,   ///< The database refuses it for itself.
+};
+
+class SyncTable {
+  public:
+    SyncTable(const VotesOptions& options, sql::Dialect dialect);
+
+    /// `item_type`: of columns that hold an item's id; empty for that of the options.
+    std::string schema(const std::string& item_type = {}) const;
+
+    struct State {
+        std::int64_t epoch;
+        std::int64_t gen;
+        std::int64_t saved_gen;
+        std::int64_t saved_version;
+        std::int64_t stored;  ///< item.vote_count
+        std::string holder;
+        bool wide;
+        /// As its row has it: to a column that compares without case, "a" and "A" are one item, and
+        /// to a cache two. The cache knows it by this one.
+        sql::Id item;
+    };
+    /// What keeps the state as it was read until the transaction ends: those that vote share the
+    /// item's row, those that change the state have it alone. So a recount waits for the votes
+    /// under way, and a vote that comes after it reads the new epoch.
+    enum class Hold : std::uint8_t { none, shared, alone };
+    /// None where the item has no row. An item that was never filled has zeros.
+    Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
+                                      Hold hold = Hold::none) const;
+
+    /// The exact sum of the item's votes and its opening balance; an overflow error where it would
+    /// leave 64 bits.
+    Result<std::int64_t> sum(sql::Connection& connection, const sql::Id& item) const;
+    Result<void> set_wide(sql::Connection& connection, const sql::Id& item) const;
+
+    /// Raises the gen; what is read with it holds until a save with that gen. None where the item
+    /// has no row. Asks for a recount where another cache has counted the item before: what that
+    /// one had not saved is in nobody's count.
+    Result<std::optional<State>> fence(sql::Connection& connection, const sql::Id& item,
+                                       const std::string& holder) const;
+    Result<SaveState> save(sql::Connection& connection, const sql::Id& item,
+                           const CacheEntry& entry) const;
+    /// Sets item.vote_count to the sum of the votes and begins an epoch above both its own and
+    /// `above`. Returns the epoch.
+    Result<std::int64_t> recount(sql::Connection& connection, const sql::Id& item,
+                                 std::int64_t above) const;
+
+    struct Request {
+        sql::Id item;  ///< As State::item.
+        std::int64_t asked;
+        sql::Id asked_for;  ///< As it was asked.
+    };
+    /// Asks for a recount; once more where it is asked for already.
+    Result<void> ask_recount(sql::Connection& connection, const sql::Id& item) const;
+    Result<std::vector<Request>> recounts(sql::Connection& connection, std::size_t limit) const;
+    /// Forgets a request unless it was asked again since it was read.
+    Result<void> settle(sql::Connection& connection, const Request& request) const;
+
+    /// The cache id of these tables; a config error where another strategy counts them. `hold`: it
+    /// stays so until the transaction, one that writes, ends.
+    Result<std::string> cache_id(sql::Connection& connection, bool hold = false) const;
+    /// A new cache id: what was counted under the old one is of no account any more.
+    Result<void> renew(sql::Connection& connection) const;
+
+  private:
+    struct Names;
+    SyncTable(const VotesOptions& options, const Names& names, const sql::Grammar& grammar);
+
+    VotesOptions options_;
+    sql::Dialect dialect_;
+    sql::Statement share_item_;
+    sql::Statement lock_item_;
+    sql::Statement read_state_;
+    sql::Statement sum_;
+    sql::Statement set_wide_;
+    sql::Statement set_wide_openings_;
+    sql::Statement fence_;
+    sql::Statement save_count_;
+    sql::Statement save_marks_;
+    sql::Statement new_epoch_;
+    sql::Statement ask_;
+    sql::Statement asked_;
+    sql::Statement settle_;
+    sql::Statement forget_all_;
+    sql::Statement read_marks_;
+    sql::Statement hold_marks_;
+    sql::Statement write_id_;
+};
+
+}  // namespace hotcount

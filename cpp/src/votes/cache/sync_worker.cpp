@@ -1,0 +1,372 @@
+#include <algorithm>
+#include <hotcount/detail/base/hash.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <limits>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "cached_counts.hpp"
+
+namespace hotcount {
+namespace {
+
+// Items recounted in one transaction: each sums all votes of its item while voters wait.
+constexpr std::size_t kMaxRecounts = 100;
+
+void add(SyncRound& sum, const SyncRound& round) {
+    sum.scanned += round.scanned;
+    sum.filled += round.filled;
+    sum.saved += round.saved;
+    sum.deleted += round.deleted;
+    sum.recounted += round.recounted;
+    sum.unsettled += round.unsettled;
+    sum.at_risk += round.at_risk;
+}
+
+class Worker final : public SyncWorker {
+  public:
+    explicit Worker(std::shared_ptr<CountKeeper> keeper) : keeper_(std::move(keeper)) {}
+
+    Result<SyncRound> run_once(Timeout timeout) override {
+        const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
+        std::lock_guard one_at_a_time(round_mutex_);
+        auto round = whole_round(deadline);
+        std::lock_guard lock(mutex_);
+        if (!round) {
+            ++stats_.failed;
+            return round;
+        }
+        ++stats_.rounds;
+        stats_.total.unsettled = stats_.total.at_risk = 0;
+        add(stats_.total, *round);
+        return round;
+    }
+
+    Result<void> run(const std::function<bool(Duration)>& stop) override {
+        while (!stop(Duration{0})) {
+            const auto round = run_once({});
+            if (!round && !worth_another_try(round.error().code)) return round.error();
+            if (stop(keeper_->options().interval)) break;
+        }
+        return {};
+    }
+
+    Stats stats() const override {
+        std::lock_guard lock(mutex_);
+        return stats_;
+    }
+
+  private:
+    // A hash as it was last seen: one that is gone before it was due has lost votes.
+    struct Seen {
+        std::string token;
+        std::int64_t epoch;
+        SteadyTime due_at;
+        std::uint64_t round;
+    };
+
+    static bool worth_another_try(ErrorCode code) {
+        return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
+               code == ErrorCode::outcome_unknown || code == ErrorCode::capacity ||
+               code == ErrorCode::reply || code == ErrorCode::database ||
+               code == ErrorCode::integrity;
+    }
+
+    Result<SyncRound> whole_round(Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(const std::string space, keeper_->space(deadline));
+        if (space != space_) {
+            seen_.clear();
+            space_ = space;
+        }
+        ++round_number_;
+        SyncRound round{};
+        HOTCOUNT_TRY(keeper_->hand_over(deadline));
+        HOTCOUNT_TRY_ASSIGN(
+            const auto recounted,
+            keeper_->recount(space, std::min(kMaxRecounts, keeper_->options().page), deadline));
+        round.recounted = recounted.done;
+        round.unsettled = recounted.left;
+        HOTCOUNT_TRY(all_pages(deadline, round));
+        HOTCOUNT_TRY(look_for_lost(deadline, round));
+        std::lock_guard lock(mutex_);
+        if (refused_) return *std::exchange(refused_, std::nullopt);
+        return round;
+    }
+
+    // Threads take pages from one cursor. It lives as long as the round, so that a page that
+    // somebody dies with comes again in the next.
+    Result<void> all_pages(Deadline deadline, SyncRound& round) {
+        Pages pages;
+        std::vector<std::thread> helpers;
+        Result<void> own = one_page(pages, deadline, round);
+        if (own.ok() && !pages.done) {
+            const std::size_t wanted = keeper_->options().workers - 1;
+            for (std::size_t i = 0; i < wanted; ++i) {
+                try {
+                    helpers.emplace_back([&] { (void)pages_until_done(pages, deadline, round); });
+                } catch (const std::system_error&) {
+                    break;  // The system starts no more threads: those that there are do it.
+                }
+            }
+            own = pages_until_done(pages, deadline, round);
+        }
+        for (std::thread& helper : helpers) helper.join();
+        if (!own) return own;
+        if (pages.failed) return *pages.failed;
+        return {};
+    }
+
+    struct Pages {
+        std::mutex mutex;
+        std::string cursor{"0"};
+        bool done{false};
+        std::optional<Error> failed{};
+    };
+
+    Result<void> pages_until_done(Pages& pages, Deadline deadline, SyncRound& round) {
+        while (true) {
+            {
+                std::lock_guard lock(pages.mutex);
+                if (pages.done || pages.failed) return {};
+            }
+            if (auto done = one_page(pages, deadline, round); !done) {
+                std::lock_guard lock(pages.mutex);
+                if (!pages.failed) pages.failed = done.error();
+                return done;
+            }
+        }
+    }
+
+    Result<void> one_page(Pages& pages, Deadline deadline, SyncRound& round) {
+        std::vector<std::string> items;
+        {
+            std::lock_guard lock(pages.mutex);
+            if (pages.done) return {};
+            HOTCOUNT_TRY_ASSIGN(CountCache::Page page,
+                                keeper_->cache().scan(space_, pages.cursor, keeper_->options().page,
+                                                      deadline.remaining()));
+            pages.cursor = page.next;
+            pages.done = page.next == "0";
+            items = std::move(page.items);
+        }
+        if (items.empty()) return {};
+        // SCAN may name a key twice.
+        std::sort(items.begin(), items.end());
+        items.erase(std::unique(items.begin(), items.end()), items.end());
+        HOTCOUNT_TRY_ASSIGN(const SyncRound part, settle(items, deadline));
+        std::lock_guard lock(mutex_);
+        add(round, part);
+        return {};
+    }
+
+    struct Found {
+        std::string text;
+        sql::Id item;
+        CacheEntry entry;
+        SaveState state{SaveState::saved};
+    };
+
+    Result<SyncRound> settle(std::span<const std::string> items, Deadline deadline) {
+        SyncRound part{};
+        HOTCOUNT_TRY_ASSIGN(std::vector<Found> found, look(items, deadline));
+        part.scanned = static_cast<std::int64_t>(found.size());
+        HOTCOUNT_TRY(save(found, deadline));
+
+        std::vector<CountCache::Mark> marks;
+        std::vector<CountCache::Mark> removable;
+        std::vector<CountCache::Outdated> outdated;
+        std::vector<CountKeeper::Unfilled> unfilled;
+        for (const Found& each : found) {
+            const CacheEntry& entry = each.entry;
+            if (!entry.filled() || each.state == SaveState::fenced) {
+                unfilled.push_back({each.text, entry.token});
+            } else if (each.state == SaveState::outdated) {
+                outdated.push_back({each.text, entry.epoch + 1});
+            } else if (each.state == SaveState::gone) {
+                outdated.push_back({each.text, std::numeric_limits<std::int64_t>::max()});
+            } else if (each.state == SaveState::saved) {
+                const CountCache::Mark mark{each.text, entry.gen, entry.version};
+                if (entry.unsaved()) marks.push_back(mark);
+                if (entry.due()) removable.push_back(mark);
+                continue;
+            }
+            if (each.state == SaveState::behind) continue;  // SQL has it, and more.
+            ++part.unsettled;
+            part.at_risk += entry.version - entry.saved_version;
+        }
+        CountCache& cache = keeper_->cache();
+        if (!marks.empty()) HOTCOUNT_TRY(cache.mark(space_, marks, deadline.remaining()));
+        part.saved = static_cast<std::int64_t>(marks.size());
+        if (!removable.empty()) {
+            HOTCOUNT_TRY_ASSIGN(part.deleted,
+                                cache.remove(space_, removable, deadline.remaining()));
+        }
+        if (!outdated.empty()) HOTCOUNT_TRY(cache.drop(space_, outdated, deadline.remaining()));
+        if (!unfilled.empty()) {
+            HOTCOUNT_TRY(keeper_->fill(space_, unfilled, deadline));
+            part.filled = static_cast<std::int64_t>(unfilled.size());
+        }
+        return part;
+    }
+
+    Result<std::vector<Found>> look(std::span<const std::string> items, Deadline deadline) {
+        // Before the question: due_at must not be later than any worker may delete.
+        const SteadyTime asked = system_clock()->steady_now();
+        auto entries = keeper_->cache().read(space_, items, deadline.remaining());
+        std::vector<Found> found;
+        found.reserve(items.size());
+        for (std::size_t i = 0; i < items.size(); ++i) {
+            if (!entries[i]) {
+                if (entries[i].error().code == ErrorCode::wrong_type) continue;  // Not ours.
+                return std::move(entries[i]).error();
+            }
+            const auto item = keeper_->to_item(items[i]);
+            if (!item || !entries[i]->has_value()) continue;
+            found.push_back({items[i], *item, std::move(**entries[i])});
+        }
+        std::vector<sql::Id> lost;
+        {
+            const SteadyTime now = system_clock()->steady_now();
+            std::lock_guard lock(mutex_);
+            for (const Found& each : found) {
+                const CacheEntry& entry = each.entry;
+                Seen& seen = seen_[each.text];
+                if (!seen.token.empty() && seen.token != entry.token && now < seen.due_at &&
+                    entry.epoch <= seen.epoch) {
+                    lost.push_back(each.item);
+                }
+                seen = {entry.token, entry.epoch, asked + entry.left, round_number_};
+            }
+        }
+        HOTCOUNT_TRY(ask_recounts(lost, deadline));
+        return found;
+    }
+
+    Result<void> save(std::span<Found> found, Deadline deadline) {
+        const auto wanted = [](const Found& each) {
+            return each.entry.filled() && each.entry.unsaved();
+        };
+        if (std::none_of(found.begin(), found.end(), wanted)) return {};
+        std::vector<std::string> behind;
+        const auto save_all = [&](sql::Connection& connection) -> Result<void> {
+            behind.clear();
+            const SyncTable& table = keeper_->table();
+            HOTCOUNT_TRY_ASSIGN(const std::string id, table.cache_id(connection, true));
+            if (id != space_) {
+                return make_error(ErrorCode::unavailable,
+                                  "the tables were taken over by another strategy meanwhile");
+            }
+            for (Found& each : found) {
+                if (!wanted(each)) continue;
+                HOTCOUNT_TRY_ASSIGN(each.state, table.save(connection, each.item, each.entry));
+                if (each.state == SaveState::doubtful) {
+                    HOTCOUNT_TRY(table.ask_recount(connection, each.item));
+                }
+                if (each.state == SaveState::behind) behind.push_back(each.text);
+            }
+            return {};
+        };
+        auto saved = sql::transact(keeper_->database(), deadline, save_all);
+        if (!saved && sql::may_be_one_writes_fault(saved.error())) {
+            return save_apart(found, saved.error(), deadline);
+        }
+        HOTCOUNT_TRY(saved);
+        return check_behind(found, behind, deadline);
+    }
+
+    // The database refuses the count of one item, say by a trigger: the others are saved, and the
+    // round fails in the end.
+    Result<void> save_apart(std::span<Found> found, const Error& error, Deadline deadline) {
+        if (found.size() == 1) {
+            found.front().state = SaveState::refused;
+            std::lock_guard lock(mutex_);
+            if (!refused_) refused_ = error;
+            return {};
+        }
+        const std::size_t half = found.size() / 2;
+        HOTCOUNT_TRY(save(found.first(half), deadline));
+        return save(found.subspan(half), deadline);
+    }
+
+    // Behind is usual where another worker was faster; a cache that went back to an older state,
+    // a failover to a replica, looks the same and stays so.
+    Result<void> check_behind(std::span<Found> found, std::span<const std::string> behind,
+                              Deadline deadline) {
+        if (behind.empty()) return {};
+        const auto now = keeper_->cache().read(space_, behind, deadline.remaining());
+        std::vector<sql::Id> lost;
+        for (std::size_t i = 0; i < behind.size(); ++i) {
+            if (!now[i]) return now[i].error();
+            const auto was = std::find_if(found.begin(), found.end(), [&](const Found& each) {
+                return each.text == behind[i];
+            });
+            const auto& is = *now[i];
+            if (is && is->gen == was->entry.gen && is->version == was->entry.version &&
+                is->token == was->entry.token) {
+                was->state = SaveState::doubtful;
+                lost.push_back(was->item);
+            }
+        }
+        return ask_recounts(lost, deadline);
+    }
+
+    // Hashes that earlier rounds saw and this one did not, though none could delete them yet.
+    Result<void> look_for_lost(Deadline deadline, SyncRound& round) {
+        std::vector<std::string> missing;
+        for (const auto& [text, seen] : seen_) {
+            if (seen.round != round_number_) missing.push_back(text);
+        }
+        if (missing.empty()) return {};
+        const auto entries = keeper_->cache().read(space_, missing, deadline.remaining());
+        const SteadyTime now = system_clock()->steady_now();
+        std::vector<sql::Id> lost;
+        for (std::size_t i = 0; i < missing.size(); ++i) {
+            if (!entries[i]) continue;
+            if (entries[i]->has_value()) continue;  // There again, or missed by the scan.
+            const Seen seen = seen_[missing[i]];
+            seen_.erase(missing[i]);
+            if (now >= seen.due_at) continue;
+            const auto item = keeper_->to_item(missing[i]);
+            if (!item) continue;
+            HOTCOUNT_TRY_ASSIGN(const bool recounted, epoch_is_above(*item, seen.epoch, deadline));
+            if (!recounted) lost.push_back(*item);
+        }
+        round.unsettled += static_cast<std::int64_t>(lost.size());
+        return ask_recounts(lost, deadline);
+    }
+
+    Result<bool> epoch_is_above(const sql::Id& item, std::int64_t epoch, Deadline deadline) {
+        const auto read = [&](sql::Connection& connection) {
+            return keeper_->table().read(connection, item);
+        };
+        HOTCOUNT_TRY_ASSIGN(const auto state,
+                            sql::read_snapshot(keeper_->database(), deadline, read));
+        return !state || state->epoch > epoch;
+    }
+
+    Result<void> ask_recounts(std::span<const sql::Id> items, Deadline deadline) {
+        if (items.empty()) return {};
+        for (const sql::Id& item : items) keeper_->doubt(item, 0);
+        return keeper_->hand_over(deadline);
+    }
+
+    std::shared_ptr<CountKeeper> keeper_;
+    std::mutex round_mutex_;
+    // Under round_mutex_: written before and after the helpers run.
+    std::string space_;
+    std::uint64_t round_number_{0};
+    mutable std::mutex mutex_;  // Of all below.
+    std::unordered_map<std::string, Seen, KeyedHash> seen_;
+    Stats stats_{};
+    std::optional<Error> refused_{};  // Of this round, the first.
+};
+
+}  // namespace
+
+std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CountKeeper> keeper) {
+    return std::make_shared<Worker>(std::move(keeper));
+}
+
+}  // namespace hotcount

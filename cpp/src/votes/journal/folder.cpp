@@ -1,0 +1,483 @@
+#include "folder.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/spawn_thread.hpp"
+
+namespace hotcount {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Own rows that override the pause.
+constexpr std::size_t kManyRows = kFoldPage;
+// Exact reads sum the journal's rows. So many summed, and as many more for each item of the last
+// fold, cost about what a fold costs (2 to 3 ms of the server's time, and 16 us an item), and a fold
+// hurries then: the two together cost at most twice the least that they could.
+constexpr std::size_t kManyRead = 20'000;
+constexpr std::size_t kManyReadPerItem = 125;
+constexpr std::size_t kLeastPage = 100;
+// The journal is tidied once folds have taken as many rows out of it, or so many of them were; and
+// that takes a fifth of the time at most, however many rows an old snapshot keeps.
+constexpr std::size_t kRowsPerTidying = 2'000;
+constexpr int kFoldsPerTidying = 10;
+constexpr int kRestOfTidying = 5;
+// How long an item that failed alone is left out.
+constexpr Duration kRefusedFor = seconds{30};
+constexpr std::size_t kMostRefusals = 100;
+constexpr Duration kLongestRest = seconds{30};
+// Folds that leave a held item alone before one waits for its row, and how many items one fold waits
+// for, where there is a line to wait in.
+constexpr int kPatientMisses = 2;
+constexpr std::size_t kInsisted = 4;
+// Between two looks at what somebody else holds.
+constexpr Duration kFirstLook = milliseconds{2};
+constexpr Duration kLastLook = milliseconds{100};
+
+bool took_too_long(const Error& error) {
+    return error.code == ErrorCode::deadline || error.server_code == "57014";
+}
+
+Error still_taken() {
+    return make_error(ErrorCode::deadline,
+                      "another process folded the journal, or moved the counts, until the "
+                      "deadline; what it has not folded is still to be");
+}
+
+}  // namespace
+
+struct Folder::Work {
+    Work(std::shared_ptr<Journal> of, const VotesOptions& options, Duration most, Publish to)
+        : journal(std::move(of)),
+          interval(options.fold_interval),
+          patience(most),
+          publish(std::move(to)) {}
+
+    const std::shared_ptr<Journal> journal;
+    const Duration interval;
+    const Duration patience;
+    const Publish publish;
+
+    std::mutex mutex{};
+    std::condition_variable changed{};
+    std::size_t appended{0};  // Since the last fold of this process began.
+    std::size_t read{0};      // Rows that were read since.
+    std::size_t many_read{kManyRead};
+    bool again{false};  // There is more to fold, whoever appended it.
+    bool stop{false};
+    bool started{false};
+    SteadyTime not_before{};
+    SteadyTime soon{};  // The same where many rows were read.
+    Stats stats{};
+
+    struct Refused {
+        std::string why;
+        SteadyTime until;
+    };
+    std::map<sql::Id, Refused> refused{};
+    struct Held {
+        SteadyTime since;  // When it was found so first.
+        int misses{0};     // Folds that found it so.
+        SteadyTime insist_after{};
+    };
+    std::map<sql::Id, Held> held{};
+    std::size_t page{kFoldPage};
+    std::size_t untidied{0};  // Rows taken since.
+    int folds_until_tidying{kFoldsPerTidying};
+    SteadyTime tidy_after{};
+
+    // -- the thread -----------------------------------------------------------------------------
+
+    void run() {
+        int failures = 0;
+        std::unique_lock lock(mutex);
+        while (true) {
+            const bool hurried = read >= many_read;
+            const bool wanted = appended > 0 || again || hurried;
+            if (!wanted) {
+                if (stop) return;
+                if (!wait_for_work(lock)) again = true;
+                continue;
+            }
+            const bool many = appended >= kManyRows;
+            const SteadyTime begin = hurried ? soon : not_before;
+            if (!many && !stop && SteadyClock::now() < begin) {
+                changed.wait_until(lock, begin);
+                continue;
+            }
+            const bool last = stop;
+            const std::size_t rows = std::exchange(appended, 0);
+            read = 0;
+            const bool more = std::exchange(again, false);
+            lock.unlock();
+            auto folded = fold_all(!many && !last, Deadline::after(patience), nullptr, hurried);
+            lock.lock();
+            if (last) return;
+            failures = folded ? 0 : std::min(failures + 1, 5);
+            Duration rest = interval;
+            if (!folded) {
+                rest = std::min<Duration>(interval * (1 << failures), kLongestRest);
+            } else if (folded->outcome == FoldedPage::Outcome::not_due) {
+                rest = folded->due_in;
+            } else {
+                rest = std::max(interval, std::min<Duration>(kRest * stats.took, kLongestPause));
+            }
+            // Processes that wait for the same moment do not all come at once.
+            rest += Duration{static_cast<Duration::rep>(thread_random().below(
+                static_cast<std::uint64_t>(std::max<Duration::rep>(rest.count() / 10, 1))))};
+            not_before = SteadyClock::now() + rest;
+            soon = folded ? SteadyClock::now() + std::min(rest, std::max(kShortPause, stats.took))
+                          : not_before;
+            const bool done = folded && (folded->outcome == FoldedPage::Outcome::folded ||
+                                         folded->outcome == FoldedPage::Outcome::elsewhere);
+            // What was appended may be in nobody's fold yet.
+            if (!done) again = again || rows > 0 || more;
+            if (folded && (folded->more || !folded->held.empty())) again = true;
+        }
+    }
+
+    // Until there is some; false once an item that was left out is to be tried again.
+    bool wait_for_work(std::unique_lock<std::mutex>& lock) {
+        if (refused.empty()) {
+            changed.wait(lock);
+            return true;
+        }
+        SteadyTime first = SteadyTime::max();
+        for (const auto& [item, left] : refused) first = std::min(first, left.until);
+        return changed.wait_until(lock, first) == std::cv_status::no_timeout;
+    }
+
+    // -- folding --------------------------------------------------------------------------------
+
+    // Everything that is there, but for items left out: page after page. The answer has what they
+    // came to together.
+    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, FoldReport* report,
+                                bool hurried = false) {
+        FoldedPage all;
+        while (true) {
+            const std::vector<sql::Id> but = left_out();
+            const auto begun = SteadyClock::now();
+            std::size_t most;
+            {
+                const std::lock_guard lock(mutex);
+                most = page;
+            }
+            auto folded = journal->fold(FoldRequest{due_only, hurried, {}, but, most}, deadline);
+            if (!folded && is_one_items_fault(folded.error())) {
+                folded = fold_apart(but, deadline);
+            }
+            if (!folded) {
+                note_failure(folded.error());
+                if (took_too_long(folded.error()) && most > kLeastPage && !deadline.passed()) {
+                    continue;
+                }
+                return folded;
+            }
+            if (folded->outcome != FoldedPage::Outcome::folded) {
+                all.outcome = folded->outcome;
+                all.due_in = folded->due_in;
+                return all;
+            }
+            note_fold(*folded, {}, SteadyClock::now() - begun);
+            tell(*folded, report);
+            all.rows += folded->rows;
+            // Where most of a page was put back, the next one would be of that.
+            const bool circles = 2 * folded->held.size() > folded->rows;
+            if (!folded->more || circles || deadline.passed()) {
+                all.more = folded->more;
+                insist(deadline, false, report);
+                all.held = known_held();
+                return all;
+            }
+            due_only = false;  // The pause is between what was caught up with and what comes.
+        }
+    }
+
+    // Where voters share an item's row there may be always one who holds it: who waits for it in line
+    // gets it. A moment for each, for a few at a time, because voters wait behind.
+    void insist(Deadline deadline, bool at_once, FoldReport* report) {
+        if (!journal->may_starve()) return;
+        std::vector<sql::Id> items;
+        {
+            const std::lock_guard lock(mutex);
+            const SteadyTime now = SteadyClock::now();
+            for (auto& [item, known] : held) {
+                if (known.misses < kPatientMisses) continue;
+                if (!at_once && known.insist_after > now) continue;
+                if (items.size() == kInsisted) break;
+                items.push_back(item);
+                known.insist_after =
+                    now + std::min<Duration>(interval * known.misses, kLongestRest);
+            }
+        }
+        for (const sql::Id& item : items) {
+            const std::span<const sql::Id> only{&item, 1};
+            auto folded =
+                journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
+            if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
+            note_fold(*folded, only, Duration{0});
+            tell(*folded, report);
+        }
+    }
+
+    static bool is_one_items_fault(const Error& error) {
+        return !sql::is_transient(error) && sql::may_be_one_writes_fault(error);
+    }
+
+    // A page of items, halved where it fails.
+    Result<FoldedPage> fold_apart(std::span<const sql::Id> but, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> items, journal->items(deadline));
+        std::erase_if(items, [&](const sql::Id& item) {
+            return std::binary_search(but.begin(), but.end(), item);
+        });
+        FoldedPage all;
+        all.more = items.size() >= kFoldPage;
+        std::size_t refusals = 0;
+        HOTCOUNT_TRY(fold_half(items, deadline, all, refusals));
+        return all;
+    }
+
+    Result<void> fold_half(std::span<const sql::Id> items, Deadline deadline, FoldedPage& all,
+                           std::size_t& refusals) {
+        if (items.empty() || all.outcome != FoldedPage::Outcome::folded) return {};
+        auto folded = journal->fold(FoldRequest{false, false, items, {}, kFoldPage}, deadline);
+        if (folded) {
+            all.outcome = folded->outcome;
+            all.rows += folded->rows;
+            all.more = all.more || folded->more;
+            all.counts.insert(all.counts.end(), folded->counts.begin(), folded->counts.end());
+            all.held.insert(all.held.end(), folded->held.begin(), folded->held.end());
+            return {};
+        }
+        if (!is_one_items_fault(folded.error())) return std::move(folded).error();
+        // So many are no item's own fault.
+        if (refusals == kMostRefusals) return std::move(folded).error();
+        if (items.size() == 1) {
+            ++refusals;
+            refuse(items.front(), folded.error().message);
+            return {};
+        }
+        const std::size_t half = items.size() / 2;
+        HOTCOUNT_TRY(fold_half(items.first(half), deadline, all, refusals));
+        return fold_half(items.subspan(half), deadline, all, refusals);
+    }
+
+    // Until what was there is folded, and shown where `wait_for_held`.
+    Result<FoldReport> fold_now(bool wait_for_held, Deadline deadline) {
+        FoldReport report;
+        Duration pause = kFirstLook;
+        const auto rest = [&] {
+            sleep_or_interrupt(std::min<Duration>(pause, deadline.remaining()));
+            pause = std::min<Duration>(2 * pause, kLastLook);
+        };
+        FoldedPage folded;
+        do {
+            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &report));
+            if (folded.outcome == FoldedPage::Outcome::taken) {
+                rest();
+                folded.more = true;
+                continue;
+            }
+            HOTCOUNT_TRY(try_refused(deadline, report));
+            pause = kFirstLook;
+            while (wait_for_held && !folded.held.empty() && !deadline.passed()) {
+                rest();
+                const auto begun = SteadyClock::now();
+                auto later =
+                    journal->fold(FoldRequest{false, false, folded.held, {}, kFoldPage}, deadline);
+                if (!later) break;  // They are in the journal.
+                if (later->outcome != FoldedPage::Outcome::folded) continue;
+                note_fold(*later, folded.held, Duration{0});
+                tell(*later, &report);
+                insist(deadline, true, &report);
+                keep_held(folded.held);
+                // Those that are many are looked at no more than half of the time.
+                pause = std::max<Duration>(pause, SteadyClock::now() - begun);
+            }
+        } while (folded.more && folded.held.empty() && !deadline.passed());
+        if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
+        report.held = static_cast<std::int64_t>(folded.held.size());
+        report.more = folded.more;
+        return report;
+    }
+
+    // Those that failed before, each alone.
+    Result<void> try_refused(Deadline deadline, FoldReport& report) {
+        for (const sql::Id& item : left_out()) {
+            FoldedPage one;
+            std::size_t refusals = 0;
+            const std::span<const sql::Id> only{&item, 1};
+            HOTCOUNT_TRY(fold_half(only, deadline, one, refusals));
+            if (one.rows == 0) continue;
+            note_fold(one, only, Duration{0});
+            tell(one, &report);
+            const std::lock_guard lock(mutex);
+            refused.erase(item);
+        }
+        const std::lock_guard lock(mutex);
+        report.failed = static_cast<std::int64_t>(refused.size());
+        return {};
+    }
+
+    void tell(const FoldedPage& folded, FoldReport* report) {
+        if (report != nullptr) {
+            report->shown += static_cast<std::int64_t>(folded.counts.size()) -
+                             static_cast<std::int64_t>(folded.held.size());
+        }
+        if (publish && !folded.counts.empty()) publish(folded.counts);
+        const auto begun = SteadyClock::now();
+        {
+            const std::lock_guard lock(mutex);
+            if (folded.rows == 0) return;
+            untidied += folded.rows;
+            --folds_until_tidying;
+            const bool due = untidied >= kRowsPerTidying || folds_until_tidying <= 0;
+            if (!due || begun < tidy_after) return;
+            untidied = 0;
+            folds_until_tidying = kFoldsPerTidying;
+            tidy_after = SteadyTime::max();  // One at a time.
+        }
+        // What fails is done by the server itself, in time.
+        (void)journal->tidy(Deadline::after(patience));
+        const auto ended = SteadyClock::now();
+        const std::lock_guard lock(mutex);
+        tidy_after = ended + kRestOfTidying * (ended - begun);
+    }
+
+    // -- what is known --------------------------------------------------------------------------
+
+    // Sorted.
+    std::vector<sql::Id> left_out() {
+        const std::lock_guard lock(mutex);
+        const SteadyTime now = SteadyClock::now();
+        std::erase_if(refused, [&](const auto& entry) { return entry.second.until <= now; });
+        std::vector<sql::Id> items;
+        for (const auto& [item, why] : refused) items.push_back(item);
+        return items;
+    }
+
+    void refuse(const sql::Id& item, const std::string& why) {
+        const std::lock_guard lock(mutex);
+        refused[item] = {why, SteadyClock::now() + kRefusedFor};
+    }
+
+    // `only` the items that it was asked for, where it was.
+    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
+        const std::lock_guard lock(mutex);
+        stats.last_error.clear();
+        if (folded.rows > 0) {
+            ++stats.folds;
+            stats.rows += folded.rows;
+            many_read = kManyRead + kManyReadPerItem * folded.counts.size();
+            if (took > Duration{0}) stats.took = took;
+            if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
+        }
+        // What it has shown, and what had no rows any more, is held no longer.
+        const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
+        const auto free = [&](const sql::Id& item) {
+            if (!now_held.contains(item)) held.erase(item);
+        };
+        if (folded.more) {
+            for (const FoldedCount& count : folded.counts) free(count.item);
+        } else if (!only.empty()) {
+            for (const sql::Id& item : only) free(item);
+        } else {
+            std::erase_if(held, [&](const auto& one) { return !now_held.contains(one.first); });
+        }
+        for (const sql::Id& item : now_held) {
+            ++held.try_emplace(item, Held{SteadyClock::now()}).first->second.misses;
+        }
+    }
+
+    std::vector<sql::Id> known_held() {
+        const std::lock_guard lock(mutex);
+        std::vector<sql::Id> items;
+        for (const auto& [item, known] : held) items.push_back(item);
+        return items;
+    }
+
+    // Those of them that still are.
+    void keep_held(std::vector<sql::Id>& items) {
+        const std::lock_guard lock(mutex);
+        std::erase_if(items, [&](const sql::Id& item) { return !held.contains(item); });
+    }
+
+    void note_failure(const Error& error) {
+        const std::lock_guard lock(mutex);
+        ++stats.failed;
+        stats.last_error = error.message;
+        if (took_too_long(error)) page = std::max(page / 4, kLeastPage);
+    }
+};
+
+Folder::Handle::~Handle() {
+    const std::lock_guard lock(work->mutex);
+    work->stop = true;
+    work->changed.notify_all();
+}
+
+Folder::Folder(std::shared_ptr<Journal> journal, const VotesOptions& options, Duration patience,
+               Publish publish)
+    : handle_([journal = std::move(journal), interval = options, patience,
+               publish = std::move(publish)] {
+          return std::make_unique<Handle>(
+              std::make_shared<Work>(journal, interval, patience, publish));
+      }) {}
+
+Folder::~Folder() = default;
+
+void Folder::note_appended(std::size_t rows) {
+    if (rows == 0) return;
+    const std::shared_ptr<Work>& work = handle_.get().work;
+    const std::lock_guard lock(work->mutex);
+    const bool many = work->appended < kManyRows && work->appended + rows >= kManyRows;
+    const bool first = work->appended == 0;
+    work->appended += rows;
+    if (!work->started) {
+        // Where the system starts no more threads: with the next rows, perhaps. Others fold too.
+        work->started = spawn_background_thread([work] { work->run(); }).ok();
+    }
+    if (first || many) work->changed.notify_one();
+}
+
+void Folder::note_read(std::size_t rows) {
+    if (rows == 0) return;
+    const std::shared_ptr<Work>& work = handle_.get().work;
+    const std::lock_guard lock(work->mutex);
+    const bool many = work->read < work->many_read && work->read + rows >= work->many_read;
+    work->read += rows;
+    if (many) work->changed.notify_one();
+}
+
+Result<FoldReport> Folder::fold_now(Deadline deadline) {
+    return handle_.get().work->fold_now(true, deadline);
+}
+
+Result<FoldReport> Folder::fold_once(Deadline deadline) {
+    return handle_.get().work->fold_now(false, deadline);
+}
+
+Folder::Stats Folder::stats() const {
+    const std::shared_ptr<Work>& work = handle_.get().work;
+    const std::lock_guard lock(work->mutex);
+    Stats stats = work->stats;
+    stats.held = static_cast<std::int64_t>(work->held.size());
+    stats.held_for = Duration{0};
+    for (const auto& [item, held] : work->held) {
+        stats.held_for = std::max<Duration>(stats.held_for, SteadyClock::now() - held.since);
+    }
+    for (const auto& [item, refused] : work->refused) stats.refused.emplace_back(item, refused.why);
+    return stats;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,84 @@
+// Folds the journal from this process: at the pace that all processes share, and on demand.
+//
+// A background thread of its own, started by the first append and not joined. It folds after own
+// appends when the pause since the last fold, of whatever process, has passed: the longer of
+// fold_interval and 20 times what that fold took, but 60 s at most of the latter; at once after 20,000 own rows. A fold that fails
+// for one item's sake is halved by item until that item alone is left out; it keeps its rows, is
+// named in stats() and tried again after 30 s.
+#pragma once
+
+#include <functional>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "journal.hpp"
+
+namespace hotcount {
+
+/// What fold_now() came to, in items.
+struct FoldReport {
+    std::int64_t shown{0};   ///< Whose item.vote_count was brought up to date.
+    std::int64_t held{0};    ///< Whose row somebody holds: a later fold does it.
+    std::int64_t failed{0};  ///< That keep their rows.
+    bool more{false};        ///< There are others, which the time was too short for.
+};
+
+/// Thread-safe. A forked child has one of its own, which has folded nothing.
+class Folder {
+  public:
+    /// Called after a fold's commit, by the thread that folded. May block: the next fold of this
+    /// process waits for it.
+    using Publish = std::function<void(std::span<const FoldedCount>)>;
+
+    /// `patience`: how long one fold of the background thread may take.
+    Folder(std::shared_ptr<Journal> journal, const VotesOptions& options, Duration patience,
+           Publish publish = {});
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    /// A fold under way goes on without this object, and one for what it has appended since.
+    ~Folder();
+
+    /// Rows of this process were committed. Never waits for the database.
+    void note_appended(std::size_t rows);
+    /// Rows of the journal were read, to be summed: the longer it is, the sooner the next fold of this
+    /// process, if it folds. Never waits for the database.
+    void note_read(std::size_t rows);
+    /// Folds what is in the journal now, whoever appended it and whenever the last fold was; waits
+    /// for items that somebody holds, until the deadline.
+    Result<FoldReport> fold_now(Deadline deadline);
+    /// The same, and waits for nobody's items.
+    Result<FoldReport> fold_once(Deadline deadline);
+
+    struct Stats {
+        std::uint64_t folds;     ///< That took rows out of the journal.
+        std::uint64_t rows;      ///< That they took.
+        std::uint64_t failed;    ///< That ended with an error.
+        Duration took;           ///< The last one.
+        std::int64_t held;       ///< Items that it found held.
+        Duration held_for;       ///< How long the longest of them is known to be held.
+        std::string last_error;  ///< Of the last one that failed; empty once one ends well.
+        /// Items left out, and why.
+        std::vector<std::pair<sql::Id, std::string>> refused;
+    };
+    Stats stats() const;
+
+  private:
+    struct Work;
+    // Ends the work of this process, where it is destroyed in it.
+    struct Handle {
+        explicit Handle(std::shared_ptr<Work> of) : work(std::move(of)) {}
+        Handle(const Handle&) = delete;
+        Handle& operator=(const Handle&) = delete;
+        ~Handle();
+        const std::shared_ptr<Work> work;
+    };
+    mutable ForkLocal<Handle> handle_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,52 @@
+#include "journal.hpp"
+
+#include <algorithm>
+#include <hotcount/detail/sql/transaction.hpp>
+
+#include "votes/strategies/sql_votes.hpp"
+
+namespace hotcount {
+
+std::string backlog_text(const VoteNames& n, const sql::Grammar& g) {
+    const std::string number = g.dialect() == sql::Dialect::mysql ? "SIGNED" : "bigint";
+    return "SELECT COUNT(*), COUNT(DISTINCT item), " + now_microseconds(g) +
+           " - COALESCE((SELECT CAST(value AS " + number + ") FROM " + n.meta +
+           " WHERE name = 'folded_at'), 0) FROM " + n.journal;
+}
+
+Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statement& statement,
+                                    Deadline deadline) {
+    JournalBacklog backlog{};
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        backlog = {row.integer(0), row.integer(1),
+                   std::chrono::microseconds{std::max<std::int64_t>(row.integer(2), 0)}};
+        return {};
+    };
+    const auto ask = [&](sql::Connection& connection) -> Result<void> {
+        auto asked = connection.query(statement, {}, read);
+        return asked ? Result<void>{} : explain_missing_table(std::move(asked).error());
+    };
+    HOTCOUNT_TRY(sql::read_snapshot(database, deadline, ask));
+    return backlog;
+}
+
+Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Statement& statement,
+                                        Deadline deadline) {
+    const auto ask = [&](sql::Connection& connection) -> Result<std::vector<sql::Id>> {
+        std::vector<sql::Id> items;
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            items.push_back(row.id(0));
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(statement, {static_cast<std::int64_t>(kFoldPage)}, read));
+        return items;
+    };
+    // By a writer, which who folds has: one for reading would be one more of its process.
+    return sql::transact(database, deadline, ask);
+}
+
+std::int64_t microseconds_of(Duration time) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+}
+
+}  // namespace hotcount

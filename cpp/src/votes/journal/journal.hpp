@@ -1,0 +1,109 @@
+// The journal on a server: what votes have counted and no cell has yet.
+//
+//   a voter   appends (item, difference) in the transaction of his votes, and locks no count
+//   a fold    takes a page of rows out, adds their sums to the cells of slot kFoldSlot, copies the
+//             sum of all cells to item.vote_count where the item's row is free, and appends
+//             (item, 0) where somebody holds it, so that a later fold comes back
+//   a count   is the sum of an item's cells and its journal rows, in one statement
+//
+// A fold is one transaction, one at a time for all processes, and only while the mark says that the
+// counts are in the journal.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "votes/tables/layout.hpp"
+
+namespace hotcount {
+
+/// An item's count as a fold left it: the sum of all its cells, and a number that is higher with
+/// each fold of the item, which caches tell copies by.
+struct FoldedCount {
+    sql::Id item;
+    std::int64_t n;
+    std::int64_t ver;
+};
+
+/// Most rows of one fold. More: fewer transactions, each of which holds items for longer (a page of
+/// 2,500 items took 30 to 50 ms).
+inline constexpr std::size_t kFoldPage = 20'000;
+
+/// The longest pause that a slow fold brings about. Without it a clock that jumped forward during a
+/// fold, or a server that stood still, would keep all folds away for hours.
+inline constexpr Duration kLongestPause = std::chrono::seconds{60};
+
+/// The pause after a fold is the longer one of VotesOptions::fold_interval and so many times what it
+/// took, so that folds take a twentieth of the time at most.
+inline constexpr std::int64_t kRest = 20;
+/// Where exact reads sum many rows it is the longer one of this and what the fold took.
+inline constexpr Duration kShortPause = std::chrono::milliseconds{20};
+
+/// What one fold is to do.
+struct FoldRequest {
+    bool due_only{false};             ///< Nothing, where the last fold was too recent.
+    bool hurried{false};              ///< The pause is the short one: see kShortPause.
+    std::span<const sql::Id> only{};  ///< The items to fold; all where empty.
+    std::span<const sql::Id> but{};   ///< Else: items to leave alone.
+    std::size_t most{kFoldPage};      ///< Rows.
+    /// With one item in `only`: waits a moment for its row instead of leaving it as held. For those
+    /// that voters hold in turns (Journal::may_starve()).
+    bool insist{false};
+};
+
+struct FoldedPage {
+    enum class Outcome : std::uint8_t {
+        folded,     ///< It may have found nothing to fold.
+        taken,      ///< Somebody else folds, or moves the counts, at this moment.
+        not_due,    ///< See FoldRequest::due_only.
+        elsewhere,  ///< The counts of these tables are not in the journal.
+    };
+    Outcome outcome{Outcome::folded};
+    std::size_t rows{0};                ///< Taken out of the journal.
+    bool more{false};                   ///< The page was full.
+    std::vector<FoldedCount> counts{};  ///< Of the items in it.
+    std::vector<sql::Id> held{};        ///< Whose item.vote_count is to follow later.
+    Duration due_in{0};                 ///< After not_due: when it is.
+};
+
+/// What waits in the journal.
+struct JournalBacklog {
+    std::int64_t rows;      ///< Also those that only ask for item.vote_count.
+    std::int64_t items;     ///< With such rows.
+    Duration since_folded;  ///< How long ago the last fold that found rows began.
+};
+
+/// Thread-safe: the statements over one set of tables.
+class Journal {
+  public:
+    virtual ~Journal() = default;
+
+    /// Whether voters, who share an item's row, may keep folds from it for as long as they come.
+    virtual bool may_starve() const { return false; }
+    /// One fold of at most a page of rows.
+    virtual Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) = 0;
+    /// Items that have rows, at most a page's.
+    virtual Result<std::vector<sql::Id>> items(Deadline deadline) = 0;
+    virtual Result<JournalBacklog> backlog(Deadline deadline) = 0;
+    /// Gives the room of rows taken out back to voters, where the database leaves that to be asked
+    /// for and the role may.
+    virtual Result<void> tidy(Deadline deadline) = 0;
+};
+
+// -- shared by the dialects ---------------------------------------------------------------------
+
+std::string backlog_text(const VoteNames& names, const sql::Grammar& grammar);
+Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statement& statement,
+                                    Deadline deadline);
+Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Statement& statement,
+                                        Deadline deadline);
+std::int64_t microseconds_of(Duration time);
+
+std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
+                                               const VotesOptions& options);
+std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
+                                            const VotesOptions& options);
+
+}  // namespace hotcount

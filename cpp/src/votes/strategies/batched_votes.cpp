@@ -1,0 +1,153 @@
+// batched: the votes of concurrent callers share a transaction, and each item in it one update.
+#include <hotcount/detail/base/fork.hpp>
+
+#include "dialects/mysql/vote_rows.hpp"
+#include "dialects/postgres/ballots.hpp"
+#include "group_writer.hpp"
+#include "votes/cache/count_copies.hpp"
+
+namespace hotcount {
+namespace {
+
+// SQLite: the one writer counts in the item's row.
+class BatchWriter final : public GroupVoteWriter {
+  public:
+    using GroupVoteWriter::GroupVoteWriter;
+
+  private:
+    Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
+                       std::span<VoteTicket* const>) override {
+        if (difference == 0) return {};
+        return bump_item(connection, layout(), item, difference);
+    }
+};
+
+std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout>& layout,
+                                              const VotesOptions& options,
+                                              const std::shared_ptr<Folder>& folder) {
+    const NoteAppended appended = [folder](std::size_t rows) { folder->note_appended(rows); };
+    if (layout->dialect() == sql::Dialect::mysql) {
+        return make_mysql_batch_writer(layout, options, appended);
+    }
+    if (layout->dialect() == sql::Dialect::postgres) {
+        return make_postgres_batch_writer(options, appended);
+    }
+    return std::make_shared<BatchWriter>(layout, options);
+}
+
+class BatchedVotes final : public SqlVotes {
+  public:
+    BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
+                 std::shared_ptr<CountCopies> copies)
+        : SqlVotes(std::move(votes_database), std::move(votes_options), publisher(copies)),
+          copies_(std::move(copies)),
+          commit_([this] {
+              return std::make_unique<sql::GroupCommit>(
+                  shared_database(), make_writer(layout(), options(), folder()), options().commit);
+          }) {}
+
+    Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        const auto ticket = std::make_shared<VoteTicket>(ballot);
+        HOTCOUNT_TRY(commit_.get().submit(ticket, deadline));
+        return ticket->cast;
+    }
+
+    std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
+                                         Timeout timeout) override {
+        const auto tickets = make_tickets<VoteTicket>(ballots);
+        return to_casts(tickets, commit_.get().submit_all(tickets, database().deadline(timeout)));
+    }
+
+    void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+        const auto ticket = std::make_shared<VoteTicket>(ballot);
+        commit_.get().submit_async(
+            ticket, database().deadline(timeout),
+            [self = shared_from_this(), ticket = ticket.get(),
+             done = std::move(done)](Result<void> result) {
+                done(result ? Result<Cast>{ticket->cast} : std::move(result).error());
+            });
+    }
+
+    void write_many_async(std::span<const Ballot> ballots,
+                          std::function<void(std::vector<Result<Cast>>)> done,
+                          Timeout timeout) override {
+        auto tickets = make_tickets<VoteTicket>(ballots);
+        commit_.get().submit_all_async(tickets, database().deadline(timeout),
+                                       [self = shared_from_this(), tickets, done = std::move(done)](
+                                           auto results) { done(to_casts(tickets, results)); });
+    }
+
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
+                                          Consistency consistency) override {
+        if (copies_ == nullptr || consistency == Consistency::exact) {
+            return SqlVotes::count_many(items, timeout, consistency);
+        }
+        HOTCOUNT_TRY(check_items(items));
+        return copies_->counts(items, database().deadline(timeout));
+    }
+
+    Contract contract() const override {
+        if (copies_ != nullptr) {
+            return Contract{
+                "batched",
+                "the vote and a journal row of what it changes are committed in SQL, in one "
+                "transaction with the votes of other callers",
+                "nothing acknowledged; a cached count misses votes until the next fold, a voter's "
+                "own too, and for max_age where a fold could not reach the cache; for as long it "
+                "may be less than one read before, where the cache was away meanwhile or slotted "
+                "votes for the same items; " +
+                    lag_of_item_count(options()),
+                true, false};
+        }
+        if (place() == CountPlace::item) {
+            return Contract{"batched",
+                            "the vote and the item's count are committed in SQL, in one "
+                            "transaction with the votes of other callers",
+                            "nothing acknowledged", true, true};
+        }
+        return Contract{"batched",
+                        "the vote and a journal row of what it changes are committed in SQL, in "
+                        "one transaction with the votes of other callers",
+                        "nothing acknowledged; " + lag_of_item_count(options()), true, true};
+    }
+
+  private:
+    static Folder::Publish publisher(const std::shared_ptr<CountCopies>& copies) {
+        if (copies == nullptr) return {};
+        return [copies](std::span<const FoldedCount> counts) { copies->publish(counts); };
+    }
+
+    void add_stats(VotesStats& stats) const override {
+        const sql::GroupCommit::Stats commits = commit_.get().stats();
+        stats.batches = commits.batches;
+        stats.batched_votes = commits.writes;
+        stats.waiting = commits.waiting;
+        stats.held_votes = commits.held;
+        stats.held_votes_for = commits.held_for;
+    }
+
+    const std::shared_ptr<CountCopies> copies_;  // Null without a cache.
+    mutable ForkLocal<sql::GroupCommit> commit_;
+};
+
+}  // namespace
+
+std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
+                                          VotesOptions options, VoteCache cache) {
+    std::unique_ptr<CopyStore> store;
+    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache)) {
+        store = make_memory_copy_store(std::move(*memory));
+    } else if (auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
+        store = make_redis_copy_store(std::move(*redis));
+    }
+    // SQLite's count is one read of the item's row, which no copy is cheaper than.
+    std::shared_ptr<CountCopies> copies;
+    if (store != nullptr && database->dialect() != sql::Dialect::sqlite) {
+        copies = std::make_shared<CountCopies>(database, options, std::move(store));
+    }
+    return std::make_shared<BatchedVotes>(std::move(database), std::move(options),
+                                          std::move(copies));
+}
+
+}  // namespace hotcount

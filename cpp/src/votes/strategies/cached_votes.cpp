@@ -1,0 +1,501 @@
+// cached: the vote is committed in SQL, in one transaction with those of other callers, and counted
+// in memory or Redis; workers bring the counts to item.vote_count. count_keeper.hpp has the steps
+// and why they are safe.
+#include <algorithm>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <map>
+#include <set>
+
+#include "group_writer.hpp"
+#include "votes/cache/cached_counts.hpp"
+
+namespace hotcount {
+namespace {
+
+// Below this no sum of votes can leave 64 bits: there are fewer than 2^32 users.
+constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
+
+// How often a reader looks again where a hash is being filled.
+constexpr int kMaxLooks = 3;
+
+struct CachedTicket final : VoteTicket {
+    using VoteTicket::VoteTicket;
+    // What the transaction read beside the vote.
+    std::int64_t epoch{0};
+    std::shared_ptr<const std::string> space{};
+    std::optional<sql::Id> item{};  // SyncTable::State::item
+    const sql::Id& counted_item() const { return item ? *item : ballot.item; }
+};
+
+// Committed votes, to be counted in the cache: one call for each id that the tables had.
+class Increments {
+  public:
+    explicit Increments(CountKeeper& keeper) : keeper_(keeper) {}
+
+    void add(const CachedTicket& ticket) {
+        if (!ticket.cast.changed) return;
+        // No overflow: the writer has refused a change that leaves 64 bits.
+        const std::int64_t difference = ticket.cast.value - ticket.cast.previous;
+        std::string item = keeper_.to_text(ticket.counted_item());
+        auto& each = by_space_[*ticket.space][{item, ticket.epoch}];
+        const auto sum = checked_add(each.difference, difference);
+        if (!sum) return keeper_.doubt(ticket.counted_item(), 1);
+        each = {std::move(item), *sum, each.votes + 1, ticket.epoch};
+    }
+    void add_failed(const CachedTicket& ticket, const Error& error) {
+        // Perhaps it is committed, and nobody would count it.
+        if (error.code == ErrorCode::outcome_unknown) keeper_.doubt(ticket.counted_item(), 1);
+    }
+    void count(Deadline deadline) {
+        for (const auto& [space, increments] : by_space_) {
+            std::vector<CountCache::Increment> to_count;
+            to_count.reserve(increments.size());
+            for (const auto& [place, increment] : increments) to_count.push_back(increment);
+            keeper_.count(space, to_count, deadline);
+        }
+    }
+
+  private:
+    using Place = std::pair<std::string, std::int64_t>;  // Item and epoch.
+    CountKeeper& keeper_;
+    std::map<std::string, std::map<Place, CountCache::Increment>> by_space_{};
+};
+
+class CachedWriter final : public GroupVoteWriter {
+  public:
+    CachedWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CountKeeper> keeper)
+        : GroupVoteWriter(std::move(layout), keeper->options()), keeper_(std::move(keeper)) {}
+
+    // As cast_many does for callers that wait.
+    void before_answers(std::span<const sql::TicketAnswer> answers) override {
+        Increments increments{*keeper_};
+        for (const auto& [each, error] : answers) {
+            const auto& ticket = static_cast<const CachedTicket&>(*each);
+            if (error) {
+                increments.add_failed(ticket, *error);
+            } else {
+                increments.add(ticket);
+            }
+        }
+        increments.count(keeper_->database().deadline({}));
+    }
+
+  private:
+    Result<void> begin(sql::Connection& connection) override {
+        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection, true));
+        if (space_ == nullptr || *space_ != id) {
+            space_ = std::make_shared<const std::string>(std::move(id));
+        }
+        return {};
+    }
+
+    Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t,
+                       std::span<VoteTicket* const> votes) override {
+        const SyncTable& table = keeper_->table();
+        const auto changed = [](const VoteTicket* vote) {
+            return !vote->error && vote->cast.changed;
+        };
+        if (std::none_of(votes.begin(), votes.end(), changed)) return {};
+        const bool widens = std::any_of(votes.begin(), votes.end(), [&](const VoteTicket* vote) {
+            return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
+        });
+        using Hold = SyncTable::Hold;
+        const bool alone = widens || known_wide_.count(item) != 0;
+        HOTCOUNT_TRY_ASSIGN(auto state,
+                            table.read(connection, item, alone ? Hold::alone : Hold::shared));
+        // Two sums that do not see each other's votes could fit one by one and not together. Two
+        // that both share the row wait for each other here: once for each item and process.
+        if (state && state->wide) {
+            if (known_wide_.size() >= kMaxKnownWide) known_wide_.clear();
+            known_wide_.insert(item);
+            if (!alone) {
+                HOTCOUNT_TRY_ASSIGN(state, table.read(connection, item, Hold::alone));
+            }
+        }
+        if (!state) return unknown_item(item);
+        if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
+        // The cache would find out after the commit.
+        if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
+        for (VoteTicket* vote : votes) {
+            auto& ticket = static_cast<CachedTicket&>(*vote);
+            ticket.epoch = state->epoch;
+            ticket.space = space_;
+            ticket.item = state->item;
+        }
+        return {};
+    }
+
+    static constexpr std::size_t kMaxKnownWide = 10'000;
+
+    std::shared_ptr<CountKeeper> keeper_;
+    // One leader at a time writes, so these need no lock.
+    std::shared_ptr<const std::string> space_;
+    std::set<sql::Id> known_wide_;
+};
+
+class CachedVotes final : public SqlVotes {
+  public:
+    CachedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
+                std::unique_ptr<CountCache> cache)
+        : SqlVotes(votes_database, votes_options),
+          keeper_(std::make_shared<CountKeeper>(std::move(votes_database), std::move(votes_options),
+                                                std::move(cache))),
+          commit_([this] {
+              return std::make_unique<sql::GroupCommit>(
+                  shared_database(), std::make_shared<CachedWriter>(layout(), keeper_),
+                  options().commit);
+          }) {}
+
+    Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
+        return std::move(write_many({&ballot, 1}, timeout).front());
+    }
+
+    std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
+                                         Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        const auto tickets = make_tickets<CachedTicket>(ballots);
+        const auto results = commit_.get().submit_all(tickets, deadline);
+        Increments increments{*keeper_};
+        for (std::size_t i = 0; i < tickets.size(); ++i) {
+            const auto& ticket = static_cast<const CachedTicket&>(*tickets[i]);
+            if (results[i]) {
+                increments.add(ticket);
+            } else {
+                increments.add_failed(ticket, results[i].error());
+            }
+        }
+        increments.count(deadline);
+        return to_casts(tickets, results);
+    }
+
+    void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
+        const auto ticket = std::make_shared<CachedTicket>(ballot);
+        commit_.get().submit_async(
+            ticket, database().deadline(timeout),
+            [self = shared_from_this(), ticket = ticket.get(),
+             done = std::move(done)](Result<void> result) {
+                done(result ? Result<Cast>{ticket->cast} : std::move(result).error());
+            });
+    }
+
+    void write_many_async(std::span<const Ballot> ballots,
+                          std::function<void(std::vector<Result<Cast>>)> done,
+                          Timeout timeout) override {
+        auto tickets = make_tickets<CachedTicket>(ballots);
+        commit_.get().submit_all_async(tickets, database().deadline(timeout),
+                                       [self = shared_from_this(), tickets, done = std::move(done)](
+                                           auto results) { done(to_casts(tickets, results)); });
+    }
+
+    Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override {
+        HOTCOUNT_TRY_ASSIGN(auto counts, count_many({&item, 1}, timeout, consistency));
+        return std::move(counts.front());
+    }
+
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
+                                          Consistency consistency) override {
+        HOTCOUNT_TRY(check_items(items));
+        const Deadline deadline = database().deadline(timeout);
+        if (consistency == Consistency::exact) return sums(items, deadline);
+        return cached_counts(items, deadline);
+    }
+
+    Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
+                                         bool dry_run, Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        std::vector<Drift> drifts;
+        if (items) HOTCOUNT_TRY(check_items(*items));
+        HOTCOUNT_TRY_ASSIGN(const std::string space, keeper_->space(deadline));
+        HOTCOUNT_TRY(keeper_->hand_over(deadline));
+        if (items) {
+            const std::size_t page = options().page;
+            for (std::size_t first = 0; first < items->size(); first += page) {
+                std::vector<Stored> found;
+                HOTCOUNT_TRY(
+                    read_stored(items->subspan(first, std::min(page, items->size() - first)),
+                                nullptr, found, deadline));
+                HOTCOUNT_TRY(compare(space, found, dry_run, drifts, deadline));
+            }
+        } else {
+            std::vector<Stored> found;
+            HOTCOUNT_TRY(read_stored({}, nullptr, found, deadline));
+            while (!found.empty()) {
+                HOTCOUNT_TRY(compare(space, found, dry_run, drifts, deadline));
+                const sql::Id last = found.back().item;
+                found.clear();
+                HOTCOUNT_TRY(read_stored({}, &last, found, deadline));
+            }
+        }
+        return drifts;
+    }
+
+    Result<FlushReport> flush(Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
+        const auto worker = make_sync_worker(keeper_);
+        FlushReport report{0, 0, 0};
+        while (true) {
+            HOTCOUNT_TRY_ASSIGN(const SyncRound round, worker->run_once(deadline.remaining()));
+            report.acked += round.saved + round.recounted;
+            report.pending = round.unsettled;
+            report.at_risk = round.at_risk;
+            // What a round found unsaved it has saved, or it says so: votes that came meanwhile
+            // are not waited for.
+            if (round.unsettled == 0 || deadline.passed()) return report;
+            // Usually a fill, which the next round saves; at worst what no round can settle.
+            sleep_or_interrupt(std::chrono::milliseconds{1});
+        }
+    }
+
+    Result<std::shared_ptr<SyncWorker>> sync_worker() override { return make_sync_worker(keeper_); }
+
+    Contract contract() const override {
+        return Contract{
+            "cached",
+            "the vote is committed in SQL, in one transaction with the votes of other callers, "
+            "and its item's count in the cache was moved, or is noted in SQL for a recount",
+            "nothing acknowledged: votes are in SQL. Counts may: a process that dies between "
+            "commit "
+            "and increment, or a cache that loses data, leaves item.vote_count and count() wrong "
+            "by "
+            "no more than the votes concerned, until a worker that noticed or reconcile() "
+            "recounts; "
+            "item.vote_count lags until a worker or flush() saves it",
+            true, false};
+    }
+
+  private:
+    void add_stats(VotesStats& stats) const override {
+        const sql::GroupCommit::Stats commits = commit_.get().stats();
+        stats.batches = commits.batches;
+        stats.batched_votes = commits.writes;
+    }
+
+    std::string more_schema(const std::string& item_type) const override {
+        return keeper_->table().schema(item_type);
+    }
+    std::vector<std::string> more_tables() const override {
+        return {options().vote_table + "_sync", options().vote_table + "_recount"};
+    }
+
+    Result<void> take_over(sql::Connection& connection) override {
+        return keeper_->table().renew(connection);
+    }
+
+    Result<std::vector<Count>> sums(std::span<const sql::Id> items, Deadline deadline) {
+        const auto read = [&](sql::Connection& connection) -> Result<std::vector<Count>> {
+            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            std::vector<Count> counts;
+            counts.reserve(items.size());
+            const WallTime now = options().clock->wall_now();
+            for (const sql::Id& item : items) {
+                HOTCOUNT_TRY_ASSIGN(const std::int64_t value,
+                                    keeper_->table().sum(connection, item));
+                counts.push_back(Count{value, true, now, "sql", 0});
+            }
+            return counts;
+        };
+        return sql::read_snapshot(database(), deadline, read);
+    }
+
+    // The id of the tables, as known for at most max_age.
+    Result<std::string> known_space(Deadline deadline) {
+        const SteadyTime now = options().clock->steady_now();
+        KnownSpace& known = known_.get();
+        {
+            std::lock_guard lock(known.mutex);
+            if (!known.id.empty() && now < known.until) return known.id;
+        }
+        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->space(deadline));
+        std::lock_guard lock(known.mutex);
+        known.id = id;
+        known.until = now + options().max_age;
+        return id;
+    }
+
+    Result<std::vector<Count>> cached_counts(std::span<const sql::Id> items, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(const std::string space, known_space(deadline));
+        std::vector<std::optional<Count>> counts(items.size());
+        std::vector<std::optional<CacheEntry>> unfilled(items.size());
+        std::vector<InSql> in_sql(items.size());
+        std::vector<sql::Id> known_as{items.begin(), items.end()};  // As State::item, once read.
+        for (int look = 0; look < kMaxLooks; ++look) {
+            std::vector<std::size_t> open;
+            std::vector<std::string> texts;
+            for (std::size_t i = 0; i < items.size(); ++i) {
+                if (counts[i]) continue;
+                open.push_back(i);
+                texts.push_back(keeper_->to_text(known_as[i]));
+            }
+            if (open.empty()) break;
+            const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
+            std::vector<std::size_t> from_sql;
+            for (std::size_t k = 0; k < open.size(); ++k) {
+                const std::size_t i = open[k];
+                if (!entries[k] && entries[k].error().code == ErrorCode::wrong_type) {
+                    return entries[k].error();
+                }
+                const auto entry = entries[k] ? *entries[k] : std::optional<CacheEntry>{};
+                if (entry && entry->filled()) {
+                    counts[i] = counted(known_as[i], entry->value, "cache");
+                } else if (entry && unfilled[i] && unfilled[i]->token == entry->token) {
+                    // Unfilled before and after SQL was read, so nothing was saved between.
+                    counts[i] = counted(known_as[i], shown(in_sql[i], &*entry), "sql");
+                } else {
+                    // A cache that does not answer is as good as empty: readers go on.
+                    unfilled[i] = entry;
+                    from_sql.push_back(i);
+                }
+            }
+            const std::vector<sql::Id> looked_for{known_as};
+            HOTCOUNT_TRY(read_counts(known_as, from_sql, in_sql, deadline));
+            for (const std::size_t i : from_sql) {
+                // The cache was asked for another spelling of it.
+                if (known_as[i] != looked_for[i] && look + 1 < kMaxLooks) {
+                    unfilled[i].reset();
+                    continue;
+                }
+                if (!unfilled[i] || look + 1 == kMaxLooks) {
+                    counts[i] = counted(known_as[i], in_sql[i].count, "sql");
+                }
+            }
+        }
+        std::vector<Count> result;
+        result.reserve(counts.size());
+        for (auto& count : counts) result.push_back(std::move(*count));
+        return result;
+    }
+
+    Count counted(const sql::Id& item, std::int64_t value, const char* source) {
+        return Count{value, false, options().clock->wall_now(), source, keeper_->in_doubt(item)};
+    }
+
+    struct InSql {
+        std::int64_t count{0};
+        std::int64_t epoch{0};
+    };
+
+    // What count() answers. Of votes in a hash that nobody has filled, a recount has those of lower
+    // epochs.
+    static std::int64_t shown(const InSql& in_sql, const CacheEntry* entry) {
+        if (entry == nullptr) return in_sql.count;
+        if (entry->filled()) return entry->value;
+        if (entry->epoch < in_sql.epoch) return in_sql.count;
+        return checked_add(in_sql.count, entry->value).value_or(in_sql.count);
+    }
+
+    // Each of `items` that has a row is then as the row has it.
+    Result<void> read_counts(std::span<sql::Id> items, std::span<const std::size_t> which,
+                             std::vector<InSql>& in_sql, Deadline deadline) {
+        if (which.empty()) return {};
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            for (const std::size_t i : which) {
+                HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, items[i]));
+                in_sql[i] = state ? InSql{state->stored, state->epoch} : InSql{};
+                if (state) items[i] = state->item;
+            }
+            return {};
+        };
+        return sql::read_snapshot(database(), deadline, read);
+    }
+
+    // An item's counts as one snapshot of SQL has them.
+    struct Stored {
+        sql::Id item;
+        InSql in_sql;
+        std::int64_t votes;
+    };
+
+    Result<void> read_stored(std::span<const sql::Id> items, const sql::Id* after,
+                             std::vector<Stored>& found, Deadline deadline) {
+        const std::size_t before = found.size();
+        const auto read_page = [&](sql::Connection& connection) -> Result<void> {
+            found.resize(before);
+            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            std::vector<sql::Id> ids(items.begin(), items.end());
+            const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+                ids.push_back(row.id(0));
+                return {};
+            };
+            const auto page = static_cast<std::int64_t>(options().page);
+            if (items.empty() && after != nullptr) {
+                HOTCOUNT_TRY(
+                    connection.query(layout()->items_after, {sql::to_value(*after), page}, read));
+            } else if (items.empty()) {
+                HOTCOUNT_TRY(connection.query(layout()->items_first, {page}, read));
+            }
+            for (const sql::Id& item : ids) {
+                HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, item));
+                if (!state) continue;
+                HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
+                                    keeper_->table().sum(connection, item));
+                found.push_back({state->item, {state->stored, state->epoch}, votes});
+            }
+            return {};
+        };
+        return sql::read_snapshot(database(), deadline, read_page);
+    }
+
+    Result<void> compare(const std::string& space, std::span<const Stored> found, bool dry_run,
+                         std::vector<Drift>& drifts, Deadline deadline) {
+        std::vector<std::string> texts;
+        texts.reserve(found.size());
+        for (const Stored& each : found) texts.push_back(keeper_->to_text(each.item));
+        const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
+        std::vector<sql::Id> wrong;
+        std::vector<CountCache::Outdated> outdated;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            const Stored& each = found[i];
+            const CacheEntry* const entry =
+                entries[i] && entries[i]->has_value() ? &**entries[i] : nullptr;
+            const bool void_hash = entry != nullptr && entry->epoch < each.in_sql.epoch;
+            if (void_hash) outdated.push_back({texts[i], each.in_sql.epoch});
+            const std::int64_t count = shown(each.in_sql, entry);
+            if (count != each.votes) drifts.push_back({each.item, count, each.votes});
+            if ((void_hash ? each.in_sql.count : count) != each.votes) wrong.push_back(each.item);
+        }
+        if (dry_run) return {};
+        // Left by a recount that a worker over another cache made, or whose drop was lost with a
+        // server. Workers look at SQL for what is unsaved only.
+        if (!outdated.empty()) {
+            HOTCOUNT_TRY(keeper_->cache().drop(space, outdated, deadline.remaining()));
+        }
+        if (wrong.empty()) return {};
+        for (const sql::Id& item : wrong) keeper_->doubt(item, 0);
+        HOTCOUNT_TRY(keeper_->hand_over(deadline));
+        CountKeeper::Recounted recounted;
+        do {
+            HOTCOUNT_TRY_ASSIGN(recounted, keeper_->recount(space, options().page, deadline));
+        } while (recounted.done > 0 && recounted.left > 0);
+        return {};
+    }
+
+    struct KnownSpace {
+        std::mutex mutex;
+        std::string id;
+        SteadyTime until{};
+    };
+
+    std::shared_ptr<CountKeeper> keeper_;
+    mutable ForkLocal<sql::GroupCommit> commit_;
+    ForkLocal<KnownSpace> known_{[] { return std::make_unique<KnownSpace>(); }};
+};
+
+}  // namespace
+
+std::shared_ptr<Votes> make_cached_votes(std::shared_ptr<sql::Database> database,
+                                         VotesOptions options, VoteCache cache) {
+    std::unique_ptr<CountCache> counts;
+    if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache)) {
+        counts = make_memory_count_cache(std::move(*memory), options.retention);
+    } else {
+        counts = make_redis_count_cache(std::get<std::shared_ptr<redis::Client>>(std::move(cache)),
+                                        options.retention);
+    }
+    return std::make_shared<CachedVotes>(std::move(database), std::move(options),
+                                         std::move(counts));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,94 @@
+// The tables: made where they are missing, and their counts moved to where this strategy keeps them.
+#include <hotcount/detail/sql/transaction.hpp>
+
+#include "dialects/mysql/vote_rows.hpp"
+#include "sql_votes.hpp"
+
+namespace hotcount {
+
+std::string SqlVotes::schema() const {
+    return layout_->schema() + more_schema({}) + layout_->migration;
+}
+
+// Asked without a lock, so that a process that only starts keeps nobody waiting and waits for nobody.
+Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
+    const std::string& base = options_.vote_table;
+    std::vector<std::string> wanted{options_.item_table, base,           base + "_anonymous",
+                                    base + "_cell",      base + "_meta", base + "_live",
+                                    base + "_count"};
+    if (layout_->dialect() != sql::Dialect::sqlite) wanted.push_back(base + "_journal");
+    for (std::string& table : more_tables()) wanted.push_back(std::move(table));
+    for (const std::string& table : wanted) {
+        std::int64_t found = 0;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            found = row.integer(0);
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(layout_->find_table, {std::string_view{table}}, see));
+        if (found == 0) return false;
+    }
+    return true;
+}
+
+// Whether this strategy counts them already, and where it does now.
+Result<bool> SqlVotes::is_marked(sql::Connection& connection) const {
+    HOTCOUNT_TRY_ASSIGN(const std::string by, read_mark(connection, layout_->read_strategy));
+    HOTCOUNT_TRY_ASSIGN(const std::string in, read_mark(connection, layout_->read_place));
+    if (place() == CountPlace::journal) {
+        // Without its mark no fold begins on MySQL.
+        HOTCOUNT_TRY_ASSIGN(const std::string folded, read_mark(connection, layout_->read_folded));
+        if (folded.empty()) return false;
+    }
+    return by == to_string(options_.strategy) && in == to_string(place());
+}
+
+Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
+    const Deadline deadline = database_->deadline(timeout);
+    bool made = false;
+    const auto look = [&](sql::Connection& connection) -> Result<bool> {
+        HOTCOUNT_TRY_ASSIGN(made, is_made(connection));
+        return made ? is_marked(connection) : Result<bool>{false};
+    };
+    HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
+    if (done) return {};
+    // MySQL commits with every change of the schema: what follows is a transaction of its own there.
+    const bool apart = database_->dialect() == sql::Dialect::mysql;
+    // Where all is there, making it is not only idle: CREATE INDEX IF NOT EXISTS locks the journal
+    // against voters first, who then meet the lock below in a deadlock.
+    if (apart && !made) {
+        HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+            return openings_.look(connection, *layout_, existing);
+        }));
+        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+            HOTCOUNT_TRY_ASSIGN(const std::string type, mysql_item_type(*connection, options_));
+            VoteNames names{options_, sql::Grammar{sql::Dialect::mysql}};
+            if (!type.empty()) names.item_type = type;
+            return connection->run_script(schema_text(names, sql::Grammar{sql::Dialect::mysql}) +
+                                          more_schema(type));
+        }));
+    }
+    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+        if (!apart && !made) {
+            HOTCOUNT_TRY(connection.run_script(layout_->schema() + more_schema({})));
+        }
+        HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
+        if (marked) return {};
+        if (!layout_->lock_all.empty()) {
+            HOTCOUNT_TRY(connection.run_script(layout_->lock_fold + layout_->lock_all));
+            HOTCOUNT_TRY_ASSIGN(marked, is_marked(connection));
+            if (marked) return {};
+        }
+        HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
+        if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
+        // Tables that were never counted here, by a strategy that keeps other counts true, or by a
+        // release that kept them elsewhere. Nobody votes or folds meanwhile.
+        HOTCOUNT_TRY(connection.run_script(layout_->settle));
+        // Last: who reads it finds the counts where it says.
+        HOTCOUNT_TRY(connection.execute(layout_->write_marks,
+                                        {to_string(place()), to_string(options_.strategy)}));
+        return take_over(connection);
+    });
+}
+
+}  // namespace hotcount

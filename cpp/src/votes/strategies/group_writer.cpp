@@ -1,0 +1,63 @@
+#include "group_writer.hpp"
+
+#include <algorithm>
+#include <hotcount/detail/base/check.hpp>
+
+namespace hotcount {
+
+Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
+    return check_place(connection, *layout_, options_, true);
+}
+
+Result<void> GroupVoteWriter::write(sql::Connection& connection,
+                                    std::span<const std::shared_ptr<sql::Ticket>> batch) {
+    HOTCOUNT_TRY(begin(connection));
+    // By item, so that each is counted once; by user, so that pages are visited in order.
+    const std::vector<VoteTicket*> votes = sorted_votes(batch);
+    const auto for_each_item = [&](const auto& visit) -> Result<void> {
+        for (auto first = votes.begin(); first != votes.end();) {
+            const sql::Id& item = (*first)->ballot.item;
+            const auto last = std::find_if(
+                first, votes.end(), [&](const auto* vote) { return vote->ballot.item != item; });
+            HOTCOUNT_TRY(visit(item, std::span<VoteTicket* const>{first, last}));
+            first = last;
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(for_each_item([&](const sql::Id& item, auto) {
+        return ensure_item(connection, *layout_, options_.missing_item, item);
+    }));
+    HOTCOUNT_TRY(rows_->set_all(connection, votes));
+    return for_each_item([&](const sql::Id& item, std::span<VoteTicket* const> of_item) {
+        return count_item(connection, item, of_item);
+    });
+}
+
+Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql::Id& item,
+                                         std::span<VoteTicket* const> votes) {
+    std::int64_t difference = 0;
+    for (const VoteTicket* vote : votes) {
+        if (vote->error) continue;
+        const auto change = checked_subtract(vote->cast.value, vote->cast.previous);
+        const auto sum = change ? checked_add(difference, *change) : std::nullopt;
+        if (!sum) return count_overflow(item);
+        difference = *sum;
+    }
+    return count(connection, item, difference, votes);
+}
+
+std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::Ticket>> tickets,
+                                   const std::vector<Result<void>>& results) {
+    std::vector<Result<Cast>> casts;
+    casts.reserve(tickets.size());
+    for (std::size_t i = 0; i < tickets.size(); ++i) {
+        if (results[i]) {
+            casts.emplace_back(static_cast<const VoteTicket&>(*tickets[i]).cast);
+        } else {
+            casts.emplace_back(results[i].error());
+        }
+    }
+    return casts;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,55 @@
+// What the strategies that commit in groups share: concurrent votes written in one transaction,
+// item by item. A strategy adds how an item is counted in it.
+#pragma once
+
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <memory>
+#include <span>
+
+#include "sql_votes.hpp"
+#include "votes/tables/vote_rows.hpp"
+
+namespace hotcount {
+
+class GroupVoteWriter : public sql::BatchWriter {
+  public:
+    GroupVoteWriter(std::shared_ptr<const Layout> layout, VotesOptions options)
+        : layout_(std::move(layout)),
+          options_(std::move(options)),
+          rows_(make_vote_rows(layout_, options_)) {}
+
+    Result<void> write(sql::Connection& connection,
+                       std::span<const std::shared_ptr<sql::Ticket>> batch) final;
+
+  protected:
+    const Layout& layout() const { return *layout_; }
+
+    /// Called once per transaction, before anything is written.
+    virtual Result<void> begin(sql::Connection& connection);
+    /// Called once per item, in ascending order, after all votes are written: they move its count by
+    /// `difference`.
+    virtual Result<void> count(sql::Connection& connection, const sql::Id& item,
+                               std::int64_t difference, std::span<VoteTicket* const> votes) = 0;
+
+  private:
+    Result<void> count_item(sql::Connection& connection, const sql::Id& item,
+                            std::span<VoteTicket* const> votes);
+
+    const std::shared_ptr<const Layout> layout_;
+    const VotesOptions options_;
+    const std::unique_ptr<VoteRows> rows_;
+};
+
+/// What a group commit's results come to; tickets are VoteTickets.
+std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::Ticket>> tickets,
+                                   const std::vector<Result<void>>& results);
+/// Ballots as a group commit takes them.
+template <class Ticket>
+std::vector<std::shared_ptr<sql::Ticket>> make_tickets(std::span<const Ballot> ballots) {
+    std::vector<std::shared_ptr<sql::Ticket>> tickets;
+    tickets.reserve(ballots.size());
+    for (const Ballot& ballot : ballots) tickets.push_back(std::make_shared<Ticket>(ballot));
+    return tickets;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,446 @@
+#include "sql_votes.hpp"
+
+#include <algorithm>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+
+#include "dialects/mysql/vote_rows.hpp"
+#include "dialects/postgres/ballots.hpp"
+#include "votes/tables/checked_ballots.hpp"
+
+namespace hotcount {
+namespace {
+
+const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
+
+}  // namespace
+
+Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement) {
+    std::string mark;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        mark = row.text(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(statement, {}, read));
+    return mark;
+}
+
+Error explain_missing_table(Error error) {
+    const bool missing = error.server_code == "1146" ||   // MySQL's ER_NO_SUCH_TABLE
+                         error.server_code == "42P01" ||  // PostgreSQL's undefined_table
+                         error.message.find("no such") != std::string::npos;
+    if (error.code == ErrorCode::database && missing) {
+        error.message += "; create_tables() makes what is missing";
+    }
+    return error;
+}
+
+SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
+                   Folder::Publish publish)
+    : database_(std::move(database)),
+      options_(std::move(options)),
+      layout_(std::make_shared<const Layout>(options_, database_->dialect())),
+      openings_(options_, database_->dialect()),
+      count_reader_(options_, database_->dialect()),
+      joined_reads_([this] {
+          return std::make_unique<JoinedReads>(
+              [this](std::span<const sql::Id> items, Deadline deadline) {
+                  return read_counts(items, deadline);
+              },
+              database_->options().max_readers);
+      }),
+      workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
+    if (database_->dialect() == sql::Dialect::postgres) {
+        const VoteNames names{options_, sql::Grammar{sql::Dialect::postgres}};
+        create_items_.emplace(create_items(names, options_));
+    }
+    if (place() != CountPlace::journal) return;
+    journal_ = database_->dialect() == sql::Dialect::postgres
+                   ? make_postgres_journal(database_, options_)
+                   : make_mysql_journal(database_, options_);
+    folder_ = std::make_shared<Folder>(
+        journal_, options_,
+        std::max<Duration>(database_->options().timeout, std::chrono::seconds{10}),
+        std::move(publish));
+}
+
+std::string lag_of_item_count(const VotesOptions& options) {
+    const std::string pause = std::to_string(microseconds_of(options.fold_interval) / 1000);
+    return options.item_table + "." + options.item_count +
+           " is brought up to date by folds: a plain reader of it sees a vote usually after the "
+           "longer of fold_interval (" +
+           pause +
+           " ms) and 20 times what the last fold took (60 s at most), and one fold more; later "
+           "while somebody "
+           "holds the item's row, and once a process folds where all that voted have ended; "
+           "stats() has the age of the oldest. count(), count_many() and the view " +
+           options.vote_table + "_count are exact";
+}
+
+Error count_overflow(const sql::Id& item) {
+    return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
+                                               " would leave signed 64 bits; nothing was applied")
+        .about(&ErrorFacts::item, item);
+}
+
+Error narrow_column(Error error) {
+    if (error.code != ErrorCode::overflow) return error;
+    const auto says = [&](std::string_view word) {
+        return error.message.find(word) != std::string::npos;
+    };
+    // PostgreSQL names the type in every language; MySQL the column, and n is ours.
+    const bool narrow = (error.server_code == "22003" && !says("bigint")) ||
+                        (error.server_code == "1264" && !says("'n'"));
+    if (narrow) error.code = ErrorCode::database;
+    return error;
+}
+
+Error unknown_item(const sql::Id& item) {
+    return make_error(ErrorCode::integrity,
+                      "item " + sql::to_string(item) + " does not exist; nothing was applied")
+        .about(&ErrorFacts::item, item);
+}
+
+Result<bool> is_counted(sql::Connection& connection, const Layout& layout) {
+    HOTCOUNT_TRY_ASSIGN(const std::string place, read_mark(connection, layout.read_place));
+    return !place.empty();
+}
+
+Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
+
+Result<void> SqlVotes::check_items(std::span<const sql::Id> items) const {
+    for (const sql::Id& item : items) HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
+    return {};
+}
+
+// -- votes --------------------------------------------------------------------------------------
+
+namespace {
+
+// Ends a call's time where it ends.
+class Timed {
+  public:
+    explicit Timed(CallTimes& times) : times_(times) {}
+    void end(std::size_t good, std::size_t failed) const {
+        times_.add(std::chrono::steady_clock::now() - begun_, good, failed);
+    }
+    void end(const Result<Cast>& result) const { end(result ? 1 : 0, result ? 0 : 1); }
+    void end(const std::vector<Result<Cast>>& results) const {
+        const auto good = static_cast<std::size_t>(std::count_if(
+            results.begin(), results.end(), [](const auto& result) { return result.ok(); }));
+        end(good, results.size() - good);
+    }
+
+  private:
+    CallTimes& times_;
+    const SteadyTime begun_{std::chrono::steady_clock::now()};
+};
+
+}  // namespace
+
+Result<Cast> SqlVotes::cast(const Ballot& ballot, Timeout timeout) {
+    HOTCOUNT_TRY(check_ballot(ballot, options_));
+    const Timed timed{times_.get()};
+    auto result = write(ballot, timeout);
+    timed.end(result);
+    return result;
+}
+
+std::vector<Result<Cast>> SqlVotes::cast_many(std::span<const Ballot> ballots, Timeout timeout) {
+    const CheckedBallots checked{ballots, options_};
+    const Timed timed{times_.get()};
+    auto results = write_many(checked.all_good() ? ballots : checked.good(), timeout);
+    timed.end(results);
+    return checked.all_good() ? results : checked.merge(std::move(results));
+}
+
+// What is told keeps this object: a call under way holds it.
+void SqlVotes::cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) {
+    if (auto checked = check_ballot(ballot, options_); !checked)
+        return done(std::move(checked).error());
+    write_async(
+        ballot,
+        [timed = Timed{times_.get()}, done = std::move(done)](Result<Cast> result) {
+            timed.end(result);
+            done(std::move(result));
+        },
+        timeout);
+}
+
+void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
+                               std::function<void(std::vector<Result<Cast>>)> done,
+                               Timeout timeout) {
+    CheckedBallots checked{ballots, options_};
+    auto told = [timed = Timed{times_.get()},
+                 done = std::move(done)](std::vector<Result<Cast>> results) {
+        timed.end(results);
+        done(std::move(results));
+    };
+    if (checked.all_good()) return write_many_async(ballots, std::move(told), timeout);
+    const auto kept = std::make_shared<const CheckedBallots>(std::move(checked));
+    write_many_async(
+        kept->good(),
+        [kept, told = std::move(told)](std::vector<Result<Cast>> results) {
+            told(kept->merge(std::move(results)));
+        },
+        timeout);
+}
+
+Result<VotesStats> SqlVotes::stats(Timeout timeout) {
+    VotesStats stats;
+    const CallTimes& times = times_.get();
+    stats.votes = times.good();
+    stats.failed = times.failed();
+    stats.median = times.at(0.5);
+    stats.p99 = times.at(0.99);
+    stats.longest = times.at(1.0);
+    stats.retries = database_->stats().retries;
+    add_stats(stats);
+    if (folder_ == nullptr) return stats;
+    const Folder::Stats folds = folder_->stats();
+    stats.folds = folds.folds;
+    stats.folded_rows = folds.rows;
+    stats.failed_folds = folds.failed;
+    stats.fold_error = folds.last_error;
+    stats.fold_took = folds.took;
+    stats.held_items = folds.held;
+    stats.refused_items = folds.refused;
+    HOTCOUNT_TRY_ASSIGN(const JournalBacklog backlog,
+                        journal_->backlog(database_->deadline(timeout)));
+    stats.pending_rows = backlog.rows;
+    stats.pending_items = backlog.items;
+    if (backlog.rows > 0) stats.oldest = std::max(backlog.since_folded, folds.held_for);
+    return stats;
+}
+
+Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
+                  sql::Dialect dialect) {
+    if (found.empty()) {
+        return make_error(ErrorCode::config,
+                          "table " + vote_table +
+                              " is there, and what its items count is not known yet; "
+                              "create_tables() finds out, also where schema() made the tables");
+    }
+    return make_error(ErrorCode::config,
+                      "table " + vote_table + " was last counted in its " + std::string{found} +
+                          ", strategy " + std::string{to_string(strategy)} + " counts in its " +
+                          std::string{to_string(count_place(strategy, dialect))} +
+                          "; create_tables() reconciles and switches over");
+}
+
+Result<void> check_place(sql::Connection& connection, const Layout& layout,
+                         const VotesOptions& options, bool hold) {
+    const std::string_view wanted = to_string(count_place(options.strategy, layout.dialect()));
+    auto mark = read_mark(connection, hold ? layout.hold_place : layout.read_place);
+    if (!mark) return explain_missing_table(std::move(mark).error());
+    if (*mark != wanted)
+        return wrong_place(options.vote_table, *mark, options.strategy, layout.dialect());
+    return {};
+}
+
+Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout) {
+    HOTCOUNT_TRY(check_items(items));
+    // In order, or two that add the same items wait for each other.
+    std::vector<sql::Id> sorted{items.begin(), items.end()};
+    std::sort(sorted.begin(), sorted.end());
+    const auto add = [&](sql::Connection& connection) -> Result<void> {
+        if (create_items_) {
+            auto added = connection.execute(*create_items_, {array_literal(sorted)});
+            return added ? Result<void>{} : explain_missing_table(std::move(added).error());
+        }
+        for (const sql::Id& item : sorted) {
+            auto added = ensure_item(connection, *layout_, MissingItem::create, item);
+            if (!added) return explain_missing_table(std::move(added).error());
+        }
+        return {};
+    };
+    return sql::transact(*database_, database_->deadline(timeout), add);
+}
+
+Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout,
+                                                Consistency consistency) {
+    (void)consistency;  // The count lives in the database: exact either way.
+    HOTCOUNT_TRY(check_items(items));
+    std::vector<Count> counts;
+    if (items.empty()) return counts;
+    const WallTime now = options_.clock->wall_now();
+    const Deadline deadline = database_->deadline(timeout);
+    // SQLite has no round trip to share, and reads in as many threads as it has connections.
+    HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values,
+                        database_->dialect() == sql::Dialect::sqlite
+                            ? read_counts(items, deadline)
+                            : joined_reads_.get().read(items, deadline));
+    counts.reserve(items.size());
+    for (const std::int64_t value : values) counts.push_back(Count{value, true, now, "sql", 0});
+    return counts;
+}
+
+JoinedReads::Counts SqlVotes::read_counts(std::span<const sql::Id> items, Deadline deadline) {
+    std::size_t rows = 0;
+    auto counts = count_reader_.read(*database_, items, deadline, rows);
+    if (folder_ != nullptr) folder_->note_read(rows);
+    return counts;
+}
+
+Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency consistency) {
+    HOTCOUNT_TRY_ASSIGN(auto counts, count_many(std::span{&item, 1}, timeout, consistency));
+    return std::move(counts.front());
+}
+
+Result<void> SqlVotes::run_async(std::function<void(Votes&)> work) {
+    Workers& workers = workers_.get();
+    if (workers.waiting.load(std::memory_order_relaxed) >= options_.commit.max_queue) {
+        return make_error(ErrorCode::capacity,
+                          database_->name() + ": " + std::to_string(options_.commit.max_queue) +
+                              " calls are waiting (max_queue); nothing was applied");
+    }
+    HOTCOUNT_TRY(workers.pool.start());
+    workers.waiting.fetch_add(1, std::memory_order_relaxed);
+    workers.pool.run([self = shared_from_this(), &workers, work = std::move(work)] {
+        workers.waiting.fetch_sub(1, std::memory_order_relaxed);
+        work(*self);
+    });
+    return {};
+}
+
+void SqlVotes::count_async(const sql::Id& item, Completion<Count> done, Timeout timeout,
+                           Consistency consistency) {
+    const Deadline deadline = database_->deadline(timeout);
+    auto begun = run_async([item, done, deadline, consistency](Votes& votes) {
+        done(votes.count(item, deadline.remaining(), consistency));
+    });
+    if (!begun) done(std::move(begun).error());
+}
+
+void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
+                                Timeout timeout, Consistency consistency) {
+    const Deadline deadline = database_->deadline(timeout);
+    auto begun = run_async([kept = std::vector<sql::Id>(items.begin(), items.end()), done, deadline,
+                            consistency](Votes& votes) {
+        done(votes.count_many(kept, deadline.remaining(), consistency));
+    });
+    if (!begun) done(std::move(begun).error());
+}
+
+Result<FlushReport> SqlVotes::flush(Timeout timeout) {
+    const Deadline deadline = database_->deadline(timeout);
+    FlushReport report{0, 0, 0};
+    if (journal_ != nullptr) {
+        HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
+            return check_place(connection, *layout_, options_);
+        }));
+        HOTCOUNT_TRY_ASSIGN(const FoldReport folded, folder_->fold_now(deadline));
+        report = {folded.shown, folded.held + folded.failed + (folded.more ? 1 : 0), 0};
+    }
+    // Otherwise item.vote_count is brought up to date in every commit, or by folds.
+    if (options_.strategy != VoteStrategy::slotted) return report;
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t shown, database_->dialect() == sql::Dialect::mysql
+                                                      ? flush_pages(deadline)
+                                                      : flush_at_once(deadline));
+    report.acked += shown;
+    return report;
+}
+
+void SqlVotes::note_appended(std::size_t rows) {
+    if (folder_ != nullptr) folder_->note_appended(rows);
+}
+
+Result<std::int64_t> SqlVotes::flush_at_once(Deadline deadline) {
+    const auto fold = [&](sql::Connection& connection) -> Result<std::int64_t> {
+        // One at a time, folds too: what had to wait for another would write its older sums.
+        if (!layout_->lock_fold.empty()) HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
+        HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        return connection.execute(layout_->fold_lagging);
+    };
+    return sql::transact(*database_, deadline, fold);
+}
+
+// MySQL locks every cell that an UPDATE sums, and would keep the voters for all items waiting, where
+// they do not meet in a deadlock. So the items that lag are found by reading, and folded in order.
+Result<std::int64_t> SqlVotes::flush_pages(Deadline deadline) {
+    std::vector<sql::Id> lagging;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        lagging.push_back(row.id(0));
+        return {};
+    };
+    const auto find = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        HOTCOUNT_TRY(connection.query(layout_->fold_lagging, {}, see));
+        return {};
+    };
+    HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, find));
+    constexpr std::size_t kPage = 100;
+    for (std::size_t done = 0; done < lagging.size(); done += kPage) {
+        const auto page = std::span{lagging}.subspan(done, std::min(kPage, lagging.size() - done));
+        const auto fold = [&](sql::Connection& connection) -> Result<void> {
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+            for (const sql::Id& item : page) {
+                // Summed once its row is held: of two that fold it the later has the later sum.
+                HOTCOUNT_TRY(
+                    connection.query(layout_->lock_item, {sql::to_value(item)}, kIgnoreRows));
+                HOTCOUNT_TRY(connection.execute(layout_->fold_item, {sql::to_value(item)}));
+            }
+            return {};
+        };
+        HOTCOUNT_TRY(sql::transact(*database_, deadline, fold));
+    }
+    return static_cast<std::int64_t>(lagging.size());
+}
+
+Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {
+    return make_error(ErrorCode::config, "strategy '" + std::string{to_string(options_.strategy)} +
+                                             "' keeps no counts in a cache, so it has no sync "
+                                             "worker; 'cached' has");
+}
+
+Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
+                         const sql::Id& item) {
+    if (missing == MissingItem::refuse) return {};
+    if (layout.dialect() == sql::Dialect::mysql) {
+        // There, adding what exists takes its row from everybody else until the commit.
+        bool there = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            there = true;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
+        if (there) return {};
+    }
+    auto added = connection.execute(layout.add_item, {sql::to_value(item)});
+    return added ? Result<void>{} : narrow_column(std::move(added).error());
+}
+
+Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t slot, std::int64_t difference) {
+    const sql::Value id = sql::to_value(item);
+    HOTCOUNT_TRY_ASSIGN(std::int64_t changed,
+                        connection.execute(layout.bump_cell, {id, slot, difference}));
+    if (changed == 0) {
+        HOTCOUNT_TRY_ASSIGN(changed,
+                            connection.execute(layout.insert_cell, {id, slot, difference}));
+    }
+    if (changed == 0) {
+        // Somebody else has made it meanwhile; or it is full.
+        HOTCOUNT_TRY_ASSIGN(changed, connection.execute(layout.bump_cell, {id, slot, difference}));
+    }
+    if (changed == 0) return count_overflow(item);
+    return {};
+}
+
+Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t difference) {
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t changed,
+                        connection.execute(layout.bump_item, {difference, sql::to_value(item)}));
+    if (changed != 0) return {};
+    // Not there, where a table has no foreign key; or full.
+    bool there = false;
+    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+        there = true;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
+    return there ? count_overflow(item) : unknown_item(item);
+}
+
+}  // namespace hotcount

@@ -1,0 +1,185 @@
+// What all strategies share: the tables, reading, reconciling. A strategy adds how votes are
+// written and where their counts go.
+#pragma once
+
+#include <atomic>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "call_times.hpp"
+#include "votes/journal/folder.hpp"
+#include "votes/tables/count_reader.hpp"
+#include "votes/tables/joined_reads.hpp"
+#include "votes/tables/layout.hpp"
+#include "votes/tables/opening.hpp"
+
+namespace hotcount {
+
+class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
+  public:
+    /// `publish` is told of folds, where the strategy has a journal.
+    SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
+             Folder::Publish publish = {});
+
+    Result<void> create_tables(Timeout timeout, ExistingCounts existing) override;
+    std::string schema() const override;
+    Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
+    Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
+                                          Consistency consistency) override;
+    Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
+                                         bool dry_run, Timeout timeout) override;
+    Result<FlushReport> flush(Timeout timeout) override;
+    void note_appended(std::size_t rows) override;
+    Result<VotesStats> stats(Timeout timeout) override;
+    Result<std::shared_ptr<SyncWorker>> sync_worker() override;
+    const VotesOptions& options() const override { return options_; }
+    // Ids are looked at first, so that one that no database takes is not written with others.
+    Result<Cast> cast(const Ballot& ballot, Timeout timeout) final;
+    std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) final;
+    void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) final;
+    void cast_many_async(std::span<const Ballot> ballots,
+                         std::function<void(std::vector<Result<Cast>>)> done,
+                         Timeout timeout) final;
+    void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout,
+                     Consistency consistency) override;
+    void count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
+                          Timeout timeout, Consistency consistency) override;
+    Result<void> run_async(std::function<void(Votes&)> work) override;
+
+  protected:
+    sql::Database& database() const { return *database_; }
+    const std::shared_ptr<sql::Database>& shared_database() const { return database_; }
+    const std::shared_ptr<const Layout>& layout() const { return layout_; }
+
+    // The strategy's own part of the calls above.
+    virtual Result<Cast> write(const Ballot& ballot, Timeout timeout) = 0;
+    virtual std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
+                                                 Timeout timeout) = 0;
+    virtual void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) = 0;
+    virtual void write_many_async(std::span<const Ballot> ballots,
+                                  std::function<void(std::vector<Result<Cast>>)> done,
+                                  Timeout timeout) = 0;
+
+    /// Where this strategy counts in this database.
+    CountPlace place() const { return layout_->place(); }
+    /// Null where the strategy has no journal.
+    const std::shared_ptr<Folder>& folder() const { return folder_; }
+
+    /// What stats() says of votes that share transactions.
+    virtual void add_stats(VotesStats& stats) const { (void)stats; }
+
+    /// As check_id().
+    Result<void> check_items(std::span<const sql::Id> items) const;
+
+    /// What a strategy needs beside the tables of all, and what those tables are called.
+    /// `item_type`: of columns that hold an item's id, where it is not the one that the options say.
+    virtual std::string more_schema(const std::string& item_type) const {
+        (void)item_type;
+        return {};
+    }
+    virtual std::vector<std::string> more_tables() const { return {}; }
+    /// Called in the transaction of create_tables where another strategy, or none, counted these
+    /// tables before; item.vote_count is right by then.
+    virtual Result<void> take_over(sql::Connection& connection);
+
+  private:
+    // reconcile.cpp; what one statement saw of an item:
+    struct Audited {
+        sql::Id item;
+        std::int64_t stored;
+        std::int64_t cells;
+        std::int64_t pending;
+        bool asked;  // For a fold, by any row: that brings item.vote_count up to date.
+        std::int64_t votes;
+    };
+    enum class Which : std::uint8_t { named, all, orphans };
+    Result<std::vector<Audited>> audit(sql::Connection& connection, Which which,
+                                       std::span<const sql::Id> items,
+                                       const std::optional<sql::Id>& after);
+    Result<std::vector<Drift>> compare(sql::Connection& connection, std::span<const Audited> seen,
+                                       Which which, bool dry_run);
+    Result<void> repair(sql::Connection& connection, const Audited& row);
+
+    JoinedReads::Counts read_counts(std::span<const sql::Id> items, Deadline deadline);
+    Result<std::int64_t> flush_at_once(Deadline deadline);
+    Result<std::int64_t> flush_pages(Deadline deadline);
+
+    // create_tables.cpp
+    Result<bool> is_made(sql::Connection& connection) const;
+    Result<bool> is_marked(sql::Connection& connection) const;
+    // Threads for what no group commit does, and how much waits for them.
+    struct Workers {
+        explicit Workers(std::size_t threads) : pool(threads) {}
+        std::atomic<std::size_t> waiting{0};
+        WorkerPool pool;
+    };
+
+    std::shared_ptr<sql::Database> database_;
+    VotesOptions options_;
+    std::shared_ptr<const Layout> layout_;
+    const Openings openings_;
+    CountReader count_reader_;
+    ForkLocal<JoinedReads> joined_reads_;
+    std::shared_ptr<Journal> journal_{};
+    std::shared_ptr<Folder> folder_{};
+    std::optional<sql::Statement> create_items_;  // Where the dialect takes an array of ids.
+    ForkLocal<Workers> workers_;
+    mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
+};
+
+/// The one value of a row that may be missing: empty then.
+Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement);
+
+/// Whether hotcount counts these tables, with whatever strategy.
+Result<bool> is_counted(sql::Connection& connection, const Layout& layout);
+
+/// Refuses to work on tables whose counts are kept elsewhere. Asked in every transaction: another
+/// process may switch over while this one runs, and a vote counted in the old place is missed by
+/// who reads the new one. `hold`: it stays so until the transaction ends; for those that vote.
+Result<void> check_place(sql::Connection& connection, const Layout& layout,
+                         const VotesOptions& options, bool hold = false);
+
+/// The error of check_place.
+Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
+                  sql::Dialect dialect);
+/// Adds to "no such table" what makes it.
+Error explain_missing_table(Error error);
+
+/// Creates the item's row first where the options say so.
+Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
+                         const sql::Id& item);
+
+/// A number that a column narrower than 64 bits does not take is no overflow of a count: it becomes
+/// a database error, with its code.
+Error narrow_column(Error error);
+
+/// What a plain reader of item.vote_count sees where there is a journal: for contract().
+std::string lag_of_item_count(const VotesOptions& options);
+
+/// The error for a count that would leave 64 bits.
+Error count_overflow(const sql::Id& item);
+
+/// The error for a vote for an item that is not there, where no foreign key said so.
+Error unknown_item(const sql::Id& item);
+
+/// Adds to one cell; an overflow error where it would leave 64 bits.
+Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t slot, std::int64_t difference);
+
+/// Adds to the item's own count; an error where it would leave 64 bits, or the item is not there.
+Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t difference);
+
+std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
+                                         VotesOptions options);
+std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
+                                          VotesOptions options, VoteCache cache);
+std::shared_ptr<Votes> make_cached_votes(std::shared_ptr<sql::Database> database,
+                                         VotesOptions options, VoteCache cache);
+
+}  // namespace hotcount

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/votes.hpp>
+
+#include "sql_votes.hpp"
+#include "votes/cache/sync_table.hpp"
+#include "votes/tables/layout.hpp"
+
+namespace hotcount {
+namespace {
+
+constexpr std::string_view kLongestSuffix = "_anonymous";
+
+Result<void> check_op_id(const std::string& op_id) {
+    constexpr std::ptrdiff_t kMost = 255;  // MySQL's VARCHAR(255)
+    const auto refuse = [](const std::string& why) { return bad_option("op_id", why); };
+    if (op_id.find('\0') != std::string::npos) return refuse("contains a NUL byte");
+    if (!is_utf8(op_id)) return refuse("is not valid UTF-8");
+    const auto begins_character = [](char c) { return (c & 0xC0) != 0x80; };
+    const auto characters = std::count_if(op_id.begin(), op_id.end(), begins_character);
+    if (characters < 1 || characters > kMost) {
+        return refuse("has " + std::to_string(characters) + " characters; it takes 1 to " +
+                      std::to_string(kMost));
+    }
+    return {};
+}
+
+Result<void> check_options(const VotesOptions& options) {
+    const std::pair<const char*, const std::string*> names[] = {
+        {"item_table", &options.item_table}, {"item_id", &options.item_id},
+        {"item_count", &options.item_count}, {"vote_table", &options.vote_table},
+        {"vote_item", &options.vote_item},   {"vote_user", &options.vote_user},
+    };
+    for (const auto& [option, name] : names) HOTCOUNT_TRY(check_identifier(option, *name));
+    // PostgreSQL cuts a longer name off, and the tables beside it would be one.
+    constexpr std::size_t kMost = kMaxIdentifierBytes - kLongestSuffix.size();
+    if (options.vote_table.size() > kMost) {
+        return bad_option("vote_table", "is " + std::to_string(options.vote_table.size()) +
+                                            " bytes long; it takes 1 to " + std::to_string(kMost) +
+                                            ", as it also names " + options.vote_table +
+                                            std::string{kLongestSuffix});
+    }
+    if (options.slots < 1 || options.slots > 10'000) {
+        return bad_value("slots", options.slots, "it takes 1 to 10000");
+    }
+    if (options.page < 1 || options.page > 100'000) {
+        return bad_value("page", options.page, "it takes 1 to 100000");
+    }
+    if (options.workers < 1 || options.workers > 64) {
+        return bad_value("workers", options.workers, "it takes 1 to 64");
+    }
+    const std::pair<const char*, Duration> times[] = {{"max_age", options.max_age},
+                                                      {"retention", options.retention},
+                                                      {"interval", options.interval}};
+    for (const auto& [option, time] : times) {
+        if (time < std::chrono::milliseconds{1}) {
+            return bad_option(option, "must be 0.001 seconds or more");
+        }
+    }
+    if (options.fold_interval < std::chrono::milliseconds{10} ||
+        options.fold_interval > std::chrono::hours{1}) {
+        return bad_option("fold_interval", "must be 0.01 to 3600 seconds");
+    }
+    return sql::check_options(options.commit);
+}
+
+}  // namespace
+
+Result<Ballot> Ballot::anonymous(sql::Id item, std::string op_id, std::int64_t value) {
+    HOTCOUNT_TRY(check_op_id(op_id));
+    if (value == 0) {
+        return bad_option("value", "is 0: a vote without a user cannot be retracted");
+    }
+    // The version that the row then has, which a repeat does not exceed.
+    constexpr std::int64_t kFirst = 1;
+    return Ballot{std::move(item), sql::Id{std::move(op_id)}, value, kFirst, true};
+}
+
+Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options) {
+    HOTCOUNT_TRY(check_options(options));
+    const Layout layout{options, dialect};
+    std::string text = layout.schema();
+    if (options.strategy == VoteStrategy::cached) text += SyncTable{options, dialect}.schema();
+    return text + layout.migration;
+}
+
+std::string_view to_string(VoteStrategy strategy) {
+    switch (strategy) {
+        case VoteStrategy::naive:
+            return "naive";
+        case VoteStrategy::slotted:
+            return "slotted";
+        case VoteStrategy::batched:
+            return "batched";
+        case VoteStrategy::cached:
+            return "cached";
+    }
+    return "unknown";
+}
+
+Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> database,
+                                           VotesOptions options, VoteCache cache) {
+    HOTCOUNT_TRY(check_options(options));
+    const bool has_cache = !std::holds_alternative<std::monostate>(cache);
+    if (options.strategy == VoteStrategy::cached) {
+        if (!has_cache) {
+            return make_error(ErrorCode::config,
+                              "strategy 'cached' needs cache=: a Redis or Memory store, or its "
+                              "URL");
+        }
+        return make_cached_votes(std::move(database), std::move(options), std::move(cache));
+    }
+    if (options.strategy == VoteStrategy::batched) {
+        return make_batched_votes(std::move(database), std::move(options), std::move(cache));
+    }
+    if (has_cache) {
+        return bad_option("cache", "must be None for strategy '" +
+                                       std::string{to_string(options.strategy)} +
+                                       "', which counts in the database; 'batched' and "
+                                       "'cached' take one");
+    }
+    return make_single_votes(std::move(database), std::move(options));
+}
+
+}  // namespace hotcount

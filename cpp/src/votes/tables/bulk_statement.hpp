@@ -1,0 +1,90 @@
+// One statement over any number of rows, as few texts as that takes: a connection keeps each one
+// prepared. Thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <functional>
+#include <hotcount/sql.hpp>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace hotcount {
+
+class BulkStatement {
+  public:
+    /// `row` makes the text of one row from the number of its first placeholder; `head` has used
+    /// `before` of them.
+    using Row = std::function<std::string(std::size_t first)>;
+
+    BulkStatement(std::string head, Row row, std::size_t placeholders, std::string between,
+                  std::string tail, std::size_t before = 0)
+        : head_(std::move(head)),
+          row_(std::move(row)),
+          placeholders_(placeholders),
+          between_(std::move(between)),
+          tail_(std::move(tail)),
+          before_(before) {}
+
+    /// How many of `left` rows to give to the next statement, where each may stand in it once:
+    /// batches of up to 64 callers are one statement of just that many.
+    static std::size_t portion(std::size_t left) {
+        if (left <= kExact) return left;
+        return std::min(kMost, std::size_t{1} << (std::bit_width(left) - 1));
+    }
+    /// The same where rows may be repeated, to fill the statement up to padded().
+    static std::size_t padded_portion(std::size_t left) { return std::min(kMost, left); }
+    static std::size_t padded(std::size_t rows) { return std::bit_ceil(rows); }
+
+    /// Where a row is one id: runs it over all of them, repeating the last one to fill up.
+    Result<void> run_padded(sql::Connection& connection, std::span<const sql::Id> ids,
+                            const sql::RowVisitor* visit) {
+        std::vector<sql::Value> values;
+        while (!ids.empty()) {
+            const auto part = ids.first(padded_portion(ids.size()));
+            ids = ids.subspan(part.size());
+            const std::size_t size = padded(part.size());
+            values.clear();
+            for (std::size_t i = 0; i < size; ++i) {
+                values.push_back(sql::to_value(part[std::min(i, part.size() - 1)]));
+            }
+            HOTCOUNT_TRY(connection.run(of(size), values, visit));
+        }
+        return {};
+    }
+
+    const sql::Statement& of(std::size_t rows) {
+        std::lock_guard lock(mutex_);
+        auto& statement = made_[rows];
+        if (statement == nullptr) {
+            std::string text = head_;
+            for (std::size_t i = 0; i < rows; ++i) {
+                if (i > 0) text += between_;
+                text += row_(1 + before_ + i * placeholders_);
+            }
+            statement = std::make_unique<const sql::Statement>(text + tail_);
+        }
+        return *statement;
+    }
+
+  private:
+    static constexpr std::size_t kExact = 64;
+    static constexpr std::size_t kMost = 512;
+
+    const std::string head_;
+    const Row row_;
+    const std::size_t placeholders_;
+    const std::string between_;
+    const std::string tail_;
+    const std::size_t before_;
+    std::mutex mutex_;
+    std::unordered_map<std::size_t, std::unique_ptr<const sql::Statement>> made_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,46 @@
+// Reads what items count, as the place of the counts has it: exact, of one snapshot.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <hotcount/sql.hpp>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "bulk_statement.hpp"
+#include "layout.hpp"
+
+namespace hotcount {
+
+/// Thread-safe. Not for strategy cached, whose place is no table.
+class CountReader {
+  public:
+    CountReader(const VotesOptions& options, sql::Dialect dialect);
+
+    /// By index, of one snapshot; refuses tables whose counts are kept elsewhere. One statement on
+    /// PostgreSQL, one for each 64 items on MySQL, one for each on SQLite; a single statement is a
+    /// transaction of its own, several share one. `summed`: journal rows that it took.
+    Result<std::vector<std::int64_t>> read(sql::Database& database, std::span<const sql::Id> items,
+                                           Deadline deadline, std::size_t& summed);
+
+  private:
+    using Run = std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,
+                                           const sql::RowVisitor&)>;
+    bool takes_one_statement(std::size_t items) const;
+    Result<std::vector<std::int64_t>> read(const Run& run_one, std::span<const sql::Id> items,
+                                           std::size_t& summed);
+
+    CountReader(const VotesOptions& options, const VoteNames& names, const sql::Grammar& grammar);
+
+    const VotesOptions options_;
+    const sql::Dialect dialect_;
+    const std::string_view place_;
+    std::optional<sql::Statement> of_array_;  ///< PostgreSQL: items -> number, count, place.
+    BulkStatement of_each_;                   ///< The same of an item each.
+    /// PostgreSQL: whether the sessions' transactions are SERIALIZABLE by default. Ours are not:
+    /// reads there would make the application's own fail.
+    std::atomic<bool> serializable_{false};
+};
+
+}  // namespace hotcount

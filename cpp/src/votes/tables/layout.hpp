@@ -1,0 +1,134 @@
+// The tables of one Votes object, and the statements over them, made once.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <string>
+
+namespace hotcount {
+
+/// Where a strategy keeps its counts. Two that differ cannot be mixed on the same tables without a
+/// reconcile between them, so the tables remember it.
+enum class CountPlace : std::uint8_t {
+    item,     ///< In the item's own row.
+    cells,    ///< The sum of the item's cells: slotted on SQLite, and releases before the journal.
+    journal,  ///< The same and the sum of its journal rows.
+    cache,
+};
+
+CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect);
+std::string_view to_string(CountPlace place);
+
+/// The names that statements over these tables are made of, quoted as they stand in SQL.
+struct VoteNames {
+    VoteNames(const VotesOptions& options, const sql::Grammar& grammar);
+    /// The same items and counts, with the table of votes without a user as the vote table: who
+    /// voted is the call's op_id there, and the first vote under it stands.
+    VoteNames anonymous(const sql::Grammar& grammar) const;
+    std::string item, id, count;             ///< The item table and its columns.
+    std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
+    std::string anonymous_vote, anonymous_user;
+    std::string cell, live, meta;
+    std::string journal;  ///< The table of (item, diff): what is counted and not yet in a cell.
+    std::string journal_index;
+    std::string count_view;  ///< The view of (item, n): exact counts for plain SQL.
+    /// The type of a column that holds such an id.
+    std::string item_type, user_type;
+    /// The vote tables reference the item table.
+    bool foreign_key;
+};
+
+/// What VoteNames::anonymous() is to the names.
+VotesOptions anonymous_options(VotesOptions options);
+
+/// The slot of an item's opening balance (opening.hpp), and the one that folds add to. Those that
+/// voters add to are 0 and up.
+inline constexpr std::int64_t kOpeningSlot = -2;
+inline constexpr std::int64_t kFoldSlot = -1;
+
+/// (SELECT the sum of `value` over the rows of `table` whose `key` is `item`), 0 for none.
+std::string sum_over(const std::string& table, const std::string& key, const std::string& item,
+                     const std::string& value);
+
+/// Which bits of each number are summed: SQLite's SUM fails where a part of it leaves 64 bits.
+enum class Bits : std::uint8_t { all, upper, lower };
+
+/// The item's opening balance, `item` being SQL for its id: an expression.
+std::string opening_of(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
+/// What the journal place says an item's count is: its cells and its journal rows.
+std::string journal_sum(const VoteNames& names, const std::string& item);
+/// What an item's count is to be: the sum of its votes, over both vote tables, and its opening
+/// balance.
+std::string counted_sum(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
+
+/// PostgreSQL: the two numbers of the fold's advisory lock, an SQL text.
+std::string fold_lock_key(const VoteNames& names);
+/// The database's clock in microseconds since 1970: an expression.
+std::string now_microseconds(const sql::Grammar& grammar);
+
+/// The statements that set all counts of a place, and item.vote_count, to what they are to be, while
+/// nobody votes or folds. `when`: a condition that each of them has.
+std::string settle_text(const VoteNames& names, const sql::Grammar& grammar, CountPlace place,
+                        const std::string& when);
+
+/// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
+std::string schema_text(const VoteNames& names, const sql::Grammar& grammar);
+
+class Layout {
+  public:
+    Layout(const VotesOptions& options, sql::Dialect dialect);
+
+    const std::string& schema() const { return schema_; }
+    sql::Dialect dialect() const { return dialect_; }
+
+    // Parameters in order, then the columns returned.
+    sql::Statement add_item;         ///< item; nothing where it exists
+    sql::Statement bump_item;        ///< difference, item; no row where it would leave 64 bits
+    sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or 64 bits left
+    sql::Statement insert_cell;      ///< item, slot, n; no row where it is there
+    sql::Statement fold_item;        ///< item: vote_count = sum of its cells
+    sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
+    sql::Statement lock_item;        ///< item: its row is the transaction's until its end
+    sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
+    sql::Statement count_in_item;    ///< item -> vote_count
+    sql::Statement count_in_cells;   ///< item -> sum of its cells
+    // id, vote_count, cells, journal rows' sum, whether one of those asks for vote_count only,
+    // counted_sum. The journal's columns are 0 where the strategy has none.
+    sql::Statement audit_one;      ///< item -> the columns above
+    sql::Statement audit_first;    ///< limit -> the same, by ascending id
+    sql::Statement audit_after;    ///< id, limit -> the same, following that id
+    sql::Statement audit_orphans;  ///< -> the same of cells whose items are not there
+    sql::Statement append;         ///< item, difference: a journal row
+    sql::Statement items_first;    ///< limit -> id, ascending
+    sql::Statement items_after;    ///< id, limit -> id, following that id
+    sql::Statement read_place;     ///< -> where the counts of these tables are kept
+    sql::Statement hold_place;     ///< the same, and nobody moves them in this transaction
+    sql::Statement read_strategy;  ///< -> the strategy that create_tables was last called with
+    sql::Statement read_folded;    ///< -> when the last fold began
+    sql::Statement write_marks;    ///< place, strategy, the database's clock
+
+    sql::Statement find_table;  ///< name -> how many tables or views are called so, of ours
+
+    /// Where these options count.
+    CountPlace place() const { return place_; }
+
+    /// Keeps everybody from folding until the transaction ends; comes before lock_all. A script.
+    std::string lock_fold;
+    /// Keeps everybody from voting and from moving the counts until the transaction ends.
+    std::string lock_all;
+    /// Sets all counts of this place to what they are to be, and item.vote_count too. Under both
+    /// locks.
+    std::string settle;
+    /// What brings tables of a release without a journal over, and does nothing to others. A script,
+    /// with its locks and its transaction.
+    std::string migration;
+
+  private:
+    Layout(const VotesOptions& options, const VoteNames& names, const sql::Grammar& grammar);
+    CountPlace place_;
+    sql::Dialect dialect_;
+    std::string schema_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,159 @@
+#include "opening.hpp"
+
+#include "votes/strategies/sql_votes.hpp"
+
+namespace hotcount {
+namespace {
+
+std::string count_of(const VoteNames& n) { return "COALESCE(hc_i." + n.count + ", 0)"; }
+
+std::string lock_items(const VoteNames& n, sql::Dialect dialect) {
+    if (dialect == sql::Dialect::mysql) return "SELECT COUNT(*) FROM " + n.item + " FOR UPDATE";
+    return "LOCK TABLE " + n.item + " IN SHARE ROW EXCLUSIVE MODE";
+}
+
+// An item that counts nothing yet, NULL or 0, has no history that its votes could contradict: a
+// column that was added for hotcount beside votes that were there. Its votes are counted.
+std::string differs(const VoteNames& n, const std::string& owed) {
+    return count_of(n) + " <> 0 AND " + count_of(n) + " <> " + owed;
+}
+
+std::string keep(const VoteNames& n, const sql::Grammar& g) {
+    const std::string owed = counted_sum(n, "hc_i." + n.id);
+    return "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT hc_i." + n.id + ", " +
+           std::to_string(kOpeningSlot) + ", " + count_of(n) + " - " + owed + ", 1 FROM " + n.item +
+           " AS hc_i WHERE " + differs(n, owed) + g.or_update("item, slot") +
+           "n = " + g.own(n.cell, "n") + " + " + g.excluded("n");
+}
+
+std::string find_tables() {
+    std::string text = "SELECT ";
+    for (int number = 1; number <= 5; ++number) {
+        text += (number > 1 ? ", " : "") +
+                std::string{
+                    "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = "
+                    "DATABASE() AND TABLE_NAME = ?"} +
+                std::to_string(number) + ")";
+    }
+    return text;
+}
+
+std::string number_of(const sql::Row& row, int column) {
+    return row.is_integer(column) ? std::to_string(row.integer(column))
+                                  : std::string{row.text(column)};
+}
+
+const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {}; };
+
+}  // namespace
+
+Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables) {
+    const std::string id = "hc_i." + n.id;
+    std::string votes = "(0";
+    if (tables.vote) votes += " + " + sum_over(n.vote, n.vote_item, id, "val");
+    if (tables.anonymous) votes += " + " + sum_over(n.anonymous_vote, n.vote_item, id, "val");
+    votes += ")";
+    const std::string owed = tables.cell ? "(" + votes + " + " + opening_of(n, id) + ")" : votes;
+    const std::string where = " FROM " + n.item + " AS hc_i WHERE " + differs(n, owed);
+    return {sql::Statement{"SELECT COUNT(*)" + where},
+            sql::Statement{"SELECT " + id + ", " + count_of(n) + ", " + votes + where +
+                           " ORDER BY " + id + " LIMIT 1"}};
+}
+
+Openings::Openings(const VotesOptions& options, sql::Dialect dialect)
+    : Openings(options, VoteNames{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}
+
+Openings::Openings(const VotesOptions& options, const VoteNames& n, const sql::Grammar& g)
+    : options_(options),
+      names_(n),
+      dialect_(g.dialect()),
+      differing_(differing(n, {true, true, true, true, true})),
+      tables_(hotcount::find_tables()),
+      lock_items_(hotcount::lock_items(n, g.dialect())),
+      keep_(hotcount::keep(n, g)),
+      too_large_("SELECT item FROM " + n.cell + " WHERE slot = " + std::to_string(kOpeningSlot) +
+                 " AND typeof(n) <> 'integer' LIMIT 1") {}
+
+Result<Openings::Tables> Openings::find_tables(sql::Connection& connection) const {
+    Tables tables{};
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        tables = {row.integer(0) > 0, row.integer(1) > 0, row.integer(2) > 0, row.integer(3) > 0,
+                  row.integer(4) > 0};
+        return {};
+    };
+    const std::string anonymous = anonymous_options(options_).vote_table;
+    const std::string cell = options_.vote_table + "_cell";
+    const std::string meta = options_.vote_table + "_meta";
+    HOTCOUNT_TRY(connection.query(
+        tables_,
+        {std::string_view{options_.item_table}, std::string_view{options_.vote_table},
+         std::string_view{anonymous}, std::string_view{cell}, std::string_view{meta}},
+        see));
+    return tables;
+}
+
+Result<void> Openings::look(sql::Connection& connection, const Layout& layout,
+                            ExistingCounts existing) const {
+    if (existing != ExistingCounts::refuse) return {};
+    HOTCOUNT_TRY_ASSIGN(const Tables tables, find_tables(connection));
+    if (!tables.item) return {};
+    if (tables.meta) {
+        HOTCOUNT_TRY_ASSIGN(bool counted, is_counted(connection, layout));
+        if (counted) return {};
+        // Another process may be about to take them over.
+        HOTCOUNT_TRY(connection.run_script("SELECT value FROM " + names_.meta +
+                                           " ORDER BY name FOR UPDATE;\n"));
+        HOTCOUNT_TRY_ASSIGN(counted, is_counted(connection, layout));
+        if (counted) return {};
+    }
+    return refuse(connection, differing(names_, tables));
+}
+
+Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existing) const {
+    // Who counts by hand meanwhile waits: the balance is of this very moment. SQLite has one writer.
+    if (dialect_ != sql::Dialect::sqlite) {
+        HOTCOUNT_TRY(connection.query(lock_items_, {}, kIgnore));
+    }
+    switch (existing) {
+        case ExistingCounts::refuse:
+            return refuse(connection, differing_);
+        case ExistingCounts::recount:
+            return {};
+        case ExistingCounts::keep:
+            break;
+    }
+    HOTCOUNT_TRY(connection.execute(keep_));
+    if (dialect_ != sql::Dialect::sqlite) return {};
+    // SQLite turns a difference beyond 64 bits into a real without a word.
+    const sql::RowVisitor too_large = [](const sql::Row& row) -> Result<void> {
+        return count_overflow(row.id(0));
+    };
+    HOTCOUNT_TRY(connection.query(too_large_, {}, too_large));
+    return {};
+}
+
+Result<void> Openings::refuse(sql::Connection& connection, const Differing& differing) const {
+    std::int64_t items = 0;
+    const sql::RowVisitor count = [&](const sql::Row& row) -> Result<void> {
+        items = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(differing.count, {}, count));
+    if (items == 0) return {};
+    std::string example;
+    const sql::RowVisitor name = [&](const sql::Row& row) -> Result<void> {
+        example = "item " + sql::to_string(row.id(0)) + " counts " + number_of(row, 1) +
+                  " and the sum of its votes is " + number_of(row, 2);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(differing.first, {}, name));
+    return make_error(
+        ErrorCode::config,
+        "table " + options_.item_table + " has counts in " + options_.item_count +
+            " that are not in its votes: " + std::to_string(items) +
+            (items == 1 ? " item differs; " : " items differ; for example ") + example +
+            ". existing_counts='keep' keeps each difference as an opening balance, "
+            "existing_counts='recount' sets each count to its votes. Nothing was changed");
+}
+
+}  // namespace hotcount

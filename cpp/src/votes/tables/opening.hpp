@@ -1,0 +1,56 @@
+// Opening balances: counts that stood in the item table before hotcount knew of the votes behind
+// them.
+//
+// An item's is the cell of slot kOpeningSlot, with every strategy. create_tables() writes it once,
+// when it meets tables that hotcount has not counted before, and nothing writes it after that.
+// Sums over cells have it by themselves; everything that compares a count with the votes, or sets
+// it to their sum, adds it (counted_sum).
+#pragma once
+
+#include <cstdint>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <optional>
+#include <string>
+
+#include "layout.hpp"
+
+namespace hotcount {
+
+/// Every function runs inside the transaction of create_tables().
+class Openings {
+  public:
+    Openings(const VotesOptions& options, sql::Dialect dialect);
+
+    /// MySQL commits with every change of the schema, so it is asked before the first one: refuses
+    /// as settle() would, whichever of the tables are there.
+    Result<void> look(sql::Connection& connection, const Layout& layout,
+                      ExistingCounts existing) const;
+    /// All tables are there, nobody votes, and hotcount has not counted them before.
+    Result<void> settle(sql::Connection& connection, ExistingCounts existing) const;
+
+  private:
+    // Statements that find items whose count is not the sum of their votes and the balance.
+    struct Differing {
+        sql::Statement count;  ///< -> how many
+        sql::Statement first;  ///< -> id, count, votes: of the first by id
+    };
+    struct Tables {
+        bool item, vote, anonymous, cell, meta;
+    };
+    static Differing differing(const VoteNames& names, const Tables& tables);
+    Openings(const VotesOptions& options, const VoteNames& names, const sql::Grammar& grammar);
+    Result<Tables> find_tables(sql::Connection& connection) const;
+    Result<void> refuse(sql::Connection& connection, const Differing& differing) const;
+
+    const VotesOptions options_;
+    const VoteNames names_;
+    const sql::Dialect dialect_;
+    const Differing differing_;
+    const sql::Statement tables_;
+    const sql::Statement lock_items_;
+    const sql::Statement keep_;
+    const sql::Statement too_large_;  ///< SQLite: -> the item of a balance beyond 64 bits
+};
+
+}  // namespace hotcount

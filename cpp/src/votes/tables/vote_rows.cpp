@@ -1,0 +1,102 @@
+#include "vote_rows.hpp"
+
+#include <algorithm>
+#include <hotcount/detail/base/hash.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <tuple>
+
+#include "dialects/mysql/vote_rows.hpp"
+#include "dialects/postgres/ballots.hpp"
+#include "votes/strategies/sql_votes.hpp"
+
+namespace hotcount {
+namespace {
+
+std::unique_ptr<VoteRows> make_rows(std::shared_ptr<const Layout> layout, const VoteNames& names,
+                                    const VotesOptions& options) {
+    if (layout->dialect() == sql::Dialect::mysql) {
+        return make_mysql_vote_rows(std::move(layout), names, options);
+    }
+    if (layout->dialect() == sql::Dialect::postgres) {
+        return make_postgres_vote_rows(std::move(layout), names, options);
+    }
+    return make_sqlite_vote_rows(std::move(layout), names, options);
+}
+
+class BothTables final : public VoteRows {
+  public:
+    BothTables(std::unique_ptr<VoteRows> of_users, std::unique_ptr<VoteRows> anonymous)
+        : of_users_(std::move(of_users)), anonymous_(std::move(anonymous)) {}
+
+    Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
+        return (ballot.by_op_id ? anonymous_ : of_users_)->set(connection, ballot);
+    }
+
+    Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
+        const auto [of_users, anonymous] = by_table(votes);
+        if (!of_users.empty()) HOTCOUNT_TRY(of_users_->set_all(connection, of_users));
+        if (!anonymous.empty()) HOTCOUNT_TRY(anonymous_->set_all(connection, anonymous));
+        return {};
+    }
+
+  private:
+    std::unique_ptr<VoteRows> of_users_;
+    std::unique_ptr<VoteRows> anonymous_;
+};
+
+}  // namespace
+
+std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
+                                         const VotesOptions& options) {
+    const sql::Grammar grammar{layout->dialect()};
+    const VoteNames names{options, grammar};
+    return std::make_unique<BothTables>(
+        make_rows(layout, names, options),
+        make_rows(layout, names.anonymous(grammar), anonymous_options(options)));
+}
+
+sql::TicketKeys keys_of(const Ballot& ballot) {
+    // Users choose ids.
+    const auto hash = [](const sql::Id& id, char kind) {
+        return keyed_hash(kind + sql::to_string(id));
+    };
+    const std::uint64_t item = hash(ballot.item, 'i');
+    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+    return {item, item * kOdd + hash(ballot.user, ballot.by_op_id ? 'o' : 'u')};
+}
+
+std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch) {
+    std::vector<VoteTicket*> votes;
+    votes.reserve(batch.size());
+    for (const auto& ticket : batch) {
+        votes.push_back(static_cast<VoteTicket*>(ticket.get()));
+        votes.back()->place = votes.size();
+    }
+    std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
+        return std::tie(a->ballot.item, a->ballot.user) < std::tie(b->ballot.item, b->ballot.user);
+    });
+    return votes;
+}
+
+std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
+    std::span<VoteTicket* const> votes) {
+    std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> tables;
+    tables.first.reserve(votes.size());
+    for (VoteTicket* vote : votes) {
+        (vote->ballot.by_op_id ? tables.second : tables.first).push_back(vote);
+    }
+    return tables;
+}
+
+Error explain_refusal(Error error, const Ballot& ballot, bool missing_item) {
+    error = narrow_column(std::move(error));
+    if (error.code == ErrorCode::overflow || !sql::may_be_one_writes_fault(error)) return error;
+    error.message += (ballot.by_op_id ? ": the vote " : ": a vote of user ") +
+                     sql::to_string(ballot.user) + " for item " + sql::to_string(ballot.item);
+    if (missing_item) error.message += ", which does not exist";
+    error.about(&ErrorFacts::item, ballot.item);
+    if (!ballot.by_op_id) error.about(&ErrorFacts::user, ballot.user);
+    return error;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,68 @@
+// The rows of the vote table: sets votes and says what they were, each dialect in its own way.
+//
+// SQLite's transaction is the only writer, so it reads a row and then writes it. On the servers
+// another voter may stand between the two: there the row itself keeps its old value, in one upsert.
+// Every function runs inside the caller's transaction.
+#pragma once
+
+#include <functional>
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "layout.hpp"
+
+namespace hotcount {
+
+/// What two ballots have in common that another transaction may hold.
+sql::TicketKeys keys_of(const Ballot& ballot);
+
+struct VoteTicket : sql::Ticket {
+    explicit VoteTicket(const Ballot& to_cast) : Ticket(keys_of(to_cast)), ballot(to_cast) {}
+    const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
+    Cast cast{};
+    int tries{0};          // The writer's: times that it was to be written and was not.
+    std::size_t place{0};  // In its batch: set by sorted_votes().
+};
+
+/// Told after their commit how many rows, about, a batch has added to the journal.
+using NoteAppended = std::function<void(std::size_t)>;
+
+class VoteRows {
+  public:
+    virtual ~VoteRows() = default;
+
+    /// Sets one vote; counts are the caller's to move by value - previous. Refuses tables whose
+    /// counts are kept elsewhere (check_place).
+    virtual Result<Cast> set(sql::Connection& connection, const Ballot& ballot) = 0;
+    /// Sets several, sorted by (item, user), several of one user for one item as if one after the
+    /// other. Fills in each ticket's cast or, where the dialect can tell which vote was refused and
+    /// go on, its error; an error returned is of them all. Does not look at the place.
+    virtual Result<void> set_all(sql::Connection& connection,
+                                 std::span<VoteTicket* const> votes) = 0;
+};
+
+/// Of both vote tables.
+std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
+                                         const VotesOptions& options);
+
+/// Of one vote table: that of users' votes, or names.anonymous() with anonymous_options().
+std::unique_ptr<VoteRows> make_sqlite_vote_rows(std::shared_ptr<const Layout> layout,
+                                                const VoteNames& names,
+                                                const VotesOptions& options);
+
+/// A batch's votes, which are its tickets, by item and user; stable, so that several of one user for
+/// one item stay in the order in which they came.
+std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch);
+
+/// The users' votes and those without a user, each in the order that they have.
+std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
+    std::span<VoteTicket* const> votes);
+
+/// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed", where it is this vote
+/// that the database refused. `missing_item`: it was that key.
+Error explain_refusal(Error error, const Ballot& ballot, bool missing_item);
+
+}  // namespace hotcount

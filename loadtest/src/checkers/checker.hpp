@@ -1,0 +1,150 @@
+// The verdict: what was attempted, against what is there.
+//
+// Pure functions of values; audit.hpp reads those values. A vote is a state, so for each
+// (item, user) the audit works out which final states the answers allow:
+//
+//   acknowledged    took effect at some moment between sent and done
+//   unknown         took effect at some moment after sent, or never
+//   failed          never took effect
+//
+// The last operation to take effect decides. An acknowledged one cannot be it where another
+// acknowledged one was sent after it was done; so two that overlap may leave either state, and
+// what is left must be one of those states.
+//
+//   lost      an acknowledged vote (or un-vote) that is not there, or is missing from a count
+//   double    more than one row for one (item, user), a row counting more than once, or a count
+//             higher than its live votes
+//   ghost     a row that nobody attempted, or every attempt of which was refused
+//
+// What limiters and sorted sets can do wrong is in limiter_judge.hpp and sets_judge.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "load/ledger.hpp"
+
+namespace hotcount::loadtest {
+
+/// A vote or un-vote that was sent. An operation still `sent` counts as unknown.
+struct Attempt {
+    std::int64_t item;
+    std::int64_t user;
+    std::int64_t value;
+    std::int64_t sent_ns;
+    std::int64_t done_ns;
+    Status status;
+};
+
+struct VoteRow {
+    std::int64_t item;
+    std::int64_t user;
+    std::int64_t value;
+};
+
+/// What an item's count says. None where there is no such row or no such answer.
+struct ItemCount {
+    std::int64_t item;
+    std::optional<std::int64_t> stored;   ///< item.vote_count
+    std::optional<std::int64_t> counted;  ///< Votes::count()
+};
+
+struct Verdict {
+    // What was attempted: votes and un-votes, in the whole run.
+    std::uint64_t acknowledged{0};
+    std::uint64_t failed{0};
+    std::uint64_t unknown{0};
+    std::uint64_t unsent{0};
+    std::uint64_t refused{0};  ///< Of those acknowledged, answered with a no: denied, absent.
+    // What is there.
+    std::uint64_t rows{0};
+    std::uint64_t live{0};  ///< Rows with val <> 0.
+    std::int64_t sum{0};    ///< Of all counts, for counters.
+    std::uint64_t items{0};
+    // What is wrong.
+    std::uint64_t lost_rows{0};
+    std::uint64_t double_rows{0};
+    std::uint64_t ghost_rows{0};
+    std::uint64_t stored_low{0};   ///< Votes missing from item.vote_count, over all items.
+    std::uint64_t stored_high{0};  ///< Votes too many in it.
+    std::uint64_t counted_low{0};  ///< The same for Votes::count().
+    std::uint64_t counted_high{0};
+    std::uint64_t wrong_answers{0};   ///< Values after an add that no order of the adds gives.
+    std::uint64_t over_admitted{0};   ///< Hits above what the algorithm admits.
+    std::uint64_t wrong_refusals{0};  ///< Refused, although nothing stood against it.
+    std::uint64_t keys_without_ttl{0};
+    std::uint64_t rogue_sets{0};    ///< There, though never made or already expired.
+    std::uint64_t late_writes{0};   ///< Upserts answered `applied` where no set was any more.
+    std::uint64_t wrong_scores{0};  ///< Scores that are not the last one written.
+    /// Of the above since wrong_answers, those that the strategy's own contract states.
+    std::uint64_t declared{0};
+    std::vector<std::string> examples{};  ///< The first few findings, in words.
+
+    // The two counts are two views of one number: a vote missing from both is one vote.
+    std::uint64_t lost() const { return lost_rows + std::max(stored_low, counted_low); }
+    std::uint64_t doubled() const { return double_rows + std::max(stored_high, counted_high); }
+    std::uint64_t ghost() const { return ghost_rows; }
+    bool counts_agree() const { return stored_low + stored_high + counted_low + counted_high == 0; }
+    std::uint64_t breaches() const {
+        return wrong_answers + over_admitted + wrong_refusals + keys_without_ttl + rogue_sets +
+               late_writes + wrong_scores;
+    }
+    /// Nothing is wrong but what the contract states.
+    bool passed() const {
+        return lost() == 0 && doubled() == 0 && ghost() == 0 && breaches() == declared;
+    }
+
+    void example(std::string sentence);
+    void add(const Verdict& part);
+
+    static constexpr std::size_t kMostExamples = 10;
+};
+
+/// The states that attempts on one (item, user) may have left. Values are few: 0 and what was cast.
+class AllowedStates {
+  public:
+    /// Attempts of one (item, user), none of them failed.
+    explicit AllowedStates(std::span<const Attempt> attempts);
+    bool allows(std::int64_t value) const;
+    std::string describe() const;
+
+  private:
+    void allow(std::int64_t value);
+    std::vector<std::int64_t> values_;
+};
+
+/// Judges votes, item by item.
+///
+/// `attempts` in any order; `rows` and `counts` in ascending order, of the same items.
+void judge_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
+                 std::span<const ItemCount> counts, Verdict& verdict);
+
+/// What the attempts on one counter add up to.
+struct CounterBounds {
+    std::int64_t acknowledged{0};
+    std::int64_t unknown_up{0};    ///< Sum of the positive unknown amounts.
+    std::int64_t unknown_down{0};  ///< Sum of the negative ones.
+    bool attempted{false};
+};
+
+/// An add that was acknowledged: what it added (1 or -1) and the value it was told.
+struct AddAnswer {
+    std::int32_t added;
+    std::int32_t returned;
+};
+
+/// How many of the values that the adds of one key were told no order of them can give. All of the
+/// key's adds must be known and lead from 0 to `value`: each step up to a value, less the steps
+/// down from it, must come to one below the final value and to none above it.
+std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value);
+
+/// Judges one counter: its value lies between what was acknowledged and that plus what is unknown.
+void judge_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
+                   Verdict& verdict);
+
+}  // namespace hotcount::loadtest

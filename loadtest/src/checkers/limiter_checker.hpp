@@ -1,0 +1,58 @@
+// The limiter's verdict: who was admitted, against what the algorithm admits.
+//
+// A decision was made at some moment between sent and done. Only what holds wherever in there it
+// was made is a finding:
+//
+//   over-admitted   gcra: more hits inside an interval of length t than burst + rate x t;
+//                   windows: more hits than windows could have held
+//   wrong refusal   denied, although all that can have been admitted before it, each at the worst
+//                   moment, leaves room for it
+//
+// Pure functions of values; limiter_audit.hpp gathers those.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/limiter.hpp>
+#include <span>
+
+#include "checker.hpp"
+
+namespace hotcount::loadtest {
+
+struct LimiterHit {
+    enum class Kind : std::uint8_t {
+        admitted,
+        denied,
+        maybe,  ///< No answer, or an error: admitted or not.
+    };
+    std::int64_t sent_ns;
+    std::int64_t done_ns;
+    Kind kind;
+};
+
+/// Where a window may begin.
+enum class Windows : std::uint8_t {
+    none,         ///< gcra has none.
+    clock,        ///< At multiples of the period on a clock.
+    after_first,  ///< At the first hit after the window before has ended.
+};
+
+struct LimiterRules {
+    Windows windows{Windows::none};
+    std::int64_t limit{1};  ///< Of a window; gcra: the burst.
+    std::int64_t rate_limit{1};
+    std::int64_t period_ns{1};
+    /// windows on a clock: what to add to the hits' times to get that clock's, and how wrong that
+    /// may be.
+    std::int64_t clock_offset_ns{0};
+    std::int64_t clock_error_ns{0};
+    /// The contract states these, so that they break nothing.
+    bool may_over_admit{false};
+    bool may_refuse{false};
+};
+
+/// Judges the hits on one key, in any order; sorts them.
+void judge_limiter(std::int64_t item, std::span<LimiterHit> hits, const LimiterRules& rules,
+                   Verdict& verdict);
+
+}  // namespace hotcount::loadtest

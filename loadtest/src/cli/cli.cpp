@@ -1,0 +1,432 @@
+#include "cli.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <hotcount/build_info.hpp>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "cli_options.hpp"
+#include "load/runner.hpp"
+#include "targets/store_targets.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+Error about(const char* option, const Error& error) {
+    return make_error(ErrorCode::config, fmt::format("{}: {}", option, error.message));
+}
+
+/// Reads one option into `target`, if it was given.
+template <class T, class Parse>
+Result<void> read(const Given& given, const char* name, const Parse& parse, T& target) {
+    const auto found = given.find(name);
+    if (found == given.end()) return {};
+    auto parsed = parse(found->second);
+    if (!parsed) return about(("--" + std::string{name}).c_str(), parsed.error());
+    target = static_cast<T>(std::move(parsed).value());
+    return {};
+}
+
+template <class T>
+Result<void> check_range(const char* name, T value, T least, T most) {
+    if (value >= least && value <= most) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("--{} is {}; it takes {} to {}", name, value, least, most));
+}
+
+Result<double> parse_number(std::string_view text) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(number)) {
+        return make_error(ErrorCode::config, fmt::format("'{}' is no number", text));
+    }
+    return number;
+}
+
+void set_defaults(Settings& settings) {
+    using std::chrono::milliseconds;
+    TrialSettings& trial = settings.trial;
+    trial.timeout = std::chrono::seconds{5};
+    if (settings.command == Command::run) return;
+    trial.workers = 64;
+    trial.warmup = milliseconds{250};
+    trial.duration = milliseconds{settings.command == Command::compare ? 2000 : 1500};
+    // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
+    if (settings.command == Command::canonical) settings.rounds = 7;
+}
+
+Result<void> read_traffic(const Given& given, TrialSettings& trial) {
+    TrafficSettings& traffic = trial.traffic;
+    const bool votes = trial.workload == WorkloadKind::votes;
+    if (!votes) traffic.dup = 0;
+    if (trial.workload == WorkloadKind::limiter) traffic.mix.unvote = 0;
+    if (trial.workload == WorkloadKind::zset) traffic = for_sets(traffic);
+    HOTCOUNT_TRY(read(given, "items", parse_count, traffic.items));
+    HOTCOUNT_TRY(check_range<std::uint64_t>("items", traffic.items, 1, kMostItems));
+    HOTCOUNT_TRY(read(given, "users", parse_count, traffic.users));
+    HOTCOUNT_TRY(check_range<std::uint64_t>("users", traffic.users, 1, kMostUsers));
+    HOTCOUNT_TRY(read(given, "zipf", parse_number, traffic.zipf));
+    HOTCOUNT_TRY(check_range("zipf", traffic.zipf, 0.0, 20.0));
+    HOTCOUNT_TRY(read(given, "mix", parse_mix, traffic.mix));
+    HOTCOUNT_TRY(read(given, "seed", parse_count, traffic.seed));
+    if (!votes) return {};
+    HOTCOUNT_TRY(read(given, "dup", parse_number, traffic.dup));
+    return check_range("dup", traffic.dup, 0.0, 1.0);
+}
+
+Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial) {
+    HOTCOUNT_TRY(read(given, "rate", parse_rate, trial.rate_per_s));
+    // The canonical comparison has a closed and an open part; a rate is the open one's.
+    if (given.contains("rate") && !canonical) trial.arrival = Arrival::poisson;
+    HOTCOUNT_TRY(read(given, "arrival", parse_arrival, trial.arrival));
+    if (trial.arrival == Arrival::closed && given.contains("rate") && !canonical) {
+        return make_error(ErrorCode::config,
+                          "--arrival closed has no rate: leave out --rate, or take poisson or "
+                          "uniform");
+    }
+    if (trial.arrival != Arrival::closed && !given.contains("rate")) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--arrival {} needs a --rate", to_string(trial.arrival)));
+    }
+    HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
+    HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
+    HOTCOUNT_TRY(read(given, "in-flight", parse_count, trial.in_flight));
+    HOTCOUNT_TRY(check_range<std::uint32_t>("in-flight", trial.in_flight, 1, kMostInFlight));
+    HOTCOUNT_TRY(read(given, "duration", parse_duration, trial.duration));
+    if (trial.duration <= Duration{0}) {
+        return make_error(ErrorCode::config, "--duration is 0; it takes more");
+    }
+    HOTCOUNT_TRY(read(given, "warmup", parse_duration, trial.warmup));
+    HOTCOUNT_TRY(read(given, "timeout", parse_duration, trial.timeout));
+    if (trial.timeout <= Duration{0}) {
+        return make_error(ErrorCode::config, "--timeout is 0; it takes more");
+    }
+    HOTCOUNT_TRY(read(given, "max-ops", parse_count, trial.max_operations));
+    HOTCOUNT_TRY(check_range<std::uint64_t>("max-ops", trial.max_operations, 1, kMostOperations));
+    if (trial.arrival != Arrival::closed) {
+        LoadSettings load;
+        load.arrival = trial.arrival;
+        load.rate_per_s = trial.rate_per_s;
+        load.warmup = trial.warmup;
+        load.duration = trial.duration;
+        const std::uint64_t needed = ledger_capacity(load, UINT64_MAX);
+        if (needed > trial.max_operations) {
+            return make_error(ErrorCode::config,
+                              fmt::format("this rate and time need up to {} operations; raise "
+                                          "--max-ops, which is {}",
+                                          needed, trial.max_operations));
+        }
+    }
+    return {};
+}
+
+bool manages(const Settings& settings, ServerKind kind) {
+    return std::find(settings.managed.begin(), settings.managed.end(), kind) !=
+           settings.managed.end();
+}
+bool manages_database(const Settings& settings) {
+    return manages(settings, ServerKind::postgres) || manages(settings, ServerKind::mariadb);
+}
+
+/// The strategies, one group for each workload.
+Result<void> read_groups(const Given& given, Settings& settings) {
+    const bool run = settings.command == Command::run;
+    const bool with_redis = given.contains("redis") || manages(settings, ServerKind::redis);
+    std::optional<WorkloadKind> workload;
+    HOTCOUNT_TRY(read(given, "workload", parse_workload, workload));
+    std::vector<std::string> names;
+    if (run) {
+        constexpr std::array kDefaults = {"batched", "", "gcra", "script"};
+        names = {kDefaults[static_cast<std::size_t>(workload.value_or(WorkloadKind::votes))]};
+        if (names[0].empty()) names = {with_redis ? "redis" : "memory"};
+        HOTCOUNT_TRY_ASSIGN(names, parse_strategies(names[0], workload, with_redis));
+    } else {
+        names = strategies_of(workload.value_or(WorkloadKind::votes), with_redis);
+    }
+    HOTCOUNT_TRY(read(
+        given, "strategies",
+        [&](std::string_view text) { return parse_strategies(text, workload, with_redis); },
+        names));
+    // Of all there are, those that can be driven so.
+    const auto named = given.find("strategies");
+    if (given.contains("rate") && (named == given.end() || named->second == "all")) {
+        std::erase_if(names, [](const std::string& name) { return name.ends_with("/async"); });
+    }
+    if (run && names.size() != 1) {
+        return make_error(ErrorCode::config,
+                          "run takes one strategy; `hotcount-load compare` takes several");
+    }
+    for (const std::string& name : names) {
+        HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
+        auto group = std::find_if(
+            settings.groups.begin(), settings.groups.end(),
+            [&](const StrategyGroup& one) { return one.trial.workload == strategy.workload; });
+        if (group == settings.groups.end()) {
+            group = settings.groups.insert(group, StrategyGroup{settings.trial, {}, name});
+            group->trial.workload = strategy.workload;
+            group->trial.strategy = name;
+        }
+        group->strategies.push_back(name);
+    }
+    return {};
+}
+
+Result<void> read_baseline(const Given& given, Settings& settings) {
+    const auto found = given.find("baseline");
+    if (found == given.end()) return {};
+    std::vector<std::string> all;
+    for (StrategyGroup& group : settings.groups) {
+        for (const std::string& name : group.strategies) {
+            all.push_back(name);
+            if (name != found->second) continue;
+            group.baseline = name;
+            return {};
+        }
+    }
+    return make_error(ErrorCode::config,
+                      fmt::format("--baseline: '{}' is none of the strategies compared: {}",
+                                  found->second, fmt::join(all, ", ")));
+}
+
+/// What is for one kind of strategies only must find one, and suit it: it would be ignored in
+/// silence, or end a comparison in its middle.
+Result<void> check_options(const Given& given, const Settings& settings) {
+    bool votes = false;
+    bool limiter = false;
+    bool on_redis = false;
+    bool async = false;
+    for (const StrategyGroup& group : settings.groups) {
+        votes = votes || group.trial.workload == WorkloadKind::votes;
+        limiter = limiter || group.trial.workload == WorkloadKind::limiter;
+        for (const std::string& name : group.strategies) {
+            HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
+            on_redis = on_redis || strategy.store == StoreKind::redis;
+            async = async || strategy.async;
+            if (strategy.workload != WorkloadKind::limiter) continue;
+            if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
+                return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
+                                                                 name, fits.error().message));
+            }
+        }
+    }
+    if (given.contains("dup") && !votes) {
+        return make_error(ErrorCode::config,
+                          "--dup needs --workload votes: an add that is resent counts again");
+    }
+    if (given.contains("db") && !votes) {
+        return make_error(ErrorCode::config,
+                          "--db needs --workload votes: the others are in memory or on Redis");
+    }
+    if (given.contains("limit") && !limiter) {
+        return make_error(ErrorCode::config, "--limit needs --workload limiter");
+    }
+    if (given.contains("in-flight") && !async) {
+        return make_error(ErrorCode::config,
+                          "--in-flight needs a strategy driven by completions: batched/async");
+    }
+    if (async && given.contains("rate")) {
+        return make_error(ErrorCode::config,
+                          "strategies that end in /async are driven in a closed loop: leave out "
+                          "--rate");
+    }
+    const bool managed_redis = manages(settings, ServerKind::redis);
+    if ((given.contains("redis") || managed_redis) && !on_redis) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--{} needs a strategy on Redis, such as redis, redis/gcra "
+                                      "or redis/script",
+                                      managed_redis ? "managed redis" : "redis"));
+    }
+    if (manages_database(settings) && !votes) {
+        return make_error(ErrorCode::config,
+                          "--managed: a database is for votes; the others are in memory or on "
+                          "Redis");
+    }
+    return {};
+}
+
+Result<void> read_stores(const Given& given, Settings& settings) {
+    TrialSettings& trial = settings.trial;
+    HOTCOUNT_TRY(read(given, "managed", parse_managed, settings.managed));
+    trial.managed_redis = manages(settings, ServerKind::redis);
+    trial.managed_database = manages_database(settings);
+    for (const auto& [option, managed] :
+         {std::pair{"redis", trial.managed_redis}, std::pair{"db", trial.managed_database}}) {
+        if (!managed || !given.contains(option)) continue;
+        return make_error(ErrorCode::config,
+                          fmt::format("--{} names a server and --managed starts one: take one of "
+                                      "them",
+                                      option));
+    }
+    HOTCOUNT_TRY(read(given, "redis", parse_redis_url, trial.redis_url));
+    HOTCOUNT_TRY(read(given, "db", absolute_database_url, trial.database_url));
+    return read(given, "limit", Rate::parse, trial.limit);
+}
+
+/// Limiters take nothing back; where they are driven beside others, only their share is left out.
+Result<void> fit_mix(const Given& given, const Settings& settings, TrialSettings& trial) {
+    if (trial.workload != WorkloadKind::limiter || trial.traffic.mix.unvote == 0) return {};
+    if (settings.groups.size() == 1) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--mix {}: a limiter's hit cannot be taken back; leave "
+                                      "unvote out",
+                                      given.at("mix")));
+    }
+    trial.traffic.mix.unvote = 0;
+    return {};
+}
+
+Result<Settings> interpret(Command command, const Given& given) {
+    Settings settings;
+    settings.command = command;
+    settings.json = given.contains("json");
+    settings.allow_debug = given.contains("allow-debug");
+    if (command == Command::audit) {
+        const auto folder = given.find("folder");
+        if (folder == given.end()) {
+            return make_error(ErrorCode::config,
+                              "audit needs the folder of a run: hotcount-load audit DIR");
+        }
+        settings.audit_folder = folder->second;
+        HOTCOUNT_TRY(read(given, "redis", parse_redis_url, settings.trial.redis_url));
+        HOTCOUNT_TRY(read(given, "db", absolute_database_url, settings.trial.database_url));
+        return settings;
+    }
+    set_defaults(settings);
+    HOTCOUNT_TRY(read(given, "progress", parse_progress, settings.progress));
+    const bool canonical = command == Command::canonical;
+    HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));
+    HOTCOUNT_TRY(check_range<std::uint32_t>("rounds", settings.rounds, 1, kMostRounds));
+    if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
+    if (canonical) {
+        HOTCOUNT_TRY(read_traffic(given, settings.trial));
+        HOTCOUNT_TRY(read_load(given, true, settings.trial));
+        return settings;
+    }
+    HOTCOUNT_TRY(read_stores(given, settings));
+    HOTCOUNT_TRY(read_groups(given, settings));
+    HOTCOUNT_TRY(read_baseline(given, settings));
+    HOTCOUNT_TRY(check_options(given, settings));
+    for (StrategyGroup& group : settings.groups) {
+        HOTCOUNT_TRY(read_traffic(given, group.trial));
+        HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
+        HOTCOUNT_TRY(read_load(given, false, group.trial));
+        // Counters and votes can be judged from what a server keeps; nothing else can.
+        const bool counters = group.trial.workload == WorkloadKind::counters;
+        group.trial.keep_keys =
+            settings.out && (counters ? !group.trial.managed_redis
+                                      : group.trial.workload == WorkloadKind::votes &&
+                                            !group.trial.managed_database);
+    }
+    settings.trial = settings.groups.front().trial;
+    return settings;
+}
+
+/// The command line goes into reports and run folders.
+std::string without_secret(const std::string& argument) {
+    for (const std::string_view joined : {"--redis=", "--db="}) {
+        if (!argument.starts_with(joined)) continue;
+        return std::string{joined} + redacted(argument.substr(joined.size()));
+    }
+    const bool url = argument.find("://") != std::string::npos;
+    return url && argument.find('@') != std::string::npos ? redacted(argument) : argument;
+}
+
+bool may_be_secret(const std::string& argument) { return argument.find('@') != std::string::npos; }
+bool may_be_url(const std::string& argument) {
+    return may_be_secret(argument) || argument.find("://") != std::string::npos;
+}
+
+/// What was not understood is quoted, and may be a URL in the wrong place.
+template <class Hidden>
+ExitMessage usage_error(std::string what, const std::vector<std::string>& arguments,
+                        const Hidden& hidden) {
+    for (const std::string& argument : arguments) {
+        if (!hidden(argument)) continue;
+        // Also "--option=URL" without its option.
+        for (const std::string& text : {argument, argument.substr(argument.find('=') + 1)}) {
+            for (auto at = what.find(text); at != std::string::npos; at = what.find(text, at)) {
+                what.replace(at, text.size(), "***");
+                at += 3;
+            }
+        }
+    }
+    return {2, fmt::format("hotcount-load: {}\n", what)};
+}
+
+/// Command lines show in `ps`: a URL may stand in the environment or in a file instead.
+Result<void> look_up_urls(Given& given) {
+    for (const char* option : {"redis", "db"}) {
+        const auto found = given.find(option);
+        if (found == given.end()) continue;
+        auto url = look_up_url(found->second);
+        if (!url) return about(("--" + std::string{option}).c_str(), url.error());
+        found->second = std::move(url).value();
+    }
+    return {};
+}
+
+}  // namespace
+
+std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::string>& arguments) {
+    CLI::App app(
+        "hotcount-load drives hotcount with many writers, measures it, and audits every count.\n"
+        "Without a command: the canonical comparison, naive, slotted and batched votes on SQLite\n"
+        "and counters in memory; where redis-server is installed, counters, limiters and sorted\n"
+        "sets on a private one as well. It takes one to two minutes.\n"
+        "Exit code: 0 passed, 1 a contract was broken, 2 bad usage, 3 inconclusive.",
+        "hotcount-load");
+    Given given;
+    add_options(app, Command::canonical, given);
+    app.set_version_flag("--version", fmt::format("hotcount-load {}", kVersion));
+    const std::map<Command, CLI::App*> commands = {
+        {Command::run, app.add_subcommand("run", "One strategy under one load")},
+        {Command::compare,
+         app.add_subcommand("compare", "Strategies side by side, in alternating rounds")},
+        {Command::audit,
+         app.add_subcommand("audit", "Judge a run folder again, also one whose run was killed")}};
+    for (const auto& [command, subcommand] : commands) {
+        add_options(*subcommand, command, given);
+        if (command != Command::audit) subcommand->footer(strategy_lines());
+    }
+    app.require_subcommand(0, 1);
+
+    Command command = Command::canonical;
+    try {
+        std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+        app.parse(std::move(reversed));
+        for (const auto& [candidate, subcommand] : commands) {
+            if (subcommand->parsed()) command = candidate;
+        }
+        if (const auto extras = app.remaining(true); !extras.empty()) {
+            return usage_error(explain_extra(command, extras.front()), arguments, may_be_url);
+        }
+    } catch (const CLI::CallForHelp&) {
+        const auto asked = std::find_if(commands.begin(), commands.end(),
+                                        [](const auto& entry) { return entry.second->parsed(); });
+        return ExitMessage{0, asked == commands.end() ? app.help() : asked->second->help()};
+    } catch (const CLI::CallForVersion& version) {
+        return ExitMessage{0, fmt::format("{}\n", version.what())};
+    } catch (const CLI::ParseError& error) {
+        return usage_error(error.what(), arguments, may_be_url);
+    }
+    if (auto looked_up = look_up_urls(given); !looked_up) {
+        return usage_error(looked_up.error().message, arguments, may_be_secret);
+    }
+    auto settings = interpret(command, given);
+    if (!settings) return usage_error(settings.error().message, arguments, may_be_secret);
+    settings->command_line = {"hotcount-load"};
+    for (const std::string& argument : arguments) {
+        settings->command_line.push_back(without_secret(argument));
+    }
+    return std::move(settings).value();
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,172 @@
+#include "cli_options.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "load/strategy.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+struct Option {
+    const char* name;   ///< Without dashes.
+    const char* flags;  ///< As CLI11 takes them.
+    const char* help;
+    bool canonical, compare, run;  ///< Which commands know it.
+    bool takes_value{true};
+};
+
+constexpr std::array kOptions = {
+    Option{"strategies", "-s,--strategies",
+           "Names, see below; gcra alone is redis/gcra where a Redis is given, else memory/gcra; "
+           "compare also takes all: of --workload, else of every workload",
+           false, true, true},
+    Option{"rounds", "--rounds", "Rounds per strategy, in changing order [compare 5, else 7]", true,
+           true, false},
+    Option{"baseline", "--baseline", "Strategy that the others are compared with [the first]",
+           false, true, false},
+    Option{"rate", "-r,--rate", "Operations per second, open loop: 500, 5k", true, true, true},
+    Option{"duration", "-d,--duration",
+           "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 2s, else 1.5s]",
+           true, true, true},
+    Option{"workers", "-w,--workers", "Threads that call [run 32, else 64]", true, true, true},
+    Option{"in-flight", "--in-flight",
+           "Calls under way at once where a strategy's name ends in /async [1000]", false, true,
+           true},
+    Option{"arrival", "--arrival",
+           "poisson, uniform (both with -r), or closed [poisson with -r, else closed]", false, true,
+           true},
+    Option{"workload", "--workload",
+           "votes (SQL), counters, limiter or zset [as the strategies named, else votes]", false,
+           true, true},
+    Option{
+        "redis", "--redis",
+        "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path, or env:NAME or "
+        "file:PATH that hold it, which `ps` does not show; the run's "
+        "keys begin with hotcount-load: and are removed, but those of counters with --out",
+        false, true, true},
+    Option{"managed", "--managed",
+           "redis, postgres, mariadb: start private servers for the run; Redis without "
+           "persistence, the databases with full durability",
+           false, true, true},
+    Option{"limit", "--limit", "What limiters allow each item: 100/s, 100/s burst 20 [100/s]",
+           false, true, true},
+    Option{
+        "db", "--db",
+        "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside it "
+        "per round; or postgresql:// or mariadb://, or env:NAME or file:PATH that hold it, where "
+        "the run makes tables of its own and "
+        "takes them away, but with --out",
+        false, true, true},
+    Option{"items", "--items", "How many items are voted on [10k, zset 1k]", true, true, true},
+    Option{"zipf", "--zipf", "How uneven their popularity is; 0: not at all [0.99]", true, true,
+           true},
+    Option{"users", "--users", "How many users vote [1M, zset 1k]", true, true, true},
+    Option{"mix", "--mix",
+           "Shares of the operations [vote=80,unvote=5,read=15]; limiter: hit and look, unvote 0; "
+           "zset: upsert, remove and top",
+           true, true, true},
+    Option{"dup", "--dup", "Share of the votes that is resent on purpose [0.01]", true, true, true},
+    Option{"seed", "--seed", "Same seed, same traffic [1]", true, true, true},
+    Option{"warmup", "--warmup", "Load before the measurement [run 1s, else 250ms]", true, true,
+           true},
+    Option{"timeout", "--timeout", "Time limit of each call [5s, the library's own]", true, true,
+           true},
+    Option{"max-ops", "--max-ops", "Most operations of one load [20M]", false, true, true},
+    Option{"out", "--out", "Folder to keep for `audit`; new or empty [a temporary one]", true, true,
+           true},
+    Option{"progress", "--progress", "On stderr: line, ndjson or none [line]", true, true, true},
+    Option{"json", "--json", "Print JSON (schema hotcount-load/1), not tables", true, true, true,
+           false},
+    Option{"allow-debug", "--allow-debug", "Report even from a debug build: the figures mislead",
+           true, true, true, false},
+};
+
+bool knows(Command command, const Option& option) {
+    switch (command) {
+        case Command::canonical:
+            return option.canonical;
+        case Command::compare:
+            return option.compare;
+        case Command::run:
+            return option.run;
+        case Command::audit:
+            return std::string_view{option.name} == "json" ||
+                   std::string_view{option.name} == "redis" ||
+                   std::string_view{option.name} == "db";
+    }
+    return false;
+}
+
+std::string valid_options(Command command) {
+    std::vector<std::string> flags;
+    for (const Option& option : kOptions) {
+        if (knows(command, option)) flags.emplace_back(option.flags);
+    }
+    return fmt::format("{}", fmt::join(flags, " "));
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, Command command, Given& given) {
+    app.allow_extras();
+    app.set_help_flag("-h,--help", "Print this and exit");
+    for (const Option& option : kOptions) {
+        if (!knows(command, option)) continue;
+        const std::string name = option.name;
+        if (option.takes_value) {
+            app.add_option_function<std::string>(
+                   option.flags, [&given, name](const std::string& text) { given[name] = text; },
+                   option.help)
+                // The last one counts, so that a script's options can be overridden.
+                ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+                ->type_name("");
+        } else {
+            app.add_flag_callback(
+                option.flags, [&given, name] { given[name] = ""; }, option.help);
+        }
+    }
+    if (command == Command::audit) {
+        app.add_option_function<std::string>(
+               "folder", [&given](const std::string& text) { given["folder"] = text; },
+               "A folder that --out named")
+            ->type_name("DIR");
+    }
+}
+
+std::string explain_extra(Command command, const std::string& extra) {
+    const std::string where = command == Command::canonical
+                                  ? std::string{"hotcount-load"}
+                                  : fmt::format("hotcount-load {}", to_string(command));
+    if (extra.starts_with("-")) {
+        return fmt::format("unknown option '{}'; {} takes: {} -h,--help", extra, where,
+                           valid_options(command));
+    }
+    if (command == Command::canonical) {
+        return fmt::format(
+            "unknown command '{}'; the commands are: run, compare, audit, or none "
+            "for the canonical comparison",
+            extra);
+    }
+    return fmt::format("unexpected argument '{}'; {} takes: {} -h,--help", extra, where,
+                       valid_options(command));
+}
+
+std::string strategy_lines() {
+    std::string text = "Strategies:";
+    std::string_view workload;
+    for (const Strategy& strategy : all_strategies()) {
+        if (to_string(strategy.workload) != workload) {
+            workload = to_string(strategy.workload);
+            text += fmt::format("\n  {:<10}", workload);
+        }
+        text += " " + strategy.name;
+    }
+    return text;
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,186 @@
+#include "program.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "load/run_folder.hpp"
+#include "report/compare.hpp"
+#include "report/machine.hpp"
+#include "report/progress.hpp"
+#include "report/report_json.hpp"
+#include "report/report_text.hpp"
+#include "report/trial.hpp"
+#include "targets/managed_server.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+constexpr int kBadUsage = 2;
+constexpr int kInconclusive = 3;
+
+class Program {
+  public:
+    Program(const Settings& settings, const std::atomic<bool>& interrupt, std::FILE* out,
+            std::FILE* log)
+        : settings_(settings), interrupt_(interrupt), out_(out), log_(log) {}
+
+    int go() {
+        if (settings_.command == Command::audit) return audit();
+        if (const auto why = why_not_measurable(); why && !settings_.allow_debug) {
+            fmt::print(log_,
+                       "hotcount-load: no figures from this build, because {}; build with "
+                       "CMAKE_BUILD_TYPE=Release, or take --allow-debug\n",
+                       *why);
+            return kInconclusive;
+        }
+        auto folder = RunFolder::make(settings_.out);
+        if (!folder) return fail(folder.error());
+        if (auto started = start_servers(); !started) return fail(started.error());
+        const nlohmann::json provenance = describe_provenance(settings_.command_line);
+        const int code = settings_.command == Command::run ? run(*folder, provenance)
+                                                           : compare(*folder, provenance);
+        if (!folder->temporary()) {
+            fmt::print(log_, "The run is in {}; hotcount-load audit judges it again.\n",
+                       folder->path().string());
+        }
+        return code;
+    }
+
+  private:
+    /// The private servers asked for; the canonical comparison takes a Redis where it can.
+    Result<void> start_servers() {
+        const bool canonical = settings_.command == Command::canonical;
+        std::vector<ServerKind> kinds = settings_.managed;
+        if (canonical) kinds = {ServerKind::redis};
+        for (const ServerKind kind : kinds) {
+            auto started = ManagedServer::start(kind, interrupt_);
+            if (!started && canonical) {
+                notes_.push_back(fmt::format("Redis is left out: {}", started.error().message));
+                return {};
+            }
+            if (!started) {
+                return make_error(
+                    started.error().code,
+                    fmt::format("--managed {}: {}", to_string(kind), started.error().message));
+            }
+            servers_.push_back(std::move(started).value());
+            const std::string& url = servers_.back()->url();
+            const auto use = [&](TrialSettings& trial) {
+                const bool redis = kind == ServerKind::redis;
+                (redis ? trial.redis_url : trial.database_url) = url;
+                (redis ? trial.managed_redis : trial.managed_database) = true;
+            };
+            use(settings_.trial);
+            for (StrategyGroup& group : settings_.groups) use(group.trial);
+        }
+        return {};
+    }
+
+    int fail(const Error& error) {
+        fmt::print(log_, "hotcount-load: {}\n", error.message);
+        const bool usage =
+            error.code == ErrorCode::config || error.code == ErrorCode::permission_denied;
+        return usage ? kBadUsage : kInconclusive;
+    }
+
+    int finish(const nlohmann::json& document, const std::string& text, Conclusion conclusion) {
+        fmt::print(out_, "{}", settings_.json ? document.dump(2) + '\n' : text);
+        // A full disk or a closed pipe must not look like a result.
+        if (std::fflush(out_) != 0) {
+            fmt::print(log_, "hotcount-load: the results could not be written\n");
+            return kInconclusive;
+        }
+        return static_cast<int>(conclusion);
+    }
+
+    int run(const RunFolder& folder, const nlohmann::json& provenance) {
+        const TrialSettings& trial_settings = settings_.trial;
+        Progress progress(settings_.progress, log_);
+        const double load_s =
+            std::chrono::duration<double>(trial_settings.warmup + trial_settings.duration).count();
+        progress.plan(1, load_s);
+        progress.set_up(trial_settings.strategy, load_s);
+        const TrialHooks hooks{interrupt_,
+                               [&] { progress.load(); },
+                               [&](const LoadSample& sample) { progress.sample(sample); },
+                               {}};
+        auto trial = run_trial(trial_settings, folder.path(), provenance, hooks);
+        if (!trial) return fail(trial.error());
+        progress.end(*trial);
+        return finish(run_document(*trial, provenance, true), run_text(*trial), trial->conclusion);
+    }
+
+    int compare(const RunFolder& folder, const nlohmann::json& provenance) {
+        Progress progress(settings_.progress, log_);
+        const std::vector<Part> parts = settings_.command == Command::compare
+                                            ? compare_parts(settings_)
+                                            : canonical_parts(settings_);
+        auto comparison = run_comparison(parts, folder.path(), !folder.temporary(), provenance,
+                                         interrupt_, progress);
+        if (!comparison) return fail(comparison.error());
+        comparison->title = settings_.command == Command::canonical
+                                ? "hotcount-load: the canonical comparison"
+                                : "hotcount-load: a comparison";
+        comparison->notes = notes_;
+        const nlohmann::json document = compare_document(*comparison, provenance);
+        if (auto written = write_json(folder.path() / kCompareFile, document); !written) {
+            return fail(written.error());
+        }
+        return finish(document, compare_text(*comparison), comparison->conclusion);
+    }
+
+    int audit() {
+        const std::vector<std::filesystem::path> folders = run_folders(settings_.audit_folder);
+        if (folders.empty()) {
+            return fail(make_error(
+                ErrorCode::config,
+                fmt::format("{} is no run folder: there is no {} in it or right below it",
+                            settings_.audit_folder.string(), kRunFile)));
+        }
+        std::vector<FolderAudit> audits;
+        Conclusion conclusion = Conclusion::passed;
+        for (const std::filesystem::path& folder : folders) {
+            auto audited =
+                audit_folder(folder, settings_.trial.redis_url, settings_.trial.database_url);
+            if (!audited) {
+                // The folder is there, but cannot be judged: that is no verdict on the run.
+                FolderAudit unjudged;
+                unjudged.folder = folder;
+                unjudged.conclusion = Conclusion::inconclusive;
+                unjudged.reasons.push_back(audited.error().message);
+                audits.push_back(std::move(unjudged));
+            } else {
+                audits.push_back(std::move(audited).value());
+            }
+            const Conclusion latest = audits.back().conclusion;
+            if (latest == Conclusion::broken || conclusion == Conclusion::passed) {
+                conclusion = latest;
+            }
+        }
+        const nlohmann::json document =
+            audit_document(audits, describe_provenance(settings_.command_line), conclusion);
+        return finish(document, audit_text(audits), conclusion);
+    }
+
+    Settings settings_;
+    const std::atomic<bool>& interrupt_;
+    std::FILE* out_;
+    std::FILE* log_;
+    std::vector<std::unique_ptr<ManagedServer>> servers_{};
+    std::vector<std::string> notes_{};
+};
+
+}  // namespace
+
+int run_program(const Settings& settings, const std::atomic<bool>& interrupt, std::FILE* out,
+                std::FILE* log) {
+    return Program(settings, interrupt, out, log).go();
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,100 @@
+// The side of a strategy that the load drives: one blocking call per operation.
+//
+// Tests put broken drivers here, to see that the audit catches them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <hotcount/counter.hpp>
+#include <hotcount/limiter.hpp>
+#include <hotcount/live_sets.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "workload.hpp"
+
+namespace hotcount::loadtest {
+
+enum class Outcome : std::uint8_t {
+    ok,       ///< Acknowledged.
+    failed,   ///< Certainly not applied.
+    unknown,  ///< Applied or not.
+};
+
+struct Answer {
+    Outcome outcome{Outcome::ok};
+    std::optional<ErrorCode> error{};
+    /// Acknowledged with a no: a limiter's denial, an upsert into no set. Nothing was applied.
+    bool refused{false};
+    /// What it returned: a counter's value after the add (its low 32 bits), an Upsert.
+    std::int32_t returned{0};
+};
+
+class Driver {
+  public:
+    using Done = std::function<void(const Answer&)>;
+
+    virtual ~Driver() = default;
+    /// Called by many threads at once.
+    virtual Answer apply(const Operation& operation) = 0;
+    /// The same without waiting: `done` gets the answer, in any thread, perhaps before this returns.
+    virtual void start(const Operation& operation, Done done) { done(apply(operation)); }
+};
+
+/// Votes: vote casts 1, unvote casts 0, read counts.
+class VotesDriver final : public Driver {
+  public:
+    VotesDriver(std::shared_ptr<Votes> votes, Timeout timeout)
+        : votes_(std::move(votes)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+    void start(const Operation& operation, Done done) override;
+
+  private:
+    std::shared_ptr<Votes> votes_;
+    Timeout timeout_;
+};
+
+/// Counters: vote adds 1 to the item's key, unvote adds -1, read gets.
+class CounterDriver final : public Driver {
+  public:
+    CounterDriver(std::shared_ptr<Counter> counter, Timeout timeout)
+        : counter_(std::move(counter)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<Counter> counter_;
+    Timeout timeout_;
+};
+
+/// Limiter: vote hits the item's key, read looks at it. There is nothing to take back.
+class LimiterDriver final : public Driver {
+  public:
+    LimiterDriver(std::shared_ptr<Limiter> limiter, Timeout timeout)
+        : limiter_(std::move(limiter)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<Limiter> limiter_;
+    Timeout timeout_;
+};
+
+/// Sorted sets: vote upserts the user with the operation's value for a score into the item's set,
+/// unvote removes the user, read gets the first ten.
+class SetsDriver final : public Driver {
+  public:
+    SetsDriver(std::shared_ptr<LiveSets> sets, Timeout timeout)
+        : sets_(std::move(sets)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<LiveSets> sets_;
+    Timeout timeout_;
+};
+
+/// What the drivers call an item, and a user in a set.
+std::string item_key(std::int64_t item);
+std::string member_name(std::int64_t user);
+
+}  // namespace hotcount::loadtest

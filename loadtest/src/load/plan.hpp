@@ -1,0 +1,59 @@
+// Fills the ledger with operations a little ahead of the workers.
+//
+// A worker claims the next index and asks for it; whoever comes near the planned end plans the
+// next chunk, under a lock that the others do not wait for unless they have caught up. So the
+// stream is made in order, whatever the threads do, and its cost is shared without a thread for it.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <hotcount/result.hpp>
+#include <mutex>
+#include <optional>
+
+#include "ledger.hpp"
+#include "pacer.hpp"
+#include "workload.hpp"
+
+namespace hotcount::loadtest {
+
+/// What an un-vote writes: 0 sets a vote's state; -1 is added to a counter. `numbered`: 0 as well,
+/// and each vote writes the number of its operation, from 1, so that no two write the same.
+enum class UnvoteValue : std::int32_t { set_zero = 0, add_minus_one = -1, numbered = 1 };
+
+class Plan {
+  public:
+    /// The plan ends before `horizon_ns` in the open loop, and with the ledger in any case.
+    Plan(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule, std::int64_t horizon_ns,
+         UnvoteValue unvote);
+
+    /// Makes sure that operation `index` is in the ledger; false where the plan ends before it.
+    bool reach(std::uint64_t index);
+
+    /// True where the ledger, not the time, was what ended the plan.
+    bool ledger_full() const;
+    /// Why planning stopped early: no space on the disk.
+    std::optional<Error> error() const;
+    /// See Workload.
+    std::uint64_t repeated() const;
+
+  private:
+    static constexpr std::uint64_t kChunk = 256;  // About 30 us of work.
+
+    void extend();
+
+    Ledger& ledger_;
+    Workload workload_;
+    Schedule schedule_;
+    std::int64_t horizon_ns_;
+    UnvoteValue unvote_;
+    std::atomic<std::uint64_t> planned_{0};
+    std::atomic<bool> ended_{false};
+    mutable std::mutex mutex_;
+    bool full_{false};
+    std::optional<Error> error_{};
+};
+
+}  // namespace hotcount::loadtest

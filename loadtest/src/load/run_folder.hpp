@@ -1,0 +1,54 @@
+// The folder of a run: what an audit needs to find later.
+//
+//   run.json       every setting, versions, the machine; written before the load begins, and again
+//                  with the results when it ended
+//   ledger.bin     see ledger.hpp
+//   votes.sqlite3  the database, unless --db named another
+//
+// A comparison's folder holds compare.json and one such folder per trial.
+#pragma once
+
+#include <filesystem>
+#include <hotcount/result.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace hotcount::loadtest {
+
+inline constexpr const char* kRunFile = "run.json";
+inline constexpr const char* kCompareFile = "compare.json";
+inline constexpr const char* kLedgerFile = "ledger.bin";
+inline constexpr const char* kDatabaseFile = "votes.sqlite3";
+
+/// Owns the folder: a temporary one goes when this object does.
+class RunFolder {
+  public:
+    /// Makes the folder named, which must not exist or be empty; or a temporary one.
+    static Result<RunFolder> make(const std::optional<std::filesystem::path>& named);
+    RunFolder(RunFolder&& other) noexcept;
+    RunFolder& operator=(RunFolder&&) = delete;
+    ~RunFolder();
+
+    const std::filesystem::path& path() const { return path_; }
+    bool temporary() const { return temporary_; }
+
+  private:
+    RunFolder(std::filesystem::path path, bool temporary)
+        : path_(std::move(path)), temporary_(temporary) {}
+    std::filesystem::path path_;
+    bool temporary_;
+};
+
+/// Replaces the file in one step: a reader, or a kill, finds the old content or the new.
+Result<void> write_json(const std::filesystem::path& path, const nlohmann::json& content);
+Result<nlohmann::json> read_json(const std::filesystem::path& path);
+
+/// Where a temporary folder goes: $TMPDIR, else the system's, else /var/tmp where that is memory:
+/// a commit to memory costs no fsync, and a comparison there would show nothing.
+std::filesystem::path temporary_parent();
+
+/// "ext4", "tmpfs", ... or the number of a kind not known here.
+std::string file_system_of(const std::filesystem::path& path);
+
+}  // namespace hotcount::loadtest

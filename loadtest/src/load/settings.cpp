@@ -1,0 +1,289 @@
+#include "settings.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <hotcount/detail/redis/options.hpp>
+#include <hotcount/url.hpp>
+#include <utility>
+
+namespace hotcount::loadtest {
+namespace {
+
+struct Unit {
+    std::string_view name;
+    double factor;
+};
+
+constexpr std::array kTimeUnits = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"ms", 1e-3},
+                                   Unit{"s", 1},     Unit{"m", 60},    Unit{"h", 3600}};
+constexpr std::array kCountUnits = {Unit{"k", 1e3}, Unit{"K", 1e3}, Unit{"M", 1e6}, Unit{"G", 1e9}};
+
+Error refuse(std::string_view what, std::string_view text, std::string_view takes) {
+    return make_error(ErrorCode::config,
+                      fmt::format("'{}' is no {}; it takes {}", text, what, takes));
+}
+
+/// A decimal number with an optional unit of the list; nothing where it is anything else.
+template <std::size_t size>
+std::optional<double> scaled(std::string_view text, const std::array<Unit, size>& units) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc{} || !std::isfinite(number) || number < 0) return std::nullopt;
+    const std::string_view name(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    if (name.empty()) return number;
+    for (const Unit& unit : units) {
+        if (unit.name == name) return number * unit.factor;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    for (;;) {
+        const std::size_t at = text.find(separator);
+        parts.push_back(text.substr(0, at));
+        if (at == std::string_view::npos) return parts;
+        text.remove_prefix(at + 1);
+    }
+}
+
+template <class T, std::size_t size>
+Result<T> parse_name(std::string_view what, std::string_view text,
+                     const std::array<std::pair<std::string_view, T>, size>& names) {
+    std::vector<std::string_view> valid;
+    for (const auto& [name, value] : names) {
+        if (name == text) return value;
+        valid.push_back(name);
+    }
+    return refuse(what, text, fmt::format("{}", fmt::join(valid, ", ")));
+}
+
+}  // namespace
+
+std::string_view to_string(Command command) {
+    switch (command) {
+        case Command::canonical:
+            return "canonical";
+        case Command::compare:
+            return "compare";
+        case Command::run:
+            return "run";
+        case Command::audit:
+            return "audit";
+    }
+    return "?";
+}
+
+Result<Duration> parse_duration(std::string_view text) {
+    const auto seconds = scaled(text, kTimeUnits);
+    if (!seconds || *seconds > 30.0 * 24 * 3600) {
+        return refuse("duration", text, "250us, 500ms, 10s, 1.5m or 2h, at most 30 days");
+    }
+    return Duration{std::llround(*seconds * 1e9)};
+}
+
+Result<std::uint64_t> parse_count(std::string_view text) {
+    const auto count = scaled(text, kCountUnits);
+    // A double holds every whole number up to 2^53, and 1.5M is 1,500,000 exactly.
+    if (!count || *count != std::floor(*count) || *count > 0x1p53) {
+        return refuse("count", text, "whole numbers such as 500, 10k or 1.5M");
+    }
+    return static_cast<std::uint64_t>(*count);
+}
+
+Result<double> parse_rate(std::string_view text) {
+    const auto rate = scaled(text, kCountUnits);
+    if (!rate || *rate <= 0 || *rate > 1e8) {
+        return refuse("rate", text, "operations per second such as 500, 0.5 or 5k, at most 100M");
+    }
+    return *rate;
+}
+
+Result<Mix> parse_mix(std::string_view text) {
+    constexpr std::string_view kTakes = "shares such as vote=80,unvote=5,read=15";
+    Mix mix{0, 0, 0};
+    for (const std::string_view part : split(text, ',')) {
+        const std::size_t equals = part.find('=');
+        if (equals == std::string_view::npos) return refuse("mix", text, kTakes);
+        const std::string_view name = part.substr(0, equals);
+        const auto share = scaled(part.substr(equals + 1), std::array<Unit, 0>{});
+        if (!share) return refuse("mix", text, kTakes);
+        if (name == "vote") {
+            mix.vote = *share;
+        } else if (name == "unvote") {
+            mix.unvote = *share;
+        } else if (name == "read") {
+            mix.read = *share;
+        } else {
+            return refuse("operation of a mix", name, "vote, unvote, read");
+        }
+    }
+    if (mix.vote + mix.unvote + mix.read <= 0) return refuse("mix", text, kTakes);
+    if (mix.unvote > 0 && mix.vote == 0) {
+        return make_error(ErrorCode::config,
+                          fmt::format("mix '{}' has un-votes and no votes to take back", text));
+    }
+    return mix;
+}
+
+Result<Arrival> parse_arrival(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, Arrival>, 3> kNames = {
+        {{"poisson", Arrival::poisson},
+         {"uniform", Arrival::uniform},
+         {"closed", Arrival::closed}}};
+    return parse_name("arrival", text, kNames);
+}
+
+Result<ProgressMode> parse_progress(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, ProgressMode>, 3> kNames = {
+        {{"line", ProgressMode::line},
+         {"ndjson", ProgressMode::ndjson},
+         {"none", ProgressMode::none}}};
+    return parse_name("kind of progress", text, kNames);
+}
+
+TrafficSettings for_sets(TrafficSettings traffic) {
+    constexpr std::uint64_t kMost = 1000;
+    traffic.items = std::min(traffic.items, kMost);
+    traffic.users = std::min(traffic.users, kMost);
+    traffic.dup = 0;
+    return traffic;
+}
+
+Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
+    std::vector<ServerKind> kinds;
+    for (;;) {
+        const std::size_t comma = text.find(',');
+        const std::string_view name = text.substr(0, comma);
+        std::optional<ServerKind> found;
+        for (const ServerKind kind :
+             {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb}) {
+            if (to_string(kind) == name) found = kind;
+        }
+        if (!found) {
+            return refuse("server that can be started", name, "redis, postgres, mariadb");
+        }
+        const auto is_database = [](ServerKind kind) { return kind != ServerKind::redis; };
+        for (const ServerKind kind : kinds) {
+            if (kind != *found && !(is_database(kind) && is_database(*found))) continue;
+            return make_error(ErrorCode::config,
+                              "it takes each server once, and one of postgres and mariadb");
+        }
+        kinds.push_back(*found);
+        if (comma == std::string_view::npos) return kinds;
+        text.remove_prefix(comma + 1);
+    }
+}
+
+Result<std::string> look_up_url(const std::string& text) {
+    if (text.starts_with("env:")) {
+        const char* const value = std::getenv(text.c_str() + 4);
+        if (value == nullptr || *value == '\0') {
+            return make_error(ErrorCode::config,
+                              fmt::format("the environment has no {}", text.substr(4)));
+        }
+        return std::string{value};
+    }
+    if (!text.starts_with("file:")) return text;
+    std::ifstream file(text.substr(5));
+    std::string line;
+    std::getline(file, line);
+    // What an editor or a template leaves around it.
+    constexpr std::string_view kBlank = " \t\r";
+    line.erase(line.find_last_not_of(kBlank) + 1);
+    line.erase(0, line.find_first_not_of(kBlank));
+    if (line.empty()) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} cannot be read, or is empty", text.substr(5)));
+    }
+    return line;
+}
+
+Result<std::string> parse_redis_url(std::string_view text) {
+    HOTCOUNT_TRY(redis::parse_options(text));
+    return std::string{text};
+}
+
+std::string redacted(std::string_view url) {
+    if (url.empty()) return {};
+    const auto parsed = parse_url(url);
+    return parsed ? parsed->str() : "***";
+}
+
+std::string without_password(const std::string& url) {
+    const auto parsed = parse_url(url);
+    return parsed && parsed->password.empty() ? url : redacted(url);
+}
+
+bool is_redacted(const std::string& url) { return url.find(":***@") != std::string::npos; }
+
+Result<std::string> absolute_database_url(std::string_view url) {
+    HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
+    if (on_database_server(std::string{url})) return std::string{url};
+    if (parsed.scheme != "sqlite") {
+        return make_error(ErrorCode::config,
+                          fmt::format("--db {} cannot be driven; it takes sqlite:///path, "
+                                      "postgresql:// or mariadb://",
+                                      parsed.str()));
+    }
+    const bool bare = parsed.host.empty() && !parsed.port && parsed.user.empty() &&
+                      parsed.password.empty() && parsed.query.empty();
+    if (!bare) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--db {}: it takes a path alone, sqlite:///relative or "
+                                      "sqlite:////absolute",
+                                      parsed.str()));
+    }
+    if (parsed.path.size() < 2 || parsed.path == "/:memory:") {
+        return make_error(ErrorCode::config,
+                          "--db must name a file: a database in memory could not be audited after "
+                          "a crash; it takes sqlite:///path");
+    }
+    std::error_code failed;
+    const auto path = std::filesystem::absolute(parsed.path.substr(1), failed);
+    if (failed) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--db {}: {}", parsed.str(), failed.message()));
+    }
+    return sqlite_url(path);
+}
+
+bool on_database_server(const std::string& url) {
+    const auto parsed = parse_url(url);
+    if (!parsed) return false;
+    const std::string& scheme = parsed->scheme;
+    return scheme == "postgresql" || scheme == "postgres" || scheme == "mariadb" ||
+           scheme == "mysql";
+}
+
+std::string sqlite_url(const std::filesystem::path& path) {
+    std::string url = "sqlite:///";
+    // What would end the path in a URL, or begin an escape.
+    for (const char c : path.string()) {
+        if (c == '%' || c == '?' || c == '#') {
+            url += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+        } else {
+            url += c;
+        }
+    }
+    return url;
+}
+
+std::string format_duration(Duration duration) {
+    const auto seconds = std::chrono::duration<double>(duration).count();
+    if (duration % std::chrono::minutes{1} == Duration{0} && duration > Duration{0}) {
+        return fmt::format("{:g}m", seconds / 60);
+    }
+    if (seconds >= 1 || duration == Duration{0}) return fmt::format("{:g}s", seconds);
+    if (seconds >= 1e-3) return fmt::format("{:g}ms", seconds * 1e3);
+    return fmt::format("{:g}us", seconds * 1e6);
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,124 @@
+// What the user may choose, and the text forms that durations, counts and mixes take.
+//
+// Each parser returns an error that says what it was given and what it takes; the names of the
+// strategies and of everything else one can misspell are listed there too.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <hotcount/detail/limiter/rate.hpp>
+#include <hotcount/result.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pacer.hpp"
+#include "strategy.hpp"
+#include "targets/managed_server.hpp"
+#include "workload.hpp"
+
+namespace hotcount::loadtest {
+
+enum class Command : std::uint8_t { canonical, compare, run, audit };
+std::string_view to_string(Command command);
+
+enum class ProgressMode : std::uint8_t { line, ndjson, none };
+
+/// What one trial needs to know. Defaults are those of `run`.
+struct TrialSettings {
+    WorkloadKind workload{WorkloadKind::votes};
+    std::string strategy{"batched"};
+    Arrival arrival{Arrival::closed};
+    double rate_per_s{0};  ///< 0 in the closed loop.
+    std::uint32_t workers{32};
+    /// Calls under way at once where the strategy is driven by completions.
+    std::uint32_t in_flight{1000};
+    Duration warmup{std::chrono::seconds{1}};
+    Duration duration{std::chrono::seconds{10}};
+    TrafficSettings traffic{};
+    Duration timeout{std::chrono::seconds{1}};
+    std::uint64_t max_operations{20'000'000};
+    /// Empty: a file of the trial's own in its folder. Otherwise an absolute SQLite URL, or a
+    /// server's, which may hold a password: redacted() is what may be shown.
+    std::string database_url{};
+    bool managed_database{false};  ///< That server is this program's own and goes with it.
+    /// For strategies on Redis. It may hold a password: redacted() is what may be shown.
+    std::string redis_url{};
+    bool managed_redis{false};  ///< That server is this program's own and goes with it.
+    /// Before every key, and every table on a server, of the run, so that it meets no others. Empty:
+    /// run_trial() makes one.
+    std::string key_prefix{};
+    /// Leave keys and tables on the server, for a later audit.
+    bool keep_keys{false};
+    /// What the limiters allow each key.
+    Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
+};
+
+/// The strategies of one workload, under one load.
+struct StrategyGroup {
+    TrialSettings trial{};  ///< But for the strategy.
+    std::vector<std::string> strategies{};
+    std::string baseline{};
+};
+
+struct Settings {
+    Command command{Command::canonical};
+    /// One for each workload; `run` has one of one strategy.
+    std::vector<StrategyGroup> groups{};
+    std::uint32_t rounds{5};
+    TrialSettings trial{};              ///< Of the first group; the canonical comparison's own.
+    std::vector<ServerKind> managed{};  ///< Private servers to start.
+    std::optional<std::filesystem::path> out{};  ///< None: a temporary folder.
+    std::filesystem::path audit_folder{};
+    bool json{false};
+    ProgressMode progress{ProgressMode::line};
+    bool allow_debug{false};
+    std::vector<std::string> command_line{};
+};
+
+/// Sets are made one by one before the load, and few users write each member more than once: at
+/// most 1,000 of both.
+TrafficSettings for_sets(TrafficSettings traffic);
+
+/// Limits that keep a slip of the finger from filling a disk or starting a million threads.
+inline constexpr std::uint32_t kMostWorkers = 1024;
+inline constexpr std::uint32_t kMostInFlight = 100'000;
+inline constexpr std::uint32_t kMostRounds = 1000;
+inline constexpr std::uint64_t kMostItems = 50'000'000;
+inline constexpr std::uint64_t kMostUsers = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t kMostOperations = 1'000'000'000;
+
+/// 250us, 500ms, 10s, 1.5m, 2h; a plain number is seconds. Not negative, at most 30 days.
+Result<Duration> parse_duration(std::string_view text);
+/// 1000, 10k, 1.5M, 2G: a whole number after all.
+Result<std::uint64_t> parse_count(std::string_view text);
+/// As a count, but may have a fraction: 0.5, 2.5k. Positive.
+Result<double> parse_rate(std::string_view text);
+/// vote=80,unvote=5,read=15; what is left out is 0.
+Result<Mix> parse_mix(std::string_view text);
+Result<Arrival> parse_arrival(std::string_view text);
+Result<ProgressMode> parse_progress(std::string_view text);
+/// The servers that --managed names: redis, postgres, mariadb; of the last two at most one.
+Result<std::vector<ServerKind>> parse_managed(std::string_view text);
+/// A URL as it is, or what env:NAME or file:PATH (its first line) holds.
+Result<std::string> look_up_url(const std::string& text);
+/// A URL that the library's Redis client takes, unchanged.
+Result<std::string> parse_redis_url(std::string_view text);
+/// The URL with *** for its password, and without the values of its options.
+std::string redacted(std::string_view url);
+/// The URL as it is where it has no password, and otherwise redacted: it can be opened again, or not.
+std::string without_password(const std::string& url);
+bool is_redacted(const std::string& url);
+/// The URL with its file's path made absolute, so that a later audit finds it from any folder; a
+/// server's URL as it is.
+Result<std::string> absolute_database_url(std::string_view url);
+/// Whether the URL names a database server, where runs share the tables' name space.
+bool on_database_server(const std::string& url);
+/// The URL of a file.
+std::string sqlite_url(const std::filesystem::path& path);
+
+/// 2m, 1.5s, 300ms, 250us: as parse_duration takes it.
+std::string format_duration(Duration duration);
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,157 @@
+#include "strategy.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <hotcount/votes.hpp>
+
+namespace hotcount::loadtest {
+namespace {
+
+constexpr std::array kWorkloads = {WorkloadKind::votes, WorkloadKind::counters,
+                                   WorkloadKind::limiter, WorkloadKind::zset};
+
+std::vector<Strategy> make_strategies() {
+    std::vector<Strategy> all;
+    for (const VoteStrategy way :
+         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched}) {
+        const std::string name{to_string(way)};
+        all.push_back({WorkloadKind::votes, StoreKind::sql, name, name});
+    }
+    all.push_back({WorkloadKind::votes, StoreKind::sql, "batched", "batched/async", true});
+    const auto add = [&](WorkloadKind workload, const char* way) {
+        for (const StoreKind store : {StoreKind::memory, StoreKind::redis}) {
+            std::string name = store == StoreKind::memory ? "memory" : "redis";
+            if (*way != '\0') name += std::string{"/"} + way;
+            all.push_back({workload, store, way, name});
+        }
+    };
+    add(WorkloadKind::votes, "cached");
+    for (const char* way : {"", "ttl"}) add(WorkloadKind::counters, way);
+    for (const char* way : {"gcra", "fixed_window", "fixed_window_first", "list", "per_second_key",
+                            "racy_incr", "incr_expire"}) {
+        add(WorkloadKind::limiter, way);
+    }
+    for (const char* way :
+         {"script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"}) {
+        add(WorkloadKind::zset, way);
+    }
+    return all;
+}
+
+std::string list_of(WorkloadKind workload) {
+    std::vector<std::string_view> names;
+    for (const Strategy& strategy : all_strategies()) {
+        if (strategy.workload == workload) names.push_back(strategy.name);
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string list_of_all() {
+    std::string text;
+    for (const WorkloadKind workload : kWorkloads) {
+        text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", list_of(workload),
+                            to_string(workload));
+    }
+    return text;
+}
+
+const Strategy* find(std::string_view name, std::optional<WorkloadKind> workload, bool with_redis) {
+    const StoreKind preferred = with_redis ? StoreKind::redis : StoreKind::memory;
+    for (const Strategy& strategy : all_strategies()) {
+        if (workload && strategy.workload != *workload) continue;
+        if (strategy.name == name) return &strategy;
+        if (!strategy.way.empty() && strategy.way == name && strategy.store == preferred) {
+            return &strategy;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+std::string_view to_string(WorkloadKind kind) {
+    switch (kind) {
+        case WorkloadKind::votes:
+            return "votes";
+        case WorkloadKind::counters:
+            return "counters";
+        case WorkloadKind::limiter:
+            return "limiter";
+        case WorkloadKind::zset:
+            return "zset";
+    }
+    return "?";
+}
+
+Result<WorkloadKind> parse_workload(std::string_view text) {
+    std::vector<std::string_view> valid;
+    for (const WorkloadKind workload : kWorkloads) {
+        if (to_string(workload) == text) return workload;
+        valid.push_back(to_string(workload));
+    }
+    return make_error(ErrorCode::config, fmt::format("'{}' is no workload; it takes {}", text,
+                                                     fmt::join(valid, ", ")));
+}
+
+const std::vector<Strategy>& all_strategies() {
+    static const std::vector<Strategy> kAll = make_strategies();
+    return kAll;
+}
+
+Result<Strategy> find_strategy(std::string_view name) {
+    for (const Strategy& strategy : all_strategies()) {
+        if (strategy.name == name) return strategy;
+    }
+    return make_error(ErrorCode::config,
+                      fmt::format("'{}' is no strategy; it takes {}", name, list_of_all()));
+}
+
+std::vector<std::string> strategies_of(std::optional<WorkloadKind> workload, bool with_redis) {
+    std::vector<std::string> names;
+    for (const Strategy& strategy : all_strategies()) {
+        if (workload && strategy.workload != *workload) continue;
+        if (strategy.store == StoreKind::redis && !with_redis) continue;
+        names.push_back(strategy.name);
+    }
+    return names;
+}
+
+Result<std::vector<std::string>> parse_strategies(std::string_view text,
+                                                  std::optional<WorkloadKind> workload,
+                                                  bool with_redis) {
+    if (text == "all") return strategies_of(workload, with_redis);
+    std::vector<std::string> names;
+    for (;;) {
+        const std::size_t comma = text.find(',');
+        const std::string_view name = text.substr(0, comma);
+        const Strategy* const strategy = find(name, workload, with_redis);
+        if (strategy == nullptr && workload) {
+            return make_error(ErrorCode::config,
+                              fmt::format("'{}' is no strategy for {}; it takes all, {}", name,
+                                          to_string(*workload), list_of(*workload)));
+        }
+        if (strategy == nullptr) {
+            return make_error(
+                ErrorCode::config,
+                fmt::format("'{}' is no strategy; it takes all, {}", name, list_of_all()));
+        }
+        if (strategy->store == StoreKind::redis && !with_redis) {
+            return make_error(ErrorCode::config,
+                              fmt::format("{} needs a Redis: --redis URL, or --managed redis to "
+                                          "start a private one",
+                                          strategy->name));
+        }
+        if (std::find(names.begin(), names.end(), strategy->name) != names.end()) {
+            return make_error(ErrorCode::config,
+                              fmt::format("strategy '{}' is named twice", strategy->name));
+        }
+        names.push_back(strategy->name);
+        if (comma == std::string_view::npos) return names;
+        text.remove_prefix(comma + 1);
+    }
+}
+
+}  // namespace hotcount::loadtest

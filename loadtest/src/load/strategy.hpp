@@ -1,0 +1,56 @@
+// The strategies that can be driven, and their names.
+//
+//   votes      naive  slotted  batched                                          on SQL
+//              batched/async                 the same by completions, not a thread for each call
+//              STORE/cached                              on SQL, counted in the store
+//   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
+//   limiter    STORE/gcra  STORE/fixed_window  STORE/fixed_window_first  STORE/list
+//              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire
+//   zset       STORE/script  STORE/ttl_gate  STORE/watch  STORE/exists_then_add
+//              STORE/unguarded_pipeline
+//
+// STORE is memory or redis. No name stands for two things, so a name tells its workload too. The
+// part after the slash alone (gcra) means it on the Redis given, and in memory where none is.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/result.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount::loadtest {
+
+enum class WorkloadKind : std::uint8_t {
+    votes,     ///< hotcount::Votes on SQL.
+    counters,  ///< hotcount::Counter.
+    limiter,   ///< hotcount::Limiter.
+    zset,      ///< hotcount::LiveSets.
+};
+std::string_view to_string(WorkloadKind kind);
+Result<WorkloadKind> parse_workload(std::string_view text);
+
+/// Of votes: where they are counted.
+enum class StoreKind : std::uint8_t { sql, memory, redis };
+
+struct Strategy {
+    WorkloadKind workload;
+    StoreKind store;
+    std::string way;    ///< The library's name for it; counters: empty, or ttl.
+    std::string name;   ///< In full, as above.
+    bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
+};
+
+/// All of them, by workload.
+const std::vector<Strategy>& all_strategies();
+/// By its full name.
+Result<Strategy> find_strategy(std::string_view name);
+/// The full names of those that can be driven, of one workload or of all.
+std::vector<std::string> strategies_of(std::optional<WorkloadKind> workload, bool with_redis);
+/// a,b,c or all, as full names. Those on Redis need one: `with_redis`.
+Result<std::vector<std::string>> parse_strategies(std::string_view text,
+                                                  std::optional<WorkloadKind> workload,
+                                                  bool with_redis);
+
+}  // namespace hotcount::loadtest

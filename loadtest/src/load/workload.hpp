@@ -1,0 +1,90 @@
+// The traffic: an endless, repeatable stream of votes, un-votes and reads.
+//
+//   item   Zipf-distributed; ranks are scrambled, so that hot items do not lie side by side
+//   user   the k-th vote on an item comes from user permute(k): unique without any lookup
+//
+// The stream is a function of the settings and the seed alone: every strategy, on every machine,
+// with any number of workers, gets the same operations in the same order.
+//
+// Not thread-safe: one thread at a time calls next(). It allocates nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/detail/base/random.hpp>
+#include <vector>
+
+#include "permutation.hpp"
+#include "zipf.hpp"
+
+namespace hotcount::loadtest {
+
+enum class OperationKind : std::uint8_t { vote, unvote, read };
+
+struct Operation {
+    std::int64_t item;  ///< 1 .. items.
+    std::int64_t user;  ///< 1 .. users; 0 for a read.
+    OperationKind kind;
+    bool resent;  ///< A vote that was sent before, on purpose: it must not count again.
+    /// What the ledger has for it (LedgerRecord::value); the stream itself gives none.
+    std::int32_t value{0};
+};
+
+/// Shares of the stream; only their proportions matter.
+struct Mix {
+    double vote{80};
+    double unvote{5};
+    double read{15};
+};
+
+struct TrafficSettings {
+    std::uint64_t items{10'000};
+    /// The Zipf exponent: 0 is uniform; higher makes the hot items hotter.
+    double zipf{0.99};
+    /// How many users vote. An item with more votes than users gets the same users again.
+    std::uint64_t users{1'000'000};
+    Mix mix{};
+    /// Share of the votes that are resent ones.
+    double dup{0.01};
+    std::uint64_t seed{1};
+};
+
+class Workload {
+  public:
+    explicit Workload(const TrafficSettings& settings);
+
+    Operation next();
+    /// Votes whose item had run out of users, so that they repeat an earlier one.
+    std::uint64_t repeated() const { return repeated_; }
+
+  private:
+    // Votes old enough to be acknowledged, and not so old as to fall out of every cache: un-votes
+    // aim at the older three quarters, resent votes at the newest quarter, where retries come from.
+    static constexpr std::size_t kRemembered = 4096;
+    static constexpr std::size_t kRecent = kRemembered / 4;
+
+    struct Vote {
+        std::int64_t item;
+        std::int64_t user;
+    };
+
+    Operation fresh_vote();
+    const Vote& remembered(std::uint64_t age) const;
+    std::uint64_t draw_item();
+
+    Random random_;
+    Zipf zipf_;
+    Permutation items_;
+    Permutation users_;
+    std::uint64_t seed_;
+    std::uint64_t unvote_below_;  // Of a 64-bit draw: a vote below neither, ...
+    std::uint64_t read_below_;
+    std::uint64_t dup_below_;  // ... of another one.
+    std::vector<std::uint32_t> votes_of_item_;
+    std::array<Vote, kRemembered> votes_;
+    std::uint64_t voted_{0};
+    std::uint64_t repeated_{0};
+};
+
+}  // namespace hotcount::loadtest

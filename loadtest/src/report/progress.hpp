@@ -1,0 +1,47 @@
+// How far it is, on stderr, for people (line) or programs (ndjson).
+//
+//   line     one line that is rewritten each second on a terminal, one per trial elsewhere
+//   ndjson   one JSON object a line: {"event": "set_up" | "load" | "sample" | "end", ...}
+//
+// Used from one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+
+#include "load/runner.hpp"
+#include "load/settings.hpp"
+
+namespace hotcount::loadtest {
+
+struct TrialResult;
+
+class Progress {
+  public:
+    Progress(ProgressMode mode, std::FILE* stream);
+
+    /// How many trials there will be, and how long their loads last altogether.
+    void plan(std::size_t trials, double load_s);
+    /// A trial is being set up; its load will last `load_s`.
+    void set_up(const std::string& label, double load_s);
+    void load();
+    void sample(const LoadSample& sample);
+    void end(const TrialResult& trial);
+
+  private:
+    void write_line(const std::string& text, bool final);
+    double left_s(double elapsed_s) const;
+
+    ProgressMode mode_;
+    std::FILE* stream_;
+    bool terminal_;
+    std::size_t trials_{0};
+    std::size_t trial_{0};
+    double left_of_plan_s_{0};  // Without the present trial's.
+    double load_s_{0};
+    std::size_t written_{0};  // Columns of the line on the terminal now.
+    std::string label_{};
+};
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,310 @@
+#include "report_json.hpp"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <utility>
+
+#include "load/run_folder.hpp"
+#include "machine.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using nlohmann::json;
+
+double in_s(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
+
+json latency(const Histogram& histogram) {
+    return {{"count", histogram.count()},
+            {"min", in_us(histogram.min())},
+            {"mean", histogram.mean() * 1e-3},
+            {"p50", in_us(histogram.value_at(0.5))},
+            {"p90", in_us(histogram.value_at(0.9))},
+            {"p99", in_us(histogram.value_at(0.99))},
+            {"p999", in_us(histogram.value_at(0.999))},
+            {"max", in_us(histogram.max())}};
+}
+
+json describe(const Mix& mix) {
+    return {{"vote", mix.vote}, {"unvote", mix.unvote}, {"read", mix.read}};
+}
+
+json describe(const TrialSettings& settings) {
+    const bool open = settings.arrival != Arrival::closed;
+    return {{"workload", to_string(settings.workload)},
+            {"strategy", settings.strategy},
+            {"arrival", to_string(settings.arrival)},
+            {"rate_per_s", open ? json(settings.rate_per_s) : json(nullptr)},
+            {"workers", settings.workers},
+            {"in_flight", settings.in_flight},
+            {"warmup_s", in_s(settings.warmup)},
+            {"duration_s", in_s(settings.duration)},
+            {"timeout_s", in_s(settings.timeout)},
+            {"items", settings.traffic.items},
+            {"zipf", settings.traffic.zipf},
+            {"users", settings.traffic.users},
+            {"mix", describe(settings.traffic.mix)},
+            {"dup", settings.traffic.dup},
+            {"seed", settings.traffic.seed},
+            {"max_operations", settings.max_operations},
+            {"database_url", without_password(settings.database_url)},
+            {"managed_database", settings.managed_database},
+            {"redis_url", without_password(settings.redis_url)},
+            {"managed_redis", settings.managed_redis},
+            {"key_prefix", settings.key_prefix},
+            {"limit", settings.limit.str()}};
+}
+
+json describe(const Contract& contract) {
+    return {{"strategy", contract.strategy},
+            {"acknowledged", contract.acknowledged},
+            {"may_lose", contract.may_lose},
+            {"durable", contract.durable},
+            {"exact", contract.exact}};
+}
+
+json describe(const Verdict& verdict) {
+    return {{"passed", verdict.passed()},
+            {"lost", verdict.lost()},
+            {"double", verdict.doubled()},
+            {"ghost", verdict.ghost()},
+            {"counts_equal_live_votes", verdict.counts_agree()},
+            {"acknowledged", verdict.acknowledged},
+            {"failed", verdict.failed},
+            {"unknown", verdict.unknown},
+            {"unsent", verdict.unsent},
+            {"refused", verdict.refused},
+            {"rows", verdict.rows},
+            {"live_votes", verdict.live},
+            {"sum_of_counters", verdict.sum},
+            {"items", verdict.items},
+            {"lost_rows", verdict.lost_rows},
+            {"double_rows", verdict.double_rows},
+            {"vote_count_low", verdict.stored_low},
+            {"vote_count_high", verdict.stored_high},
+            {"count_low", verdict.counted_low},
+            {"count_high", verdict.counted_high},
+            {"wrong_answers", verdict.wrong_answers},
+            {"over_admitted", verdict.over_admitted},
+            {"wrong_refusals", verdict.wrong_refusals},
+            {"keys_without_ttl", verdict.keys_without_ttl},
+            {"rogue_sets", verdict.rogue_sets},
+            {"late_writes", verdict.late_writes},
+            {"wrong_scores", verdict.wrong_scores},
+            {"declared", verdict.declared},
+            {"examples", verdict.examples}};
+}
+
+json describe_errors(const Tally& tally) {
+    json errors = json::object();
+    for (std::size_t code = 0; code < kErrorCodes; ++code) {
+        if (tally.errors[code] == 0) continue;
+        errors[std::string{to_string(static_cast<ErrorCode>(code))}] = tally.errors[code];
+    }
+    return errors;
+}
+
+json describe_result(const TrialResult& trial) {
+    const LoadResult& load = trial.load;
+    const Tally& tally = load.tally;
+    json result = {{"window_s", load.window_s},
+                   {"operations",
+                    {{"sent_in_whole_run", load.operations},
+                     {"answered", tally.answered()},
+                     {"ok", tally.ok()},
+                     {"votes_ok", tally.votes_ok},
+                     {"unvotes_ok", tally.unvotes_ok},
+                     {"reads_ok", tally.reads_ok},
+                     {"refused", tally.refused},
+                     {"failed", tally.failed},
+                     {"unknown", tally.unknown},
+                     {"repeated_votes", load.repeated}}},
+                   {"errors", describe_errors(tally)},
+                   {"ok_per_s", load.per_second(tally.ok())},
+                   {"writes_per_s", load.per_second(tally.writes_ok())},
+                   {"reads_per_s", load.per_second(tally.reads_ok)},
+                   {"service_us", latency(load.service_ns)},
+                   {"cpu_s", load.cpu_s},
+                   {"transactions", trial.stats.transactions},
+                   {"statements", trial.stats.statements},
+                   {"busy_waits", trial.stats.busy_waits},
+                   {"set_up_s", trial.set_up_s},
+                   {"audit_s", trial.audit_s},
+                   {"ended_by_max_operations", load.ledger_full},
+                   {"interrupted", load.interrupted}};
+    if (trial.settings.arrival != Arrival::closed) {
+        result["response_us"] = latency(load.response_ns);
+        result["send_lag_us"] = latency(load.send_lag_ns);
+        result["offered"] = {{"scheduled", load.scheduled},
+                             {"sent_in_time", load.offered.sent},
+                             {"share", load.offered.share},
+                             {"censored", load.censored},
+                             {"backlog_early", load.offered.backlog_early},
+                             {"backlog_late", load.offered.backlog_late},
+                             {"backlog_grew", load.offered.growing},
+                             {"carried", load.offered.carried()}};
+    }
+    return result;
+}
+
+json envelope(std::string_view kind, const json& provenance) {
+    json document = {{"schema", kSchema}, {"kind", kind}};
+    document.update(provenance);
+    return document;
+}
+
+void add_conclusion(json& document, Conclusion conclusion) {
+    document["conclusion"] = to_string(conclusion);
+    document["exit_code"] = static_cast<int>(conclusion);
+}
+
+json describe(const Spread& spread) {
+    return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
+}
+
+json describe(const Summary& summary) {
+    json result = {{"strategy", summary.strategy},
+                   {"rounds", summary.trials.size()},
+                   {"writes_per_s", describe(summary.writes_per_s)},
+                   {"reads_per_s", describe(summary.reads_per_s)},
+                   {"ratio_to_baseline", describe(summary.ratio)},
+                   {"service_us", latency(summary.service_ns)},
+                   {"response_us", latency(summary.response_ns)},
+                   {"offered_share", summary.offered_share},
+                   {"overloaded", summary.overloaded},
+                   {"censored", summary.censored},
+                   {"failed", summary.failed},
+                   {"unknown", summary.unknown},
+                   {"writes_per_transaction", summary.writes_per_transaction},
+                   {"cpu_us_per_operation", summary.cpu_us_per_operation},
+                   {"audit", describe(summary.verdict)},
+                   {"conclusion", to_string(summary.conclusion)},
+                   {"reasons", summary.reasons}};
+    if (!summary.trials.empty()) {
+        result["contract"] = describe(summary.trials[0].contract);
+        result["place"] = summary.trials[0].place;
+    }
+    json& trials = result["trials"] = json::array();
+    for (const TrialResult& trial : summary.trials) {
+        trials.push_back({{"started", trial.started},
+                          {"result", describe_result(trial)},
+                          {"audit", describe(trial.verdict)},
+                          {"conclusion", to_string(trial.conclusion)},
+                          {"reasons", trial.reasons}});
+    }
+    return result;
+}
+
+}  // namespace
+
+json describe_provenance(const std::vector<std::string>& command_line) {
+    return {{"command", command_line},
+            {"versions", describe_versions()},
+            {"machine", describe_machine()}};
+}
+
+json run_document(const TrialResult& trial, const json& provenance, bool finished) {
+    json document = envelope("run", provenance);
+    document["state"] = finished ? "finished" : "running";
+    document["started"] = trial.started;
+    document["settings"] = describe(trial.settings);
+    document["place"] = trial.place;
+    document["contract"] = describe(trial.contract);
+    if (!finished) return document;
+    document["result"] = describe_result(trial);
+    document["audit"] = describe(trial.verdict);
+    document["reasons"] = trial.reasons;
+    add_conclusion(document, trial.conclusion);
+    return document;
+}
+
+Result<TrialSettings> trial_settings_of(const json& document) {
+    const auto refuse = [](const std::string& why) {
+        return make_error(ErrorCode::config, fmt::format("{}: {}", kRunFile, why));
+    };
+    try {
+        const auto schema = document.value("schema", std::string{});
+        if (schema != kSchema) {
+            return refuse(
+                fmt::format("it has schema '{}', this program knows '{}'", schema, kSchema));
+        }
+        const json& from = document.at("settings");
+        const auto duration = [&](const char* name) {
+            return std::chrono::duration_cast<Duration>(
+                std::chrono::duration<double>(from.at(name).get<double>()));
+        };
+        TrialSettings settings;
+        HOTCOUNT_TRY_ASSIGN(settings.workload,
+                            parse_workload(from.at("workload").get<std::string>()));
+        HOTCOUNT_TRY_ASSIGN(settings.arrival, parse_arrival(from.at("arrival").get<std::string>()));
+        from.at("strategy").get_to(settings.strategy);
+        if (from.at("rate_per_s").is_number()) from.at("rate_per_s").get_to(settings.rate_per_s);
+        from.at("workers").get_to(settings.workers);
+        settings.in_flight = from.value("in_flight", settings.in_flight);
+        settings.warmup = duration("warmup_s");
+        settings.duration = duration("duration_s");
+        settings.timeout = duration("timeout_s");
+        from.at("items").get_to(settings.traffic.items);
+        from.at("zipf").get_to(settings.traffic.zipf);
+        from.at("users").get_to(settings.traffic.users);
+        from.at("mix").at("vote").get_to(settings.traffic.mix.vote);
+        from.at("mix").at("unvote").get_to(settings.traffic.mix.unvote);
+        from.at("mix").at("read").get_to(settings.traffic.mix.read);
+        from.at("dup").get_to(settings.traffic.dup);
+        from.at("seed").get_to(settings.traffic.seed);
+        from.at("max_operations").get_to(settings.max_operations);
+        from.at("database_url").get_to(settings.database_url);
+        // Runs before there was Redis do not have these.
+        settings.redis_url = from.value("redis_url", "");
+        settings.managed_redis = from.value("managed_redis", false);
+        settings.managed_database = from.value("managed_database", false);
+        settings.key_prefix = from.value("key_prefix", "");
+        if (from.contains("limit")) {
+            HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));
+        }
+        return settings;
+    } catch (const json::exception& wrong) {
+        return refuse(wrong.what());
+    }
+}
+
+json compare_document(const Comparison& comparison, const json& provenance) {
+    json document = envelope("compare", provenance);
+    document["started"] = comparison.started;
+    document["notes"] = comparison.notes;
+    json& parts = document["parts"] = json::array();
+    for (const PartResult& result : comparison.parts) {
+        json part = {{"name", result.part.name},
+                     {"rounds", result.part.rounds},
+                     {"baseline", result.part.baseline},
+                     {"settings", describe(result.part.settings)},
+                     {"conclusion", to_string(result.conclusion)}};
+        part["settings"].erase("strategy");
+        json& strategies = part["strategies"] = json::array();
+        for (const Summary& summary : result.summaries) strategies.push_back(describe(summary));
+        parts.push_back(std::move(part));
+    }
+    add_conclusion(document, comparison.conclusion);
+    return document;
+}
+
+json audit_document(const std::vector<FolderAudit>& audits, const json& provenance,
+                    Conclusion conclusion) {
+    json document = envelope("audit", provenance);
+    json& runs = document["runs"] = json::array();
+    for (const FolderAudit& audit : audits) {
+        runs.push_back({{"folder", audit.folder.string()},
+                        {"state", audit.state},
+                        {"settings", describe(audit.settings)},
+                        {"contract", describe(audit.contract)},
+                        {"audit", describe(audit.verdict)},
+                        {"conclusion", to_string(audit.conclusion)},
+                        {"reasons", audit.reasons}});
+    }
+    add_conclusion(document, conclusion);
+    return document;
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,220 @@
+#include "trial.hpp"
+
+#include <fmt/core.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "checkers/audit.hpp"
+#include "load/run_folder.hpp"
+#include "machine.hpp"
+#include "report_json.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StopWatch {
+  public:
+    double seconds() const {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+
+  private:
+    std::chrono::steady_clock::time_point start_{std::chrono::steady_clock::now()};
+};
+
+LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
+    LoadSettings load;
+    load.arrival = settings.arrival;
+    load.rate_per_s = settings.rate_per_s;
+    load.workers = settings.workers;
+    if (const auto strategy = find_strategy(settings.strategy); strategy && strategy->async) {
+        load.in_flight = settings.in_flight;
+    }
+    load.warmup = settings.warmup;
+    load.duration = settings.duration;
+    load.traffic = settings.traffic;
+    load.unvote = unvote;
+    return load;
+}
+
+std::string broken_reason(const Verdict& verdict) {
+    std::string reason = fmt::format("the audit found {} lost, {} double, {} ghost", verdict.lost(),
+                                     verdict.doubled(), verdict.ghost());
+    const auto add = [&](std::uint64_t count, const char* what) {
+        if (count > 0) reason += fmt::format(", {} {}", count, what);
+    };
+    add(verdict.wrong_answers, "wrong answers");
+    add(verdict.over_admitted, "over-admitted");
+    add(verdict.wrong_refusals, "refused wrongly");
+    add(verdict.keys_without_ttl, "keys without a TTL");
+    add(verdict.rogue_sets, "rogue sets");
+    add(verdict.late_writes, "late writes");
+    add(verdict.wrong_scores, "wrong scores");
+    add(verdict.declared, "of these declared");
+    return reason;
+}
+
+/// No other run has it, on this machine or on another that uses the server: one would need the
+/// same process id in the same nanosecond.
+std::string fresh_key_prefix() {
+    static std::atomic<std::uint32_t> runs{0};
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return fmt::format("hotcount-load:{:x}-{:x}-{}:",
+                       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), getpid(),
+                       ++runs);
+}
+
+void conclude(TrialResult& trial) {
+    const LoadResult& load = trial.load;
+    std::vector<std::string>& reasons = trial.reasons;
+    if (load.error) reasons.push_back("the load stopped: " + load.error->message);
+    if (load.interrupted) reasons.emplace_back("it was interrupted");
+    if (load.tally.ok() == 0) reasons.emplace_back("nothing was acknowledged in the window");
+    if (trial.settings.arrival != Arrival::closed && !load.offered.carried()) {
+        reasons.push_back(
+            fmt::format("overloaded: {:.1f} % of the schedule was offered, the "
+                        "backlog {}",
+                        100 * load.offered.share, load.offered.growing ? "grew" : "stayed flat"));
+    }
+    if (!reasons.empty()) trial.conclusion = Conclusion::inconclusive;
+    if (!trial.verdict.passed()) {
+        trial.conclusion = Conclusion::broken;
+        reasons.insert(reasons.begin(), broken_reason(trial.verdict));
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(Conclusion conclusion) {
+    switch (conclusion) {
+        case Conclusion::passed:
+            return "passed";
+        case Conclusion::broken:
+            return "broken";
+        case Conclusion::inconclusive:
+            return "inconclusive";
+    }
+    return "?";
+}
+
+bool TrialResult::overloaded() const {
+    return conclusion == Conclusion::inconclusive && reasons.size() == 1 &&
+           reasons[0].starts_with("overloaded");
+}
+
+namespace {
+
+Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopWatch& set_up,
+                                  const fs::path& folder, const nlohmann::json& provenance,
+                                  const TrialHooks& hooks) {
+    const TrialSettings& settings = trial.settings;
+    trial.contract = target.contract();
+    trial.place = target.place();
+    const LoadSettings load = load_settings(settings, target.unvote());
+    HOTCOUNT_TRY_ASSIGN(
+        const std::unique_ptr<Ledger> ledger,
+        Ledger::create(folder / kLedgerFile, ledger_capacity(load, settings.max_operations),
+                       settings.traffic.seed));
+    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, false)));
+    HOTCOUNT_TRY(target.begin());
+    trial.set_up_s = set_up.seconds();
+
+    const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target.driver()) : nullptr;
+    Driver& driver = wrapped ? *wrapped : target.driver();
+    if (hooks.on_load) hooks.on_load();
+    const TargetStats before = target.stats();
+    trial.load = run_load(load, driver, *ledger, hooks.interrupt, hooks.observe);
+    const TargetStats after = target.stats();
+    trial.stats = {after.transactions - before.transactions, after.statements - before.statements,
+                   after.busy_waits - before.busy_waits};
+
+    const StopWatch audit;
+    HOTCOUNT_TRY_ASSIGN(trial.verdict, target.audit(*ledger));
+    trial.audit_s = audit.seconds();
+    conclude(trial);
+    HOTCOUNT_TRY(ledger->finish());
+    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, true)));
+    return trial;
+}
+
+}  // namespace
+
+Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& folder,
+                              const nlohmann::json& provenance, const TrialHooks& hooks) {
+    TrialResult fresh;
+    fresh.settings = settings;
+    fresh.started = utc_now();
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    const bool on_server =
+        strategy.store != StoreKind::sql || on_database_server(settings.database_url);
+    if (on_server && settings.key_prefix.empty()) {
+        fresh.settings.key_prefix = fresh_key_prefix();
+    }
+    const StopWatch set_up;
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target, make_target(fresh.settings, folder));
+    auto trial = run_on_target(std::move(fresh), *target, set_up, folder, provenance, hooks);
+    // Also after a failure: no key is left on somebody's server.
+    const auto cleaned = target->clean_up();
+    HOTCOUNT_TRY(trial);
+    HOTCOUNT_TRY(cleaned);
+    return trial;
+}
+
+Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url,
+                                 const std::string& database_url) {
+    FolderAudit audit;
+    audit.folder = folder;
+    HOTCOUNT_TRY_ASSIGN(const nlohmann::json document, read_json(folder / kRunFile));
+    HOTCOUNT_TRY_ASSIGN(audit.settings, trial_settings_of(document));
+    audit.state = document.value("state", "");
+    if (!redis_url.empty()) {
+        audit.settings.redis_url = redis_url;
+    } else if (is_redacted(audit.settings.redis_url)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} has no password for {}: name it with --redis", kRunFile,
+                                      audit.settings.redis_url));
+    }
+    if (!database_url.empty()) {
+        audit.settings.database_url = database_url;
+    } else if (is_redacted(audit.settings.database_url)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} has no password for {}: name it with --db", kRunFile,
+                                      audit.settings.database_url));
+    }
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
+    if (nothing_was_sent(*ledger)) {
+        audit.conclusion = Conclusion::inconclusive;
+        audit.reasons.emplace_back(
+            "the run ended before its first write: there is nothing to judge");
+        return audit;
+    }
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
+                        reopen_target(audit.settings, folder));
+    audit.contract = target->contract();
+    HOTCOUNT_TRY_ASSIGN(audit.verdict, target->audit(*ledger));
+    if (!audit.verdict.passed()) {
+        audit.conclusion = Conclusion::broken;
+        audit.reasons.push_back(broken_reason(audit.verdict));
+    }
+    return audit;
+}
+
+std::vector<fs::path> run_folders(const fs::path& folder) {
+    std::vector<fs::path> folders;
+    std::error_code failed;
+    if (fs::exists(folder / kRunFile, failed)) return {folder};
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+        if (fs::exists(entry.path() / kRunFile, failed)) folders.push_back(entry.path());
+    }
+    std::sort(folders.begin(), folders.end());
+    return folders;
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,80 @@
+// One strategy, one run: set up, load, settle, audit, conclude.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <hotcount/result.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkers/checker.hpp"
+#include "load/runner.hpp"
+#include "load/settings.hpp"
+#include "targets/target.hpp"
+
+namespace hotcount::loadtest {
+
+/// The numbers are the program's exit codes.
+enum class Conclusion : std::uint8_t {
+    passed = 0,
+    broken = 1,        ///< The audit found a broken contract.
+    inconclusive = 3,  ///< The machine or the generator could not carry the test.
+};
+std::string_view to_string(Conclusion conclusion);
+
+struct TrialResult {
+    TrialSettings settings{};
+    std::string started{};  ///< UTC.
+    Contract contract{};
+    std::string place{};
+    LoadResult load{};
+    Verdict verdict{};
+    TargetStats stats{};  ///< Of the load, its warm-up included.
+    double set_up_s{0};
+    double audit_s{0};
+    Conclusion conclusion{Conclusion::passed};
+    std::vector<std::string> reasons{};  ///< Why it is not `passed`.
+
+    /// The only thing wrong is that the strategy did not keep up with the schedule.
+    bool overloaded() const;
+};
+
+/// What happens around a trial; all but `interrupt` may be empty.
+struct TrialHooks {
+    const std::atomic<bool>& interrupt;
+    std::function<void()> on_load{};  ///< Set up; the load begins.
+    LoadObserver observe{};
+    /// Puts another driver before the target's own. For tests of the audit.
+    std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
+};
+
+/// Runs in `folder`, which exists. `provenance` (command, versions, machine) goes into run.json,
+/// which is written before the first operation is sent.
+Result<TrialResult> run_trial(const TrialSettings& settings, const std::filesystem::path& folder,
+                              const nlohmann::json& provenance, const TrialHooks& hooks);
+
+/// A run folder audited again, whatever became of its run.
+struct FolderAudit {
+    std::filesystem::path folder{};
+    TrialSettings settings{};
+    std::string state{};  ///< "running" where the run did not live to write its results.
+    Contract contract{};
+    Verdict verdict{};
+    Conclusion conclusion{Conclusion::passed};
+    std::vector<std::string> reasons{};
+};
+/// The URLs are for what the run left on a server; empty: as in run.json, where a password is not
+/// written down.
+Result<FolderAudit> audit_folder(const std::filesystem::path& folder,
+                                 const std::string& redis_url = {},
+                                 const std::string& database_url = {});
+
+/// The run folders at or right below `folder`, in order of their names.
+std::vector<std::filesystem::path> run_folders(const std::filesystem::path& folder);
+
+}  // namespace hotcount::loadtest

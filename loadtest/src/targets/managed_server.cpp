@@ -1,0 +1,410 @@
+#include "managed_server.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <grp.h>
+#include <pwd.h>
+#include <sys/prctl.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <hotcount/redis.hpp>
+#include <hotcount/sql.hpp>
+#include <iterator>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "load/run_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kStart = seconds{30};
+constexpr Duration kStop = seconds{10};
+constexpr Duration kLook = milliseconds{5};
+constexpr const char* kLogName = "server.log";
+constexpr const char* kDataName = "data";
+constexpr const char* kBootstrapName = "bootstrap.sql";
+
+std::string read_all(const fs::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+fs::path socket_of(ServerKind kind, const fs::path& folder) {
+    switch (kind) {
+        case ServerKind::redis:
+            return folder / "redis.sock";
+        case ServerKind::postgres:
+            // It puts the name together itself.
+            return folder / ".s.PGSQL.5432";
+        case ServerKind::mariadb:
+            break;
+    }
+    return folder / "mariadb.sock";
+}
+
+/// Whether a server that gives up being root can get there.
+bool others_may_enter(fs::path folder) {
+    for (; !folder.empty() && folder != folder.root_path(); folder = folder.parent_path()) {
+        std::error_code failed;
+        const fs::perms allowed = fs::status(folder, failed).permissions();
+        if (failed || (allowed & fs::perms::others_exec) == fs::perms::none) return false;
+    }
+    return true;
+}
+
+/// A unix socket's path has 108 bytes: what TMPDIR names may be longer.
+Result<fs::path> make_folder(ServerKind kind) {
+    const std::string name = fmt::format("hotcount-{}-XXXXXX", to_string(kind));
+    for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
+        std::string pattern = (parent / name).string();
+        if (socket_of(kind, pattern).string().size() >= sizeof(sockaddr_un::sun_path)) continue;
+        if (kind == ServerKind::postgres && geteuid() == 0 && !others_may_enter(parent)) continue;
+        if (mkdtemp(pattern.data()) != nullptr) return fs::path{pattern};
+    }
+    return make_error(ErrorCode::config,
+                      fmt::format("no temporary folder for a private server in {} or /tmp: {}",
+                                  temporary_parent().string(), std::strerror(errno)));
+}
+
+bool is_program(const fs::path& path) {
+    std::error_code ignored;
+    return access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, ignored);
+}
+
+/// Where Debian keeps what is not for every user's PATH.
+std::vector<fs::path> folders_of_programs() {
+    std::vector<fs::path> folders;
+    // The newest PostgreSQL of those side by side.
+    std::error_code none;
+    int newest = 0;
+    for (const auto& version : fs::directory_iterator("/usr/lib/postgresql", none)) {
+        newest = std::max(newest, std::atoi(version.path().filename().c_str()));
+    }
+    if (newest > 0) folders.push_back(fmt::format("/usr/lib/postgresql/{}/bin", newest));
+    const char* const path = std::getenv("PATH");
+    std::string_view rest = path == nullptr ? "" : path;
+    while (!rest.empty()) {
+        const std::size_t colon = rest.find(':');
+        folders.emplace_back(rest.substr(0, colon));
+        rest = colon == std::string_view::npos ? "" : rest.substr(colon + 1);
+    }
+    folders.emplace_back("/usr/sbin");
+    return folders;
+}
+
+fs::path find_program(std::initializer_list<const char*> names) {
+    for (const char* const name : names) {
+        for (const fs::path& folder : folders_of_programs()) {
+            if (is_program(folder / name)) return folder / name;
+        }
+    }
+    return {};
+}
+
+std::string url_of(ServerKind kind, const fs::path& folder) {
+    switch (kind) {
+        case ServerKind::redis:
+            return "redis+unix://" + socket_of(kind, folder).string();
+        case ServerKind::postgres:
+            return "postgresql://postgres@/postgres?host=" + folder.string();
+        case ServerKind::mariadb:
+            break;
+    }
+    return "mariadb://root@localhost/hotcount?unix_socket=" + socket_of(kind, folder).string();
+}
+
+std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
+                                      const fs::path& folder) {
+    const std::string data = folder / kDataName;
+    const std::string log = folder / kLogName;
+    const std::string socket = socket_of(kind, folder);
+    switch (kind) {
+        case ServerKind::redis:
+            return {program, "--port",           "0",   "--unixsocket", socket, "--dir",
+                    folder,  "--save",           "",    "--appendonly", "no",   "--daemonize",
+                    "no",    "--unixsocketperm", "700", "--logfile",    log};
+        case ServerKind::postgres:
+            // Its durability is PostgreSQL's own default. More connections than its 100, for
+            // strategies with a transaction for each of many callers.
+            return {program,
+                    "-D",
+                    data,
+                    "-c",
+                    "listen_addresses=",
+                    "-c",
+                    "unix_socket_directories=" + folder.string(),
+                    "-c",
+                    "max_connections=300",
+                    "-c",
+                    "logging_collector=off"};
+        case ServerKind::mariadb:
+            break;
+    }
+    std::vector<std::string> words{program,
+                                   "--no-defaults",
+                                   "--datadir=" + data,
+                                   "--socket=" + socket,
+                                   "--pid-file=" + (folder / "mariadb.pid").string(),
+                                   "--log-error=" + log,
+                                   "--skip-networking",
+                                   "--innodb-flush-log-at-trx-commit=1",
+                                   "--innodb-buffer-pool-size=256M",
+                                   "--innodb-log-file-size=256M",
+                                   "--max-connections=300"};
+    // It refuses to be root's unless it is told so.
+    if (geteuid() == 0) words.emplace_back("--user=root");
+    return words;
+}
+
+/// What makes the data folder, before the first start; none for Redis.
+std::vector<std::string> prepare_words(ServerKind kind, const fs::path& program,
+                                       const fs::path& folder) {
+    const std::string data = folder / kDataName;
+    switch (kind) {
+        case ServerKind::redis:
+            return {};
+        case ServerKind::postgres:
+            // --no-sync: of the empty folder only; the server flushes what it writes.
+            return {program.parent_path() / "initdb",
+                    "-D",
+                    data,
+                    "-U",
+                    "postgres",
+                    "-A",
+                    "trust",
+                    "-E",
+                    "UTF8",
+                    "--no-locale",
+                    "--no-sync"};
+        case ServerKind::mariadb:
+            break;
+    }
+    // What mariadb-install-db does, which needs a program of a package that brings a service.
+    std::vector<std::string> words{program,       "--no-defaults",    "--datadir=" + data,
+                                   "--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"};
+    if (geteuid() == 0) words.emplace_back("--user=root");
+    return words;
+}
+
+}  // namespace
+
+std::string_view to_string(ServerKind kind) {
+    switch (kind) {
+        case ServerKind::redis:
+            return "redis";
+        case ServerKind::postgres:
+            return "postgres";
+        case ServerKind::mariadb:
+            return "mariadb";
+    }
+    return "?";
+}
+
+Result<fs::path> ManagedServer::find(ServerKind kind) {
+    fs::path program;
+    const char* name = "redis-server";
+    const char* package = name;
+    switch (kind) {
+        case ServerKind::redis:
+            program = find_program({"redis-server", "valkey-server"});
+            break;
+        case ServerKind::postgres:
+            program = find_program({"postgres"});
+            name = "PostgreSQL";
+            package = "postgresql";
+            break;
+        case ServerKind::mariadb:
+            program = find_program({"mariadbd", "mysqld"});
+            name = "MariaDB";
+            package = "mariadb-server-core";
+            break;
+    }
+    if (!program.empty()) return program;
+    return make_error(ErrorCode::config,
+                      fmt::format("{} is not installed (Debian's package: {})", name, package));
+}
+
+ManagedServer::ManagedServer(ServerKind kind, fs::path folder)
+    : kind_(kind), folder_(std::move(folder)), url_(url_of(kind, folder_)) {}
+
+ManagedServer::~ManagedServer() {
+    if (pid_ > 0) {
+        // PostgreSQL takes SIGTERM for "when everybody has left".
+        kill(pid_, kind_ == ServerKind::postgres ? SIGINT : SIGTERM);
+        const auto until = std::chrono::steady_clock::now() + kStop;
+        while (!ended()) {
+            if (std::chrono::steady_clock::now() > until) {
+                kill(pid_, SIGKILL);
+                while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+                }
+                break;
+            }
+            std::this_thread::sleep_for(kLook);
+        }
+    }
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+}
+
+bool ManagedServer::ended() {
+    const pid_t reaped = waitpid(pid_, &status_, WNOHANG);
+    if (reaped == 0 || (reaped < 0 && errno == EINTR)) return false;
+    pid_ = 0;
+    return true;
+}
+
+std::string ManagedServer::said() const {
+    const std::string log = read_all(folder_ / kLogName);
+    return log.empty() ? "nothing" : log;
+}
+
+/// PostgreSQL refuses to be root's: it becomes its own user's, or nobody's.
+Result<void> ManagedServer::own_folder() {
+    if (kind_ != ServerKind::postgres || geteuid() != 0) return {};
+    const passwd* user = getpwnam("postgres");
+    if (user == nullptr) user = getpwnam("nobody");
+    if (user == nullptr || user->pw_uid == 0) {
+        return make_error(ErrorCode::config,
+                          "PostgreSQL does not run as root, and this machine has neither a user "
+                          "postgres nor nobody");
+    }
+    user_ = user->pw_uid;
+    group_ = user->pw_gid;
+    if (chown(folder_.c_str(), user_, group_) == 0) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("chown {}: {}", folder_.string(), std::strerror(errno)));
+}
+
+Result<void> ManagedServer::launch(std::vector<std::string> words) {
+    // All that allocates comes before the fork.
+    std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const std::string log = folder_ / kLogName;
+    const std::string home = folder_;
+    const pid_t parent = getpid();
+    // Only a bootstrap reads; a server that could would wait for a terminal.
+    const fs::path script = folder_ / kBootstrapName;
+    const bool reads = std::find(words.begin(), words.end(), "--bootstrap") != words.end();
+    const int input = open(reads ? script.c_str() : "/dev/null", O_RDONLY | O_CLOEXEC);
+    const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (output >= 0 && user_ != 0 && fchown(output, user_, group_) != 0) errno = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        setpgid(0, 0);
+        if (user_ != 0 && (setgroups(0, nullptr) != 0 || setgid(group_) != 0 ||
+                           setuid(user_) != 0 || chdir(home.c_str()) != 0)) {
+            _exit(126);
+        }
+        // After the change of user, which takes it away.
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(127);  // It died before the line above.
+        std::signal(SIGINT, SIG_DFL);
+        std::signal(SIGTERM, SIG_DFL);
+        if (input >= 0) dup2(input, STDIN_FILENO);
+        for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+            if (output >= 0) dup2(output, stream);
+        }
+        execv(arguments[0], arguments.data());
+        _exit(127);
+    }
+    const int error = errno;
+    if (input >= 0) close(input);
+    if (output >= 0) close(output);
+    if (child < 0) {
+        return make_error(ErrorCode::unavailable,
+                          fmt::format("{} cannot be started: {}", words[0], std::strerror(error)));
+    }
+    pid_ = child;
+    return {};
+}
+
+/// MariaDB's system tables, from its own scripts, and the database.
+Result<void> ManagedServer::write_bootstrap() const {
+    if (kind_ != ServerKind::mariadb) return {};
+    std::error_code failed;
+    fs::create_directories(folder_ / kDataName / "mysql", failed);
+    std::ofstream script(folder_ / kBootstrapName);
+    script << "USE mysql;\nSET @auth_root_socket = NULL;\n";
+    const fs::path scripts = "/usr/share/mysql";
+    for (const char* const name : {"mysql_system_tables.sql", "mysql_performance_tables.sql",
+                                   "mysql_system_tables_data.sql"}) {
+        script << read_all(scripts / name);
+    }
+    script << "CREATE DATABASE hotcount;\n";
+    if (script.flush()) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("{} cannot be written", (folder_ / kBootstrapName).string()));
+}
+
+Result<void> ManagedServer::prepare(const fs::path& program, const std::atomic<bool>& interrupt) {
+    const std::vector<std::string> words = prepare_words(kind_, program, folder_);
+    if (words.empty()) return {};
+    HOTCOUNT_TRY(write_bootstrap());
+    HOTCOUNT_TRY(launch(words));
+    const auto until = std::chrono::steady_clock::now() + kStart;
+    while (!ended()) {
+        if (interrupt || std::chrono::steady_clock::now() > until) {
+            return make_error(ErrorCode::unavailable,
+                              interrupt ? "it was interrupted" : words[0] + " takes too long");
+        }
+        std::this_thread::sleep_for(kLook);
+    }
+    if (WIFEXITED(status_) && WEXITSTATUS(status_) == 0) return {};
+    return make_error(ErrorCode::unavailable, fmt::format("{} failed: {}", words[0], said()));
+}
+
+bool ManagedServer::answers() const {
+    if (kind_ != ServerKind::redis) {
+        sql::DatabaseOptions options;
+        options.timeout = seconds{1};
+        return sql::open_database(url_, options).ok();
+    }
+    auto options = redis::parse_options(url_);
+    if (!options) return false;
+    const auto client = redis::Client::make(std::move(*options));
+    return client && (*client)->ping(Duration{seconds{1}}).ok();
+}
+
+Result<void> ManagedServer::wait_until_ready(const std::atomic<bool>& interrupt) {
+    const auto until = std::chrono::steady_clock::now() + kStart;
+    while (!answers()) {
+        if (interrupt) return make_error(ErrorCode::unavailable, "it was interrupted");
+        if (ended() || std::chrono::steady_clock::now() > until) {
+            return make_error(ErrorCode::unavailable,
+                              fmt::format("the private server did not start; it said: {}", said()));
+        }
+        std::this_thread::sleep_for(kLook);
+    }
+    return {};
+}
+
+Result<std::unique_ptr<ManagedServer>> ManagedServer::start(ServerKind kind,
+                                                            const std::atomic<bool>& interrupt) {
+    HOTCOUNT_TRY_ASSIGN(const fs::path program, find(kind));
+    HOTCOUNT_TRY_ASSIGN(fs::path folder, make_folder(kind));
+    std::unique_ptr<ManagedServer> server(new ManagedServer(kind, std::move(folder)));
+    HOTCOUNT_TRY(server->own_folder());
+    HOTCOUNT_TRY(server->prepare(program, interrupt));
+    HOTCOUNT_TRY(server->launch(server_words(kind, program, server->folder_)));
+    HOTCOUNT_TRY(server->wait_until_ready(interrupt));
+    return server;
+}
+
+}  // namespace hotcount::loadtest

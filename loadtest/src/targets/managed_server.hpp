@@ -1,0 +1,63 @@
+// A server of this program's own: in a temporary folder, on a unix socket; stopped by its pid.
+//
+//   redis     redis-server or valkey-server, without persistence
+//   postgres  PostgreSQL as it comes: fsync, synchronous_commit and full_page_writes are on
+//   mariadb   MariaDB, innodb_flush_log_at_trx_commit=1, no binary log
+//
+// It stands in a process group of its own, so that a Ctrl-C at the terminal ends the load and not
+// the server that the audit still has to ask; and the kernel kills it should this program die
+// first, also by kill -9.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount::loadtest {
+
+enum class ServerKind : std::uint8_t { redis, postgres, mariadb };
+std::string_view to_string(ServerKind kind);
+
+class ManagedServer {
+  public:
+    /// The path of its program; a config error that names the package where it is not installed.
+    static Result<std::filesystem::path> find(ServerKind kind);
+    /// Returns when it answers, or with what it said. Call it from the thread that lives longest:
+    /// the server goes with the thread that started it.
+    static Result<std::unique_ptr<ManagedServer>> start(ServerKind kind,
+                                                        const std::atomic<bool>& interrupt);
+    ~ManagedServer();
+    ManagedServer(const ManagedServer&) = delete;
+    ManagedServer& operator=(const ManagedServer&) = delete;
+
+    const std::string& url() const { return url_; }
+    pid_t pid() const { return pid_; }
+
+  private:
+    ManagedServer(ServerKind kind, std::filesystem::path folder);
+    Result<void> own_folder();
+    Result<void> prepare(const std::filesystem::path& program, const std::atomic<bool>& interrupt);
+    Result<void> write_bootstrap() const;
+    Result<void> launch(std::vector<std::string> words);
+    Result<void> wait_until_ready(const std::atomic<bool>& interrupt);
+    bool answers() const;
+    bool ended();
+    std::string said() const;
+
+    ServerKind kind_;
+    std::filesystem::path folder_;
+    std::string url_;
+    uid_t user_{0};   ///< Whom it runs as; 0: as this process.
+    gid_t group_{0};  ///< The same.
+    pid_t pid_{0};    ///< 0: not running.
+    int status_{0};   ///< How it ended.
+};
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,77 @@
+// A run's own part of a store: what the concepts under test are made on, and what the audits read.
+//
+// The audits read with commands of their own, not through the concept that they judge. In memory
+// the store is the run's own, named by its prefix; on Redis every key begins with that.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/live_sets.hpp>
+#include <hotcount/memory.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "load/settings.hpp"
+
+namespace hotcount::loadtest {
+
+class StoreHandle {
+  public:
+    /// `store` is memory or redis.
+    static Result<StoreHandle> open(const TrialSettings& settings, StoreKind store);
+
+    template <class Concept, class Options>
+    Result<std::shared_ptr<Concept>> make(Options options) const {
+        return redis_ ? Concept::make(redis_, std::move(options))
+                      : Concept::make(memory_, std::move(options));
+    }
+
+    /// For votes that are counted here.
+    VoteCache cache() const { return redis_ ? VoteCache{redis_} : VoteCache{memory_}; }
+
+    /// Where it is, in one line for people.
+    const std::string& place() const { return place_; }
+    bool on_redis() const { return redis_ != nullptr; }
+    std::uint64_t commands() const { return redis_ ? redis_->stats().commands : 0; }
+
+    /// What to add to this machine's monotonic clock to get the store's wall clock.
+    struct Offset {
+        std::int64_t ns;
+        std::int64_t error_ns;  ///< Either way.
+    };
+    Result<Offset> clock_offset() const;
+
+    /// The integers under the keys (without the run's prefix), 0 where absent.
+    Result<std::vector<std::int64_t>> integers(std::span<const std::string> keys) const;
+    /// How many of the run's keys have no expiry; `example` gets one of them.
+    Result<std::uint64_t> keys_without_ttl(std::string& example) const;
+    struct SetState {
+        bool expires;
+        std::vector<ScoredMember> members;
+    };
+    /// The sorted set under the key (without the run's prefix); none where there is none.
+    Result<std::optional<SetState>> set_at(const std::string& key) const;
+    /// Removes the run's keys. In memory they go with the store.
+    Result<void> remove_keys() const;
+
+  private:
+    StoreHandle() = default;
+    Result<redis::Reply> command(std::initializer_list<std::string_view> words) const;
+    /// Calls visit(page of full keys) until all of the run's keys were seen.
+    template <class Visit>
+    Result<void> scan(const Visit& visit) const;
+
+    std::shared_ptr<memory::Store> memory_{};
+    std::shared_ptr<redis::Client> redis_{};
+    std::string prefix_{};
+    std::string place_{};
+};
+
+}  // namespace hotcount::loadtest

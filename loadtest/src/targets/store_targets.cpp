@@ -1,0 +1,450 @@
+#include "store_targets.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "checkers/audit.hpp"
+#include "checkers/limiter_checker.hpp"
+#include "checkers/sets_checker.hpp"
+#include "checkers/writes_by_item.hpp"
+#include "store_handle.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+// Setting up is not under test.
+constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
+
+std::int64_t steady_ns() {
+    return std::chrono::duration_cast<nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+/// What outlives any run: nothing expires in the middle of one by itself.
+Duration long_life(const TrialSettings& settings) {
+    return std::max<Duration>(hours{1}, 2 * (settings.warmup + settings.duration));
+}
+
+/// What is the same for all of them.
+class StoreTarget : public Target {
+  public:
+    std::string place() const override { return store_.place(); }
+    TargetStats stats() const override { return {0, store_.commands(), 0}; }
+    Result<void> clean_up() override {
+        if (settings_.keep_keys) return {};
+        return store_.remove_keys();
+    }
+
+  protected:
+    StoreTarget(const TrialSettings& settings, Strategy strategy, StoreHandle store)
+        : settings_(settings), strategy_(std::move(strategy)), store_(std::move(store)) {}
+
+    Contract contract_of(std::string acknowledged) const {
+        if (!store_.on_redis()) {
+            return {strategy_.name, std::move(acknowledged), "everything, when this process ends",
+                    false, true};
+        }
+        return {strategy_.name, std::move(acknowledged),
+                "what the server has not persisted, when the server ends", true, true};
+    }
+    Result<void> count_keys_without_ttl(bool declared, Verdict& verdict) const {
+        std::string example;
+        HOTCOUNT_TRY_ASSIGN(const std::uint64_t found, store_.keys_without_ttl(example));
+        verdict.keys_without_ttl += found;
+        if (declared) verdict.declared += found;
+        if (found > 0) {
+            verdict.example(fmt::format("no TTL: {} keys never expire, such as {}{}", found,
+                                        example, declared ? ", as declared" : ""));
+        }
+        return {};
+    }
+
+    TrialSettings settings_;
+    Strategy strategy_;
+    StoreHandle store_;
+};
+
+class CountersTarget final : public StoreTarget {
+  public:
+    static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
+                                                const Strategy& strategy, StoreHandle store) {
+        CounterOptions options;
+        if (strategy.way == "ttl") options.ttl = long_life(settings);
+        HOTCOUNT_TRY_ASSIGN(auto counter, store.make<Counter>(options));
+        return std::unique_ptr<Target>(
+            new CountersTarget(settings, strategy, std::move(store), std::move(counter)));
+    }
+
+    Driver& driver() override { return driver_; }
+    UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
+    Contract contract() const override {
+        const std::string where = store_.on_redis() ? "on the server" : "in this process's memory";
+        return contract_of("the add is applied " + where + ", with the value after it" +
+                           (strategy_.way == "ttl" ? ", and the key expires" : ""));
+    }
+
+    Result<Verdict> audit(const Ledger& ledger) override {
+        std::vector<std::string> keys;
+        for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
+            keys.push_back("count:" + item_key(static_cast<std::int64_t>(item)));
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values, store_.integers(keys));
+        Verdict verdict = audit_counters(ledger, values);
+        if (strategy_.way == "ttl") HOTCOUNT_TRY(count_keys_without_ttl(false, verdict));
+        return verdict;
+    }
+
+  private:
+    CountersTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
+                   std::shared_ptr<Counter> counter)
+        : StoreTarget(settings, strategy, std::move(store)),
+          driver_(std::move(counter), settings.timeout) {}
+
+    CounterDriver driver_;
+};
+
+Result<LimiterOptions> limiter_options(const Rate& limit, const Strategy& strategy) {
+    LimiterOptions options;
+    options.rate = limit;
+    std::string way = strategy.way;
+    if (way == "fixed_window_first") {
+        way = "fixed_window";
+        options.align = Align::first;
+    }
+    HOTCOUNT_TRY_ASSIGN(options.algorithm, parse_algorithm(way));
+    return options;
+}
+
+class LimiterTarget final : public StoreTarget {
+  public:
+    static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
+                                                const Strategy& strategy, StoreHandle store) {
+        HOTCOUNT_TRY_ASSIGN(const LimiterOptions options,
+                            limiter_options(settings.limit, strategy));
+        HOTCOUNT_TRY_ASSIGN(auto limiter, store.make<Limiter>(options));
+        return std::unique_ptr<Target>(
+            new LimiterTarget(settings, strategy, std::move(store), std::move(limiter)));
+    }
+
+    Driver& driver() override { return driver_; }
+    UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
+    Contract contract() const override {
+        Contract contract = contract_of(promise());
+        contract.exact = !racy();
+        return contract;
+    }
+    Result<void> begin() override {
+        // Once before and once after: the second one shows how far the two clocks moved.
+        HOTCOUNT_TRY_ASSIGN(before_, clock_offset());
+        return {};
+    }
+
+    Result<Verdict> audit(const Ledger& ledger) override {
+        HOTCOUNT_TRY_ASSIGN(const LimiterRules rules, rules_of(ledger));
+        const WritesByItem writes(ledger, settings_.traffic.items);
+        Verdict verdict;
+        writes.count_into(verdict);
+        std::vector<LimiterHit> hits;
+        for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
+            hits.clear();
+            for (const std::uint64_t index : writes.of(item)) {
+                const LedgerRecord& record = ledger[index];
+                LimiterHit hit{record.sent_ns, record.done_ns, LimiterHit::Kind::maybe};
+                if (record.load_status() == Status::ok) {
+                    hit.kind = record.returned == 1 ? LimiterHit::Kind::admitted
+                                                    : LimiterHit::Kind::denied;
+                    if (record.returned != 1) ++verdict.refused;
+                }
+                // Died before it knew: it may have been decided at any time since.
+                if (record.load_status() == Status::sent) hit.done_ns = INT64_MAX / 4;
+                hits.push_back(hit);
+            }
+            if (hits.empty()) continue;
+            judge_limiter(static_cast<std::int64_t>(item), hits, rules, verdict);
+        }
+        HOTCOUNT_TRY(count_keys_without_ttl(rules.may_refuse, verdict));
+        return verdict;
+    }
+
+  private:
+    LimiterTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
+                  std::shared_ptr<Limiter> limiter)
+        : StoreTarget(settings, strategy, std::move(store)),
+          driver_(limiter, settings.timeout),
+          options_(limiter->options()) {}
+
+    bool racy() const { return options_.algorithm >= Algorithm::per_second_key; }
+
+    std::string promise() const {
+        switch (options_.algorithm) {
+            case Algorithm::gcra:
+                return "a hit is admitted: at most burst + rate x t of them in any time t";
+            case Algorithm::fixed_window:
+                return options_.align == Align::clock
+                           ? "a hit is admitted: at most the limit in each window of the clock"
+                           : "a hit is admitted: at most the limit in each window from a first hit";
+            case Algorithm::list:
+                return "a hit is admitted and its caller remembered: at most the limit in each "
+                       "window from a first hit";
+            case Algorithm::per_second_key:
+                return "a hit is admitted (RACY, WRONG, to compare with): may over-admit, by one "
+                       "and by one more for each caller racing, in a second of the caller's clock";
+            case Algorithm::racy_incr:
+            case Algorithm::incr_expire:
+                break;
+        }
+        return "a hit is admitted (RACY, WRONG, to compare with): may over-admit, by one and by "
+               "one more for each caller racing; a key may be left without a TTL, and is then "
+               "denied for ever";
+    }
+
+    /// per_second_key's windows follow the caller's clock, the others' the store's.
+    Result<StoreHandle::Offset> clock_offset() const {
+        if (options_.algorithm != Algorithm::per_second_key) return store_.clock_offset();
+        const auto wall = std::chrono::duration_cast<nanoseconds>(
+            std::chrono::system_clock::now().time_since_epoch());
+        return StoreHandle::Offset{wall.count() - steady_ns(), 0};
+    }
+
+    Result<LimiterRules> rules_of(const Ledger& ledger) const {
+        LimiterRules rules;
+        const Rate& rate = settings_.limit;
+        const bool gcra = options_.algorithm == Algorithm::gcra;
+        const bool on_clock =
+            options_.algorithm == Algorithm::per_second_key ||
+            (options_.algorithm == Algorithm::fixed_window && options_.align == Align::clock);
+        rules.windows = gcra ? Windows::none : on_clock ? Windows::clock : Windows::after_first;
+        rules.limit = gcra ? rate.burst : rate.limit;
+        rules.rate_limit = rate.limit;
+        rules.period_ns = std::chrono::duration_cast<nanoseconds>(rate.period).count();
+        rules.may_over_admit = racy();
+        rules.may_refuse = racy();
+        if (!on_clock) return rules;
+        HOTCOUNT_TRY_ASSIGN(const StoreHandle::Offset after, clock_offset());
+        const std::int64_t moved = after.ns - before_.ns;
+        rules.clock_offset_ns = before_.ns + moved / 2 + ledger.started_ns();
+        rules.clock_error_ns =
+            std::max(before_.error_ns, after.error_ns) + (moved < 0 ? -moved : moved);
+        return rules;
+    }
+
+    LimiterDriver driver_;
+    LimiterOptions options_;
+    StoreHandle::Offset before_{0, 0};
+};
+
+/// Of four sets one is never made, one dies during the load, and two outlive it.
+class SetsTarget final : public StoreTarget {
+  public:
+    static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
+                                                const Strategy& strategy, StoreHandle store) {
+        LiveSetsOptions options;
+        for (const UpsertMethod method :
+             {UpsertMethod::script, UpsertMethod::ttl_gate, UpsertMethod::watch,
+              UpsertMethod::exists_then_add, UpsertMethod::unguarded_pipeline}) {
+            if (to_string(method) == strategy.way) options.method = method;
+        }
+        HOTCOUNT_TRY_ASSIGN(auto sets, store.make<LiveSets>(options));
+        return std::unique_ptr<Target>(
+            new SetsTarget(settings, strategy, std::move(store), std::move(sets), options.method));
+    }
+
+    Driver& driver() override { return driver_; }
+    UnvoteValue unvote() const override { return UnvoteValue::numbered; }
+    Contract contract() const override {
+        Contract contract = contract_of(promise());
+        contract.exact = !wrong();
+        return contract;
+    }
+
+    Result<void> begin() override {
+        const std::uint64_t items = settings_.traffic.items;
+        lives_.assign(items, {});
+        for (std::uint64_t item = 1; item <= items; ++item) {
+            if (item % 4 >= 2) HOTCOUNT_TRY(create(item, long_life(settings_), false));
+        }
+        // Last, because their clocks run. Spread over the load, in an order that says nothing.
+        const Duration load = settings_.warmup + settings_.duration;
+        const Permutation places(items);
+        for (std::uint64_t item = 1; item <= items; item += 4) {
+            const double share =
+                static_cast<double>(places.permute(settings_.traffic.seed, item - 1)) /
+                static_cast<double>(items);
+            const auto life =
+                Duration{static_cast<std::int64_t>(share * static_cast<double>(load.count()))};
+            HOTCOUNT_TRY(create(item, std::max<Duration>(life, milliseconds{1}), true));
+        }
+        return {};
+    }
+
+    Result<Verdict> audit(const Ledger& ledger) override {
+        const WritesByItem writes(ledger, settings_.traffic.items);
+        Verdict verdict;
+        writes.count_into(verdict);
+        std::vector<SetWrite> set_writes;
+        for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
+            set_writes.clear();
+            for (const std::uint64_t index : writes.of(item)) {
+                set_writes.push_back(to_write(ledger[index]));
+                const bool ok = set_writes.back().status == Status::ok;
+                if (ok && set_writes.back().answer != Upsert::applied) ++verdict.refused;
+            }
+            SetLife life = lives_[item - 1];
+            if (life.dead_from_ns != INT64_MAX) {
+                life.lives_until_ns -= ledger.started_ns();
+                life.dead_from_ns -= ledger.started_ns();
+            }
+            HOTCOUNT_TRY_ASSIGN(const auto found, look_at(item, ledger.started_ns()));
+            judge_set(static_cast<std::int64_t>(item), life, set_writes, found, wrong(), verdict);
+        }
+        return verdict;
+    }
+
+  private:
+    // The member that a set is made with: no user's name, and never removed.
+    static constexpr const char* kAnchor = "anchor";
+
+    SetsTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
+               std::shared_ptr<LiveSets> sets, UpsertMethod method)
+        : StoreTarget(settings, strategy, std::move(store)),
+          sets_(sets),
+          method_(method),
+          driver_(std::move(sets), settings.timeout) {}
+
+    bool wrong() const {
+        return method_ == UpsertMethod::exists_then_add ||
+               method_ == UpsertMethod::unguarded_pipeline;
+    }
+
+    std::string promise() const {
+        switch (method_) {
+            case UpsertMethod::script:
+                return "the member has the score; a set that is not there is never made";
+            case UpsertMethod::ttl_gate:
+                return "the member has the score; no set is made unless a call stalls for longer "
+                       "than the gate of 10 s";
+            case UpsertMethod::exists_then_add:
+                return "the member has the score (RACY, to compare with): a set that expires "
+                       "between the two commands is made again, without a TTL";
+            case UpsertMethod::watch:
+                return "the member has the score; a set that is not there is never made, whatever "
+                       "happens between the look and the transaction";
+            case UpsertMethod::unguarded_pipeline:
+                break;
+        }
+        return "the member has the score (WRONG, to compare with): it is always added, so that "
+               "sets are made that should not be, without a TTL";
+    }
+
+    Result<void> create(std::uint64_t item, Duration ttl, bool mortal) {
+        // Two clocks may run at different speeds, and a server rounds to milliseconds.
+        const std::int64_t slack = ttl.count() / 1000 + 5'000'000;
+        SetLife& life = lives_[item - 1];
+        life.made = true;
+        const std::vector<ScoredMember> members = {{kAnchor, 0}};
+        const std::int64_t before = steady_ns();
+        HOTCOUNT_TRY(
+            sets_->create(item_key(static_cast<std::int64_t>(item)), ttl, members, kSetUpTimeout));
+        if (!mortal) return {};
+        life.lives_until_ns = before + ttl.count() - slack;
+        life.dead_from_ns = steady_ns() + ttl.count() + slack;
+        return {};
+    }
+
+    static SetWrite to_write(const LedgerRecord& record) {
+        const Status status = record.load_status();
+        return {record.user,
+                record.value,
+                record.sent_ns,
+                status == Status::sent ? INT64_MAX / 4 : record.done_ns,
+                status == Status::sent ? Status::unknown : status,
+                static_cast<Upsert>(record.returned)};
+    }
+
+    Result<std::optional<SetFound>> look_at(std::uint64_t item, std::int64_t started_ns) const {
+        const std::int64_t now = steady_ns() - started_ns;
+        HOTCOUNT_TRY_ASSIGN(const auto state,
+                            store_.set_at(item_key(static_cast<std::int64_t>(item))));
+        if (!state) return std::optional<SetFound>{};
+        SetFound found{state->expires, false, {}, now};
+        for (const auto& [member, score] : state->members) {
+            if (member == kAnchor) {
+                found.anchored = true;
+                continue;
+            }
+            // "user:123"; any other name is nobody's: user 0 never writes.
+            SetMember one{0, static_cast<std::int64_t>(score)};
+            const std::string_view digits =
+                std::string_view{member}.substr(std::min<std::size_t>(5, member.size()));
+            std::from_chars(digits.data(), digits.data() + digits.size(), one.member);
+            if (member_name(one.member) != member) one.member = 0;
+            found.members.push_back(one);
+        }
+        return std::optional{std::move(found)};
+    }
+
+    std::shared_ptr<LiveSets> sets_;
+    UpsertMethod method_;
+    SetsDriver driver_;
+    std::vector<SetLife> lives_{};  // Times on the monotonic clock.
+};
+
+}  // namespace
+
+Result<void> check_limit(const Rate& limit, const Strategy& strategy) {
+    HOTCOUNT_TRY_ASSIGN(const LimiterOptions options, limiter_options(limit, strategy));
+    HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
+    HOTCOUNT_TRY(Limiter::make(store, options));
+    return {};
+}
+
+Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
+                                                  const Strategy& strategy) {
+    HOTCOUNT_TRY_ASSIGN(StoreHandle store, StoreHandle::open(settings, strategy.store));
+    switch (strategy.workload) {
+        case WorkloadKind::limiter:
+            return LimiterTarget::make(settings, strategy, std::move(store));
+        case WorkloadKind::zset:
+            return SetsTarget::make(settings, strategy, std::move(store));
+        case WorkloadKind::counters:
+        case WorkloadKind::votes:
+            break;
+    }
+    return CountersTarget::make(settings, strategy, std::move(store));
+}
+
+Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& settings,
+                                                    const Strategy& strategy) {
+    const auto refuse = [&](std::string_view why) {
+        return make_error(ErrorCode::config, fmt::format("a run of {} cannot be audited again: {}; "
+                                                         "its own verdict is in run.json",
+                                                         strategy.name, why));
+    };
+    if (strategy.workload == WorkloadKind::votes) {
+        return refuse("its counts were in a cache that went with the run");
+    }
+    if (strategy.workload != WorkloadKind::counters) {
+        return refuse("its keys expired, or were taken away, with the run");
+    }
+    if (strategy.store == StoreKind::memory) {
+        return refuse("its counters were in the memory of the run itself and went with it");
+    }
+    if (settings.managed_redis) {
+        return refuse("the private server that it was started with has ended with it");
+    }
+    HOTCOUNT_TRY_ASSIGN(StoreHandle store, StoreHandle::open(settings, strategy.store));
+    return CountersTarget::make(settings, strategy, std::move(store));
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,56 @@
+// What a strategy is run against: it is set up, driven, settled and audited.
+//
+// Votes on a SQL database here; counters, limiters and sorted sets in store_targets.hpp.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <hotcount/result.hpp>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <string>
+
+#include "checkers/checker.hpp"
+#include "load/driver.hpp"
+#include "load/ledger.hpp"
+#include "load/plan.hpp"
+#include "load/settings.hpp"
+
+namespace hotcount::loadtest {
+
+/// What the database or server did during a run.
+struct TargetStats {
+    std::uint64_t transactions{0};  ///< Write transactions committed.
+    std::uint64_t statements{0};
+    std::uint64_t busy_waits{0};
+};
+
+class Target {
+  public:
+    virtual ~Target() = default;
+
+    virtual Driver& driver() = 0;
+    virtual Contract contract() const = 0;
+    /// Where it keeps things and how durably, in one line for people.
+    virtual std::string place() const = 0;
+    virtual UnvoteValue unvote() const = 0;
+    virtual TargetStats stats() const = 0;
+    /// The last thing before the load, whose times the audit holds against the target's own.
+    virtual Result<void> begin() { return {}; }
+    /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
+    virtual Result<Verdict> audit(const Ledger& ledger) = 0;
+    /// After the audit: takes away what the run left on a server, unless it is to be kept.
+    virtual Result<void> clean_up() { return {}; }
+};
+
+/// A target for a new run: makes the tables and the items; refuses tables in use. `folder` is
+/// where its own database goes unless the settings name another.
+Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
+                                            const std::filesystem::path& folder);
+
+/// The target of an earlier run, for auditing it. Creates and repairs nothing.
+Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
+                                              const std::filesystem::path& folder);
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,553 @@
+#include "loop_adapter.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <hotcount/detail/base/fork.hpp>
+
+#include "asyncio_names.hpp"
+#include "values/convert.hpp"
+#include "values/errors.hpp"
+#include "values/gil.hpp"
+
+namespace hotcount::python {
+namespace {
+
+bool is_interrupt(const py::error_already_set& error) {
+    return error.matches(PyExc_KeyboardInterrupt) || error.matches(PyExc_SystemExit);
+}
+
+// A C function bound to a pointer, which it owns.
+template <class Pointer>
+py::object bind_to(PyMethodDef& definition, Pointer pointer) {
+    const py::capsule held(new Pointer(std::move(pointer)),
+                           [](void* kept) { delete static_cast<Pointer*>(kept); });
+    auto bound = py::reinterpret_steal<py::object>(PyCFunction_New(&definition, held.ptr()));
+    if (!bound) throw py::error_already_set();
+    return bound;
+}
+
+template <class Pointer>
+Pointer& bound_pointer(PyObject* capsule) {
+    return *static_cast<Pointer*>(PyCapsule_GetPointer(capsule, nullptr));
+}
+
+bool no_task_runs(py::handle loop) {
+    const auto task = py::reinterpret_steal<py::object>(
+        PyObject_CallOneArg(asyncio_names().current_task, loop.ptr()));
+    if (!task) PyErr_Clear();
+    return task && task.is_none();
+}
+
+}  // namespace
+
+// What the loop calls. Each holds the side, so that it lives as long as the loop may call it.
+struct LoopSide::Callbacks {
+    using Held = std::shared_ptr<LoopSide>;
+
+    template <class F>
+    static PyObject* call(PyObject* capsule, F&& f) {
+        const Held side = bound_pointer<Held>(capsule);
+        return guarded([&]() -> py::object {
+            if (!side->ended_) f(*side);
+            return py::none();
+        });
+    }
+
+    static PyObject* readable(PyObject* capsule, PyObject* argument) {
+        const long fd = PyLong_AsLong(argument);
+        if (fd == -1 && PyErr_Occurred() != nullptr) return nullptr;
+        return call(capsule, [&](LoopSide& side) {
+            side.turn([&] { side.lane_->on_readable(static_cast<int>(fd)); });
+        });
+    }
+    static PyObject* writable(PyObject* capsule, PyObject*) {
+        return call(capsule, [](LoopSide& side) { side.turn([&] { side.lane_->on_writable(); }); });
+    }
+    static PyObject* tick(PyObject* capsule, PyObject*) {
+        return call(capsule, [](LoopSide& side) {
+            side.timer_ = py::object();
+            side.turn([&] { side.lane_->on_tick(); });
+        });
+    }
+    static PyObject* flush(PyObject* capsule, PyObject*) {
+        return call(capsule, [](LoopSide& side) { side.turn([] {}); });
+    }
+    static PyObject* mail(PyObject* capsule, PyObject*) {
+        const Held side = bound_pointer<Held>(capsule);
+        return guarded([&]() -> py::object {
+            side->open_mail();
+            return py::none();
+        });
+    }
+    static PyObject* end(PyObject* capsule, PyObject*) {
+        return call(capsule, [](LoopSide& side) { side.end(); });
+    }
+    static PyObject* loop_gone(PyObject* capsule, PyObject*) {
+        if (const Held side = bound_pointer<std::weak_ptr<LoopSide>>(capsule).lock()) {
+            side->loop_ = nullptr;
+            side->end();
+            side->mailbox_->open();
+            side->mailbox_->retire();
+            side->until_answered_.reset();
+        }
+        Py_RETURN_NONE;
+    }
+
+    static inline PyMethodDef kReadable{"hotcount_readable", readable, METH_O, nullptr};
+    static inline PyMethodDef kWritable{"hotcount_writable", writable, METH_NOARGS, nullptr};
+    static inline PyMethodDef kTick{"hotcount_tick", tick, METH_NOARGS, nullptr};
+    static inline PyMethodDef kFlush{"hotcount_flush", flush, METH_NOARGS, nullptr};
+    static inline PyMethodDef kMail{"hotcount_mail", mail, METH_NOARGS, nullptr};
+    static inline PyMethodDef kEnd{"hotcount_end", end, METH_NOARGS, nullptr};
+    static inline PyMethodDef kLoopGone{"hotcount_loop_gone", loop_gone, METH_O, nullptr};
+};
+
+void drop_in_python(Owner owner) {
+    // Without a lock: a fork may come at any time.
+    struct Left {
+        Owner owner;
+        Left* next;
+    };
+    static constinit std::atomic<Left*> all{nullptr};
+    static constinit std::atomic<bool> refused{false};
+    auto* const last = new Left{std::move(owner), nullptr};
+    Left* before = all.load();
+    do {
+        last->next = before;
+    } while (!all.compare_exchange_weak(before, last));
+    // Python keeps no more than 32 such calls, so that one is for all. It refuses it where others
+    // have asked for as many, and where the interpreter has ended: the next owner asks again.
+    const bool again = refused.exchange(false);
+    if (before != nullptr && !again) return;
+    const auto drop = [](void*) {
+        for (Left* each = all.exchange(nullptr); each != nullptr;) {
+            const std::unique_ptr<Left> going(each);
+            each = going->next;
+        }
+        return 0;
+    };
+    if (Py_AddPendingCall(drop, nullptr) != 0) refused = true;
+}
+
+// -- Mailbox ----------------------------------------------------------------
+
+void Mailbox::post(Letter letter) {
+    bool first = false;
+    {
+        const std::lock_guard lock(mutex_);
+        first = letters_.empty();  // Not while some wait for the next turn, which is asked for.
+        letters_.push_back(std::move(letter));
+    }
+    if (!first) return;  // Whoever put the first in wakes the loop for all.
+    after_completions([kept = shared_from_this()]() mutable {
+        const WithGil held;
+        if (!held) {
+            (void)new std::shared_ptr<Mailbox>(std::move(kept));  // Python has ended: never freed.
+            return;
+        }
+        kept->wake();
+        kept.reset();  // With the GIL, which what is in letters needs.
+    });
+}
+
+void Mailbox::wake() {
+    if (side_ != nullptr) {
+        side_->wake_from_elsewhere();
+    } else {
+        open();
+    }
+}
+
+bool Mailbox::open(std::size_t most) {
+    std::vector<Letter> letters;
+    bool more = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (opened_ == 0 && letters_.size() <= most) {
+            letters.swap(letters_);
+        } else {
+            const std::size_t end = opened_ + std::min(most, letters_.size() - opened_);
+            for (; opened_ < end; ++opened_) letters.push_back(std::move(letters_[opened_]));
+        }
+        more = opened_ < letters_.size();
+        if (!more) {
+            letters_.clear();
+            opened_ = 0;
+        }
+    }
+    for (const Letter& letter : letters) letter(side_);
+    return more;
+}
+
+// -- LoopSide: beginning and end --------------------------------------------
+
+LoopSide::LoopSide(LoopSides& all, std::shared_ptr<redis::Client> client)
+    : client_(std::move(client)),
+      all_(&all),
+      fork_generation_(fork_generation()),
+      mailbox_(std::make_shared<Mailbox>(this)),
+      departures_(std::make_shared<Departures>()) {}
+
+std::shared_ptr<LoopSide> LoopSide::make(LoopSides& all, const py::object& loop,
+                                         std::shared_ptr<redis::Client> client) {
+    std::shared_ptr<LoopSide> side(new LoopSide(all, std::move(client)));
+    side->join(loop);
+    return side;
+}
+
+void LoopSide::join(const py::object& loop) {
+    loop_ = loop.ptr();
+    const py::object gone = bind_to(Callbacks::kLoopGone, weak_from_this());
+    loop_reference_ = py::reinterpret_steal<py::object>(PyWeakref_NewRef(loop.ptr(), gone.ptr()));
+    if (!loop_reference_) {
+        // A loop that takes no weak references is held until it is closed.
+        PyErr_Clear();
+        loop_reference_ = loop;
+    }
+    context_ = py::reinterpret_steal<py::object>(PyContext_New());
+    if (!context_) throw py::error_already_set();
+    // Its debug mode times callbacks, and each task is to be timed by itself.
+    steps_ = !py::bool_(loop.attr("get_debug")());
+    if (client_ != nullptr && has_readers()) lane_ = client_->make_loop_lane(*this);
+    // asyncio's own loop on Linux. Others go to sleep as they please.
+    try {
+        const py::object descriptor = loop.attr("_selector").attr("fileno")();
+        poll_descriptor_ = py::cast<int>(descriptor);
+        ready_queue_ = loop.attr("_ready");
+        if (PyObject_Size(ready_queue_.ptr()) < 0) throw py::error_already_set();
+    } catch (const py::error_already_set&) {
+        ready_queue_ = py::object();
+    } catch (const py::cast_error&) {
+        ready_queue_ = py::object();
+    }
+}
+
+// Tried, because a loop does not say.
+bool LoopSide::has_readers() const {
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) return true;  // Out of descriptors: connecting will say so.
+    bool has = true;
+    try {
+        const py::handle loop(loop_);
+        loop.attr("add_reader")(fd, py::module_::import("builtins").attr("id"), 0);
+        loop.attr("remove_reader")(fd);
+    } catch (py::error_already_set& error) {
+        has = false;
+        if (!error.matches(PyExc_NotImplementedError)) {
+            close(fd);
+            throw;
+        }
+    }
+    close(fd);
+    return has;
+}
+
+LoopSide::~LoopSide() {
+    if (!ended_) shut();
+}
+
+bool LoopSide::usable() const {
+    if (refuses_ || fork_generation_ != fork_generation()) return false;
+    return lane_ == nullptr || lane_->usable();
+}
+
+bool LoopSide::loop_is_closed() const {
+    return loop_ == nullptr || py::bool_(py::handle(loop_).attr("is_closed")());
+}
+
+bool LoopSide::runs_elsewhere() const {
+    if (loop_ == nullptr || !py::bool_(py::handle(loop_).attr("is_running")())) return false;
+    const auto running = py::reinterpret_steal<py::object>(
+        PyObject_CallNoArgs(asyncio_names().running_loop_or_none));
+    return running.ptr() != loop_;
+}
+
+void LoopSide::end() {
+    refuses_ = true;
+    if (ended_) return;
+    const auto self = shared_from_this();
+    if (departures_->in_lane()) {
+        end_later_ = true;
+        return;
+    }
+    try {
+        if (fork_generation_ == fork_generation() && runs_elsewhere()) {
+            const py::object callback = bind_to(Callbacks::kEnd, self);
+            py::handle(loop_).attr("call_soon_threadsafe")(callback);
+            return;
+        }
+    } catch (py::error_already_set&) {
+        // It was closed meanwhile.
+    }
+    shut();
+    if (all_ != nullptr) all_->forget(*this);
+}
+
+void LoopSide::shut() {
+    ended_ = true;
+    refuses_ = true;
+    const bool forked = fork_generation_ != fork_generation();
+    try {
+        // The parent's loop, as a child has it, shares its epoll descriptor with the parent.
+        deaf_ = deaf_ || forked || loop_is_closed();
+        if (timer_ && !deaf_) timer_.attr("cancel")();
+    } catch (py::error_already_set&) {
+        deaf_ = true;
+    }
+    if (lane_ != nullptr) {
+        departures_->enter();
+        if (!forked) lane_->close();
+        lane_.reset();
+        departures_->leave();
+    }
+    // Without a lane the client still answers what is under way.
+    if (!deaf_ && mailbox_.use_count() > 1) until_answered_ = weak_from_this().lock();
+    if (until_answered_ == nullptr) {
+        // Nobody posts any more. What was posted, the loop was woken for and has not come to.
+        if (!deaf_) mailbox_->open();
+        mailbox_->retire();
+    }
+    timer_ = py::object();
+}
+
+// -- LoopSide: turns --------------------------------------------------------
+
+redis::Channel* LoopSide::channel() const {
+    if (lane_ != nullptr) return lane_.get();
+    return client_ == nullptr ? nullptr : &client_->without_waiting();
+}
+
+void LoopSide::ended(py::object pending) {
+    if (!pending) return;
+    if (in_turn_) {
+        ready_.push_back(std::move(pending));
+    } else {
+        Pending::of(pending)->call_waiters();
+    }
+}
+
+// A callback of the loop. A loop that would go to sleep for a single reply looks for it first.
+void LoopSide::turn(const std::function<void()>& work) {
+    const auto self = shared_from_this();
+    take_turn(work);
+    for (int looks = 0; looks < kMaxLooks && !in_turn_; ++looks) {
+        const int fd = look();
+        if (fd < 0) break;
+        take_turn([&] { lane_->on_readable(fd); });
+    }
+}
+
+int LoopSide::look() {
+    if (!ready_queue_ || lane_ == nullptr || ended_) return -1;
+    if (PyObject_Size(ready_queue_.ptr()) != 0) return -1;
+    const LaneScope scope(*this);
+    const WithoutGil released;
+    return lane_->look(poll_descriptor_);
+}
+
+// What the lane does, then the tasks, then what they want sent.
+void LoopSide::take_turn(const std::function<void()>& work) {
+    const bool nested = std::exchange(in_turn_, true);
+    {
+        const LaneScope scope(*this);
+        work();
+    }
+    // In a loop that runs inside of a task's step there is a task whose step is not over.
+    if (nested) {
+        for (const py::object& pending : std::exchange(ready_, {})) {
+            Pending::of(pending)->call_waiters();
+        }
+        flush();
+        return;
+    }
+    std::exception_ptr interrupt;
+    try {
+        step_all();
+    } catch (...) {
+        interrupt = std::current_exception();
+    }
+    in_turn_ = false;
+    flush();
+    if (interrupt) std::rethrow_exception(interrupt);
+}
+
+void LoopSide::step_all() {
+    bool direct = steps_ && !ready_.empty() && no_task_runs(loop_);
+    std::exception_ptr interrupt;
+    // By index: a step may end more calls, by a send that fails.
+    for (std::size_t i = 0; i < ready_.size(); ++i) {
+        const py::object pending = std::move(ready_[i]);
+        if (i == kMaxSteps) direct = false;
+        bool stepped = false;
+        try {
+            stepping_loop_ = loop_;
+            stepped = direct && Pending::of(pending)->step();
+            stepping_loop_ = nullptr;
+        } catch (py::error_already_set& error) {
+            stepping_loop_ = nullptr;
+            stepped = true;
+            if (is_interrupt(error)) {
+                interrupt = std::current_exception();
+                direct = false;
+            } else {
+                report(error);
+            }
+        }
+        if (!stepped) Pending::of(pending)->call_waiters();
+    }
+    ready_.clear();
+    if (interrupt) std::rethrow_exception(interrupt);
+}
+
+// As the loop does for a callback that raises.
+void LoopSide::report(py::error_already_set& error) const {
+    try {
+        py::dict context;
+        context["message"] = "Exception in a callback of a hotcount.aio call";
+        context["exception"] = error.value();
+        py::handle(loop_).attr("call_exception_handler")(context);
+    } catch (py::error_already_set& other) {
+        other.discard_as_unraisable("hotcount.aio");
+    }
+}
+
+void LoopSide::flush() {
+    if (lane_ != nullptr) {
+        const LaneScope scope(*this);
+        lane_->flush();
+    }
+}
+
+void LoopSide::open_mail() {
+    // The rest has the next turn, so that the loop's other work is not held up.
+    turn([this] {
+        if (mailbox_->open(kMaxSteps)) wake_from_elsewhere();
+    });
+    if (ended_ && mailbox_.use_count() == 1) {
+        mailbox_->open();  // What was posted while the others were read.
+        mailbox_->retire();
+        until_answered_.reset();
+    }
+}
+
+void LoopSide::wake_from_elsewhere() {
+    if (loop_ == nullptr || deaf_) return;
+    const auto& name = made_once<py::str>([] { return py::str("call_soon_threadsafe"); });
+    // Held by no object of C++: this may be a thread of the library.
+    PyObject* const callback = bind_to(Callbacks::kMail, shared_from_this()).release().ptr();
+    PyObject* const made = call_or_hang(
+        [this, callback, &name] { return PyObject_CallMethodOneArg(loop_, name.ptr(), callback); });
+    Py_DECREF(callback);
+    if (made == nullptr) PyErr_Clear();  // It is closed: nobody waits any more.
+    Py_XDECREF(made);
+}
+
+// -- LoopSide: what the lane asks for ---------------------------------------
+
+template <class Call>
+void LoopSide::ask_loop(Call&& call) {
+    if (deaf_ || loop_ == nullptr) return;
+    try {
+        // What is registered here runs in a copy of the context that it is registered from.
+        const bool entered = PyContext_Enter(context_.ptr()) == 0;
+        if (!entered) PyErr_Clear();
+        try {
+            call(py::handle(loop_));
+        } catch (...) {
+            if (entered) PyContext_Exit(context_.ptr());
+            throw;
+        }
+        if (entered && PyContext_Exit(context_.ptr()) != 0) throw py::error_already_set();
+    } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("hotcount.aio");
+    }
+}
+
+void LoopSide::watch(int fd, Interest interest) {
+    const auto found = watched_.find(fd);
+    const Interest before = found == watched_.end() ? Interest::none : found->second;
+    if (interest == before) return;
+    if (interest == Interest::none) {
+        watched_.erase(found);
+    } else {
+        watched_[fd] = interest;
+    }
+    ask_loop([&](py::handle loop) {
+        if (before == Interest::none) {
+            loop.attr("add_reader")(fd, bind_to(Callbacks::kReadable, shared_from_this()), fd);
+        }
+        if (interest == Interest::read_and_write) {
+            loop.attr("add_writer")(fd, bind_to(Callbacks::kWritable, shared_from_this()));
+        } else if (before == Interest::read_and_write) {
+            loop.attr("remove_writer")(fd);
+        }
+        if (interest == Interest::none) loop.attr("remove_reader")(fd);
+    });
+}
+
+void LoopSide::flush_soon() {
+    if (in_turn_) return;  // Which ends with a flush.
+    ask_loop([&](py::handle loop) {
+        loop.attr("call_soon")(bind_to(Callbacks::kFlush, shared_from_this()));
+    });
+}
+
+void LoopSide::tick_in(Duration delay) {
+    const SteadyTime due = std::chrono::steady_clock::now() + delay;
+    if (timer_ && timer_due_ <= due) return;
+    ask_loop([&](py::handle loop) {
+        if (timer_) timer_.attr("cancel")();
+        timer_due_ = due;
+        timer_ = loop.attr("call_later")(to_seconds(delay),
+                                         bind_to(Callbacks::kTick, shared_from_this()));
+    });
+}
+
+// -- LoopSides --------------------------------------------------------------
+
+std::shared_ptr<LoopSide> LoopSides::here(const std::shared_ptr<redis::Client>& client) {
+    if (last_ != nullptr && last_->loop_ == LoopSide::stepping_loop() && last_->loop_ != nullptr &&
+        last_->usable()) {
+        return last_;
+    }
+    const py::object loop = running_loop();
+    if (last_ != nullptr && last_->loop().ptr() == loop.ptr() && last_->usable()) return last_;
+    return find(loop, client);
+}
+
+std::shared_ptr<LoopSide> LoopSides::find(const py::object& loop,
+                                          const std::shared_ptr<redis::Client>& client) {
+    const auto found = sides_.find(loop.ptr());
+    if (found != sides_.end() && found->second->usable()) return last_ = found->second;
+    // Loops that were closed without being collected hold a connection each.
+    std::vector<std::shared_ptr<LoopSide>> over;
+    for (const auto& [_, side] : sides_) {
+        if (!side->usable() || side->loop_is_closed()) over.push_back(side);
+    }
+    for (const auto& side : over) {
+        forget(*side);
+        side->end();
+    }
+    last_ = LoopSide::make(*this, loop, client);
+    sides_[loop.ptr()] = last_;
+    return last_;
+}
+
+void LoopSides::forget(LoopSide& side) {
+    side.all_ = nullptr;
+    if (last_.get() == &side) last_.reset();
+    std::erase_if(sides_, [&](const auto& item) { return item.second.get() == &side; });
+}
+
+void LoopSides::end() {
+    last_.reset();
+    for (const auto& [_, side] : std::exchange(sides_, {})) {
+        side->all_ = nullptr;
+        side->end();
+    }
+}
+
+}  // namespace hotcount::python

@@ -1,0 +1,199 @@
+// Joins a Redis client, or a database, to the event loops that use it.
+//
+//   LoopSides (of one client) --> LoopSide (of one loop) --> redis::LoopLane, a connection
+//                                        ^ watch, flush_soon, tick_in: add_reader, call_soon ...
+//   LoopSides (of one database) --> LoopSide (of one loop) <-- Mailbox <-- threads of the core
+//
+// A LoopSide comes to be when its loop first makes a call, and ends with the store, or with the
+// loop: when that is collected, or found closed as another loop's side is made. It holds its loop
+// weakly. A loop without add_reader (a proactor loop) has no lane: its calls go over the shared
+// connection (Client::without_waiting()). The completions of those, and of all calls of a database,
+// come from other threads; they are queued in the mailbox, and the loop is woken once for all that
+// come before it has looked: for a group of votes that were committed together, once.
+//
+// One turn of the reader: all replies are parsed and their calls ended, then the tasks that waited
+// are resumed (Pending::step), then what they issued is sent. At most kMaxSteps are resumed in
+// place; the loop sees to the rest, after others that have waited for their turn.
+//
+// All of it with the GIL, and but for LoopSides::end() and post() in the loop's own thread.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <functional>
+#include <hotcount/redis.hpp>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "call_state.hpp"
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+class LoopSide;
+class LoopSides;
+
+/// Where other threads leave what is to be done in the loop's thread. Outlives its LoopSide.
+class Mailbox : public std::enable_shared_from_this<Mailbox> {
+  public:
+    /// Called with the GIL; with null where nobody reads letters any more.
+    using Letter = std::function<void(LoopSide*)>;
+
+    explicit Mailbox(LoopSide* side) : side_(side) {}
+    /// In any thread, with or without the GIL.
+    void post(Letter letter);
+    /// Runs what is there, with the GIL, as far as `most`: whether some is left.
+    bool open(std::size_t most = std::numeric_limits<std::size_t>::max());
+    /// With the GIL: nobody reads any more. What is there is dropped here and now: the last to hold
+    /// this may be a thread of the library, and letters hold what must end with the GIL.
+    void retire() {
+        side_ = nullptr;
+        open();
+    }
+
+  private:
+    void wake();
+
+    std::mutex mutex_;
+    std::vector<Letter> letters_;
+    std::size_t opened_{0};  // The first of them, moved away already.
+    LoopSide* side_;         // Guarded by the GIL.
+};
+
+class LoopSide final : public redis::LoopHost, public std::enable_shared_from_this<LoopSide> {
+  public:
+    static constexpr std::size_t kMaxSteps = 1024;
+    /// Replies that are looked for before the loop has its turn: at most about a millisecond.
+    static constexpr int kMaxLooks = 16;
+
+    static std::shared_ptr<LoopSide> make(LoopSides& all, const py::object& loop,
+                                          std::shared_ptr<redis::Client> client);
+    LoopSide(const LoopSide&) = delete;
+    LoopSide& operator=(const LoopSide&) = delete;
+    ~LoopSide() override;
+
+    py::handle loop() const { return loop_; }
+    /// Whether calls may still be made: not ended, and not the parent's in a forked child.
+    bool usable() const;
+    bool loop_is_closed() const;
+    /// The loop whose task this thread is resuming; null in no such step. Asking asyncio costs a
+    /// system call each time, because it looks whether the process has forked.
+    static PyObject* stepping_loop() { return stepping_loop_; }
+
+    /// Runs `start`, which hands a call to channel(); completions may be called meanwhile.
+    template <class Start>
+    void start(Start&& start) {
+        const LaneScope scope(*this);
+        start();
+    }
+    /// Null for a database.
+    redis::Channel* channel() const;
+    /// Whether completions come from other threads, and have to be posted.
+    bool threaded() const { return lane_ == nullptr; }
+    const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
+    const std::shared_ptr<Departures>& departures() const { return departures_; }
+
+    /// A call has ended; its Pending (null where it was cancelled) is done.
+    void ended(py::object pending);
+    /// Ends the lane and its calls, or has the loop do it where that runs in another thread.
+    void end();
+
+    void watch(int fd, Interest interest) override;
+    void flush_soon() override;
+    void tick_in(Duration delay) override;
+
+  private:
+    friend class LoopSides;
+    friend class Mailbox;
+    struct Callbacks;
+
+    // While a function of the lane is on the stack, the lane must not be destroyed. Whoever makes
+    // one holds the side.
+    class LaneScope {
+      public:
+        explicit LaneScope(LoopSide& side) : side_(side) { side_.departures_->enter(); }
+        LaneScope(const LaneScope&) = delete;
+        LaneScope& operator=(const LaneScope&) = delete;
+        ~LaneScope() {
+            if (side_.departures_->leave() && side_.end_later_) side_.end();
+        }
+
+      private:
+        LoopSide& side_;
+    };
+
+    LoopSide(LoopSides& all, std::shared_ptr<redis::Client> client);
+    void join(const py::object& loop);
+    bool has_readers() const;
+    void turn(const std::function<void()>& work);
+    void take_turn(const std::function<void()>& work);
+    int look();
+    void step_all();
+    void flush();
+    void open_mail();
+    void wake_from_elsewhere();
+    void shut();
+    bool runs_elsewhere() const;
+    void report(py::error_already_set& error) const;
+    template <class Call>
+    void ask_loop(Call&& call);
+
+    static inline thread_local PyObject* stepping_loop_ = nullptr;
+
+    std::shared_ptr<redis::Client> client_;  // Before lane_, which ends first. None: a database.
+    LoopSides* all_;
+    PyObject* loop_{nullptr};  // Not counted; null once it is gone.
+    py::object loop_reference_;
+    py::object context_;  // An empty one, so that no task's variables are held by our callbacks.
+    py::object timer_;    // Null where none runs.
+    SteadyTime timer_due_{};
+    std::uint64_t fork_generation_;
+    std::unique_ptr<redis::LoopLane> lane_;
+    std::map<int, Interest> watched_;
+    std::vector<py::object> ready_;
+    std::shared_ptr<Mailbox> mailbox_;
+    std::shared_ptr<Departures> departures_;
+    std::shared_ptr<LoopSide> until_answered_;  // Itself, where an ended one has calls under way.
+    // What says that the loop has something to do, where it shows that: its queue, and the
+    // descriptor that it polls. Null and -1 where it does not.
+    py::object ready_queue_;
+    int poll_descriptor_{-1};
+    bool in_turn_{false};
+    bool steps_{true};     // Tasks are resumed in place; not in a loop's debug mode.
+    bool deaf_{false};     // The loop must not be asked for anything any more.
+    bool refuses_{false};  // Asked to end.
+    bool end_later_{false};
+    bool ended_{false};
+};
+
+/// The loops that use one client.
+class LoopSides {
+  public:
+    LoopSides() = default;
+    LoopSides(const LoopSides&) = delete;
+    LoopSides& operator=(const LoopSides&) = delete;
+    ~LoopSides() { end(); }
+
+    /// The running loop's; made where it has none yet. RuntimeError where no loop runs. Null for a
+    /// database.
+    std::shared_ptr<LoopSide> here(const std::shared_ptr<redis::Client>& client);
+    /// Ends all of them. In any thread.
+    void end();
+
+  private:
+    friend class LoopSide;
+    std::shared_ptr<LoopSide> find(const py::object& loop,
+                                   const std::shared_ptr<redis::Client>& client);
+    void forget(LoopSide& side);
+
+    std::unordered_map<PyObject*, std::shared_ptr<LoopSide>> sides_;
+    std::shared_ptr<LoopSide> last_;  // The one of the last call: most programs have one loop.
+};
+
+}  // namespace hotcount::python

@@ -1,0 +1,453 @@
+// hotcount.Limiter and hotcount.aio.Limiter: declared in hotcount/limiter.py and
+// hotcount/aio/limiter.py.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/limiter.hpp>
+#include <limits>
+
+#include "native/bind.hpp"
+#include "native/native_calls.hpp"
+#include "native/options.hpp"
+#include "native/result.hpp"
+#include "native/rows.hpp"
+#include "values/paired_columns.hpp"
+
+namespace hotcount::python {
+namespace {
+
+ResultClass rate_class{"Rate", std::array{"limit", "period", "burst"}};
+ResultClass decision_class{"Decision", std::array{"allowed", "limit", "remaining", "retry_after",
+                                                  "reset_after", "reason", "policy", "period"}};
+
+/// A decision as a batch holds it: with the columns, and with what its headers need.
+struct DecisionRow {
+    bool allowed{false};
+    std::int64_t limit{0};
+    std::int64_t remaining{0};
+    std::optional<double> retry_after{};
+    double reset_after{0};
+    std::string reason{};
+    std::string policy{};
+    double period{0};
+    double retry_column{retry_after.value_or(std::numeric_limits<double>::quiet_NaN())};
+};
+using Decisions = RowBatch<DecisionRow>;
+
+std::optional<double> seconds_of(const std::optional<Duration>& duration) {
+    if (!duration) return std::nullopt;
+    return to_seconds(*duration);
+}
+
+/// A cost, 1 or more; the core says so.
+using Cost = std::int64_t;
+
+/// who=: None, or 1 byte and more. The core takes an empty one for none.
+struct Who {
+    std::string_view name;
+    operator std::string_view() const { return name; }
+};
+
+/// A key, or a tuple of parts that are encoded as one; encoded so that the two never meet.
+class LimiterKey {
+  public:
+    /// A TypeError is raised; what is wrong with a value of the right type is error().
+    LimiterKey(py::handle value, const Where& where) : wrong_(read(value, where)) {}
+
+    const Result<void>& error() const { return wrong_; }
+    operator std::string_view() const { return is_encoded_ ? encoded_ : plain_; }
+
+  private:
+    Result<void> read(py::handle value, const Where& where) {
+        if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr())) {
+            HOTCOUNT_TRY_ASSIGN(plain_, read_bytes(value, where));
+            if (!plain_.starts_with('%')) return {};
+            encoded_ = encode_plain(plain_);
+        } else {
+            if (!PyTuple_Check(value.ptr())) {
+                raise_wrong_type(where, "str, bytes or a tuple of them", value);
+            }
+            std::vector<std::string_view> parts;
+            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.ptr()); ++i) {
+                HOTCOUNT_TRY_ASSIGN(const std::string_view part,
+                                    read_bytes(PyTuple_GET_ITEM(value.ptr(), i), where));
+                parts.push_back(part);
+            }
+            HOTCOUNT_TRY_ASSIGN(encoded_, encode_parts(parts));
+        }
+        is_encoded_ = true;
+        return {};
+    }
+
+    std::string_view plain_{};  // Into the Python object.
+    std::string encoded_{};
+    bool is_encoded_{false};
+    Result<void> wrong_;
+};
+
+/// The keys of a batch with their costs; of two Python parameters.
+struct KeysAndCosts {
+    py::object elements;  // Keys point into them while the GIL is released.
+    std::vector<LimiterKey> held;
+    std::vector<std::int64_t> costs;
+    Refusals refusals;
+    std::vector<std::string_view> keys;  // Into `held`, without those that are refused.
+};
+
+}  // namespace
+
+// -- the table, for what limiters alone have ------------------------------------------------------
+
+template <>
+struct From<LimiterKey> {
+    static LimiterKey read(const Argument& argument) {
+        LimiterKey key(argument.value, argument.name);
+        unwrap(key.error());
+        return key;
+    }
+};
+
+template <>
+struct From<Who> {
+    static Who read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        const std::string_view name = to_bytes(argument.value, argument.name);
+        if (name.empty()) raise_config("who is empty; it takes 1 to 1000 bytes");
+        return {name};
+    }
+};
+
+template <>
+struct From<KeysAndCosts> {
+    static constexpr std::size_t kTakes = 2;
+    static constexpr bool kIsBatch = true;
+
+    static KeysAndCosts read(const Argument* first) {
+        const Argument& keys = first[0];
+        const Argument& costs = first[1];
+        KeysAndCosts batch;
+        const auto columns =
+            to_keys_and_numbers(keys.value, keys.name,
+                                costs.given ? py::handle(costs.value) : py::handle(), costs.name);
+        const py::tuple elements =
+            to_elements(columns.keys, keys.name, "a sequence of str, bytes or tuples of them");
+        batch.elements = elements;
+        batch.held.reserve(elements.size());  // Keys point into them: they must not move.
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            batch.held.emplace_back(elements[i], Where{keys.name, i});
+            const Result<void>& fits = batch.held.back().error();
+            if (!fits) batch.refusals.add(i, fits.error());
+        }
+        batch.costs = to_amounts(columns.numbers, costs.name, elements.size(), 1, batch.refusals);
+        batch.costs = batch.refusals.strip(std::move(batch.costs));
+        // An element that is refused for its cost, too.
+        for (std::size_t i = 0; i < batch.held.size(); ++i) {
+            if (!batch.refusals.by_index.contains(i)) batch.keys.push_back(batch.held[i]);
+        }
+        return batch;
+    }
+    static auto pass(const KeysAndCosts& batch) {
+        return std::tuple<const std::vector<std::string_view>&, const std::vector<std::int64_t>&>(
+            batch.keys, batch.costs);
+    }
+};
+
+template <>
+struct From<Algorithm> {
+    static Algorithm read(const Argument& argument) {
+        return unwrap(parse_algorithm(to_text(argument.value, argument.name)));
+    }
+};
+template <>
+struct To<Algorithm> {
+    static py::object make(Algorithm algorithm) {
+        return To<std::string_view>::make(to_string(algorithm));
+    }
+};
+
+template <>
+struct From<Align> {
+    static Align read(const Argument& argument) {
+        return to_choice(argument.value, argument.name, {"clock", "first"}) == 0 ? Align::clock
+                                                                                 : Align::first;
+    }
+};
+template <>
+struct To<Align> {
+    static py::object make(Align align) {
+        return py::str(align == Align::clock ? "clock" : "first");
+    }
+};
+
+template <>
+struct From<HeaderStyle> {
+    static HeaderStyle read(const Argument& argument) {
+        return to_choice(argument.value, argument.name, {"ietf", "legacy"}) == 0
+                   ? HeaderStyle::ietf
+                   : HeaderStyle::legacy;
+    }
+};
+
+template <>
+struct To<Rate> {
+    static py::object make(const Rate& rate) {
+        return rate_class.make(rate.limit, Duration{rate.period}, rate.burst);
+    }
+};
+template <>
+struct From<Rate> {
+    static Rate read(const Argument& argument) {
+        if (PyUnicode_Check(argument.value)) {
+            return unwrap(Rate::parse(to_text(argument.value, argument.name)));
+        }
+        if (!rate_class.is(argument.value)) {
+            raise_wrong_type(argument.name, "str or Rate", argument.value);
+        }
+        const auto number = [&](std::size_t index) {
+            return rate_class.get<std::int64_t>(argument.value, index);
+        };
+        const auto period = rate_class.get<py::handle>(argument.value, 1);
+        const double seconds = PyFloat_AsDouble(period.ptr());
+        if (seconds == -1 && PyErr_Occurred() != nullptr) {
+            if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
+            PyErr_Clear();
+            raise_wrong_type("period", "float seconds", period);
+        }
+        const double most = to_seconds(Rate::kMaxPeriod);
+        // Checked as a double: what does not fit has no integer to be checked.
+        if (!(seconds > 0 && seconds <= most)) {
+            raise_config("the rate's period is " + std::to_string(seconds) +
+                         " seconds; it takes 0.001 to " + std::to_string(most));
+        }
+        return {number(0), std::chrono::microseconds{std::llround(seconds * 1e6)}, number(2)};
+    }
+};
+
+template <>
+struct To<DecisionRow> {
+    static py::object make(const DecisionRow& row) {
+        return decision_class.make(row.allowed, row.limit, row.remaining, row.retry_after,
+                                   row.reset_after, row.reason, row.policy, row.period);
+    }
+};
+template <>
+struct From<DecisionRow> {
+    static DecisionRow read(const Argument& argument) {
+        if (!decision_class.is(argument.value)) {
+            raise_wrong_type(argument.name, "Decision", argument.value);
+        }
+        const py::handle object = argument.value;
+        const auto number = [&](std::size_t index) {
+            const py::handle value = decision_class.get<py::handle>(object, index);
+            const double read = PyFloat_AsDouble(value.ptr());
+            if (read == -1 && PyErr_Occurred() != nullptr) {
+                if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
+                PyErr_Clear();
+                raise_wrong_type(decision_class.field_name(index), "float seconds", value);
+            }
+            return read;
+        };
+        DecisionRow row{.allowed = decision_class.get<bool>(object, 0),
+                        .limit = decision_class.get<std::int64_t>(object, 1),
+                        .remaining = decision_class.get<std::int64_t>(object, 2),
+                        .retry_after = std::nullopt,
+                        .reset_after = number(4),
+                        .reason = decision_class.get<std::string>(object, 5),
+                        .policy = decision_class.get<std::string>(object, 6),
+                        .period = number(7)};
+        if (!decision_class.get<py::handle>(object, 3).is_none()) {
+            row.retry_after = row.retry_column = number(3);
+        }
+        return row;
+    }
+};
+
+/// HTTP fields, in a dict.
+using HeaderFields = std::vector<std::pair<std::string, std::string>>;
+template <>
+struct To<HeaderFields> {
+    static py::object make(const HeaderFields& headers) {
+        py::dict fields;
+        for (const auto& [name, value] : headers) fields[py::str(name)] = value;
+        return fields;
+    }
+};
+
+namespace {
+
+constexpr std::array kOptions{
+    option<&LimiterOptions::rate>("rate", Shown::as_text),
+    option<&LimiterOptions::algorithm>("algorithm", Shown::always),
+    option_or_none<&LimiterOptions::name>("name"),
+    option<&LimiterOptions::align>("align"),
+    option<&LimiterOptions::charge_denied>("charge_denied"),
+};
+
+class BoundLimiter : public Bound<Limiter> {
+  public:
+    BoundLimiter(std::shared_ptr<Limiter> limiter, StoreReference reference)
+        : Bound(std::move(limiter), std::move(reference), &kTag<BoundLimiter>),
+          limit_(To<std::int64_t>::make(core->limit())),
+          policy_(To<std::string>::make(core->options().name)),
+          period_(To<Duration>::make(core->options().rate.period)) {}
+
+    std::string shown_options() const override {
+        return python::shown_options<LimiterOptions, kOptions>(core->options());
+    }
+
+    py::object to_python(const Decision& decision) {
+        warn_if_untracked(decision);
+        return decision_class.make(decision.allowed, limit_, decision.remaining,
+                                   decision.retry_after, decision.reset_after,
+                                   name_of(decision.reason), policy_, period_);
+    }
+
+    // A list: that of a `list` limiter, and as it was before results were tuples.
+    py::object to_python(const std::vector<std::string>& callers) {
+        py::list entries;
+        for (const std::string& who : callers) {
+            // As file names are: bytes that are no UTF-8 come back as they went in.
+            auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+                who.data(), static_cast<Py_ssize_t>(who.size()), "surrogateescape"));
+            if (!text) throw py::error_already_set();
+            entries.append(text);
+        }
+        return entries;
+    }
+
+    py::object to_batch(const std::vector<Result<Decision>>& decisions, const Refusals& refusals,
+                        OnErrors on_errors) {
+        std::vector<Result<DecisionRow>> results;
+        results.reserve(decisions.size());
+        for (const auto& decision : decisions) {
+            if (decision) warn_if_untracked(*decision);
+            results.push_back(decision ? Result<DecisionRow>{to_row(*decision)} : decision.error());
+        }
+        py::dict errors;
+        auto rows = gather(std::move(results), refusals, errors);
+        return finish(std::make_shared<Decisions>(std::move(rows), std::move(errors)), on_errors);
+    }
+
+  private:
+    DecisionRow to_row(const Decision& decision) const {
+        DecisionRow row{.allowed = decision.allowed,
+                        .limit = decision.limit,
+                        .remaining = decision.remaining,
+                        .retry_after = seconds_of(decision.retry_after),
+                        .reset_after = to_seconds(decision.reset_after),
+                        .reason = std::string{to_string(decision.reason)},
+                        .policy = core->options().name,
+                        .period = to_seconds(core->options().rate.period)};
+        if (row.retry_after) row.retry_column = *row.retry_after;
+        return row;
+    }
+
+    // The reasons' names, made once.
+    static py::handle name_of(Reason reason) {
+        static std::array<PyObject*, 4> names{};
+        PyObject*& name = names[static_cast<std::size_t>(reason)];
+        if (name == nullptr) name = To<std::string_view>::make(to_string(reason)).release().ptr();
+        return name;
+    }
+
+    /// Warns with the first hit that was admitted without being counted.
+    void warn_if_untracked(const Decision& decision) {
+        if (decision.reason != Reason::untracked || warned_) return;
+        warned_ = true;
+        const std::string text = store.name() +
+                                 " is full: new keys are admitted and not limited. Raise max_keys, "
+                                 "or refuse them with when_full='refuse'";
+        if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+    }
+
+    // What is the same in every decision.
+    py::object limit_;
+    py::object policy_;
+    py::object period_;
+    bool warned_{false};
+};
+
+std::shared_ptr<BoundBase> make_limiter(const std::string& title, py::handle where,
+                                        const LimiterOptions& options) {
+    StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
+    auto limiter = store.kind() == StoreKind::memory
+                       ? unwrap(Limiter::make(store.backend<memory::Store>(), options))
+                       : unwrap(Limiter::make(store.backend<redis::Client>(), options));
+    return std::make_shared<BoundLimiter>(std::move(limiter), std::move(store));
+}
+
+std::string rate_text(const Rate& rate) { return rate.str(); }
+
+// A Decision may be one that somebody made: what is no header is refused.
+Result<void> check_headers(const DecisionRow& row) {
+    const auto fits = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+    if (!std::ranges::all_of(row.policy, fits)) {
+        return make_error(ErrorCode::config, "policy is '" + printable(row.policy) +
+                                                 "'; it takes printable ASCII characters without "
+                                                 "quotes and backslashes");
+    }
+    for (const auto& [name, number] :
+         {std::pair{"limit", row.limit}, {"remaining", row.remaining}}) {
+        if (number >= 0) continue;
+        return make_error(ErrorCode::config, std::string{name} + " is " + std::to_string(number) +
+                                                 "; it takes 0 or more");
+    }
+    for (const auto& [name, seconds] : {std::pair{"reset_after", row.reset_after},
+                                        {"retry_after", row.retry_after.value_or(0)},
+                                        {"period", row.period}}) {
+        if (seconds >= 0 && seconds < to_seconds(Duration::max())) continue;
+        return make_error(ErrorCode::config, std::string{name} + " is " + std::to_string(seconds) +
+                                                 " seconds; it takes 0 to 292 years");
+    }
+    return {};
+}
+
+Result<HeaderFields> decision_headers(const DecisionRow& row, HeaderStyle style) {
+    HOTCOUNT_TRY(check_headers(row));
+    const auto duration = [](double seconds) { return Duration{std::llround(seconds * 1e9)}; };
+    Decision decision{};
+    decision.allowed = row.allowed;
+    decision.limit = row.limit;
+    decision.remaining = row.remaining;
+    if (row.retry_after) decision.retry_after = duration(*row.retry_after);
+    decision.reset_after = duration(row.reset_after);
+    return headers(decision, style, row.policy, duration(row.period));
+}
+
+}  // namespace
+
+template <>
+struct BoundOf<Limiter> {
+    using type = BoundLimiter;
+};
+
+void bind_limiter() {
+    declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>("allowed"),
+                              column<&DecisionRow::remaining>("remaining"),
+                              column<&DecisionRow::retry_column>("retry_after"));
+
+    function<&Rate::parse, std::string>("Rate.parse", "text");
+    function<&Rate::parse_many, std::string>("Rate.parse_many", "text");
+    function<&rate_text, Rate>("Rate.__str__", "self");
+    function<&decision_headers, DecisionRow, HeaderStyle>("Decision.headers", "self style");
+
+    constructor<&make_limiter, StoreArgument, Options<LimiterOptions, kOptions>>(
+        "LimiterBase.__init__", "store " + names_of<kOptions>());
+    attributes<BoundLimiter, kOptions>("LimiterBase");
+
+    method<&Limiter::hit, &Limiter::hit_async, LimiterKey, Cost, Who, Timeout>(
+        "Limiter.hit", "key cost who timeout");
+    method<&Limiter::hit_many, &Limiter::hit_many_async, KeysAndCosts, OnErrors, Timeout>(
+        "Limiter.hit_many", "keys cost errors timeout");
+    method<&Limiter::test, &Limiter::test_async, LimiterKey, Cost, Timeout>("Limiter.test",
+                                                                            "key cost timeout");
+    method<&Limiter::peek, &Limiter::peek_async, LimiterKey, Timeout>("Limiter.peek",
+                                                                      "key timeout");
+    method<&Limiter::reset, &Limiter::reset_async, LimiterKey, Timeout>("Limiter.reset",
+                                                                        "key timeout");
+    method<&Limiter::entries, &Limiter::entries_async, LimiterKey, Timeout>("Limiter.entries",
+                                                                            "key timeout");
+}
+
+}  // namespace hotcount::python

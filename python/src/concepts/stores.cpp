@@ -1,0 +1,374 @@
+// Memory, Redis and Database, for threads and for event loops, and the module's functions: declared
+// in hotcount/stores.py, hotcount/aio/stores.py and hotcount/functions.py.
+#include <hotcount/build_info.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
+#include <hotcount/detail/redis/request.hpp>
+#include <hotcount/op_id.hpp>
+#include <hotcount/slotted_counter.hpp>
+#include <hotcount/votes.hpp>
+
+#include "native/bind.hpp"
+#include "native/native_calls.hpp"
+#include "native/options.hpp"
+
+namespace hotcount::python {
+namespace {
+
+/// None where it is 0: the library picks it.
+struct AutoDuration : Delay {
+    using Delay::Delay;
+};
+/// 2 or 3; of another number the core says what it takes.
+struct Protocol {
+    int version;
+    operator int() const { return version; }
+};
+
+/// What execute(*command) sends.
+struct Command {
+    std::vector<std::string> words;
+    std::vector<std::string_view> views;  // Of the words, whose vector is moved as it stands.
+};
+
+}  // namespace
+
+// -- the table, for what stores alone have --------------------------------------------------------
+
+template <>
+struct From<AutoDuration> {
+    static AutoDuration read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        return {to_duration(argument.value, argument.name)};
+    }
+};
+template <>
+struct To<AutoDuration> {
+    static py::object make(Duration duration) {
+        return duration == Duration::zero() ? py::none() : To<Duration>::make(duration);
+    }
+};
+
+template <>
+struct From<Protocol> {
+    static Protocol read(const Argument& argument) {
+        const std::size_t version = to_size(argument.value, argument.name);
+        return {version == 2 || version == 3 ? static_cast<int>(version) : 0};
+    }
+};
+template <>
+struct To<Protocol> {
+    static py::object make(int version) { return py::int_(version); }
+};
+
+template <>
+struct From<memory::WhenFull> {
+    static memory::WhenFull read(const Argument& argument) {
+        return unwrap(memory::parse_when_full(to_text(argument.value, argument.name)));
+    }
+};
+template <>
+struct To<memory::WhenFull> {
+    static py::object make(memory::WhenFull when_full) {
+        return To<std::string_view>::make(to_string(when_full));
+    }
+};
+
+template <>
+struct From<Command> {
+    static constexpr bool kGathers = true;
+
+    // As redis-py writes them: numbers in decimal, str as UTF-8.
+    static std::string word(py::handle value, std::size_t index) {
+        if (PyFloat_CheckExact(value.ptr())) return std::string(py::repr(value));
+        if (!PyUnicode_Check(value.ptr()) && !PyBytes_Check(value.ptr())) {
+            if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
+                raise_wrong_type(Where{"command", index}, "str, bytes, int or float", value);
+            }
+            const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+            if (!number) throw py::error_already_set();
+            return std::string(py::str(number));
+        }
+        return std::string{to_bytes(value, Where{"command", index})};
+    }
+    static Command read(const Argument& argument) {
+        const auto given = py::reinterpret_borrow<py::tuple>(argument.value);
+        if (given.empty()) raise_type("execute() missing the command");
+        Command command;
+        for (std::size_t i = 0; i < given.size(); ++i) command.words.push_back(word(given[i], i));
+        command.views.assign(command.words.begin(), command.words.end());
+        return command;
+    }
+    static auto pass(const Command& command) {
+        return std::tuple<const std::vector<std::string_view>&>(command.views);
+    }
+    // Of a *name the default is none, which a call refuses.
+    static void check(const Argument*, const std::string&) {}
+};
+
+/// The same value from RESP2 and RESP3. An error inside an array is an exception object there.
+template <>
+struct To<redis::Reply> {
+    static py::object make(const redis::Reply& reply) { return std::visit(Each{}, reply.value); }
+
+  private:
+    struct Each {
+        py::object operator()(std::monostate) const { return py::none(); }
+        py::object operator()(std::int64_t number) const { return py::int_(number); }
+        py::object operator()(double number) const { return py::float_(number); }
+        py::object operator()(bool truth) const { return py::bool_(truth); }
+        py::object operator()(const std::string& text) const { return py::bytes(text); }
+        py::object operator()(const redis::ReplyError& error) const {
+            const auto word = error.message.substr(0, error.message.find(' '));
+            return to_exception(make_error(ErrorCode::reply, error.message, word));
+        }
+        py::object operator()(const redis::ReplyArray& array) const {
+            py::list items(array.size());
+            for (std::size_t i = 0; i < array.size(); ++i) items[i] = make(array[i]);
+            return items;
+        }
+    };
+};
+
+template <class... Value>
+py::object named(const std::pair<const char*, Value>&... numbers) {
+    py::dict all;
+    ((all[numbers.first] = numbers.second), ...);
+    return all;
+}
+template <>
+struct To<memory::Store::Stats> {
+    static py::object make(const memory::Store::Stats& stats) {
+        return named(std::pair{"keys", stats.keys}, std::pair{"max_keys", stats.max_keys},
+                     std::pair{"swept", stats.swept}, std::pair{"refused", stats.refused},
+                     std::pair{"untracked", stats.untracked});
+    }
+};
+template <>
+struct To<redis::Client::Stats> {
+    static py::object make(const redis::Client::Stats& stats) {
+        return named(std::pair{"commands", stats.commands}, std::pair{"combined", stats.combined},
+                     std::pair{"sends", stats.sends}, std::pair{"bytes_sent", stats.bytes_sent},
+                     std::pair{"bytes_received", stats.bytes_received},
+                     std::pair{"connects", stats.connects},
+                     std::pair{"reconnects", stats.reconnects},
+                     std::pair{"latency_us_p50", stats.latency_us_p50},
+                     std::pair{"latency_us_p99", stats.latency_us_p99},
+                     std::pair{"latency_us_max", stats.latency_us_max});
+    }
+};
+template <>
+struct To<sql::Database::Stats> {
+    static py::object make(const sql::Database::Stats& stats) {
+        return named(std::pair{"transactions", stats.transactions},
+                     std::pair{"statements", stats.statements},
+                     std::pair{"busy_waits", stats.busy_waits});
+    }
+};
+
+using Texts = std::map<std::string, std::string>;
+template <>
+struct To<Texts> {
+    static py::object make(const Texts& texts) {
+        py::dict all;
+        for (const auto& [name, text] : texts) all[py::str(name)] = text;
+        return all;
+    }
+};
+
+template <>
+struct From<sql::Dialect> {
+    static sql::Dialect read(const Argument& argument) {
+        using enum sql::Dialect;
+        const std::array all{sqlite, postgres, mysql};
+        return all[to_choice(argument.value, argument.name,
+                             {to_string(sqlite), to_string(postgres), to_string(mysql)})];
+    }
+};
+
+template <>
+struct To<StoreKind> {
+    static py::object make(StoreKind kind) { return py::str(to_string(kind)); }
+};
+
+template <>
+struct BoundOf<memory::Store> {
+    using type = MemoryStore;
+};
+template <>
+struct BoundOf<redis::Client> {
+    using type = RedisStore;
+};
+template <>
+struct BoundOf<sql::Database> {
+    using type = DatabaseStore;
+};
+
+namespace {
+
+// -- options --------------------------------------------------------------------------------------
+
+using MemoryOptions = memory::StoreOptions;
+constexpr std::array kMemory{
+    option<&MemoryOptions::max_keys>("max_keys", Shown::always),
+    option<&MemoryOptions::prefix, KeyText>("prefix", Shown::always),
+    option<&MemoryOptions::when_full>("when_full", Shown::always),
+};
+
+constexpr std::array kRedis{
+    or_none(option<&redis::Options::timeout>("timeout", Shown::always)),
+    option<&redis::Options::prefix, KeyText>("prefix", Shown::always),
+    option<&redis::Options::client_name>("client_name"),
+    option<&redis::Options::max_in_flight>("max_in_flight"),
+    option<&redis::Options::spin, Delay>("spin"),
+    option<&redis::Options::silence_limit, AutoDuration>("silence_limit"),
+    option<&redis::Options::max_queue>("max_queue"),
+    option<&redis::Options::connect_timeout>("connect_timeout"),
+    option<&redis::Options::protocol, Protocol>("protocol"),
+    option<&redis::Options::max_reply_bytes>("max_reply_bytes"),
+};
+
+using DatabaseOptions = sql::DatabaseOptions;
+constexpr std::array kDatabase{
+    or_none(option<&DatabaseOptions::timeout>("timeout", Shown::always)),
+    option<&DatabaseOptions::max_readers>("max_readers"),
+    option<&DatabaseOptions::max_writers>("max_writers"),
+    option<&DatabaseOptions::prepare>("prepare"),
+    option<&DatabaseOptions::idle_timeout>("idle_timeout"),
+    option<&DatabaseOptions::tcp_user_timeout>("tcp_user_timeout"),
+};
+
+// -- what they do ---------------------------------------------------------------------------------
+
+using GivenMemory = Given<MemoryOptions, kMemory>;
+std::shared_ptr<BoundBase> make_memory(const std::string&, const std::string& url,
+                                       const GivenMemory& given) {
+    auto options = memory_options(url);
+    given.apply(options);
+    return open_memory(url, options);
+}
+
+using GivenRedis = Given<redis::Options, kRedis>;
+std::shared_ptr<BoundBase> make_redis(const std::string&, const std::string& url,
+                                      const GivenRedis& given) {
+    auto options = unwrap(redis::parse_options(url));
+    given.apply(options);
+    return open_redis(url, options);
+}
+
+using GivenDatabase = Given<DatabaseOptions, kDatabase>;
+std::shared_ptr<BoundBase> make_database(const std::string&, const std::string& url,
+                                         const GivenDatabase& given) {
+    DatabaseOptions options;
+    given.apply(options);
+    return python::open_database(url, options);
+}
+
+bool ping_memory(memory::Store&, Timeout) { return true; }
+void ping_memory_async(memory::Store&, Completion<bool> done, AsyncCall) { done(true); }
+
+Result<bool> ping_redis(redis::Client& client, Timeout timeout) {
+    HOTCOUNT_TRY(client.ping(timeout));
+    return true;
+}
+Result<redis::Reply> execute(redis::Client& client, const std::vector<std::string_view>& command,
+                             Timeout timeout) {
+    return client.execute(command, timeout);
+}
+void execute_async(redis::Client& client, const std::vector<std::string_view>& command,
+                   Completion<redis::Reply> done, AsyncCall call) {
+    if (auto fits = redis::check_command(command); !fits) return done(std::move(fits).error());
+    call.channel->submit(redis::Request::command(command), client.deadline(call.timeout),
+                         std::move(done), call.cancelled);
+}
+void ping_redis_async(redis::Client& client, Completion<bool> done, AsyncCall call) {
+    execute_async(
+        client, {"PING"},
+        [done = std::move(done)](Result<redis::Reply> reply) {
+            done(reply ? Result<bool>{true} : std::move(reply).error());
+        },
+        call);
+}
+
+Result<bool> ping_by(sql::Database& database, Deadline deadline) {
+    static const sql::Statement kSelect{"SELECT 1"};
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database.reader(deadline));
+    HOTCOUNT_TRY(lease->execute(kSelect));
+    return true;
+}
+Result<bool> ping_database(sql::Database& database, Timeout timeout) {
+    return ping_by(database, database.deadline(timeout));
+}
+void ping_database_async(sql::Database& database, Completion<bool> done, AsyncCall call) {
+    // Threads for calls of a database that belong to no object of their own.
+    static auto* const all =
+        new ForkLocal<WorkerPool>([] { return std::make_unique<WorkerPool>(4); });
+    WorkerPool& threads = all->get();
+    if (auto started = threads.start(); !started) return done(std::move(started).error());
+    threads.run([&database, done = std::move(done), deadline = database.deadline(call.timeout)] {
+        done(ping_by(database, deadline));
+    });
+}
+
+// -- functions ------------------------------------------------------------------------------------
+
+Result<std::string> schema_of_votes(sql::Dialect dialect, const std::string& strategy,
+                                    py::handle item_type, py::handle user_type) {
+    VotesOptions options;
+    for (const VoteStrategy each : {VoteStrategy::naive, VoteStrategy::slotted,
+                                    VoteStrategy::batched, VoteStrategy::cached}) {
+        if (to_string(each) == strategy) options.strategy = each;
+    }
+    options.item_type = to_id_type(item_type, "item_type");
+    options.user_type = to_id_type(user_type, "user_type");
+    return votes_schema(dialect, options);
+}
+Result<std::string> schema_of_slotted_counter(sql::Dialect dialect) {
+    return slotted_counter_schema(dialect);
+}
+std::string make_op_id() { return new_op_id(); }
+
+}  // namespace
+
+template <>
+std::string MemoryStore::shown_options() const {
+    return python::shown_options<MemoryOptions, kMemory>(options());
+}
+template <>
+std::string RedisStore::shown_options() const {
+    return python::shown_options<redis::Options, kRedis>(options());
+}
+template <>
+std::string DatabaseStore::shown_options() const {
+    return python::shown_options<DatabaseOptions, kDatabase>(options());
+}
+
+void bind_stores() {
+    using Url = std::string;
+    constructor<&make_memory, Url, GivenMemory>("MemoryBase.__init__",
+                                                "url " + names_of<kMemory>());
+    attributes<MemoryStore, kMemory>("MemoryBase");
+    method<&memory::Store::stats, nullptr>("MemoryBase.stats", "");
+    method<&ping_memory, &ping_memory_async, Timeout>("Memory.ping", "timeout");
+
+    constructor<&make_redis, Url, GivenRedis>("RedisBase.__init__", "url " + names_of<kRedis>());
+    attributes<RedisStore, kRedis>("RedisBase");
+    method<&redis::Client::stats, nullptr>("RedisBase.stats", "");
+    method<&ping_redis, &ping_redis_async, Timeout>("Redis.ping", "timeout");
+    method<&execute, &execute_async, Command, Timeout>("Redis.execute", "*command timeout");
+
+    constructor<&make_database, Url, GivenDatabase>("DatabaseBase.__init__",
+                                                    "url " + names_of<kDatabase>());
+    attributes<DatabaseStore, kDatabase>("DatabaseBase");
+    method<&sql::Database::stats, nullptr>("DatabaseBase.stats", "");
+    method<&ping_database, &ping_database_async, Timeout>("Database.ping", "timeout");
+
+    function<&kind_of_url, Url>("kind_of_url", "url");
+    function<&build_info>("build_info", "");
+    function<&make_op_id>("new_op_id", "");
+    function<&schema_of_votes, sql::Dialect, std::string, py::handle, py::handle>(
+        "votes_schema", "dialect strategy item_type user_type");
+    function<&schema_of_slotted_counter, sql::Dialect>("slotted_counter_schema", "dialect");
+}
+
+}  // namespace hotcount::python

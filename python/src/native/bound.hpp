@@ -1,0 +1,55 @@
+// What stands behind an object of a class that Python declares: one C type, _core.Handle, holds it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+
+#include "values/errors.hpp"
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+/// What a BoundObject holds: a store, a concept made from one, or a batch. Guarded by the GIL.
+class BoundBase {
+  public:
+    explicit BoundBase(const void* tag) : tag_(tag) {}
+    BoundBase(const BoundBase&) = delete;
+    BoundBase& operator=(const BoundBase&) = delete;
+    virtual ~BoundBase() = default;
+
+    /// Whether calls of a Redis may end in other threads than those of their loops, as all of a
+    /// database do.
+    static constexpr bool kEndsElsewhere = false;
+
+    /// What repr shows; `title` is the class, such as "aio.Counter".
+    virtual std::string repr(const std::string& title) const { return "hotcount." + title; }
+    virtual bool closed() const { return false; }
+    virtual void close() { raise_type("it has nothing to close"); }
+    /// Which class of C++ it is, by kTag.
+    const void* tag() const { return tag_; }
+
+  private:
+    const void* tag_;
+};
+
+/// Stands for a class of Bound by its address.
+template <class Self>
+inline constexpr char kTag{};
+
+/// The C base of every class that is declared in Python (_core.Handle): nothing but what it holds.
+struct BoundObject {
+    PyObject ob_base;
+    std::shared_ptr<BoundBase> bound;  // Null until __init__ has run, then the same for ever.
+
+    static bool check(PyObject* object);
+    static BoundObject* of(PyObject* object) { return reinterpret_cast<BoundObject*>(object); }
+};
+
+/// "Limiter" or "aio.Limiter": the first class of ours among a class and its bases.
+std::string class_title(PyTypeObject* type);
+[[noreturn]] void raise_unfinished(PyObject* self);
+
+}  // namespace hotcount::python

@@ -1,0 +1,66 @@
+// The keys of a batch, alone or with an amount for each, as Counter and SlottedCounter take them.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "table.hpp"
+#include "values/paired_columns.hpp"
+
+namespace hotcount::python {
+
+/// The keys of a batch. Apart, because the keys point into it and a batch is moved.
+struct Keys {
+    std::unique_ptr<KeyHolder> held;
+    Refusals refusals;
+    std::vector<std::string_view> keys;  // Without those that are refused.
+};
+
+/// The same with an amount for each; of two Python parameters.
+struct KeysAndAmounts : Keys {
+    std::vector<std::int64_t> amounts;
+};
+
+template <>
+struct From<Keys> {
+    static constexpr bool kIsBatch = true;
+
+    static Keys read(const Argument& argument) {
+        Keys batch{std::make_unique<KeyHolder>(), {}, {}};
+        batch.keys = to_keys(argument.value, argument.name, *batch.held, batch.refusals);
+        batch.keys = batch.refusals.strip(std::move(batch.keys));
+        return batch;
+    }
+    static auto pass(const Keys& batch) {
+        return std::tuple<const std::vector<std::string_view>&>(batch.keys);
+    }
+};
+
+template <>
+struct From<KeysAndAmounts> {
+    static constexpr std::size_t kTakes = 2;
+    static constexpr bool kIsBatch = true;
+
+    static KeysAndAmounts read(const Argument* first) {
+        const Argument& keys = first[0];
+        const Argument& amounts = first[1];
+        KeysAndAmounts batch{{std::make_unique<KeyHolder>(), {}, {}}, {}};
+        const auto columns = to_keys_and_numbers(
+            keys.value, keys.name, amounts.given ? py::handle(amounts.value) : py::handle(),
+            amounts.name);
+        batch.keys = to_keys(columns.keys, keys.name, *batch.held, batch.refusals);
+        batch.amounts =
+            to_amounts(columns.numbers, amounts.name, batch.keys.size(), 1, batch.refusals);
+        batch.keys = batch.refusals.strip(std::move(batch.keys));
+        batch.amounts = batch.refusals.strip(std::move(batch.amounts));
+        return batch;
+    }
+    static auto pass(const KeysAndAmounts& batch) {
+        return std::tuple<const std::vector<std::string_view>&, const std::vector<std::int64_t>&>(
+            batch.keys, batch.amounts);
+    }
+};
+
+}  // namespace hotcount::python

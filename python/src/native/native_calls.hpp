@@ -1,0 +1,521 @@
+// The bodies of declared functions (native.hpp): a line for each, by the C++ types of its
+// parameters.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "aio/async_call.hpp"
+#include "aio/asyncio_names.hpp"
+#include "native.hpp"
+#include "values/gil.hpp"
+
+namespace hotcount::python {
+
+/// For Start: Now is called in a thread of the concept's own (its run_async), with what is left of
+/// Bound::deadline(timeout). Nothing of Python may be among the arguments.
+struct InThread {};
+
+/// The store or database that a constructor takes. What is no URL is refused before the arguments
+/// behind it are read: those quote what they refuse, and where somebody swapped the two that would
+/// be a URL with its password.
+struct StoreArgument {
+    py::handle value;
+    operator py::handle() const { return value; }
+};
+template <>
+struct From<StoreArgument> {
+    static StoreArgument read(const Argument& argument) {
+        if (PyUnicode_Check(argument.value) != 0) {
+            (void)kind_of_url(to_text(argument.value, argument.name));
+        }
+        return {argument.value};
+    }
+};
+
+namespace detail {
+
+template <class T>
+constexpr std::size_t takes() {
+    if constexpr (requires { From<T>::kTakes; }) {
+        return From<T>::kTakes;
+    } else {
+        return 1;
+    }
+}
+/// Whether it reads the positional arguments that no other parameter takes, as a tuple: *name.
+template <class T>
+constexpr bool gathers() {
+    if constexpr (requires { From<T>::kGathers; }) {
+        return From<T>::kGathers;
+    } else {
+        return false;
+    }
+}
+template <class T>
+constexpr bool is_batch() {
+    if constexpr (requires { From<T>::kIsBatch; }) {
+        return From<T>::kIsBatch;
+    } else {
+        return false;
+    }
+}
+
+/// Whether the GIL is released in memory too.
+template <class T>
+constexpr bool releases_gil() {
+    if constexpr (requires { From<T>::kReleasesGil; }) {
+        return From<T>::kReleasesGil;
+    } else {
+        return is_batch<T>();
+    }
+}
+
+template <class T>
+auto passed(const T& held) {
+    if constexpr (requires { From<T>::pass(held); }) {
+        return From<T>::pass(held);
+    } else {
+        return std::tuple<const T&>(held);
+    }
+}
+
+/// Parameters of the C++ types P, in this order.
+template <class... P>
+struct Parameters {
+    static constexpr std::size_t kCount = sizeof...(P);
+    static constexpr std::size_t kSize = (takes<P>() + ... + std::size_t{0});
+    static constexpr bool kIsBatch = (is_batch<P>() || ...);
+    static constexpr bool kReleasesGil = (releases_gil<P>() || ...);
+    static constexpr bool kGathers = (gathers<P>() || ...);  // The first of them, then.
+    using Held = std::tuple<P...>;
+    using Slots = std::array<PyObject*, kSize == 0 ? 1 : kSize>;
+    template <std::size_t I>
+    using Type = std::tuple_element_t<I, Held>;
+
+    static constexpr std::size_t offset(std::size_t index) {
+        constexpr std::array<std::size_t, kCount + 1> kTaken{takes<P>()..., 0};
+        std::size_t sum = 0;
+        for (std::size_t i = 0; i < index; ++i) sum += kTaken[i];
+        return sum;
+    }
+
+    /// In the order of the parameters: the first that does not fit is named.
+    template <class... Self>
+    static Held read(const NativeFunction& function, const Slots& slots, Self&... self) {
+        return read(std::make_index_sequence<kCount>{}, function, slots, self...);
+    }
+
+    /// What the core's function gets of the first `Count` of them.
+    template <std::size_t Count = kCount>
+    static auto pass(const Held& held) {
+        return pass(held, std::make_index_sequence<Count>{});
+    }
+
+    /// Those defaults that C++ cannot read are an ImportError.
+    static void check(const NativeFunction& function) {
+        check(function, std::make_index_sequence<kCount>{});
+    }
+
+    template <template <class> class Is>
+    static constexpr std::size_t find() {
+        std::size_t index = 0;
+        (void)((Is<P>::value ? true : (++index, false)) || ...);
+        return index;
+    }
+
+  private:
+    template <std::size_t... I, class... Self>
+    static Held read(std::index_sequence<I...>, [[maybe_unused]] const NativeFunction& function,
+                     [[maybe_unused]] const Slots& slots, [[maybe_unused]] Self&... self) {
+        return Held{read_one<I>(function, slots, self...)...};
+    }
+    template <std::size_t I, class... Self>
+    static Type<I> read_one(const NativeFunction& function, const Slots& slots, Self&... self) {
+        if constexpr (takes<Type<I>>() == 1) {
+            return read_as<Type<I>>(function.argument(slots.data(), offset(I)), self...);
+        } else {
+            std::array<Argument, takes<Type<I>>()> arguments;
+            for (std::size_t i = 0; i < arguments.size(); ++i) {
+                arguments[i] = function.argument(slots.data(), offset(I) + i);
+            }
+            const Argument* const first = arguments.data();
+            return read_as<Type<I>>(first, self...);
+        }
+    }
+    template <std::size_t... I>
+    static auto pass([[maybe_unused]] const Held& held, std::index_sequence<I...>) {
+        return std::tuple_cat(passed(std::get<I>(held))...);
+    }
+    template <std::size_t... I>
+    static void check([[maybe_unused]] const NativeFunction& function, std::index_sequence<I...>) {
+        (check_one<I>(function), ...);
+    }
+    template <std::size_t I>
+    static void check_one(const NativeFunction& function) {
+        const Slots nothing{};
+        if constexpr (requires { From<Type<I>>::check(nullptr, std::string{}); }) {
+            std::array<Argument, takes<Type<I>>()> arguments;
+            for (std::size_t i = 0; i < arguments.size(); ++i) {
+                arguments[i] = function.argument(nothing.data(), offset(I) + i);
+            }
+            From<Type<I>>::check(arguments.data(), function.name());
+        } else {
+            for (std::size_t i = 0; i < takes<Type<I>>(); ++i) {
+                if (!function.has_default(offset(I) + i)) return;
+            }
+            // None for what is then left out, as the batches' numbers; and what depends on an object
+            // can be read with one alone.
+            if constexpr (takes<Type<I>>() == 1 && Readable<Type<I>, Argument>) {
+                (void)read_one<I>(function, nothing);
+            }
+        }
+    }
+};
+
+/// The parameters of a call, as read from a vector call's arguments after self.
+template <class Each, class... Self>
+typename Each::Held read_arguments(const NativeFunction& function, PyObject* const* values,
+                                   Py_ssize_t positional, PyObject* keyword_names, Self&... self) {
+    typename Each::Slots slots{};
+    py::tuple gathered;
+    if constexpr (Each::kGathers) {
+        gathered = py::tuple(static_cast<std::size_t>(positional));
+        for (Py_ssize_t i = 0; i < positional; ++i) {
+            PyTuple_SET_ITEM(gathered.ptr(), i, Py_NewRef(values[i]));
+        }
+        slots[0] = gathered.ptr();
+        values += positional;
+        positional = 0;
+    }
+    function.bind(slots.data(), values, positional, keyword_names);
+    return Each::read(function, slots, self...);
+}
+
+/// What a call of the core comes to: T of a Result<T>, and whatever else it returns itself.
+template <class R>
+struct OutcomeType {
+    using type = R;
+    static R unwrapped(R outcome) { return outcome; }
+};
+template <class T>
+struct OutcomeType<Result<T>> {
+    using type = T;
+    static T unwrapped(Result<T> outcome) { return unwrap(std::move(outcome)); }
+};
+
+template <class Function>
+struct MemberOf;
+template <class R, class C, class... A>
+struct MemberOf<R (C::*)(A...)> {
+    using Class = C;
+};
+template <class R, class C, class... A>
+struct MemberOf<R (C::*)(A...) const> {
+    using Class = C;
+};
+/// A free function whose first parameter is the concept.
+template <class R, class C, class... A>
+struct MemberOf<R (*)(C&, A...)> {
+    using Class = C;
+};
+
+template <class T>
+struct IsBatch : std::bool_constant<is_batch<T>()> {};
+template <class T>
+struct IsOnErrors : std::is_same<T, OnErrors> {};
+
+/// Calls the core and waits.
+template <auto Now, class Each, class Concept>
+auto run_now(Concept& core, const typename Each::Held& held) {
+    return std::apply([&](const auto&... all) { return std::invoke(Now, core, all...); },
+                      Each::pass(held));
+}
+
+/// Calls `tell` with the error of each element of a batch that failed.
+template <class T, class Tell>
+void tell_each(std::vector<Result<T>>& results, const Tell& tell) {
+    for (auto& result : results) {
+        if (result.ok()) [[likely]]
+            continue;
+        Error error = std::move(result).error();
+        tell(error);
+        result = std::move(error);
+    }
+}
+template <class T, class Tell>
+void tell_each(hotcount::Column<T>& column, const Tell& tell) {
+    for (auto& [index, error] : column.errors) tell(error);
+}
+
+/// What makes a call's answer, and what its errors say beside what the core knows.
+template <class Self, class Convert>
+struct Answer : Convert {
+    Self* self;
+    Timeout timeout;
+
+    Error told(Error error) const {
+        self->tell(error, timeout);
+        return error;
+    }
+};
+
+/// One method of a concept: Now waits, Start (nullptr: there is none) does not.
+template <auto Now, auto Start, class... P>
+struct Method {
+    using Concept = typename MemberOf<decltype(Now)>::Class;
+    using Self = typename BoundOf<Concept>::type;
+    using Each = Parameters<P...>;
+    using Held = typename Each::Held;
+
+    // A timeout stands last: the core's waiting functions take it so, the others in AsyncCall.
+    static constexpr bool is_timed() {
+        if constexpr (sizeof...(P) == 0) {
+            return false;
+        } else {
+            return std::is_same_v<std::tuple_element_t<sizeof...(P) - 1, Held>, Timeout>;
+        }
+    }
+    static constexpr bool kHasStart = !std::is_same_v<decltype(Start), std::nullptr_t>;
+    static constexpr bool kInThread =
+        std::is_same_v<std::remove_const_t<decltype(Start)>, InThread>;
+
+    using Outcome =
+        decltype(run_now<Now, Each>(std::declval<Concept&>(), std::declval<const Held&>()));
+    using Value = typename OutcomeType<Outcome>::type;
+
+    static Outcome run(Concept& core, const Held& held) { return run_now<Now, Each>(core, held); }
+
+    /// What makes the Python object of a Value. It may be moved in another thread, so it holds
+    /// nothing of Python; the object that it points to is held by the call.
+    static auto converter(Self& self, Held& held) {
+        return Answer<Self, decltype(bare_converter(self, held))>{bare_converter(self, held), &self,
+                                                                  timeout(held)};
+    }
+    static auto bare_converter(Self& self, Held& held) {
+        [[maybe_unused]] Self* const me = &self;
+        if constexpr (Each::kIsBatch) {
+            constexpr std::size_t kErrors = Each::template find<IsOnErrors>();
+            static_assert(kErrors < sizeof...(P), "a batch takes OnErrors");
+            auto& batch = std::get<Each::template find<IsBatch>()>(held);
+            return [me, refusals = std::move(batch.refusals), on_errors = std::get<kErrors>(held),
+                    left = timeout(held)](Value value) -> py::object {
+                tell_each(value, [&](Error& error) { me->tell(error, left); });
+                return me->to_batch(std::move(value), refusals, on_errors);
+            };
+        } else if constexpr (std::is_void_v<Value>) {
+            return [] { return py::object(py::none()); };
+        } else if constexpr (requires { self.to_python(std::declval<Value>()); }) {
+            return [me](Value value) -> py::object { return me->to_python(std::move(value)); };
+        } else {
+            return [](Value value) -> py::object { return To<Value>::make(std::move(value)); };
+        }
+    }
+
+    static PyObject* blocking(PyObject* callable, PyObject* const* values, std::size_t flagged,
+                              PyObject* keyword_names) {
+        return guarded([&]() -> py::object {
+            const NativeFunction& function = NativeFunction::of(callable);
+            const Py_ssize_t given = PyVectorcall_NARGS(flagged);
+            Self& self = function.self<Self>(values, given);
+            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, self);
+            self.check_open();
+            const auto& core = self.held();
+            const auto convert = converter(self, held);
+            if (!Each::kReleasesGil && self.in_memory) return answer(run(*core, held), convert);
+            return answer(without_gil([&] { return run(*core, held); }), convert);
+        });
+    }
+
+    static PyObject* awaited(PyObject* callable, PyObject* const* values, std::size_t flagged,
+                             PyObject* keyword_names) {
+        return guarded([&]() -> py::object {
+            const NativeFunction& function = NativeFunction::of(callable);
+            const Py_ssize_t given = PyVectorcall_NARGS(flagged);
+            Self& self = function.self<Self>(values, given);
+            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, self);
+            self.check_open();
+            const auto& core = self.held();
+            const auto convert = converter(self, held);
+            // Memory answers at once, in less time than a turn of the loop takes.
+            if (self.in_memory) {
+                const py::object loop = running_loop();
+                if constexpr (Each::kReleasesGil) {
+                    return settled_call<Value>(
+                        loop, Result<Value>(without_gil([&] { return run(*core, held); })),
+                        convert);
+                } else {
+                    return settled_call<Value>(loop, run(*core, held), convert);
+                }
+            }
+            // The last reference to the object may be the call's, and that to what a store holds.
+            Owner owner = BoundObject::of(values[0])->bound;
+            if constexpr (!std::is_reference_v<decltype(self.held())>) {
+                owner = std::make_shared<const std::pair<Owner, Owner>>(std::move(owner), core);
+            }
+            return start_call<Value>(
+                self.loop_side(), std::move(owner), timeout(held),
+                [&](Completion<Value> done, AsyncCall call) {
+                    start(self, core, held, std::move(done), call);
+                },
+                convert, Self::kEndsElsewhere);
+        });
+    }
+
+    static vectorcallfunc awaited_or_null() {
+        if constexpr (kHasStart) {
+            return &awaited;
+        } else {
+            return nullptr;
+        }
+    }
+
+  private:
+    static void start([[maybe_unused]] Self& self, const std::shared_ptr<Concept>& core, Held& held,
+                      Completion<Value> done, [[maybe_unused]] AsyncCall call) {
+        if constexpr (kInThread) {
+            // The time runs from now on, not from when a thread is free.
+            const Deadline deadline = self.deadline(timeout(held));
+            auto begun =
+                core->run_async([held = std::move(held), deadline, done](Concept& own) mutable {
+                    std::get<sizeof...(P) - 1>(held) = deadline.remaining();
+                    done(run_now<Now, Each>(own, held));
+                });
+            if (!begun) done(std::move(begun).error());
+        } else {
+            std::apply(
+                [&](const auto&... all) {
+                    std::invoke(Start, *core, all..., std::move(done), call);
+                },
+                Each::template pass<sizeof...(P) - (is_timed() ? 1 : 0)>(held));
+        }
+    }
+    static Timeout timeout(const Held& held) {
+        if constexpr (is_timed()) {
+            return std::get<sizeof...(P) - 1>(held);
+        } else {
+            return {};
+        }
+    }
+    template <class Convert>
+    static py::object answer(Outcome outcome, const Convert& convert) {
+        if constexpr (requires { outcome.error(); }) {
+            if (!outcome.ok()) raise(convert.told(std::move(outcome).error()));
+        }
+        if constexpr (std::is_void_v<Value>) {
+            return convert();
+        } else {
+            return convert(OutcomeType<Outcome>::unwrapped(std::move(outcome)));
+        }
+    }
+};
+
+/// A function, static method or method of a result: all its parameters are converted, self too.
+template <auto F, class... P>
+struct Function {
+    using Each = Parameters<P...>;
+
+    static PyObject* call(PyObject* callable, PyObject* const* values, std::size_t flagged,
+                          PyObject* keyword_names) {
+        return guarded([&]() -> py::object {
+            const auto held = read_arguments<Each>(NativeFunction::of(callable), values,
+                                                   PyVectorcall_NARGS(flagged), keyword_names);
+            auto outcome =
+                std::apply([](const auto&... all) { return F(all...); }, Each::pass(held));
+            using Outcome = OutcomeType<decltype(outcome)>;
+            return To<typename Outcome::type>::make(Outcome::unwrapped(std::move(outcome)));
+        });
+    }
+};
+
+/// A method that is no call of the core: F gets the object itself too.
+template <auto F, class Self, class... P>
+struct ObjectMethod {
+    using Each = Parameters<P...>;
+
+    static PyObject* call(PyObject* callable, PyObject* const* values, std::size_t flagged,
+                          PyObject* keyword_names) {
+        return guarded([&]() -> py::object {
+            const NativeFunction& function = NativeFunction::of(callable);
+            const Py_ssize_t given = PyVectorcall_NARGS(flagged);
+            Self& self = function.self<Self>(values, given);
+            const auto held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
+            return std::apply(
+                [&](const auto&... all) { return F(py::handle(values[0]), self, all...); },
+                Each::pass(held));
+        });
+    }
+};
+
+/// A constructor: Make gets the class's title and the arguments, and returns what the object holds.
+template <auto Make, class... P>
+struct Init {
+    using Each = Parameters<P...>;
+
+    static PyObject* call(PyObject* callable, PyObject* const* values, std::size_t flagged,
+                          PyObject* keyword_names) {
+        return guarded([&]() -> py::object {
+            const NativeFunction& function = NativeFunction::of(callable);
+            const Py_ssize_t given = PyVectorcall_NARGS(flagged);
+            if (given < 1 || !BoundObject::check(values[0])) function.refuse_self(values, given);
+            BoundObject* const self = BoundObject::of(values[0]);
+            const auto refuse_second = [&] {
+                if (self->bound == nullptr) return;
+                raise_type(class_title(Py_TYPE(values[0])) +
+                           ".__init__() was called already: an object is made once");
+            };
+            refuse_second();
+            const auto held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
+            const std::string title = class_title(Py_TYPE(values[0]));
+            std::shared_ptr<BoundBase> made = std::apply(
+                [&](const auto&... all) { return Make(title, all...); }, Each::pass(held));
+            refuse_second();  // Opening a store may have run Python.
+            self->bound = std::move(made);
+            return py::none();
+        });
+    }
+};
+
+}  // namespace detail
+
+/// A method of a concept, for `def` and, where Start is not nullptr, `async def`. Start: the core's
+/// function that does not wait, or InThread{}. P: the C++ type
+/// of each parameter that `names` names; a type that takes two of them stands once.
+template <auto Now, auto Start, class... P>
+void method(const char* name, std::string_view names) {
+    using Entry = detail::Method<Now, Start, P...>;
+    add_native({name, split_names(names), true, &Entry::blocking, Entry::awaited_or_null(),
+                &Entry::Each::check});
+}
+
+/// A method that is no call of the core: F(py::handle object, Self&, P...) returns what Python
+/// gets; for `async def` something awaited.
+template <auto F, class Self, class... P>
+void object_method(const char* name, std::string_view names, bool is_async = false) {
+    using Entry = detail::ObjectMethod<F, Self, P...>;
+    add_native({name, split_names(names), true, is_async ? nullptr : &Entry::call,
+                is_async ? &Entry::call : nullptr, &Entry::Each::check});
+}
+
+/// A function, a static method, or a method of a result (whose `self` is a parameter like others).
+template <auto F, class... P>
+void function(const char* name, std::string_view names) {
+    using Entry = detail::Function<F, P...>;
+    add_native({name, split_names(names), false, &Entry::call, nullptr, &Entry::Each::check});
+}
+
+template <auto Make, class... P>
+void constructor(const char* name, std::string_view names) {
+    using Entry = detail::Init<Make, P...>;
+    add_native({name, split_names(names), true, &Entry::call, nullptr, &Entry::Each::check});
+}
+
+}  // namespace hotcount::python

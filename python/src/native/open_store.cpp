@@ -1,0 +1,287 @@
+// What URLs name, opened once for all who name it.
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <hotcount/build_info.hpp>
+#include <hotcount/url.hpp>
+#include <map>
+
+#include "store.hpp"
+#include "values/convert.hpp"
+#include "values/gil.hpp"
+
+namespace hotcount::python {
+namespace {
+
+struct Scheme {
+    std::string_view name;
+    StoreKind kind;
+};
+constexpr std::array kSchemes{
+    Scheme{"memory", StoreKind::memory},       Scheme{"redis", StoreKind::redis},
+    Scheme{"rediss", StoreKind::redis},        Scheme{"valkey", StoreKind::redis},
+    Scheme{"valkeys", StoreKind::redis},       Scheme{"redis+unix", StoreKind::redis},
+    Scheme{"unix", StoreKind::redis},          Scheme{"sqlite", StoreKind::database},
+    Scheme{"postgresql", StoreKind::database}, Scheme{"postgres", StoreKind::database},
+    Scheme{"mariadb", StoreKind::database},    Scheme{"mysql", StoreKind::database},
+};
+// Planned, so worth more than "unknown".
+constexpr std::array<std::string_view, 3> kLaterSchemes{"redis+cluster", "redis+sentinel",
+                                                        "valkey+cluster"};
+
+// As a client ends it completes what is under way, for a loop by way of Mailbox::post, which takes the
+// GIL; and it may be a thread of the library that drops it, in such a completion.
+void end_client(std::shared_ptr<redis::Client> client) {
+    struct Later {
+        explicit Later(std::shared_ptr<redis::Client> left) : kept(std::move(left)) {}
+        Later(const Later&) = delete;
+        Later& operator=(const Later&) = delete;
+        ~Later() { end_client(std::move(kept)); }
+        std::shared_ptr<redis::Client> kept;
+    };
+    if (WithGil::in_python()) {
+        const WithoutGil released;
+        client.reset();
+    } else {
+        drop_in_python(std::make_shared<const Later>(std::move(client)));
+    }
+}
+
+std::shared_ptr<redis::Client> ended_in_python(std::shared_ptr<redis::Client> client) {
+    redis::Client* const plain = client.get();
+    return {plain,
+            [kept = std::move(client)](redis::Client*) mutable { end_client(std::move(kept)); }};
+}
+
+using SharedClients = std::map<std::string, std::weak_ptr<Opened<redis::Client>>>;
+
+struct SharedDatabase {
+    std::weak_ptr<sql::Database> database;  // Tells a live object from a new one at its address.
+    std::weak_ptr<Opened<sql::Database>> opened;
+};
+
+// With the logger "hotcount"; nothing where there is nothing to say. Never fails.
+void log_warning(const std::string& text) {
+    if (text.empty()) return;
+    try {
+        py::module_::import("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
+    } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("hotcount: logging a warning");
+    }
+}
+
+StoreKind kind_of(const Url& url) {
+    const auto scheme = std::find_if(kSchemes.begin(), kSchemes.end(),
+                                     [&](const Scheme& known) { return known.name == url.scheme; });
+    if (scheme == kSchemes.end()) {
+        if (std::find(kLaterSchemes.begin(), kLaterSchemes.end(), url.scheme) !=
+            kLaterSchemes.end()) {
+            raise_config("URL: scheme '" + url.scheme + "' is not supported by this version (" +
+                         kVersion + ")");
+        }
+        std::string known;
+        for (const Scheme& each : kSchemes) {
+            known += (known.empty() ? "" : ", ") + std::string{each.name};
+        }
+        raise_config("URL: unknown scheme '" + url.scheme + "'; known are " + known);
+    }
+    return scheme->kind;
+}
+
+}  // namespace
+
+const char* to_string(StoreKind kind) {
+    return kind == StoreKind::memory ? "Memory" : kind == StoreKind::redis ? "Redis" : "Database";
+}
+
+std::string StoreBase::repr(const std::string& title) const {
+    return "hotcount." + title + "(" + std::string(py::repr(py::str(url_))) + shown_options() +
+           ")" + (closed_ ? " (closed)" : "");
+}
+
+void StoreBase::tell(Error& error, Timeout timeout) const {
+    if (error.code == ErrorCode::config) return;
+    if (error.facts == nullptr || error.facts->server.empty()) {
+        error.about(&ErrorFacts::server, name_);
+    }
+    const bool of_time = error.code == ErrorCode::deadline ||
+                         error.code == ErrorCode::unavailable ||
+                         error.code == ErrorCode::outcome_unknown;
+    if (!timeout) timeout = default_timeout();
+    if (of_time && timeout) error.about(&ErrorFacts::timeout, *timeout);
+}
+
+void StoreBase::raise_closed() const { raise(make_error(ErrorCode::closed, name_ + " is closed")); }
+
+StoreKind kind_of_url(std::string_view text) { return kind_of(unwrap(parse_url(text))); }
+
+memory::StoreOptions memory_options(std::string_view text) {
+    const Url url = unwrap(parse_url(text));
+    if (url.scheme != "memory") {
+        raise_config("URL: scheme '" + url.scheme + "' is not memory://NAME or memory://");
+    }
+    if (url.port || !url.user.empty() || !url.password.empty()) {
+        raise_config("URL: memory:// takes a name only, such as memory://votes: " + url.str());
+    }
+    memory::StoreOptions options;
+    for (const auto& [option, value] : url.query) {
+        if (option == "prefix") {
+            options.prefix = value;
+        } else if (option == "max_keys") {
+            const char* const end = value.data() + value.size();
+            const auto [stop, error] = std::from_chars(value.data(), end, options.max_keys);
+            if (error != std::errc{} || stop != end) raise_config("URL: max_keys is not a number");
+        } else if (option == "when_full") {
+            options.when_full = unwrap(memory::parse_when_full(value));
+        } else {
+            raise_config("URL: unknown option '" + option +
+                         "' for memory://; it takes: max_keys, prefix, when_full");
+        }
+    }
+    return options;
+}
+
+std::shared_ptr<MemoryStore> open_memory(std::string_view text,
+                                         const memory::StoreOptions& options) {
+    const Url url = unwrap(parse_url(text));
+    const std::string name = url.host + url.path;
+    // The prefix is part of a named store's name: who asks for another one gets other keys, as on
+    // a server.
+    auto store = name.empty() ? unwrap(memory::Store::make(options))
+                              : unwrap(memory::named_store(name + '\0' + options.prefix, options));
+    return std::make_shared<MemoryStore>(std::make_shared<Opened<memory::Store>>(std::move(store)),
+                                         StoreKind::memory, "memory://" + name, "memory://" + name,
+                                         options);
+}
+
+std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Options& options) {
+    const Url url = unwrap(parse_url(text));
+
+    std::string identity;
+    for (const auto& part : {options.host,
+                             std::to_string(options.port),
+                             options.unix_path,
+                             options.user,
+                             options.password,
+                             std::to_string(options.database),
+                             options.prefix,
+                             std::to_string(options.timeout.count()),
+                             std::to_string(options.tls.enabled),
+                             options.tls.ca_file,
+                             options.tls.cert_file,
+                             options.tls.key_file,
+                             options.tls.server_name,
+                             std::to_string(options.spin.count()),
+                             options.client_name,
+                             std::to_string(options.max_in_flight),
+                             std::to_string(options.silence_limit.count()),
+                             std::to_string(options.max_queue),
+                             std::to_string(options.connect_timeout.count()),
+                             std::to_string(options.protocol),
+                             std::to_string(options.max_reply_bytes)}) {
+        // With its length, so that no part can pass for two.
+        identity += std::to_string(part.size()) + ":" + part;
+    }
+
+    // Never destroyed: handles may outlive static objects at exit.
+    static auto* const clients = new SharedClients;
+    std::erase_if(*clients, [](const auto& item) { return item.second.expired(); });
+    auto opened = (*clients)[identity].lock();
+    if (opened == nullptr) {
+        opened = std::make_shared<Opened<redis::Client>>(
+            ended_in_python(unwrap(redis::Client::make(options))));
+        (*clients)[identity] = opened;
+    }
+    return std::make_shared<RedisStore>(std::move(opened), StoreKind::redis, options.address(),
+                                        url.str(), options);
+}
+
+std::shared_ptr<DatabaseStore> open_database(std::string_view text,
+                                             const sql::DatabaseOptions& options) {
+    std::string url = unwrap(parse_url(text)).str();
+    static auto* const databases = new std::map<sql::Database*, SharedDatabase>;
+    for (;;) {
+        auto database = unwrap(without_gil([&] { return sql::open_database(text, options); }));
+        std::erase_if(*databases, [](const auto& item) { return item.second.database.expired(); });
+        SharedDatabase& shared = (*databases)[database.get()];
+        auto opened = shared.opened.lock();
+        if (opened == nullptr) {
+            // The core shares databases too: this one's last handle was closed while we opened it.
+            if (!shared.database.expired()) continue;
+            opened = std::make_shared<Opened<sql::Database>>(database);
+            shared = {database, opened};
+            // Last: a handler of the application's may open a database itself.
+            log_warning(database->durability_warning());
+        }
+        return std::make_shared<DatabaseStore>(std::move(opened), StoreKind::database,
+                                               database->name(), std::move(url), options);
+    }
+}
+
+// -- StoreReference ---------------------------------------------------------
+
+namespace {
+
+std::shared_ptr<StoreBase> open_url(std::string_view url) {
+    switch (kind_of_url(url)) {
+        case StoreKind::memory:
+            return open_memory(url, memory_options(url));
+        case StoreKind::redis:
+            return open_redis(url, unwrap(redis::parse_options(url)));
+        case StoreKind::database:
+            break;
+    }
+    return open_database(url, {});
+}
+
+}  // namespace
+
+StoreReference::StoreReference(py::handle value, const char* argument, const char* title,
+                               std::initializer_list<StoreKind> kinds)
+    : title_(title) {
+    std::string wanted;
+    for (const StoreKind kind : kinds) {
+        wanted += (wanted.empty() ? "" : " or ") + std::string{to_string(kind)};
+    }
+    const auto fits = [kinds](StoreKind kind) {
+        return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    };
+    if (PyUnicode_Check(value.ptr())) {
+        const std::string text = to_text(value, argument);
+        // Before it is opened: a file would be made only to be refused.
+        const Url url = unwrap(parse_url(text));
+        if (!fits(kind_of(url))) {
+            raise_config(std::string{argument} + ": " + title + " works on " + wanted +
+                         ", not on " + url.scheme + "://");
+        }
+        store_ = open_url(text);
+        owned_ = true;
+    } else if (BoundObject::check(value.ptr())) {
+        const auto& bound = BoundObject::of(value.ptr())->bound;
+        if (bound == nullptr) raise_unfinished(value.ptr());
+        store_ = std::dynamic_pointer_cast<StoreBase>(bound);
+    }
+    if (store_ == nullptr || !fits(store_->kind())) {
+        raise_type(std::string{argument} + " must be " + wanted + " or a URL, not " +
+                   type_name(value));
+    }
+    store_->check_open();
+}
+
+void StoreReference::close() {
+    closed_ = true;
+    if (owned_) store_->close();
+}
+
+std::string StoreReference::repr(const std::string& options) const {
+    return "hotcount." + title_ + "(" + shown_store() + options + ")" +
+           (closed_ ? " (closed)" : "");
+}
+
+void StoreReference::raise_closed() const {
+    if (!closed_) store_->raise_closed();
+    raise(make_error(ErrorCode::closed, title_ + " over " + store_->name() + " is closed"));
+}
+
+}  // namespace hotcount::python

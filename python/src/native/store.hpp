@@ -1,0 +1,205 @@
+// Stores and databases as Python holds them: counted by reference, closed by hand or with the last
+// holder, shared by whoever opens the same URL.
+//
+//   Python object --> Store --> Opened --> the core's Store, Client or Database
+//        one per open              one per backend; closes it when the last Store lets go
+//
+// hotcount.Redis and hotcount.aio.Redis are two classes over one kind of Store. A concept (Counter,
+// Votes ...) holds the Store that it was made from and asks it before every call, so that closing
+// it ends its concepts while another one of the same URL goes on.
+//
+// Everything here is guarded by the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <hotcount/memory.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/sql.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "aio/loop_adapter.hpp"
+#include "bound.hpp"
+#include "values/errors.hpp"
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+enum class StoreKind : std::uint8_t { memory = 1, redis = 2, database = 4 };
+/// "Memory", "Redis" or "Database".
+const char* to_string(StoreKind kind);
+
+template <class Backend>
+class Opened {
+  public:
+    explicit Opened(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+    Opened(const Opened&) = delete;
+    Opened& operator=(const Opened&) = delete;
+    ~Opened() {
+        // With the GIL held: between "nobody holds it" and "it is closed" nobody may open it.
+        loops_.end();
+        if constexpr (requires(Backend & backend) { backend.close(); }) backend_->close();
+    }
+    const std::shared_ptr<Backend>& backend() const { return backend_; }
+    /// What the running loop calls it through; RuntimeError where none runs.
+    std::shared_ptr<LoopSide> loop_side() {
+        if constexpr (std::is_same_v<Backend, redis::Client>) {
+            return loops_.here(backend_);
+        } else {
+            return loops_.here(nullptr);
+        }
+    }
+
+  private:
+    std::shared_ptr<Backend> backend_;
+    LoopSides loops_;
+};
+
+/// What all stores have: a name and a URL without a password, and whether they are closed.
+class StoreBase : public BoundBase {
+  public:
+    StoreBase(const void* tag, StoreKind kind, std::string name, std::string url)
+        : BoundBase(tag),
+          in_memory(kind == StoreKind::memory),
+          kind_(kind),
+          name_(std::move(name)),
+          url_(std::move(url)) {}
+
+    StoreKind kind() const { return kind_; }
+    const std::string& name() const { return name_; }
+    std::string repr(const std::string& title) const override;
+    bool closed() const override { return closed_; }
+    /// ClosedError where it is closed.
+    void check_open() const {
+        if (closed_) [[unlikely]]
+            raise_closed();
+    }
+    [[noreturn]] void raise_closed() const;
+    virtual std::shared_ptr<LoopSide> loop_side() = 0;
+    /// Adds to an error of a call where it was made, and what time it had.
+    void tell(Error& error, Timeout timeout) const;
+
+    const bool in_memory;
+
+  protected:
+    virtual std::string shown_options() const = 0;
+    virtual Timeout default_timeout() const = 0;
+
+    bool closed_{false};
+
+  private:
+    StoreKind kind_;
+    std::string name_;
+    std::string url_;
+};
+
+template <class Backend, class O>
+class Store final : public StoreBase {
+  public:
+    Store(std::shared_ptr<Opened<Backend>> opened, StoreKind kind, std::string name,
+          std::string url, O options)
+        : StoreBase(&kTag<Store>, kind, std::move(name), std::move(url)),
+          opened_(std::move(opened)),
+          options_(std::move(options)) {}
+
+    void close() override {
+        closed_ = true;
+        opened_.reset();
+    }
+    /// A copy: another thread may close it during the call.
+    std::shared_ptr<Backend> held() const {
+        check_open();
+        return opened_->backend();
+    }
+    std::shared_ptr<LoopSide> loop_side() override {
+        check_open();
+        return opened_->loop_side();
+    }
+    const O& options() const { return options_; }
+
+  protected:
+    std::string shown_options() const override;
+    Timeout default_timeout() const override {
+        if constexpr (requires { options_.timeout; }) {
+            return options_.timeout;
+        } else {
+            return {};
+        }
+    }
+
+  private:
+    std::shared_ptr<Opened<Backend>> opened_;
+    O options_;
+};
+
+using MemoryStore = Store<memory::Store, memory::StoreOptions>;
+using RedisStore = Store<redis::Client, redis::Options>;
+using DatabaseStore = Store<sql::Database, sql::DatabaseOptions>;
+template <>
+std::string MemoryStore::shown_options() const;
+template <>
+std::string RedisStore::shown_options() const;
+template <>
+std::string DatabaseStore::shown_options() const;
+
+// -- opening -------------------------------------------------------------------------------------
+
+/// What a URL would open. ConfigError where the scheme is unknown.
+StoreKind kind_of_url(std::string_view text);
+/// The options that a URL of memory:// brings.
+memory::StoreOptions memory_options(std::string_view url);
+std::shared_ptr<MemoryStore> open_memory(std::string_view url, const memory::StoreOptions& options);
+std::shared_ptr<RedisStore> open_redis(std::string_view url, const redis::Options& options);
+std::shared_ptr<DatabaseStore> open_database(std::string_view url,
+                                             const sql::DatabaseOptions& options);
+
+/// What a concept was made from: a store passed in, or one opened from a URL for it alone.
+class StoreReference {
+  public:
+    /// Takes a store object, of either face, or its URL. An object of another type is a TypeError
+    /// that names the argument, the URL of another kind a ConfigError; both say what `title` takes.
+    StoreReference(py::handle value, const char* argument, const char* title,
+                   std::initializer_list<StoreKind> kinds);
+
+    StoreKind kind() const { return store_->kind(); }
+    const std::string& name() const { return store_->name(); }
+    template <class Backend>
+    std::shared_ptr<Backend> backend() const {
+        if constexpr (std::is_same_v<Backend, memory::Store>) {
+            return static_cast<MemoryStore&>(*store_).held();
+        } else if constexpr (std::is_same_v<Backend, redis::Client>) {
+            return static_cast<RedisStore&>(*store_).held();
+        } else {
+            return static_cast<DatabaseStore&>(*store_).held();
+        }
+    }
+    /// What the running loop calls a Redis or a Database through.
+    std::shared_ptr<LoopSide> loop_side() const { return store_->loop_side(); }
+
+    void tell(Error& error, Timeout timeout) const { store_->tell(error, timeout); }
+    bool closed() const { return closed_ || store_->closed(); }
+    /// ClosedError where the concept or its store is closed.
+    void check_open() const {
+        if (closed()) [[unlikely]]
+            raise_closed();
+    }
+    /// Ends the concept, and the store where it was opened for it alone.
+    void close();
+    /// "hotcount.Memory(...)".
+    std::string shown_store() const { return store_->repr(to_string(kind())); }
+    /// "hotcount.Counter(hotcount.Memory(...))"; `options` stand behind the store.
+    std::string repr(const std::string& options = "") const;
+
+  private:
+    [[noreturn]] void raise_closed() const;
+
+    std::shared_ptr<StoreBase> store_;
+    std::string title_;
+    bool owned_{false};
+    bool closed_{false};
+};
+
+}  // namespace hotcount::python

@@ -1,0 +1,133 @@
+// Arguments from Python: what each accepts, and how it is refused.
+//
+// A value of a type that cannot fit is a builtin TypeError naming the argument (and the index in a
+// batch), raised before anything is done. A value that is of the right type and still bad is an
+// Error: raised by the to_... functions, kept by the read_... ones, because in a batch it concerns
+// one element only.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/sql/value.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/votes.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "errors.hpp"
+
+namespace hotcount::python {
+
+/// An argument's name for messages, with its index where it is an element of a batch.
+struct Where {
+    const char* argument;
+    std::optional<std::size_t> index{};
+
+    Where(const char* name) : argument(name) {}  // Implicit: a name alone is the usual case.
+    Where(const char* name, std::size_t element) : argument(name), index(element) {}
+    std::string str() const;
+};
+
+/// "str", "int", "numpy.int64": the type's name as its author wrote it.
+std::string type_name(py::handle value);
+/// TypeError: "{where} must be {expected}, not {type}".
+[[noreturn]] void raise_wrong_type(const Where& where, const char* expected, py::handle value);
+
+/// ConfigError: "{where} {says}", with the argument's name and the value, where it is given.
+[[noreturn]] void raise_bad(const Where& where, const std::string& says, py::handle value = {});
+
+// -- text -------------------------------------------------------------------
+// Views borrow from the Python object, which the caller keeps.
+
+/// str (as UTF-8) or bytes.
+Result<std::string_view> read_bytes(py::handle value, const Where& where);
+/// str only.
+Result<std::string_view> read_text(py::handle value, const Where& where);
+std::string_view to_bytes(py::handle value, const Where& where);
+std::string to_text(py::handle value, const Where& where);
+
+// -- numbers ----------------------------------------------------------------
+
+/// int, or anything with __index__ (NumPy integers); never bool. Out of range: `out_of_range`.
+Result<std::int64_t> read_integer(py::handle value, const Where& where, ErrorCode out_of_range);
+/// An amount: out of 64 bits is a counter overflow.
+std::int64_t to_amount(py::handle value, const Where& where);
+/// An option: out of range is a config error.
+std::int64_t to_option(py::handle value, const Where& where);
+std::size_t to_size(py::handle value, const Where& where);
+bool to_bool(py::handle value, const Where& where);
+
+// -- times ------------------------------------------------------------------
+
+/// Seconds as int or float, or a timedelta: more than 0, at most 100 years.
+Duration to_duration(py::handle value, const Where& where);
+/// The same, and 0.
+Duration to_delay(py::handle value, const Where& where);
+/// None, or left out: the default of the store.
+Timeout to_timeout(py::handle value);
+double to_seconds(Duration duration);
+
+// -- rows -------------------------------------------------------------------
+
+/// int, str or uuid.UUID as the type; the class itself, not an instance.
+IdType to_id_type(py::handle value, const Where& where);
+Result<sql::Id> read_id(py::handle value, IdType type, const Where& where);
+sql::Id to_id(py::handle value, IdType type, const Where& where);
+py::object from_id(const sql::Id& id, IdType type);
+
+// -- batches ----------------------------------------------------------------
+
+/// One of several words, such as "raise" or "return"; another is a config error naming them.
+std::size_t to_choice(py::handle value, const Where& where,
+                      std::initializer_list<std::string_view> choices);
+
+/// A batch's columns as read: elements that are refused already keep their place.
+struct Refusals {
+    std::map<std::size_t, Error> by_index;
+
+    void add(std::size_t index, Error error) { by_index.emplace(index, std::move(error)); }
+    /// Without the refused elements, for the core.
+    template <class T>
+    std::vector<T> strip(std::vector<T> all) const;
+};
+
+/// The elements of a sequence, held, so that they outlive what another thread does to it.
+/// A single str or bytes is refused: it is a sequence of the wrong things. A config error where an
+/// iterable other than a list or a tuple has more than 2^24 elements.
+py::tuple to_elements(py::handle value, const Where& where, const char* expected);
+
+/// What the keys of a batch point into; outlives them.
+struct KeyHolder {
+    py::object elements;
+    std::string text;
+};
+
+/// Sequence of str or bytes; or an array of NumPy's 'U' or 'S', read without making an object of
+/// each: any stride and byte order, NULs at an element's end dropped as NumPy does.
+std::vector<std::string_view> to_keys(py::handle value, const char* argument, KeyHolder& held,
+                                      Refusals& refusals);
+/// One int for all, or one each: a sequence, or a buffer of any integers of 1 to 8 bytes (NumPy,
+/// array, memoryview). What is beyond 64 bits refuses its element as an overflow.
+std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std::size_t size,
+                                     std::int64_t missing, Refusals& refusals);
+/// Sequence of ids, or such a buffer where ids are integers.
+std::vector<sql::Id> to_ids(py::handle value, IdType type, const char* argument,
+                            Refusals& refusals);
+
+template <class T>
+std::vector<T> Refusals::strip(std::vector<T> all) const {
+    if (by_index.empty()) return all;
+    std::vector<T> kept;
+    kept.reserve(all.size() - by_index.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (!by_index.contains(i)) kept.push_back(std::move(all[i]));
+    }
+    return kept;
+}
+
+}  // namespace hotcount::python

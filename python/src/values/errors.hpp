@@ -1,0 +1,54 @@
+// The one place where a core Error becomes a Python exception.
+//
+// Everything here needs the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <hotcount/error.hpp>
+#include <hotcount/result.hpp>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace hotcount::python {
+
+namespace py = pybind11;
+
+/// Looks the exception classes up in hotcount.errors; before anything below is used.
+void load_exceptions();
+
+/// The exception that stands for an error, not raised: what a batch holds per element.
+py::object to_exception(const Error& error);
+
+[[noreturn]] void raise(const Error& error);
+[[noreturn]] void raise_config(std::string message);
+[[noreturn]] void raise_type(const std::string& message);
+/// BatchError with the whole result and the errors by index.
+[[noreturn]] void raise_batch(const py::object& result, const py::dict& errors, std::size_t size);
+
+/// Runs f and turns what it throws into a Python exception that is set.
+template <class F>
+PyObject* guarded(F&& f) {
+    try {
+        return f().release().ptr();
+    } catch (py::error_already_set& error) {
+        error.restore();
+    } catch (py::builtin_exception& error) {
+        error.set_error();
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return nullptr;
+}
+
+/// The value of a result, or its error raised.
+template <class T>
+T unwrap(Result<T> result) {
+    if (!result.ok()) raise(result.error());
+    if constexpr (!std::is_void_v<T>) return std::move(result).value();
+}
+
+}  // namespace hotcount::python

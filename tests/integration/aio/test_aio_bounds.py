@@ -1,0 +1,168 @@
+"""What an event loop's connection bounds: the calls that wait, and the calls that one turn ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.loops import LOOPS, LoopFactory, run
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+MANY = 100_000
+
+
+async def longest_gap(stop: asyncio.Event) -> float:
+    """The longest time for which the loop left a task alone that wanted to run every 5 ms."""
+    longest = 0.0
+    last = time.monotonic()
+    while not stop.is_set():
+        await asyncio.sleep(0.005)
+        now = time.monotonic()
+        longest = max(longest, now - last)
+        last = now
+    return longest
+
+
+# How long a loop was held shows where nothing else takes the machine.
+@pytest.mark.alone
+@pytest.mark.parametrize("factory", LOOPS)
+@pytest.mark.parametrize("key", ["one", "each"])
+def test_100_000_calls_that_expire_at_once_hold_no_other_task_up(
+    own_redis: RedisServer, factory: LoopFactory, key: str
+) -> None:
+    redis = own_redis.redis(silence_limit=60)
+
+    async def main() -> float:
+        counter = aio.Counter(redis)
+        await counter.add("warm")
+        own_redis.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 4
+        calls = [
+            counter.add(
+                "k" if key == "one" else f"k{n}", timeout=max(deadline - time.monotonic(), 0.1)
+            )
+            for n in range(MANY)
+        ]
+        results = asyncio.gather(*calls, return_exceptions=True)
+        stop = asyncio.Event()
+        heartbeat = asyncio.ensure_future(longest_gap(stop))
+        ends = await results
+        stop.set()
+        kinds = {type(end) for end in ends}
+        assert kinds <= {hotcount.OutcomeUnknownError, hotcount.DeadlineError}
+        return await heartbeat
+
+    # It was 6.8 s. A turn ends 1,024 calls, which takes some 20 ms.
+    assert run(factory, main()) < 1
+
+
+class RecordingLoop(asyncio.SelectorEventLoop):
+    """Keeps what was asked for at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once: list[asyncio.TimerHandle] = []
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = super().call_later(delay, callback, *args, context=context)
+        if delay == 0:
+            self.at_once.append(handle)
+        return handle
+
+
+def test_the_rest_of_what_expired_waits_for_no_tick_of_the_other_connection(
+    own_redis: RedisServer,
+) -> None:
+    """Commands that go alone have a second connection, and the loop has one timer for both."""
+    loop = RecordingLoop()
+
+    async def main() -> None:
+        store = aio.Redis(own_redis.url, silence_limit=60)
+        await store.ping()
+        own_redis.send_signal(signal.SIGSTOP)
+        shared = asyncio.ensure_future(store.ping(timeout=20))
+        deadline = time.monotonic() + 1
+        alone = [
+            store.execute("NOT.KNOWN", timeout=max(deadline - time.monotonic(), 0.1))
+            for _ in range(5_000)
+        ]
+        await asyncio.gather(*alone, return_exceptions=True)
+        own_redis.send_signal(signal.SIGCONT)
+        await shared
+
+    run(lambda: loop, main())
+    assert loop.at_once, "1,024 calls are ended at a time"
+    assert not any(handle.cancelled() for handle in loop.at_once)
+
+
+@pytest.mark.parametrize("factory", LOOPS)
+def test_100_000_calls_that_fail_at_once_hold_no_other_task_up(
+    own_redis: RedisServer, factory: LoopFactory
+) -> None:
+    """The connection breaks under them."""
+    redis = own_redis.redis(timeout=60, silence_limit=60)
+
+    async def main() -> float:
+        counter = aio.Counter(redis)
+        await counter.add("warm")
+        own_redis.send_signal(signal.SIGSTOP)
+        results = asyncio.gather(*(counter.add("k") for _ in range(MANY)), return_exceptions=True)
+        stop = asyncio.Event()
+        heartbeat = asyncio.ensure_future(longest_gap(stop))
+        own_redis.kill()
+        ends = await results
+        stop.set()
+        assert {type(end) for end in ends} <= {
+            hotcount.OutcomeUnknownError,
+            hotcount.UnavailableError,
+        }
+        return await heartbeat
+
+    assert run(factory, main()) < 1
+
+
+@pytest.mark.parametrize("factory", LOOPS)
+def test_calls_beyond_max_queue_are_refused_with_nothing_applied_and_the_others_are_answered(
+    own_redis: RedisServer, factory: LoopFactory
+) -> None:
+    redis = own_redis.redis(timeout=30, max_queue=50, max_in_flight=10)
+
+    async def one(counter: aio.Counter, n: int) -> int:
+        return await counter.add(f"k{n}")
+
+    async def main() -> None:
+        counter = aio.Counter(redis)
+        await counter.add("warm")
+        own_redis.send_signal(signal.SIGSTOP)
+        calls = [asyncio.create_task(one(counter, n)) for n in range(200)]
+        done, waiting = await asyncio.wait(calls, timeout=0.3)
+        # Those on the wire, and those that may wait for it.
+        assert 50 <= len(waiting) <= 60
+        for call in done:
+            with pytest.raises(hotcount.CapacityError, match=r"max_queue.*nothing was applied"):
+                await call
+        own_redis.send_signal(signal.SIGCONT)
+        assert await asyncio.gather(*waiting) == [1] * len(waiting)
+        keys = await counter.get_many([f"k{n}" for n in range(200)])
+        assert sum(keys) == len(waiting)
+        assert [calls[n] in waiting for n in range(200)] == [bool(count) for count in keys]
+        # There is room again.
+        assert await counter.add("after") == 1
+
+    run(factory, main())

@@ -1,0 +1,437 @@
+"""Loops that come and go, loops in threads, stores that end, servers that restart."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.loops import LOOPS, LOOPS_WITH_READERS, LoopFactory, run
+from tests.support.servers import RedisServer, free_port
+from tests.support.together import in_child, together
+
+pytestmark = pytest.mark.server
+on_all_loops = pytest.mark.parametrize("factory", LOOPS)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+_numbers = itertools.count()
+
+
+def own_prefix() -> str:
+    """Keys that no other test uses."""
+    return f"aio-loops:{next(_numbers)}:"
+
+
+def clients(server: RedisServer) -> int:
+    """Connections at the server, but for the one that asks."""
+    with server.redis(prefix="ask") as asking:
+        return len(asking.execute("CLIENT", "LIST").splitlines()) - 1
+
+
+@on_all_loops
+def test_one_store_serves_one_loop_after_another_and_leaks_nothing(
+    factory: LoopFactory, own_redis: RedisServer
+) -> None:
+    store = aio.Redis(own_redis.url, timeout=20)
+    counter = aio.Counter(store)
+
+    async def main() -> int:
+        return await counter.add("k")
+
+    for number in range(1, 11):
+        assert run(factory, main()) == number
+    gc.collect()
+    before, objects = descriptors(), len(gc.get_objects())
+    for number in range(11, 211):
+        assert run(factory, main()) == number
+    gc.collect()
+    assert descriptors() <= before + 1
+    assert len(gc.get_objects()) < objects + 200
+    assert clients(own_redis) <= 3
+
+
+@on_all_loops
+def test_loops_that_are_left_amid_calls_leak_nothing(
+    factory: LoopFactory, own_redis: RedisServer
+) -> None:
+    store = aio.Redis(own_redis.url, timeout=20)
+    counter = aio.Counter(store)
+    kept: list[Any] = []
+
+    async def main() -> None:
+        await counter.add("k")
+        # Nobody awaits these; some have been sent as the loop ends, some not.
+        kept.extend(counter.add("k") for _ in range(3))
+        await asyncio.sleep(0)
+        kept.extend(counter.add("k") for _ in range(3))
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            run(factory, main())
+            kept.clear()
+        gc.collect()
+
+    rounds(5)
+    before = descriptors()
+    rounds(30)
+    assert descriptors() <= before + 3
+
+
+@on_all_loops
+def test_loops_in_threads_have_a_connection_each(
+    factory: LoopFactory, redis_server: RedisServer
+) -> None:
+    store = aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20)
+    counter = aio.Counter(store)
+
+    async def main() -> list[int]:
+        values = []
+        for _ in range(10):
+            values += await asyncio.gather(*(counter.add("k") for _ in range(20)))
+        return values
+
+    found = together(lambda _: run(factory, main()), 8)
+    assert sorted(itertools.chain(*found)) == list(range(1, 1601))
+
+
+def test_threads_and_a_loop_share_a_store(redis_server: RedisServer) -> None:
+    with hotcount.Redis(redis_server.url, prefix=own_prefix(), timeout=20) as store:
+        waiting = hotcount.Counter(store)
+
+        async def main() -> list[int]:
+            counter = aio.Counter(store)
+            return [await counter.add("k") for _ in range(200)]
+
+        def work(index: int) -> list[int]:
+            if index == 0:
+                return asyncio.run(main())
+            return [waiting.add("k") for _ in range(200)]
+
+        assert sorted(itertools.chain(*together(work, 4))) == list(range(1, 801))
+
+
+@on_all_loops
+def test_without_a_running_loop_there_is_no_call(factory: LoopFactory) -> None:
+    for url in ("memory://", "redis://127.0.0.1:1"):
+        counter = aio.Counter(url)
+        for call in (lambda: counter.add("k"), lambda: counter.get_many(["k"]), counter.aclose):  # noqa: B023
+            with pytest.raises(RuntimeError, match="no running event loop"):
+                call()
+    # A loop may be run again after it was stopped.
+    loop = factory()
+    try:
+        counter = aio.Counter("memory://")
+        for number in (1, 2, 3):
+            assert loop.run_until_complete(counter_add(counter)) == number
+    finally:
+        loop.close()
+
+
+async def add_for_ever(counter: aio.Counter) -> None:
+    while True:
+        await counter.add("k")
+
+
+async def counter_add(counter: aio.Counter) -> int:
+    return await counter.add("k")
+
+
+@on_all_loops
+def test_a_loop_may_be_run_in_pieces(factory: LoopFactory, redis_server: RedisServer) -> None:
+    counter = aio.Counter(aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20))
+    loop = factory()
+    try:
+        for number in (1, 2, 3):
+            assert loop.run_until_complete(counter_add(counter)) == number
+    finally:
+        loop.close()
+
+
+@on_all_loops
+def test_a_closed_store_refuses_and_ends_what_is_under_way(
+    factory: LoopFactory, own_redis: RedisServer
+) -> None:
+    async def main() -> None:
+        store = aio.Redis(own_redis.url, timeout=20)
+        counter = aio.Counter(store)
+        await counter.add("k")
+        call = asyncio.create_task(slow(store))
+        await asyncio.sleep(0.05)
+        assert not store.closed
+        await store.aclose()
+        assert store.closed
+        assert counter.closed
+        with pytest.raises((hotcount.ClosedError, hotcount.OutcomeUnknownError)):
+            await asyncio.wait_for(call, 10)
+        with pytest.raises(hotcount.ClosedError):
+            counter.add("k")
+        with pytest.raises(hotcount.ClosedError):
+            store.ping()
+        await store.aclose()
+
+    async def slow(store: aio.Redis) -> Any:
+        return await store.execute("EVAL", "for i = 1, 1e8 do end return 1", 0)
+
+    run(factory, main())
+
+
+@on_all_loops
+def test_a_store_may_be_closed_by_another_thread(
+    factory: LoopFactory, own_redis: RedisServer
+) -> None:
+    store = hotcount.Redis(own_redis.url, timeout=20)
+
+    async def main() -> None:
+        counter = aio.Counter(store)
+        await counter.add("k")
+        thread = threading.Thread(target=store.close)
+        thread.start()
+        # What was sent as it closed is unknown.
+        with pytest.raises((hotcount.ClosedError, hotcount.OutcomeUnknownError)):
+            await add_for_ever(counter)
+        thread.join()
+
+    run(factory, main())
+
+
+@on_all_loops
+def test_a_call_keeps_its_counter_and_store(
+    factory: LoopFactory, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        call = aio.Counter(redis_server.url, own_prefix()).add("k")
+        gc.collect()
+        assert await call >= 1
+
+    for _ in range(3):
+        run(factory, main())
+
+
+@on_all_loops
+def test_a_server_that_restarts_is_found_again(
+    factory: LoopFactory, own_redis: RedisServer
+) -> None:
+    async def main() -> None:
+        async with aio.Redis(own_redis.url, timeout=5) as store:
+            counter = aio.Counter(store)
+            assert await counter.add("k") == 1
+            own_redis.kill()
+            with pytest.raises((hotcount.UnavailableError, hotcount.OutcomeUnknownError)):
+                await add_for_ever(counter)
+            own_redis.start()
+            assert await counter.add("k") == 1
+            assert await asyncio.gather(*(counter.add("k") for _ in range(3))) == [2, 3, 4]
+
+    run(factory, main())
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@on_all_loops
+def test_a_forked_child_connects_anew(factory: LoopFactory, redis_server: RedisServer) -> None:
+    store = aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20)
+    counter = aio.Counter(store)
+
+    async def who() -> tuple[Any, int]:
+        return await store.execute("CLIENT", "ID"), await counter.add("k")
+
+    async def main() -> None:
+        mine, value = await who()
+        # Forked amid the loop, as a bad idea as that is.
+        child, after = in_child(lambda: in_a_thread(lambda: run(factory, who())))
+        assert child != mine
+        assert after == value + 1
+        assert (await who()) == (mine, value + 2)
+
+    run(factory, main())
+
+
+def in_a_thread(work: Any) -> Any:
+    # The child's own thread still believes that a loop runs in it.
+    (result,) = together(lambda _: work(), 1)
+    return result
+
+
+@on_all_loops
+def test_a_server_on_a_port(factory: LoopFactory, tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, port=free_port()).start()
+
+    async def main() -> None:
+        async with aio.Redis(f"redis://127.0.0.1:{server.port}/3", timeout=20) as store:
+            counter = aio.Counter(store)
+
+            async def work() -> list[int]:
+                return [await counter.add("k") for _ in range(20)]
+
+            found = await asyncio.gather(*(work() for _ in range(64)))
+            assert sorted(itertools.chain(*found)) == list(range(1, 64 * 20 + 1))
+        with pytest.raises(hotcount.UnavailableError):
+            await aio.Redis(f"redis://127.0.0.1:{free_port()}").ping()
+
+    try:
+        run(factory, main())
+    finally:
+        server.stop()
+
+
+def test_stores_of_one_url_are_one_store(redis_server: RedisServer) -> None:
+    async def main() -> None:
+        first = aio.Redis(redis_server.url, prefix="one:", timeout=20)
+        second = await_connect(redis_server.url)
+        assert await first.execute("CLIENT", "ID") == await second.execute("CLIENT", "ID")
+        await first.aclose()
+        assert await second.ping()
+        await second.aclose()
+
+    def await_connect(url: str) -> aio.Redis:
+        store = aio.connect(url, prefix="one:", timeout=20)
+        assert isinstance(store, aio.Redis)
+        return store
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("factory", LOOPS_WITH_READERS)
+def test_calls_of_one_turn_share_a_send(factory: LoopFactory, redis_server: RedisServer) -> None:
+    async def main() -> None:
+        async with aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20) as store:
+            await store.ping()
+            before = store.stats()["sends"]
+            await asyncio.gather(*(store.execute("ECHO", "x") for _ in range(40)))
+            assert store.stats()["sends"] - before <= 2
+
+    run(factory, main())
+
+
+def test_the_store_faces(tmp_path: Path, redis_server: RedisServer) -> None:
+    async def main() -> None:
+        async with aio.Memory("memory://faces", max_keys=7) as memory:
+            assert await memory.ping()
+            assert memory.stats()["max_keys"] == 7
+            assert hotcount.Counter(memory).add("k") == 1
+            assert await aio.Counter("memory://faces").add("k") == 2
+            assert repr(memory).startswith("hotcount.aio.Memory('memory://faces'")
+        assert repr(memory).endswith("(closed)")
+        with pytest.raises(hotcount.ClosedError):
+            await memory.ping()
+        async with aio.Redis(redis_server.url, timeout=20) as store:
+            assert await store.ping()
+            assert await store.execute("SET", "aio:x", 5) == b"OK"
+            assert await store.execute("INCRBY", "aio:x", 2) == 7
+            assert await store.execute("GET", "aio:none") is None
+            with pytest.raises(hotcount.WrongTypeError):
+                await store.execute("LPUSH", "aio:x", 1)
+            with pytest.raises(hotcount.ReplyError):
+                await store.execute("NO-SUCH")
+            with pytest.raises(hotcount.ConfigError):
+                await store.execute("MULTI")
+            with pytest.raises(TypeError):
+                await store.execute()
+            assert hotcount.Counter(store, "faces").add("k") >= 1
+            assert hotcount.Limiter(store, "5/minute").hit("faces").allowed
+            assert repr(store).startswith("hotcount.aio.Redis(")
+            counter = aio.Counter(store)
+            assert repr(counter).startswith("hotcount.aio.Counter(hotcount.Redis(")
+            async with counter:
+                pass
+            assert counter.closed
+            assert not store.closed
+        for thing in (memory, store, counter):
+            with pytest.raises(TypeError, match=r"hotcount\.aio\.\w+ cannot be pickled"):
+                pickle.dumps(thing)
+        async with aio.connect(f"sqlite:///{tmp_path}/x.db") as database:
+            assert isinstance(database, aio.Database)
+            assert await database.ping()
+        wrong: Any = 7
+        with pytest.raises(TypeError):
+            aio.Counter(wrong)
+        with pytest.raises(hotcount.ConfigError):
+            aio.Redis("memory://")
+
+    asyncio.run(main())
+
+
+ANSWERED_AFTER_THE_LOOP = """
+import gc, sys
+import hotcount
+from hotcount import aio
+from tests.support.loops import LoopWithoutReaders
+
+store = hotcount.Redis(sys.argv[1], timeout=20)
+
+async def start():
+    limiter = aio.Limiter(store, "1000/s")
+    return [limiter.hit("k"), limiter.hit_many(["a"] * 3), aio.PeriodCounter(store).add("k")]
+
+for number in range(3000):
+    loop = LoopWithoutReaders()
+    calls = loop.run_until_complete(start())
+    loop.close()
+    del loop
+    if number % 2:
+        del calls
+        gc.collect()
+"""
+
+
+def test_answers_that_come_after_their_loop_was_closed_end_with_the_gil(
+    own_redis: RedisServer,
+) -> None:
+    # The last to know of them is a thread of the library.
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", ANSWERED_AFTER_THE_LOOP, own_redis.url],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+ENDS_IN_AN_ANSWER = """
+import asyncio, sys, threading, time
+from hotcount import aio
+
+class Loop(asyncio.SelectorEventLoop):
+    def call_soon_threadsafe(self, *arguments, **options):
+        answered.set()
+        time.sleep(0.3)  # Without the GIL: the main thread ends the interpreter meanwhile.
+        return super().call_soon_threadsafe(*arguments, **options)
+
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)  # While the interpreter shuts down: who comes back now is ended.
+
+async def main():
+    votes = aio.Votes(sys.argv[1])
+    await votes.create_tables()
+    answered.clear()
+    kept.extend((votes, votes.count(1)))
+    answered.wait()
+
+sys.last, answered, kept, loop = Last(), threading.Event(), [], Loop()
+loop.run_until_complete(main())
+"""
+
+
+def test_an_interpreter_that_ends_while_an_answer_comes_ends_well(database_path: Path) -> None:
+    """The library's thread was unwound without the GIL, and what it held was let go of."""
+    url = f"sqlite:///{database_path}"
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_IN_AN_ANSWER, url], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

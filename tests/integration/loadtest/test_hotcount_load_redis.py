@@ -1,0 +1,303 @@
+"""hotcount-load on a Redis: one it starts itself, and one that somebody else runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.load_generator import SMALL, program, run, run_json
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+# What it says of itself while it lives and does not once it is gone.
+ALLOWANCE_S = 20
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The TMPDIR of what the test starts, which must leave nothing in it.
+
+    Not below tmp_path: the path of a socket has 107 bytes.
+    """
+    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
+        folder = Path(name)
+        monkeypatch.setenv("TMPDIR", name)
+        yield folder
+        assert list(folder.iterdir()) == []
+        assert servers_in(folder) == []
+
+
+def servers_in(folder: Path) -> list[int]:
+    """The pids of the servers started in the folder."""
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (process / "cmdline").read_bytes()
+        except OSError:  # It ended while we looked.
+            continue
+        # It writes its own title: redis-server unixsocket:PATH.
+        if b"redis-server" in title and str(folder).encode() in title:
+            pids.append(int(process.name))
+    return pids
+
+
+def wait_until_gone(folder: Path) -> None:
+    deadline = time.monotonic() + ALLOWANCE_S
+    while servers_in(folder):
+        assert time.monotonic() < deadline, "the private server is still there"
+        time.sleep(0.02)
+
+
+def summaries(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {s["strategy"]: s for part in document["parts"] for s in part["strategies"]}
+
+
+def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) -> None:
+    code, document = run_json(
+        *["compare", "-s", "all", "--managed", "redis", "--rounds", "1", "-d", "300ms"],
+        *["--limit", "20/s", *SMALL],
+        timeout=110,
+    )
+    assert code == 0, document["parts"]
+    assert [part["name"] for part in document["parts"]] == [
+        "votes-closed",
+        "counters-closed",
+        "limiter-closed",
+        "zset-closed",
+    ]
+    found = summaries(document)
+    assert len(found) == 34
+    shapes = {name: (set(s), set(s["audit"]), set(s["trials"][0])) for name, s in found.items()}
+    for name, summary in found.items():
+        assert summary["conclusion"] == "passed", (name, summary["reasons"])
+        assert summary["audit"]["passed"], name
+        assert summary["audit"]["acknowledged"] > 0, name
+        # The same shape, whatever the workload.
+        assert shapes[name] == shapes["naive"], name
+        # What is promised is kept; what is declared, and nothing else, may be found.
+        breaches = sum(
+            summary["audit"][finding]
+            for finding in (
+                *("wrong_answers", "over_admitted", "wrong_refusals", "keys_without_ttl"),
+                *("rogue_sets", "late_writes", "wrong_scores"),
+            )
+        )
+        assert breaches == summary["audit"]["declared"], name
+        if summary["contract"]["exact"]:
+            assert breaches == 0, (name, summary["audit"]["examples"])
+    # Forced, not luck: half of its sets are not there, and it adds to each of them.
+    assert found["redis/unguarded_pipeline"]["audit"]["rogue_sets"] > 0
+    # Its check admits one more than the limit, on every item that is hot.
+    assert found["redis/incr_expire"]["audit"]["over_admitted"] > 0
+    assert found["redis/gcra"]["audit"]["refused"] > 0
+    assert "Redis" in found["redis"]["place"]
+    for part in document["parts"]:
+        assert set(part["settings"]) == set(document["parts"][0]["settings"])
+
+
+def test_names_without_a_store_are_on_the_redis_given(temporary: Path) -> None:
+    arguments = ["compare", "-s", "gcra,memory/gcra", "--managed", "redis", "--rounds", "1"]
+    done = run(*arguments, "-d", "200ms", *SMALL)
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert "passed" in rows["redis/gcra"]
+    assert "passed" in rows["memory/gcra"]
+    assert "each item limited to 100/second" in done.stdout
+
+
+@pytest.fixture
+def generator(temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    """One in the middle of a long load on a server of its own."""
+    command = [program(), "run", "-s", "redis", "--managed", "redis", "-d", "60s", "-w", "8"]
+    command += ["--items", "200", "--warmup", "0", "--progress", "ndjson", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for event in ("load", "sample"):
+        while json.loads(process.stderr.readline())["event"] != event:
+            pass
+    yield process
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def test_an_interrupt_still_audits_and_stops_the_server(
+    temporary: Path, generator: subprocess.Popen[str]
+) -> None:
+    assert len(servers_in(temporary)) == 1
+    generator.send_signal(signal.SIGINT)
+    out, _ = generator.communicate(timeout=30)
+    assert generator.returncode == 3
+    document = json.loads(out)
+    assert document["reasons"] == ["it was interrupted"]
+    # The server was there for the audit: Ctrl-C is not its.
+    assert document["audit"]["passed"]
+    assert document["audit"]["acknowledged"] > 0
+
+
+def test_a_ctrl_c_at_a_terminal_does_not_reach_the_server(
+    temporary: Path, generator: subprocess.Popen[str]
+) -> None:
+    (server,) = servers_in(temporary)
+    assert os.getpgid(server) == server != os.getpgid(generator.pid)
+    generator.terminate()
+    out, _ = generator.communicate(timeout=30)
+    assert json.loads(out)["audit"]["passed"]
+
+
+def test_a_killed_generator_takes_its_server_along(
+    temporary: Path, generator: subprocess.Popen[str]
+) -> None:
+    assert len(servers_in(temporary)) == 1
+    generator.kill()
+    generator.communicate(timeout=30)
+    wait_until_gone(temporary)
+    # Nobody was left to remove these.
+    for folder in temporary.iterdir():
+        shutil.rmtree(folder)
+
+
+def test_a_server_that_dies_is_a_failure_that_names_it(
+    temporary: Path, generator: subprocess.Popen[str]
+) -> None:
+    (server,) = servers_in(temporary)
+    os.kill(server, signal.SIGKILL)
+    time.sleep(0.2)
+    generator.send_signal(signal.SIGINT)
+    out, err = generator.communicate(timeout=60)
+    assert generator.returncode == 3
+    assert out == ""
+    assert "redis.sock" in err
+
+
+def test_without_redis_server_the_package_is_named(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = program()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    done = subprocess.run(
+        [command, "run", "-s", "redis", "--managed", "redis", "-d", "100ms"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "redis-server is not installed (Debian's package: redis-server)" in done.stderr
+
+
+def test_the_canonical_comparison_has_redis_where_it_is_installed(temporary: Path) -> None:
+    arguments = ["--rounds", "1", "-r", "100", "-d", "100ms", *SMALL]
+    code, document = run_json(*arguments)
+    # A machine that is busy with other things may not carry the open part, and then says so.
+    assert code in {0, 3}
+    names = [part["name"] for part in document["parts"]]
+    assert names == ["hot", "closed", "open", "counters", "limiter", "zset"]
+    assert document["notes"] == []
+    for name in ("redis", "redis/gcra", "redis/script"):
+        assert summaries(document)[name]["audit"]["passed"]
+
+
+def keys_of_runs(server: RedisServer) -> list[bytes]:
+    with server.redis() as redis:
+        keys: list[bytes] = redis.execute("KEYS", "hotcount-load:*")
+        return keys
+
+
+@pytest.mark.parametrize(
+    "strategy", ["redis", "redis/ttl", "redis/list", "redis/script", "redis/cached"]
+)
+def test_a_run_leaves_no_key_on_somebodys_server(own_redis: RedisServer, strategy: str) -> None:
+    with own_redis.redis() as redis:
+        redis.execute("SET", "item:1", "theirs")
+    code, document = run_json(
+        "run", "-s", strategy, "--redis", own_redis.url, "-d", "200ms", *SMALL
+    )
+    assert code == 0, document["reasons"]
+    assert document["audit"]["acknowledged"] > 0
+    assert str(own_redis.socket) in document["place"]
+    assert keys_of_runs(own_redis) == []
+    with own_redis.redis() as redis:
+        assert redis.execute("GET", "item:1") == b"theirs"
+
+
+@pytest.fixture
+def redis_behind_a_long_path() -> Iterator[RedisServer]:
+    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as folder:
+        below = Path(folder) / ("x" * (95 - len(folder)))
+        below.mkdir()
+        server = RedisServer(below)
+        try:
+            yield server.start()
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize("which", ["own_redis", "redis_behind_a_long_path"])
+def test_counters_on_a_server_can_be_audited_again(
+    request: pytest.FixtureRequest, which: str, tmp_path: Path
+) -> None:
+    own_redis: RedisServer = request.getfixturevalue(which)
+    out = tmp_path / "run"
+    arguments = ["run", "-s", "redis", "--redis", own_redis.url, "--out", str(out)]
+    done = run(*arguments, "-d", "200ms", *SMALL)
+    assert done.returncode == 0, done.stderr
+    code, document = run_json("audit", str(out))
+    assert code == 0, document
+    assert document["runs"][0]["audit"]["acknowledged"] > 0
+    # Somebody adds to one of its keys, and takes from another.
+    first, second = keys_of_runs(own_redis)[:2]
+    with own_redis.redis() as redis:
+        redis.execute("INCRBY", first, 3)
+        redis.execute("DECRBY", second, 2)
+    code, document = run_json("audit", str(out), "--redis", own_redis.url)
+    assert code == 1
+    audit = document["runs"][0]["audit"]
+    assert (audit["double"], audit["lost"]) == (3, 2)
+
+
+def test_a_password_is_not_written_down(own_redis: RedisServer, tmp_path: Path) -> None:
+    with own_redis.redis() as redis:
+        redis.execute("ACL", "SETUSER", "anna", "on", ">s3cr3tpw", "~*", "&*", "+@all")
+    out = tmp_path / "run"
+    url = own_redis.login("anna", "s3cr3tpw")
+    done = run("run", "-s", "redis", "--redis", url, "--out", str(out), "-d", "100ms", *SMALL)
+    assert done.returncode == 0, done.stderr
+    written = json.loads((out / "run.json").read_text())
+    assert "***" in written["settings"]["redis_url"]
+    assert "s3cr3tpw" not in json.dumps(written)
+    again = run("audit", str(out))
+    assert again.returncode == 3
+    assert "--redis" in again.stdout
+    assert run("audit", str(out), "--redis", url).returncode == 0
+
+
+@pytest.mark.parametrize("strategy", ["redis", "redis/gcra", "redis/script", "memory/gcra"])
+def test_what_went_with_its_run_is_refused_by_name(
+    temporary: Path, tmp_path: Path, strategy: str
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["run", "-s", strategy, "--out", str(out), "-d", "100ms", *SMALL]
+    managed = ["--managed", "redis"] if strategy.startswith("redis") else []
+    assert run(*arguments, *managed).returncode == 0
+    assert json.loads((out / "run.json").read_text())["audit"]["passed"]
+    again = run("audit", str(out))
+    assert again.returncode == 3
+    assert f"a run of {strategy} cannot be audited again" in again.stdout
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = run("run", "-s", "redis", "--redis", f"unix://{tmp_path}/none.sock", *SMALL)
+    assert done.returncode == 3
+    assert "none.sock" in done.stderr
+    assert done.stdout == ""

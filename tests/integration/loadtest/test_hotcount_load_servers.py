@@ -1,0 +1,110 @@
+"""hotcount-load on databases that it starts itself, and on one that is there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.load_generator import SMALL, run, run_json
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresDatabase
+
+pytestmark = pytest.mark.server
+
+STRATEGIES = "naive,slotted,batched,batched/async"
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the program puts what it keeps for itself: PostgreSQL's own user must get in."""
+    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        monkeypatch.setenv("TMPDIR", name)
+        yield folder
+
+
+def running_in(folder: Path) -> list[int]:
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:  # It ended while we looked.
+            continue
+        if str(folder).encode() in words:
+            pids.append(int(process.name))
+    return pids
+
+
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+def test_every_strategy_on_sql_is_driven_and_audited(server: str, temporary: Path) -> None:
+    code, document = run_json(
+        *["compare", "-s", STRATEGIES, "--managed", server, "--rounds", "1", "-d", "400ms"],
+        *["--in-flight", "50", "--timeout", "20s", *SMALL],
+        timeout=110,
+    )
+    assert code == 0, document
+    (part,) = document["parts"]
+    assert [each["strategy"] for each in part["strategies"]] == STRATEGIES.split(",")
+    for each in part["strategies"]:
+        assert each["audit"]["acknowledged"] > 0, each
+        assert each["audit"]["passed"], each
+    assert running_in(temporary) == [], "the private server is still there"
+    assert list(temporary.iterdir()) == []
+
+
+def keep_or_drop(url: str, tables: Callable[[], int], folder: Path) -> None:
+    load = ["run", "-s", "batched", "--db", url, "-d", "300ms", *SMALL]
+    assert run(*load).returncode == 0
+    assert tables() == 0
+    assert run(*load, "--out", str(folder)).returncode == 0
+    assert tables() > 0
+    assert run("audit", str(folder)).returncode == 0
+
+
+COUNT_TABLES = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = "
+
+
+def test_a_run_takes_its_tables_away_unless_they_are_kept_on_postgresql(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    def tables() -> int:
+        return int(postgres_database.psql(f"{COUNT_TABLES}'{postgres_database.schema}'"))
+
+    keep_or_drop(postgres_database.url, tables, tmp_path / "run")
+
+
+def test_a_run_takes_its_tables_away_unless_they_are_kept_on_mariadb(
+    mariadb_server: MariaDbServer, mariadb_database: str, tmp_path: Path
+) -> None:
+    def tables() -> int:
+        return int(mariadb_server.execute(f"{COUNT_TABLES}'{mariadb_database}'")[0][0])
+
+    keep_or_drop(mariadb_server.url(mariadb_database), tables, tmp_path / "run")
+
+
+def test_an_audit_knows_the_journal(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+    load = ["run", "-s", "batched", "--db", postgres_database.url, "-d", "300ms", *SMALL]
+    assert run(*load, "--out", str(tmp_path / "run")).returncode == 0
+
+    def verdict() -> tuple[int, ...]:
+        _, document = run_json("audit", str(tmp_path / "run"))
+        (audited,) = document["runs"]
+        figures = audited["audit"]
+        names = ("vote_count_low", "vote_count_high", "count_low", "count_high")
+        return tuple(figures[name] for name in names)
+
+    journal = postgres_database.psql(
+        "SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%vote_journal' "
+        f"AND table_schema = '{postgres_database.schema}'"
+    )
+    item = journal.replace("vote_journal", "item")
+    assert verdict() == (0, 0, 0, 0)
+    postgres_database.psql(f"UPDATE {item} SET vote_count = vote_count - 3 WHERE id = 7")
+    assert verdict() == (3, 0, 0, 0)
+    # What waits to be folded counts, and the fold before the audit shows it.
+    postgres_database.psql(f"INSERT INTO {journal} VALUES (7, 2)")
+    assert verdict() == (0, 2, 0, 2)

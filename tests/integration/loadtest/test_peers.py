@@ -1,0 +1,416 @@
+"""loadtest/peers: what it measures is checked, and what is missing is named.
+
+No peer is installed here: the loads are hotcount's own, a bare connection's and redis-benchmark's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from loadtest.peers import asyncio_contenders, contenders, keys, native
+from loadtest.peers.contenders import Hotcount, percentile
+from loadtest.peers.redis_counters import main
+from loadtest.peers.report import markdown_table, summary, text_table
+from loadtest.peers.rounds import (
+    KEY_PREFIX,
+    OURS,
+    P50,
+    P99,
+    RATE,
+    Case,
+    Failed,
+    Load,
+    LostAdds,
+    Measured,
+    measure,
+    order,
+)
+from tests.support.servers import RedisServer, free_port
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path, port=free_port())
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def ours(server: RedisServer) -> Iterator[Hotcount]:
+    contender = Hotcount(server.port)
+    try:
+        yield contender
+    finally:
+        contender.close()
+
+
+def one_load(run: Callable[[float, int], Measured], contender: str = OURS) -> Case:
+    return Case("case", "sync", [Load(contender, run)])
+
+
+# -- loads against a server --------------------------------------------------
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("threads", [1, 4])
+def test_every_add_of_threads_is_found(server: RedisServer, ours: Hotcount, threads: int) -> None:
+    case = one_load(partial(contenders.singly, ours, threads, 7))
+    measure(server, [case], rounds=2, seconds=0.05)
+    assert len(case.figures[OURS][RATE]) == 2
+    assert min(case.figures[OURS][RATE]) > 0
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("made", [keys.distinct_batches, keys.one_key_batches, keys.zipf_batches])
+def test_every_add_of_batches_is_found(
+    server: RedisServer, ours: Hotcount, made: Callable[[int], list[list[str]]]
+) -> None:
+    case = one_load(partial(contenders.batches, ours, made))
+    measure(server, [case], rounds=1, seconds=0.05)
+    # One batch at least was added, and counts for 1,000.
+    assert case.figures[OURS][RATE][0] > 1_000
+
+
+@pytest.mark.server
+def test_an_idle_caller_has_latencies(server: RedisServer, ours: Hotcount) -> None:
+    case = one_load(partial(contenders.idle, ours, 7))
+    measure(server, [case], rounds=1, seconds=0.05)
+    assert 0 < case.figures[OURS][P50][0] <= case.figures[OURS][P99][0]
+
+
+@asynccontextmanager
+async def bare_connection(port: int, tasks: int) -> AsyncIterator[asyncio_contenders.AsyncAdd]:
+    """One connection and no library: a call at a time."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    turn = asyncio.Lock()
+
+    async def add(key: str) -> int:
+        async with turn:
+            writer.write(f"INCR {key}\r\n".encode())
+            return int((await reader.readline())[1:])
+
+    try:
+        yield add
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def losing_connection(port: int, tasks: int) -> AsyncIterator[asyncio_contenders.AsyncAdd]:
+    """Says once that it has added, and has not."""
+    lost = False
+    async with bare_connection(port, tasks) as add:
+
+        async def add_or_lose(key: str) -> object:
+            nonlocal lost
+            if not lost:
+                lost = True
+                return None
+            return await add(key)
+
+        yield add_or_lose
+
+
+def on_a_loop(server: RedisServer, opened: asyncio_contenders.Open, prefix: str) -> Case:
+    loop = asyncio_contenders.stock_loop
+    run = partial(asyncio_contenders.singly, opened, loop, prefix, server.port, 8, 7)
+    return one_load(run)
+
+
+@pytest.mark.server
+def test_every_add_of_tasks_is_found(server: RedisServer) -> None:
+    cases = [
+        on_a_loop(server, bare_connection, KEY_PREFIX),
+        on_a_loop(server, asyncio_contenders.hotcount_aio, ""),
+    ]
+    measure(server, cases, rounds=1, seconds=0.05)
+    for case in cases:
+        assert case.figures[OURS][RATE][0] > 0
+
+
+@pytest.mark.server
+def test_a_task_that_loses_an_add_fails_the_run(server: RedisServer) -> None:
+    case = on_a_loop(server, losing_connection, KEY_PREFIX)
+    with pytest.raises(LostAdds, match="hotcount: case"):
+        measure(server, [case], rounds=1, seconds=0.05)
+
+
+class Dropping(Hotcount):
+    """Says that it has added to the key k0, and has not."""
+
+    def adder(self, thread: int) -> contenders.Add:
+        add = super().adder(thread)
+        return lambda key: None if key == "k0" else add(key)
+
+
+class Doubling(Hotcount):
+    def adder(self, thread: int) -> contenders.Add:
+        add = super().adder(thread)
+
+        def twice(key: str) -> object:
+            add(key)
+            return add(key)
+
+        return twice
+
+
+class Failing(Hotcount):
+    def adder(self, thread: int) -> contenders.Add:
+        if thread == 1:
+            raise ValueError("no client for this thread")
+        return super().adder(thread)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("kind", "expected", "said"),
+    [
+        (Dropping, LostAdds, r"peer: case: \d+ added, \d+ there"),
+        (Doubling, LostAdds, r"peer: case: \d+ added, \d+ there"),
+        (Failing, Failed, "peer: case: ValueError.*no client for this thread"),
+    ],
+)
+def test_what_a_contender_did_wrong_fails_the_run(
+    server: RedisServer, kind: type[Hotcount], expected: type[Exception], said: str
+) -> None:
+    contender = kind(server.port)
+    case = one_load(partial(contenders.singly, contender, 3, 2), "peer")
+    try:
+        with pytest.raises(expected, match=said):
+            measure(server, [case], rounds=1, seconds=0.05)
+    finally:
+        contender.close()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("connections", "pipeline"), [(1, 1), (50, 100)])
+def test_what_redis_benchmark_says_it_added_is_found(
+    server: RedisServer, connections: int, pipeline: int
+) -> None:
+    limit = native.RedisBenchmark(native.find_benchmark(), server.port, connections, pipeline)
+    case = one_load(limit.run, "limit")
+    # Only the first round has the run that finds out how many requests to make.
+    measure(server, [case], rounds=2, seconds=0.05)
+    assert len(case.figures["limit"][RATE]) == 2
+
+
+# -- the whole runner --------------------------------------------------------
+
+
+def no_go() -> str:
+    raise native.LeftOut("go is not installed: rueidis and go-redis left out")
+
+
+@pytest.mark.server
+def test_the_runner_measures_from_cpp_and_names_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(native, "find_go", no_go)
+    files = ["--json", str(tmp_path / "peers.json"), "--markdown", str(tmp_path / "peers.md")]
+    assert main(["--only", "cpp", "--rounds", "2", "--seconds", "0.05", *files]) == 0
+    printed = capsys.readouterr()
+    assert "go is not installed: rueidis and go-redis left out\n" in printed.out
+    assert "go is not installed: rueidis and go-redis left out\n" in printed.err
+    document = json.loads((tmp_path / "peers.json").read_text())
+    assert document["left_out"][0] == "go is not installed: rueidis and go-redis left out"
+    names = [case["case"] for case in document["cases"]]
+    assert names[:2] == ["64 blocking threads, 1,000 keys", "64 blocking threads, 1 key"]
+    for case in document["cases"]:
+        assert len(case["by_round"][OURS][RATE]) == 2
+    assert (tmp_path / "peers.md").read_text().startswith("| adds | peer |")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ('{"adds": 3, "warm_adds": 2, "seconds": 0.5}', 0, "5 added, 0 there"),
+        ("connection lost", 1, "hotcount-peers-cpp ended with 1: connection lost"),
+    ],
+)
+def test_the_runner_fails_where_a_program_lost_adds_or_failed(
+    line: str,
+    status: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(native, "find_go", no_go)
+    program = tmp_path / native.CPP_PROGRAM
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n[ $1 = modes ] && exit\necho '{line}'\nexit {status}\n")
+    program.chmod(0o755)
+    assert main(["--only", "cpp", "--rounds", "1", "--build", str(tmp_path)]) == 1
+    failed = capsys.readouterr().err.splitlines()[-1]
+    assert failed.startswith("FAILED: hotcount: 64 blocking threads, 1,000 keys: ")
+    assert said in failed
+
+
+def test_a_program_that_is_not_built_is_named(tmp_path: Path) -> None:
+    with pytest.raises(native.LeftOut, match="is not built: hotcount from C"):
+        native.cpp_program(tmp_path)
+
+
+def test_go_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(native, "GO_HOME", "/nonexistent")
+    with pytest.raises(native.LeftOut, match="go is not installed: rueidis and go-redis left out"):
+        native.find_go()
+
+
+def test_a_go_build_that_fails_is_named(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    go.write_text("#!/bin/sh\necho 'go: requires go >= 1.26' >&2\nexit 1\n")
+    go.chmod(0o755)
+    with pytest.raises(native.LeftOut, match=r"go build failed: .* \(go: requires go >= 1.26\)"):
+        native.go_program(str(go))
+
+
+def test_a_missing_peer_is_named_with_what_installs_it() -> None:
+    # As in a .venv that `make peers` has not seen.
+    hide = "import importlib.util as u; u.find_spec = lambda name: None"
+    call = "from loadtest.peers.redis_counters import main; raise SystemExit(main([]))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{hide}\n{call}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "redis is not installed: run `make peers`\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--rounds", "0"], ["--seconds", "0"], ["--only", "sync,async"], ["--only", ""]],
+)
+def test_bad_usage_is_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(words)
+    assert refused.value.code == 2
+
+
+# -- arithmetic, parsing, tables ---------------------------------------------
+
+
+def rates(ours: list[float], theirs: list[float], target: float | None = None) -> Case:
+    case = Case("case", "sync", [], {} if target is None else {("peer", RATE): target})
+    case.figures = {OURS: {RATE: ours}, "peer": {RATE: theirs}}
+    return case
+
+
+def test_ratios_are_taken_within_rounds() -> None:
+    found = summary(rates([100, 60, 90], [10, 20, 10]))
+    assert found["ratios"] == [
+        {
+            "peer": "peer",
+            "metric": RATE,
+            "ratio": {"median": 9, "min": 3, "max": 10},
+            "target": None,
+            "met": None,
+        }
+    ]
+    assert found["figures"]["peer"] == {RATE: {"median": 10, "min": 10, "max": 20}}
+    assert "9.00 (3.00 .. 10.0)" in text_table([found])
+
+
+@pytest.mark.parametrize(("target", "met"), [(9, True), (9.1, False)])
+def test_a_rate_is_to_reach_its_target(target: float, met: bool) -> None:
+    found = summary(rates([100, 60, 90], [10, 20, 10], target))
+    assert found["ratios"][0]["met"] is met
+    assert f">= {target:g}" in text_table([found])
+    assert text_table([found]).endswith("NOT MET" if not met else "  met")
+    assert markdown_table([found]).splitlines()[-1] == (
+        f"| Python, case | peer | 90 | 10 | 9.00 (3.00-10.0) "
+        f"| >= {target:g} {'met' if met else 'NOT MET'} |"
+    )
+
+
+@pytest.mark.parametrize(("ours", "met"), [(50.0, True), (51.0, False)])
+def test_a_latency_is_not_to_exceed_its_target(ours: float, met: bool) -> None:
+    case = Case("idle", "idle", [], {("peer", P99): 1.0})
+    case.figures = {OURS: {P50: [9.0], P99: [ours]}, "peer": {P50: [8.0], P99: [50.0]}}
+    found = summary(case)
+    assert [(one["metric"], one["met"]) for one in found["ratios"]] == [(P50, None), (P99, met)]
+    assert "idle, p50" in text_table([found])
+    assert "<= 1" in text_table([found]).splitlines()[-1]
+
+
+def test_peers_without_hotcount_are_shown_without_a_ratio() -> None:
+    case = Case("case", "asyncio", [], {("peer", RATE): 3.0})
+    case.figures = {"peer": {RATE: [10.0]}}
+    found = summary(case)
+    assert found["ratios"] == []
+    row = text_table([found]).splitlines()[-1]
+    assert " ".join(row.split()) == "case peer - 10 (10 .. 10) -"
+
+
+def test_hotcount_without_peers_is_shown() -> None:
+    case = Case("case", "cpp", [])
+    case.figures = {OURS: {RATE: [10.0]}}
+    row = text_table([summary(case)]).splitlines()[-1]
+    assert " ".join(row.split()) == "case - 10 (10 .. 10) - -"
+
+
+def test_each_load_of_a_case_comes_first_and_last_in_some_round() -> None:
+    loads = [Load(name, lambda seconds, seed: Measured(0, {})) for name in "abcd"]
+    orders = [order(loads, number) for number in range(8)]
+    assert orders[0] == loads
+    for made in orders:
+        assert {load.contender for load in made} == set("abcd")
+    assert Counter(made[0].contender for made in orders) == dict.fromkeys("abcd", 2)
+    assert Counter(made[-1].contender for made in orders) == dict.fromkeys("abcd", 2)
+
+
+def test_a_percentile_is_the_nearest_rank() -> None:
+    values = [float(value) for value in range(200, 0, -1)]
+    assert percentile(values, 50) == 100
+    assert percentile(values, 99) == 198
+    assert percentile([7.0], 99) == 7
+
+
+def test_batches_hold_the_keys_that_they_say() -> None:
+    for batch in keys.distinct_batches(1):
+        assert set(batch) == {f"k{index}" for index in range(1_000)}
+        assert len(batch) == 1_000
+    assert set(keys.one_key_batches(1)[0]) == {"k0"}
+    drawn = Counter(name for batch in keys.zipf_batches(1) for name in batch)
+    assert all(0 <= int(name[1:]) < 10_000 for name in drawn)
+    # The harmonic number of 10,000 with the exponent 0.99 is 10.2: a tenth of all.
+    assert drawn.most_common(1)[0][0] == "k0"
+    assert drawn["k0"] / drawn.total() == pytest.approx(0.098, rel=0.1)
+
+
+def test_what_a_program_prints_is_read() -> None:
+    measured = native.parse_line('{"adds": 300, "warm_adds": 20, "seconds": 0.5}\n')
+    assert measured == Measured(320, {RATE: 600})
+
+
+def test_the_csv_of_redis_benchmark_is_read() -> None:
+    head = '"test","rps","avg_latency_ms"\n'
+    assert native.parse_csv(head + '"INCR","699300.69","1.788"\n') == 699300.69
+    with pytest.raises(Failed, match="printed no INCR"):
+        native.parse_csv(head + '"SET","699300.69","1.788"\n')
+
+
+def test_go_peers_have_the_versions_of_go_mod() -> None:
+    versions = native.go_versions()
+    assert set(versions) == {"rueidis", "go-redis"}
+    assert all(version[0].isdigit() for version in versions.values())

@@ -1,0 +1,151 @@
+"""`make votes`: what it measures is audited, and what it is told is checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.peers import native
+from loadtest.peers.http_votes import find_wrk
+from loadtest.peers.rounds import HELD_WORST, OURS, P99, RATE, READS_P99, Failed
+from loadtest.peers.sql_votes import main
+from loadtest.peers.vote_processes import Shape, cpp_voters, empty_place
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer
+
+VOTES_PROGRAM = native.ROOT / "build/release" / native.VOTES_PROGRAM
+
+
+@pytest.mark.server
+def test_every_contender_on_postgres_runs_and_is_audited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = tmp_path / "votes.json"
+    table = tmp_path / "votes.md"
+    words = ["--only", "postgres", "--cases", "16 callers,asyncio"]
+    words += ["--rounds", "1", "--seconds", "1"]
+    assert main([*words, "--json", str(figures), "--markdown", str(table)]) == 0
+    cases = json.loads(figures.read_text())["cases"]
+    assert [case["case"] for case in cases] == [
+        "16 callers",
+        "Python, 1,000 asyncio tasks",
+    ]
+    printed = capsys.readouterr().out
+    assert "pgbench -c 1, 16 a batch" in printed
+    assert "no vote was lost or counted twice" in printed
+    assert "| PostgreSQL, 16 callers | naive |" in table.read_text()
+
+
+def run_cases(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
+    """The figures by case and contender, after one short round."""
+    figures = folder / "votes.json"
+    short = ["--rounds", "1", "--seconds", "0.3", "--held", "0.5", "--json", str(figures)]
+    assert main([*words, *short]) == 0
+    return {case["case"]: case["figures"] for case in json.loads(figures.read_text())["cases"]}
+
+
+@pytest.mark.server
+def test_processes_of_voters_on_postgres_beside_themselves_as_before(tmp_path: Path) -> None:
+    words = ["--only", "postgres", "--cases", "C++ 4 x 1 hot,Python 4 x 16 hot with,of 100"]
+    words += ["--before", str(native.ROOT), "--contenders", "alone,before,nothing held"]
+    found = run_cases(tmp_path, *words)
+    assert set(found["C++ 4 x 1 hot"]) == {
+        OURS,
+        "votes alone",
+        "pgbench alone",
+        "before",
+        "before slotted",
+    }
+    assert found["Python 4 x 16 hot with 15% reads"][OURS][READS_P99]["median"] > 0
+    held = found["C++ 4 x 16 with 1 of 100 items held for 0.5 s"]
+    # The last of the held votes did not land before the row was free.
+    assert held[OURS][HELD_WORST]["median"] > 250_000
+    assert HELD_WORST not in held["nothing held"]
+
+
+@pytest.mark.server
+def test_web_workers_and_other_clients_on_mariadb(tmp_path: Path) -> None:
+    words = [
+        "--only",
+        "mariadb",
+        "--cases",
+        "C++ 1 x 64,C++ 4 x 16 Zipf with,Python 4 x 1 hot,gunicorn 4",
+    ]
+    found = run_cases(tmp_path, *words, "--contenders", "alone,Django")
+    assert set(found["C++ 1 x 64 Zipf"]) == {OURS, "votes alone"}
+    assert found["C++ 4 x 16 Zipf with 15% reads"][OURS][READS_P99]["median"] > 0
+    assert set(found["Python 4 x 1 hot"]) == {OURS, "votes alone"}
+    workers = found["gunicorn 4 sync workers hot"]
+    assert set(workers) == {OURS, "Django-style"}
+    assert workers["Django-style"][RATE]["median"] > 0
+    assert workers["Django-style"][P99]["median"] > 0
+
+
+@pytest.mark.server
+def test_votes_that_the_voters_know_nothing_of_fail_the_load(
+    postgres_server: PostgresServer, mariadb_server: MariaDbServer
+) -> None:
+    for server in (postgres_server, mariadb_server):
+        with empty_place(server) as url:
+            command = [str(VOTES_PROGRAM), "--db", url, "--seconds", "0.1", "--warm-up", "0"]
+            assert "acknowledged" in native.run(command)
+            with pytest.raises(Failed, match="item 1: acknowledged votes found"):
+                native.run([*command, "--seed", "2"])
+
+
+@pytest.mark.server
+def test_an_empty_place_is_dropped_with_its_sessions(
+    postgres_server: PostgresServer, mariadb_server: MariaDbServer
+) -> None:
+    before = postgres_server.psql("SELECT COUNT(*) FROM pg_namespace")
+    measured = cpp_voters(
+        postgres_server, native.ROOT, "naive", Shape(2, 1), ("--warm-up", "0"), 0.1, 1
+    )
+    assert measured.figures[RATE] > 0
+    assert postgres_server.psql("SELECT COUNT(*) FROM pg_namespace") == before
+    databases = mariadb_server.execute("SHOW DATABASES")
+    cpp_voters(mariadb_server, native.ROOT, "naive", Shape(2, 1), ("--warm-up", "0"), 0.1, 1)
+    assert mariadb_server.execute("SHOW DATABASES") == databases
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--strategy", "cached"],
+        ["--strategy", "alone", "--reads", "0.5"],
+        ["--hold", "--items", "1"],
+        ["--processes", "0"],
+    ],
+)
+def test_the_program_refuses_what_it_cannot_do(words: list[str]) -> None:
+    command = [str(VOTES_PROGRAM), "--db", "postgresql://nowhere/", *words]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr
+
+
+def test_a_tree_that_was_not_built_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--before", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "run `make build` there" in capsys.readouterr().err
+
+
+def test_a_missing_http_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(RuntimeError, match="wrk is not installed"):
+        find_wrk()
+
+
+@pytest.mark.parametrize("words", [["--only", "oracle"], ["--rounds", "0"], ["--seconds", "0"]])
+def test_bad_words_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "--only" in capsys.readouterr().err

@@ -1,0 +1,195 @@
+"""The hotcount command: what it prints, where, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresDatabase
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hotcount", *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_demo_counts_exactly_and_keeps_progress_off_stdout() -> None:
+    done = run("demo", "--seconds", "0.2", "--threads", "4")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["what", "acknowledged", "counted", "per", "second", "check"]
+    assert len(lines) == 6
+    assert all(line.endswith("exact") for line in lines[1:])
+    assert "5/5" in done.stderr
+
+
+def test_demo_as_json_says_what_was_counted() -> None:
+    done = run("demo", "--seconds", "0.1", "--threads", "2", "--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["ok"], result["version"]) == (0, True, hotcount.__version__)
+    for outcome in result["outcomes"]:
+        assert outcome["counted"] == outcome["acknowledged"] > 0
+        assert outcome["check"] == "exact"
+
+
+def test_a_wrong_count_is_reported_and_fails() -> None:
+    from hotcount import cli
+
+    wrong = cli.outcome("what", 5, 1.0, count=5, rows=4)
+    assert (wrong.ok, wrong.check) == (False, "rows says 4")
+    assert cli.outcome("what", 5, 1.0, count=5, rows=5).ok
+
+
+@pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
+def test_the_printed_schema_makes_tables_that_votes_and_counters_use(
+    tmp_path: Path, strategy: str
+) -> None:
+    done = run("schema", "--dialect", "sqlite", "--strategy", strategy)
+    assert (done.returncode, done.stderr) == (0, "")
+    file = tmp_path / "a.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.executescript(done.stdout)
+    with hotcount.SlottedCounter(f"sqlite:///{file}") as counter:
+        counter.add("k", op_id="x")
+        assert counter.get("k") == 1
+    with hotcount.Votes(f"sqlite:///{file}", strategy=strategy) as votes:  # type: ignore[arg-type]
+        votes.create_tables()
+        votes.add_items([1])
+        votes.cast(1, 7)
+        assert int(votes.count(1)) == 1
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("strategy", ["batched", "cached"])
+@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
+def test_the_printed_schema_makes_tables_on_postgresql(
+    postgres_database: PostgresDatabase, strategy: str, kind: str
+) -> None:
+    done = run(
+        *["schema", "--dialect", "postgresql", "--strategy", strategy],
+        *["--item-type", kind, "--user-type", kind],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    postgres_database.psql(done.stdout)
+    use_the_tables(postgres_database.url, strategy, kind)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("strategy", ["batched", "cached"])
+@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
+def test_the_printed_schema_makes_tables_on_mariadb(
+    mariadb_server: MariaDbServer, mariadb_database: str, strategy: str, kind: str
+) -> None:
+    done = run(
+        *["schema", "--dialect", "mariadb", "--strategy", strategy],
+        *["--item-type", kind, "--user-type", kind],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with mariadb_server.connect(mariadb_database) as session, session.cursor() as cursor:
+        # What its names are quoted with.
+        cursor.execute("SET sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES'")
+        for statement in done.stdout.split(";\n"):
+            if statement.strip():
+                cursor.execute(statement)
+    use_the_tables(mariadb_server.url(mariadb_database), strategy, kind)
+
+
+def use_the_tables(url: str, strategy: str, kind: str) -> None:
+    ids: dict[str, tuple[Any, Any]] = {
+        "int": (int, 7),
+        "str": (str, "seven"),
+        "uuid": (uuid.UUID, uuid.UUID(int=7)),
+    }
+    of, each = ids[kind]
+    with hotcount.SlottedCounter(url) as counter:
+        counter.add("k", op_id="x")
+        assert counter.get("k") == 1
+    cache = "memory://" if strategy == "cached" else None
+    with hotcount.Votes(
+        url,
+        cache,
+        strategy,  # type: ignore[arg-type]
+        item_type=of,
+        user_type=of,
+    ) as votes:
+        votes.create_tables()
+        votes.add_items([each])
+        assert votes.cast(each, each).counted
+        assert int(votes.count(each, consistency="exact")) == 1
+
+
+def test_the_schema_as_json_is_the_same_sql() -> None:
+    printed = run("schema", "--dialect", "sqlite").stdout
+    parts = json.loads(run("schema", "--dialect", "sqlite", "--json").stdout)
+    assert parts.pop("dialect") == "sqlite"
+    assert sorted(parts) == ["slotted_counter", "votes"]
+    assert all(sql in printed for sql in parts.values())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["schema"],
+        ["schema", "--dialect", "oracle"],
+        ["demo", "--seconds", "0"],
+        ["demo", "--seconds", "nan"],
+        ["demo", "--threads", "0"],
+        ["demo", "extra"],
+    ],
+)
+def test_bad_usage_is_exit_code_2_with_a_word_on_stderr(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "usage: hotcount" in done.stderr
+
+
+def test_version_and_help_say_what_there_is() -> None:
+    assert run("--version").stdout == f"hotcount {hotcount.__version__}\n"
+    for word in ("demo", "schema", "load", "Exit codes"):
+        assert word in run("--help").stdout
+
+
+def test_load_hands_its_arguments_to_hotcount_load(tmp_path: Path) -> None:
+    # Beside the command is where `make build` puts it; any program will do to see what arrives.
+    program = tmp_path / "hotcount-load"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
+    program.chmod(0o755)
+    command = tmp_path / "hotcount"
+    command.write_text("from hotcount.cli import main\nraise SystemExit(main())\n")
+    done = subprocess.run(
+        [sys.executable, str(command), "load", "run", "-r", "5000", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 7
+    assert done.stdout.splitlines() == ["run", "-r", "5000", "--help"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_is_no_failure(unbuffered: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "hotcount", "schema", "--dialect", "sqlite"],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0

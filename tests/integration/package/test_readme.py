@@ -1,0 +1,85 @@
+"""Every block of README.md runs, and prints what the README says it prints."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+
+
+def blocks_of(text: str) -> list[Block]:
+    found = []
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(match[1], match[2], line))
+    return found
+
+
+BLOCKS = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
+SHELL = [
+    pytest.param(line, id=line)
+    for block in BLOCKS
+    if block.language == "sh"
+    for line in block.text.splitlines()
+]
+
+
+def test_every_block_is_of_a_kind_that_runs_here() -> None:
+    assert {block.language for block in BLOCKS} == {"sh", "pycon"}
+
+
+def test_the_commands_shown_first_are_the_two_that_need_no_explanation() -> None:
+    shown = [line for block in BLOCKS for line in block.text.splitlines() if line[:5] == "make "]
+    assert shown == ["make demo", "make test"]
+
+
+def test_python_blocks_print_what_they_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # One session: later blocks use what earlier ones made.
+    session = "\n".join(block.text for block in BLOCKS if block.language == "pycon")
+    test = doctest.DocTestParser().get_doctest(session, {}, "README.md", "README.md", 0)
+    assert test.examples
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.ELLIPSIS | doctest.REPORT_NDIFF, verbose=False
+    )
+    report: list[str] = []
+    failed = runner.run(test, out=report.append).failed
+    assert failed == 0, "".join(report)
+
+
+# make demo puts the package into .venv anew.
+@pytest.mark.alone
+@pytest.mark.parametrize("command", SHELL)
+@pytest.mark.timeout(900)
+def test_shell_commands_succeed(command: str, tmp_path: Path) -> None:
+    if command == "make test":
+        return  # This is it.
+    where = ROOT if command.startswith("make ") else tmp_path
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    # The tables that it prints by default, of shorter loads.
+    environment["DEMO_ARGS"] = "-d 400ms --rounds 3"
+    # A make above this one hands down flags that are not for this one.
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        command, shell=True, cwd=where, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.strip(), "it printed nothing"

@@ -1,0 +1,331 @@
+"""hotcount.connect and the URLs of stores: what each opens, shares and refuses."""
+
+from __future__ import annotations
+
+import gc
+import time
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import hotcount.aio
+import pytest
+
+from tests.support.servers import RedisServer
+
+
+def test_connect_opens_by_scheme(tmp_path: Path) -> None:
+    assert isinstance(hotcount.connect("memory://"), hotcount.Memory)
+    assert isinstance(hotcount.connect("redis://localhost"), hotcount.Redis)
+    assert isinstance(hotcount.connect("VALKEY://localhost:1/2"), hotcount.Redis)
+    assert isinstance(hotcount.connect("redis+unix:///no.sock?db=1"), hotcount.Redis)
+    assert isinstance(hotcount.connect("unix:///no.sock"), hotcount.Redis)
+    assert isinstance(hotcount.connect(f"sqlite:///{tmp_path}/a.db"), hotcount.Database)
+    # SQLAlchemy's driver suffix is accepted and ignored.
+    assert isinstance(hotcount.connect("sqlite+pysqlite:///:memory:"), hotcount.Database)
+
+
+def test_an_unknown_scheme_is_named_with_those_that_are_known() -> None:
+    with pytest.raises(hotcount.ConfigError) as caught:
+        hotcount.connect("mongodb://localhost")
+    assert "'mongodb'" in str(caught.value)
+    for known in (
+        "memory",
+        "redis",
+        "valkey",
+        "redis+unix",
+        "unix",
+        "sqlite",
+        "postgresql",
+        "mariadb",
+        "mysql",
+    ):
+        assert known in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "redis+cluster",
+        "redis+sentinel",
+    ],
+)
+def test_a_scheme_of_a_later_version_says_so(scheme: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match="not supported by this version"):
+        hotcount.connect(f"{scheme}://localhost/db")
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("memory://", {"bogus": 1}),
+        ("memory://x?bogus=1", {}),
+        ("redis://localhost", {"bogus": 1}),
+        ("redis://localhost?bogus=1", {}),
+        ("sqlite:///:memory:", {"bogus": 1}),
+        ("sqlite:///x.db?bogus=1", {}),
+        ("sqlite:///:memory:", {"prefix": "bogus"}),
+    ],
+)
+def test_an_unknown_option_is_a_config_error_that_names_it(url: str, options: Any) -> None:
+    name = next(iter(options), "bogus")
+    with pytest.raises(hotcount.ConfigError, match=f"unknown option '{name}'.*takes: "):
+        hotcount.connect(url, **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hotcount.Memory(bogus=1),  # type: ignore[call-arg]
+        lambda: hotcount.Redis("redis://h", bogus=1),  # type: ignore[call-arg]
+        lambda: hotcount.Database("sqlite:///:memory:", bogus=1),  # type: ignore[call-arg]
+        lambda: hotcount.Counter("memory://", bogus=1),  # type: ignore[call-arg]
+        lambda: hotcount.Votes("sqlite:///:memory:", bogus=1),  # type: ignore[call-arg]
+    ],
+)
+def test_an_unknown_keyword_of_a_class_is_a_type_error_as_in_python(make: Any) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bogus'"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "scheme"),
+        ("localhost", "scheme"),
+        ("://x", "scheme"),
+        ("re dis://x", "scheme"),
+        ("redis://h:0", "the port is"),
+        ("redis://h:65536", "the port is"),
+        ("redis://h:x", "the port is"),
+        ("redis://h/x", "database is not"),
+        ("redis://h/-1", "database is not"),
+        ("redis://h/1?db=2", "twice"),
+        ("redis://[::1", "']'"),
+        ("redis://h?db", "option 1 .*lacks its =value"),
+        ("redis://h?db=1&db=2", "'db' is given twice"),
+        ("redis://h%zz", "host"),
+        ("unix://relative.sock", "absolute"),
+        ("unix://", "path"),
+        ("memory://name:5", "name"),
+        ("memory://user@name", "name"),
+        ("memory://x?max_keys=many", "max_keys"),
+        ("sqlite://file.db", "three slashes"),
+        ("sqlite:///", "path"),
+        ("sqlite:///a.db?mode=rx", "option mode"),
+    ],
+)
+def test_a_bad_url_is_a_config_error_that_says_what_is_wrong(url: str, says: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match=says):
+        hotcount.connect(url)
+
+
+@pytest.mark.parametrize("bad", [None, 5, b"memory://", Path("/x")])
+def test_a_url_of_another_type_is_a_type_error_that_names_it(bad: Any) -> None:
+    with pytest.raises(TypeError, match=f"url must be str, not .*{type(bad).__name__}"):
+        hotcount.connect(bad)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: hotcount.Memory(max_keys=0), "max_keys"),
+        (lambda: hotcount.Memory(max_keys=-1), "max_keys"),
+        (lambda: hotcount.Redis("redis://h", timeout=0), "timeout"),
+        (lambda: hotcount.Redis("redis://h", timeout=float("nan")), "timeout"),
+        (lambda: hotcount.Database("sqlite:///:memory:", timeout=-1), "timeout"),
+        (lambda: hotcount.Database("sqlite:///:memory:", max_readers=0), "max_readers"),
+        (lambda: hotcount.Database("sqlite:///:memory:", max_writers=0), "max_writers"),
+        (lambda: hotcount.Memory("redis://h"), "redis"),
+        (lambda: hotcount.Redis("memory://"), "memory"),
+        (lambda: hotcount.Database("redis://h"), "redis"),
+    ],
+)
+def test_a_bad_option_of_a_class_is_refused_by_name(make: Any, says: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match=says):
+        make()
+
+
+def test_a_concept_on_the_wrong_kind_of_store_says_what_it_needs(tmp_path: Path) -> None:
+    file = tmp_path / "new.db"
+    with pytest.raises(hotcount.ConfigError, match=r"Counter works on Memory or Redis.*sqlite"):
+        hotcount.Counter(f"sqlite:///{file}")
+    assert not file.exists(), "a refused URL must not make a file"
+    with pytest.raises(hotcount.ConfigError, match=r"Votes works on Database.*memory"):
+        hotcount.Votes("memory://")
+    with pytest.raises(TypeError, match=r"db must be Database or a URL, not hotcount.Memory"):
+        hotcount.SlottedCounter(hotcount.Memory())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="store must be Memory or Redis or a URL, not NoneType"):
+        hotcount.Counter(None)  # type: ignore[arg-type]
+
+
+# -- sharing ----------------------------------------------------------------
+
+
+def test_a_named_memory_store_is_one_for_all_who_name_it() -> None:
+    first = hotcount.Counter("memory://shared-by-name")
+    second = hotcount.Counter(hotcount.Memory("memory://shared-by-name"))
+    first.add("k")
+    assert second.add("k") == 2
+    # Another prefix is another application's part of it.
+    assert hotcount.Counter(hotcount.Memory("memory://shared-by-name", prefix="b:")).add("k") == 1
+
+
+def test_a_private_memory_store_is_its_own() -> None:
+    first, second = hotcount.Counter("memory://"), hotcount.Counter("memory://")
+    first.add("k")
+    assert second.get("k") == 0
+
+
+def test_a_named_memory_store_ends_with_its_last_holder() -> None:
+    first = hotcount.Memory("memory://short-lived")
+    second = hotcount.Memory("memory://short-lived")
+    hotcount.Counter(first).add("k")
+    first.close()
+    assert hotcount.Counter(second).get("k") == 1
+    second.close()
+    del first, second
+    gc.collect()
+    assert hotcount.Counter("memory://short-lived").get("k") == 0
+
+
+def test_closing_one_handle_leaves_the_others_open(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    first, second = hotcount.Database(url), hotcount.Database(url)
+    assert first is not second
+    first.close()
+    assert second.ping() is True
+    with pytest.raises(hotcount.ClosedError):
+        first.ping()
+
+
+def test_databases_of_one_file_share_their_connections_however_it_is_spelled(
+    tmp_path: Path,
+) -> None:
+    first = hotcount.Database(f"sqlite:///{tmp_path}/a.db")
+    second = hotcount.Database(f"sqlite+pysqlite:///{tmp_path}/../{tmp_path.name}/%61.db")
+    before = first.stats()["statements"]
+    second.ping()
+    assert first.stats()["statements"] > before
+
+
+def test_a_database_may_be_opened_again_while_something_still_holds_the_closed_one(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    database = hotcount.Database(url)
+    held = hotcount.SlottedCounter(database)
+    held.create_table()
+    database.close()
+    with hotcount.SlottedCounter(url) as again:
+        again.add("k")
+        assert again.get("k") == 1
+    with pytest.raises(hotcount.ClosedError):
+        held.get("k")
+
+
+def test_a_database_leaves_only_its_file_when_the_last_holder_closes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    first, second = hotcount.SlottedCounter(url), hotcount.SlottedCounter(url)
+    first.create_table()
+    first.add("k")
+    first.close()
+    assert second.get("k") == 1
+    second.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
+
+
+@pytest.mark.server
+def test_redis_objects_of_one_url_share_one_connection(redis_server: RedisServer) -> None:
+    first = hotcount.Redis(redis_server.url, prefix="shared:")
+    second = hotcount.Redis(redis_server.url, prefix="shared:")
+    third = hotcount.Redis(redis_server.url, prefix="shared:", timeout=2)
+    ids = [store.execute("CLIENT", "ID") for store in (first, second, third)]
+    assert ids[0] == ids[1] != ids[2]
+    first.close()
+    assert second.execute("CLIENT", "ID") == ids[0]
+    second.close()
+    assert hotcount.Redis(redis_server.url, prefix="shared:").execute("CLIENT", "ID") != ids[0]
+
+
+# -- memory bounds ----------------------------------------------------------
+
+
+def test_a_full_memory_store_refuses_new_keys_and_goes_on_counting_old_ones() -> None:
+    store = hotcount.Memory(max_keys=3)
+    counter = hotcount.Counter(store)
+    counter.add_many(["a", "b", "c"])
+    with pytest.raises(hotcount.CapacityError, match="max_keys=3"):
+        counter.add("d")
+    assert counter.add("a") == 2
+    result = counter.add_many(["b", "e", "c"], errors="return")
+    assert result == [2, 0, 2]
+    assert isinstance(result.errors[1], hotcount.CapacityError)
+    assert counter.reset("b") == 2
+    assert counter.add("d") == 1
+    assert store.stats() == {
+        "keys": 3, "max_keys": 3, "swept": 0, "refused": 2, "untracked": 0,
+    }  # fmt: skip
+
+
+def test_expired_keys_make_room_in_a_full_memory_store() -> None:
+    store = hotcount.Memory(max_keys=100)
+    short = hotcount.Counter(store, ttl=0.02)
+    short.add_many([f"k{number}" for number in range(100)])
+    time.sleep(0.05)
+    lasting = hotcount.Counter(store, prefix="lasting")
+    assert lasting.add_many([f"k{number}" for number in range(100)]) == [1] * 100
+    assert store.stats()["swept"] == 100
+
+
+# -- typed connects, options, faces -------------------------------------------
+
+
+@pytest.mark.parametrize("face", [hotcount, hotcount.aio])
+def test_the_typed_connects_open_their_kind_and_refuse_others_unopened(
+    face: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.db"
+    assert type(face.connect_store("memory://")) is face.Memory
+    assert type(face.connect_store("rediss://localhost")) is face.Redis
+    assert type(face.connect_database("sqlite:///:memory:")) is face.Database
+    with pytest.raises(hotcount.ConfigError, match=r"connect_store opens Memory or Redis.*sqlite"):
+        face.connect_store(f"sqlite:///{file}")
+    assert not file.exists()
+    with pytest.raises(hotcount.ConfigError, match=r"connect_database opens Database.*memory"):
+        face.connect_database("memory://")
+    with pytest.raises(hotcount.ConfigError, match=r"'mongodb'"):
+        face.connect_store("mongodb://localhost")
+    for opens in (face.connect, face.connect_store, face.connect_database):
+        with pytest.raises(TypeError, match="url must be str, not int"):
+            opens(7)
+
+
+@pytest.mark.parametrize("face", [hotcount, hotcount.aio])
+def test_options_of_keywords_and_urls_are_attributes_and_stand_in_the_repr(face: Any) -> None:
+    memory = face.Memory("memory://?max_keys=7&prefix=a", prefix=b"\xff")
+    assert (memory.max_keys, memory.prefix, memory.when_full) == (7, b"\xff", "admit")
+    redis = face.Redis("redis://u:canary@h?connect_timeout=2.5", spin=0, timeout=None)
+    assert (redis.timeout, redis.connect_timeout, redis.spin) == (1.0, 2.5, 0.0)
+    assert (redis.silence_limit, redis.protocol) == (None, 3)
+    assert "canary" not in repr(redis)
+    assert "spin=0.0" in repr(redis)
+    assert "max_queue" not in repr(redis)
+    database = face.Database("sqlite:///:memory:", idle_timeout=None, max_readers=2)
+    assert (database.idle_timeout, database.max_readers, database.prepare) == (None, 2, True)
+    for store, name in ((memory, "max_keys"), (redis, "timeout"), (database, "prepare")):
+        with pytest.raises(AttributeError):
+            setattr(store, name, 1)
+        assert name in dir(store)
+        with pytest.raises(TypeError, match=r"__init__\(\) was called already"):
+            store.__init__("memory://")
+
+
+def test_attributes_of_a_closed_store_still_answer() -> None:
+    store = hotcount.Redis("redis://localhost", prefix="p:")
+    store.close()
+    assert (store.prefix, store.closed) == ("p:", True)
+    with pytest.raises(hotcount.ClosedError):
+        store.stats()
+    with pytest.raises(hotcount.ClosedError):
+        store.execute("PING")

@@ -1,0 +1,286 @@
+"""Counters before a Redis that refuses, misleads or is not there: a typed error that says what is
+known, and the same for every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.scripted_server import ScriptedServer
+from tests.support.servers import RedisServer, free_port
+
+AT = datetime.now(timezone.utc)
+
+Calls = dict[str, Callable[[], object]]
+
+
+def writes(store: Any) -> Calls:
+    plain = hotcount.Counter(store)
+    living = hotcount.Counter(store, ttl=60)
+    period = hotcount.PeriodCounter(store)
+    return {
+        "add": lambda: plain.add("k"),
+        "add with a ttl": lambda: living.add("k"),
+        "try_add": lambda: plain.try_add("k", max=10**6),
+        "reset": lambda: plain.reset("k"),
+        "incr": lambda: hotcount.Counter(store, ttl=60, method="incr").add("k"),
+        "set_nx_incr": lambda: hotcount.Counter(store, ttl=60, method="set_nx_incr").add("k"),
+        "period add": lambda: period.add("k"),
+        "period add at": lambda: period.add("k", 1, AT),
+    }
+
+
+def reads(store: Any) -> Calls:
+    plain = hotcount.Counter(store)
+    period = hotcount.PeriodCounter(store)
+    return {
+        "get": lambda: plain.get("k"),
+        "ttl": lambda: plain.ttl("k"),
+        "period get": lambda: period.get("k"),
+        "period get at": lambda: period.get("k", AT),
+        "series": lambda: period.series("k", AT, AT + timedelta(days=3)),
+    }
+
+
+def ends(calls: Calls) -> dict[str, type[BaseException] | None]:
+    """What each call raised, and of which kind."""
+    found: dict[str, type[BaseException] | None] = {}
+    for name, call in calls.items():
+        try:
+            call()
+            found[name] = None
+        except hotcount.HotcountError as error:
+            found[name] = type(error)
+    return found
+
+
+def everywhere(calls: Calls, error: type[BaseException] | None) -> dict[str, Any]:
+    return dict.fromkeys(calls, error)
+
+
+# -- a real server that refuses ---------------------------------------------
+
+
+@pytest.mark.server
+def test_a_replica_refuses_adds_applies_nothing_and_serves_reads(own_redis: RedisServer) -> None:
+    redis = own_redis.redis(timeout=20)
+    hotcount.Counter(redis).add("k", 5)
+    redis.execute("REPLICAOF", "127.0.0.1", free_port())
+    # Asked again until the deadline: the name may stand for another server by then.
+    with own_redis.redis(timeout=0.3) as soon:
+        assert ends(writes(soon)) == everywhere(writes(soon), hotcount.UnavailableError)
+    redis.execute("CONFIG", "SET", "replica-serve-stale-data", "yes")
+    assert ends(reads(redis)) == everywhere(reads(redis), None)
+    redis.execute("REPLICAOF", "NO", "ONE")
+    assert hotcount.Counter(redis).get("k") == 5
+    assert redis.execute("DBSIZE") == 1
+
+
+@pytest.mark.server
+def test_a_server_without_memory_refuses_adds_and_applies_nothing(own_redis: RedisServer) -> None:
+    redis = own_redis.redis(timeout=20)
+    hotcount.Counter(redis).add("k", 5)
+    redis.execute("CONFIG", "SET", "maxmemory", 1)
+    calls = writes(redis)
+    del calls["reset"]  # It gives memory back.
+    assert ends(calls) == everywhere(calls, hotcount.CapacityError)
+    redis.execute("CONFIG", "SET", "maxmemory", 0)
+    assert hotcount.Counter(redis).get("k") == 5
+    assert redis.execute("DBSIZE") == 1
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "rights",
+    [
+        pytest.param(("-@all", "+ping", "~*"), id="no-command"),
+        pytest.param(("+@all", "~elsewhere:*"), id="no-key"),
+        # What a script calls is refused inside it.
+        pytest.param(
+            ("+@all", "-incr", "-incrby", "-get", "-set", "-getdel", "-pttl", "~*"),
+            id="not-in-scripts",
+        ),
+    ],
+)
+def test_what_the_acl_denies_is_a_permission_error_and_applies_nothing(
+    own_redis: RedisServer, rights: tuple[str, ...]
+) -> None:
+    direct = own_redis.redis(timeout=20)
+    hotcount.Counter(direct).add("k", 5)
+    direct.execute("ACL", "SETUSER", "few", "on", ">pw", "resetkeys", *rights)
+    with hotcount.Redis(own_redis.login("few", "pw"), timeout=20) as redis:
+        calls = {**writes(redis), **reads(redis)}
+        assert ends(calls) == everywhere(calls, hotcount.PermissionDeniedError)
+    assert hotcount.Counter(direct).get("k") == 5
+    assert direct.execute("DBSIZE") == 1
+
+
+def heard_of_the_server(redis: hotcount.Redis, kind: type[hotcount.HotcountError]) -> None:
+    """Who comes later, in the pause before the next dial, hears the same at its deadline."""
+    with pytest.raises(kind):
+        redis.ping(timeout=20)
+
+
+@pytest.mark.server
+def test_a_wrong_password_is_an_auth_error_of_every_call(own_redis: RedisServer) -> None:
+    own_redis.redis().execute("CONFIG", "SET", "requirepass", "right")
+    for url in (own_redis.url, own_redis.login("", "wrong-canary")):
+        with hotcount.Redis(url, timeout=0.05) as redis:
+            heard_of_the_server(redis, hotcount.AuthError)
+            calls = {**writes(redis), **reads(redis)}
+            assert ends(calls) == everywhere(calls, hotcount.AuthError)
+            with pytest.raises(hotcount.AuthError) as caught:
+                calls["add"]()
+            assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["port", "socket"])
+def test_where_nobody_listens_every_call_is_unavailable(tmp_path: Path, where: str) -> None:
+    url = f"redis://127.0.0.1:{free_port()}" if where == "port" else f"unix://{tmp_path}/no.sock"
+    with hotcount.Redis(url, timeout=0.05) as redis:
+        heard_of_the_server(redis, hotcount.UnavailableError)
+        calls = {**writes(redis), **reads(redis)}
+        assert ends(calls) == everywhere(calls, hotcount.UnavailableError)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " 1",
+        "1 ",
+        "+1",
+        "01",
+        "-0",
+        "1.0",
+        "1e3",
+        "0x1",
+        "one",
+        "1\0",
+        str(2**63),
+        str(-(2**63) - 1),
+    ],
+    ids=repr,
+)
+def test_text_that_is_no_integer_of_64_bits_is_a_wrong_type_and_left_alone(
+    redis_server: RedisServer, text: str
+) -> None:
+    redis = redis_server.redis(timeout=20, prefix="text:")
+    name = f"text:period:day:UTC:{AT:%Y-%m-%d}:k"
+    for key in ("text:count:k", name):
+        redis.execute("SET", key, text)
+    calls = {**writes(redis), **reads(redis)}
+    # Of today, which may be over by now; and what lives is no matter of what it is.
+    for other in ("period add", "period get", "ttl"):
+        del calls[other]
+    assert ends({"reset": calls.pop("reset")}) == {"reset": hotcount.WrongTypeError}
+    redis.execute("SET", "text:count:k", text)
+    assert ends(calls) == everywhere(calls, hotcount.WrongTypeError)
+    assert redis.execute("MGET", "text:count:k", name) == [text.encode()] * 2
+    assert redis.execute("PTTL", "text:count:k") == -1
+
+
+# -- a server that no real one can be made to be ----------------------------
+
+
+def test_a_server_that_is_loading_applies_nothing_until_the_deadline(tmp_path: Path) -> None:
+    loading = b"-LOADING Redis is loading the dataset in memory\r\n"
+    with ScriptedServer(tmp_path, lambda command: loading) as server:
+        redis = hotcount.Redis(server.url, timeout=0.2)
+        calls = {**writes(redis), **reads(redis)}
+        for name, end in ends(calls).items():
+            # It is asked again while there is time.
+            assert end in (hotcount.UnavailableError, hotcount.DeadlineError), name
+
+
+def test_a_call_goes_on_when_the_server_has_loaded(tmp_path: Path) -> None:
+    answers = iter([b"-LOADING Redis is loading the dataset in memory\r\n"] * 3 + [b":7\r\n"])
+    with ScriptedServer(tmp_path, lambda command: next(answers)) as server:
+        assert hotcount.Counter(hotcount.Redis(server.url, timeout=20)).add("k") == 7
+
+
+GARBAGE = [
+    pytest.param(b"!!!!\r\n", id="no-type"),
+    pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="http"),
+    pytest.param(b":12a\r\n", id="bad-integer"),
+    pytest.param(b":9223372036854775808\r\n", id="integer-of-65-bits"),
+    pytest.param(b"$-7\r\n", id="negative-bulk"),
+    pytest.param(b"$99999999999999999999\r\n", id="endless-bulk"),
+    pytest.param(b"*99999999999999999999\r\n", id="endless-array"),
+    pytest.param(b"*-9\r\n", id="negative-array"),
+    pytest.param(b"*1\r\n" * 100_000, id="deep"),
+    pytest.param(bytes(range(256)), id="binary"),
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_after_what_is_no_reply_an_add_is_unknown_and_a_read_is_not_answered(
+    tmp_path: Path, garbage: bytes
+) -> None:
+    with ScriptedServer(tmp_path, lambda command: garbage) as server:
+        redis = hotcount.Redis(server.url, timeout=2)
+        for name, end in ends(writes(redis)).items():
+            # The server may have counted before it spoke nonsense, so nobody may say it did not;
+            # SET NX is the first step of set_nx_incr and no add.
+            assert end in (hotcount.OutcomeUnknownError, hotcount.ReplyError), (name, end)
+        for name, end in ends(reads(redis)).items():
+            assert end in (
+                hotcount.UnavailableError,
+                hotcount.DeadlineError,
+                hotcount.ReplyError,
+            ), (name, end)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(b"*4\r\n:1\r\n:2\r\n:3\r\n:4\r\n", id="array"),
+        pytest.param(b"$3\r\nabcdef\r\n", id="text-of-another-length"),
+        pytest.param(b"$3\r\nabc\r\n", id="text"),
+        pytest.param(b"+OK\r\n", id="status"),
+        pytest.param(b"*0\r\n", id="empty-array"),
+        pytest.param(b"*3\r\n:9\r\n$1\r\n5\r\n:5\r\n", id="unknown-answer"),
+    ],
+)
+def test_a_reply_of_another_shape_is_an_error_and_never_a_number(
+    tmp_path: Path, reply: bytes
+) -> None:
+    with ScriptedServer(tmp_path, lambda command: reply) as server:
+        redis = hotcount.Redis(server.url, timeout=5)
+        calls = {**writes(redis), **reads(redis)}
+        for name, end in ends(calls).items():
+            assert end is not None, name
+            assert issubclass(end, (hotcount.HotcountError)), (name, end)
+
+
+# -- a machine whose clock is off -------------------------------------------
+
+
+def test_the_present_is_the_servers_whatever_this_machines_clock_says(tmp_path: Path) -> None:
+    there = AT + timedelta(days=40)
+
+    def answer(command: list[bytes]) -> bytes:
+        _, _, _, _, amount, present, begins, ends, *_ = command
+        now = int(there.timestamp())
+        assert present == b"1"
+        if not int(begins) <= now < int(ends):
+            return b"*3\r\n:1\r\n:0\r\n:%d\r\n" % now
+        return b"*3\r\n:0\r\n$1\r\n%s\r\n:%d\r\n" % (amount or b"5", now)
+
+    with ScriptedServer(tmp_path, answer) as server:
+        counter = hotcount.PeriodCounter(
+            hotcount.Redis(server.url, timeout=20), "day", "Asia/Tokyo"
+        )
+        assert counter.add("k", 3) == 3
+        assert counter.get("k") == 5
+        first, second, third, fourth = (command[3].decode() for command in server.commands)
+    day = there.astimezone(timezone(timedelta(hours=9))).strftime("%Y-%m-%d")
+    assert second == fourth == f"period:day:Asia/Tokyo:{day}:k"
+    # What was asked for by this machine's clock was not added to: the server said so.
+    assert first == third != second

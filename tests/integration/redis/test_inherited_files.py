@@ -1,0 +1,126 @@
+"""Programs that a process starts while it uses hotcount get none of its sockets and files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hotcount
+import hotcount.aio
+import pytest
+
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresDatabase, RedisServer, free_port
+
+LIST = """
+import os
+for number in os.listdir("/proc/self/fd"):
+    try:
+        print(os.readlink(f"/proc/self/fd/{number}"))
+    except OSError:
+        pass  # The listing's own.
+"""
+
+
+def inherited() -> set[str]:
+    """What a program has open that is started now, as by os.system() or os.execv()."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", LIST],
+        close_fds=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split("\n")) - {""}
+
+
+def ours() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:  # The listing's own.
+            continue
+    return found
+
+
+@pytest.fixture
+def before(request: pytest.FixtureRequest) -> set[int]:
+    # After the fixtures that start servers.
+    for name in request.fixturenames:
+        if name != "before":
+            request.getfixturevalue(name)
+    return set(ours())
+
+
+def check(before: set[int]) -> None:
+    opened = {number: what for number, what in ours().items() if number not in before}
+    assert opened, "nothing was opened: the test looks at nothing"
+    leaked = {what for number, what in opened.items() if os.get_inheritable(number)}
+    assert not leaked
+    assert not set(opened.values()) & inherited()
+
+
+def test_files_of_sqlite_are_not_inherited(before: set[int], tmp_path: Path) -> None:
+    with hotcount.SlottedCounter(f"sqlite:///{tmp_path}/a.db") as counter:
+        counter.create_table()
+        counter.add("k")
+        check(before)
+
+
+@pytest.mark.server
+def test_sockets_to_redis_are_not_inherited(before: set[int], redis_server: RedisServer) -> None:
+    with redis_server.redis() as redis:
+        hotcount.Counter(redis).add("k")
+        # WATCH has a connection of its own.
+        hotcount.LiveSets(redis, method="watch").upsert("no such set", "m", 1.0)
+        check(before)
+
+
+@pytest.mark.server
+def test_sockets_to_redis_over_tcp_are_not_inherited(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    server = RedisServer(tmp_path, port=port).start()
+    before = set(ours())
+    try:
+        with hotcount.Counter(f"redis://127.0.0.1:{port}") as counter:
+            counter.add("k")
+            check(before)
+    finally:
+        server.stop()
+
+
+@pytest.mark.server
+def test_what_an_event_loop_opens_is_not_inherited(
+    before: set[int], redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        async with hotcount.aio.Redis(redis_server.url) as redis:
+            await hotcount.aio.Counter(redis).add("k")
+            check(before)
+
+    asyncio.run(main())
+
+
+@pytest.mark.server
+def test_sockets_to_postgresql_are_not_inherited(
+    before: set[int], postgres_database: PostgresDatabase
+) -> None:
+    with hotcount.Database(postgres_database.url) as database:
+        database.ping()
+        check(before)
+
+
+@pytest.mark.server
+def test_sockets_to_mariadb_are_not_inherited(
+    before: set[int], mariadb_server: MariaDbServer
+) -> None:
+    with hotcount.Database(mariadb_server.url("mysql")) as database:
+        database.ping()
+        check(before)

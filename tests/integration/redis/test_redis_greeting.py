@@ -1,0 +1,204 @@
+"""What a server says to a newcomer: each refusal reported as what it is, or answered by RESP2."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import hotcount.aio
+import pytest
+
+from tests.support.servers import RedisServer, free_port
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(params=["socket", "port"])
+def full_redis(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[RedisServer, str]]:
+    """A Redis that takes one client, and its URL."""
+    server = RedisServer(tmp_path, port=free_port(), config=("--maxclients", "1"))
+    server.start()
+    try:
+        url = server.url if request.param == "socket" else f"redis://127.0.0.1:{server.port}"
+        yield server, url
+    finally:
+        server.stop()
+
+
+def test_a_full_server_is_unavailable_and_taken_again_once_it_has_a_place(
+    full_redis: tuple[RedisServer, str],
+) -> None:
+    server, url = full_redis
+    first = server.redis()
+    first.ping()
+    second = hotcount.Redis(url, prefix="second:", timeout=20)
+    with pytest.raises(hotcount.UnavailableError, match=r"max number of clients.*nothing was"):
+        hotcount.Counter(second).add("k", timeout=0.5)
+
+    async def in_a_loop() -> None:
+        async with hotcount.aio.Redis(url, prefix="third:") as third:
+            await hotcount.aio.Counter(third).add("k", timeout=0.5)
+
+    with pytest.raises(hotcount.UnavailableError, match=r"max number of clients.*nothing was"):
+        asyncio.run(in_a_loop())
+    # It waits for a place, which the first leaves meanwhile.
+    leaves = threading.Timer(0.3, first.close)
+    leaves.start()
+    assert hotcount.Counter(second).add("k") == 1
+    leaves.join()
+
+
+def hello_of(redis: hotcount.Redis) -> bool:
+    """Whether the connection speaks RESP3."""
+    own = redis.execute("CLIENT", "ID")
+    lines = redis.execute("CLIENT", "LIST", "ID", own).decode()
+    return "resp=3" in lines
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("how", ["keyword", "url", "connect"])
+def test_the_protocol_is_chosen_and_values_are_the_same(
+    redis_server: RedisServer, protocol: Any, how: str
+) -> None:
+    url = redis_server.url
+    if how == "keyword":
+        redis = hotcount.Redis(url, protocol=protocol)
+    elif how == "url":
+        redis = hotcount.Redis(f"{url}?protocol={protocol}")
+    else:
+        redis = hotcount.connect(url, protocol=protocol)  # type: ignore[assignment]
+    assert hello_of(redis) is (protocol == 3)
+    redis.execute("HSET", "greeting:h", "f", "v")
+    assert redis.execute("HGETALL", "greeting:h") == [b"f", b"v"]
+    assert redis.execute("ZADD", "greeting:z", 1.5, "m") in (0, 1)
+    assert float(redis.execute("ZSCORE", "greeting:z", "m")) == 1.5
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 4, -2])
+def test_another_protocol_is_a_config_error(protocol: Any) -> None:
+    with pytest.raises((hotcount.ConfigError, ValueError), match="protocol"):
+        hotcount.Redis("redis://127.0.0.1", protocol=protocol)
+    with pytest.raises(hotcount.ConfigError, match="protocol"):
+        hotcount.Redis(f"redis://127.0.0.1?protocol={protocol}")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e9", "1s", ""])
+def test_a_connect_timeout_that_is_none_is_a_config_error(seconds: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match="connect_timeout"):
+        hotcount.Redis(f"redis://127.0.0.1?connect_timeout={seconds}")
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("default", ""), ("default", "pw"), ("counter", "pw")]
+)
+def test_a_server_without_hello_is_spoken_to_in_resp2(
+    tmp_path: Path, user: str, password: str
+) -> None:
+    users = ("--user", "counter", "on", ">pw", "~*", "+@all")
+    guard = ("--requirepass", "pw") if password else ()
+    server = RedisServer(tmp_path, config=("--rename-command", "HELLO", "", *users, *guard))
+    server.start()
+    try:
+        url = server.login(user, password) if password else server.url
+        with hotcount.Redis(url) as redis:
+            assert hotcount.Counter(redis).add("k") == 1
+            assert redis.execute("ACL", "WHOAMI") == user.encode()
+            assert hello_of(redis) is False
+        if password:
+            wrong = hotcount.Redis(server.login(user, "wrong"))
+            with wrong, pytest.raises(hotcount.AuthError):
+                wrong.ping()
+    finally:
+        server.stop()
+
+
+def test_an_acl_without_hello_is_no_reason_to_be_refused(own_redis: RedisServer) -> None:
+    with own_redis.redis() as direct:
+        direct.execute("ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-hello")
+        direct.execute("ACL", "SETUSER", "default", "-hello")
+    with hotcount.Redis(own_redis.login("plain", "pw")) as redis:
+        assert hotcount.Counter(redis).add("k") == 1
+        assert redis.execute("ACL", "WHOAMI") == b"plain"
+    with own_redis.redis(prefix="again:") as redis:
+        assert hotcount.Counter(redis).add("k") == 1
+
+
+class Greeter:
+    """A server that answers each command of a newcomer with the next of some replies."""
+
+    def __init__(self, *replies: bytes) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.commands: list[bytes] = []
+        self._replies = replies
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            with client, client.makefile("rb") as stream:
+                for reply in self._replies:
+                    header = stream.readline()
+                    if not header:
+                        break
+                    words = []
+                    for _ in range(int(header[1:])):
+                        size = int(stream.readline()[1:])
+                        words.append(stream.read(size + 2)[:-2])
+                    self.commands.append(words[0])
+                    client.sendall(reply)
+
+    def __enter__(self) -> Greeter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"-ERR unknown command 'HELLO'",
+        b"-ERR unknown command `HELLO`, with args beginning with: `3`, ",
+        b"-NOPROTO unsupported protocol version",
+        b"-NOPERM this user has no permissions to run the 'hello' command",
+        b"-ERR This command is not supported by the proxy",
+        b"-ERR internal error",
+    ],
+)
+def test_whatever_a_proxy_answers_to_hello_it_is_spoken_to_in_resp2(refusal: bytes) -> None:
+    with Greeter(refusal + b"\r\n", b"+PONG\r\n") as proxy:
+        with hotcount.Redis(proxy.url) as redis:
+            assert redis.ping() is True
+        assert proxy.commands == [b"HELLO", b"PING"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "code"),
+    [
+        (b"-ERR max number of clients reached", hotcount.UnavailableError, "ERR"),
+        (b"-LOADING Redis is loading the dataset in memory", hotcount.UnavailableError, "LOADING"),
+        (b"-NOAUTH HELLO must be called with AUTH", hotcount.AuthError, "NOAUTH"),
+        (b"-WRONGPASS invalid username-password pair", hotcount.AuthError, "WRONGPASS"),
+        (b"-DENIED Redis is running in protected mode", hotcount.PermissionDeniedError, "DENIED"),
+        (b"-CUSTOM no", hotcount.ReplyError, "CUSTOM"),
+    ],
+    ids=lambda value: value.decode().split()[0][1:] if isinstance(value, bytes) else "",
+)
+def test_any_other_refusal_is_reported_as_what_it_is(
+    refusal: bytes, kind: type[hotcount.HotcountError], code: str
+) -> None:
+    with Greeter(refusal + b"\r\n") as server:
+        with hotcount.Redis(server.url, timeout=0.4) as redis, pytest.raises(kind) as caught:
+            redis.ping()
+        assert type(caught.value) is kind
+        assert caught.value.code == code

@@ -1,0 +1,108 @@
+"""What an opener of a Redis may say, and what stats() says of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.servers import RedisServer
+from tests.support.together import together
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_in_flight", 0),
+        ("spin", -0.001),
+        ("silence_limit", -0.001),
+        ("max_queue", 0),
+        ("max_reply_bytes", 2**20 - 1),
+        ("client_name", "two words"),
+        ("client_name", "a\r\nline"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(option: str, value: Any) -> None:
+    with pytest.raises(hotcount.ConfigError, match=option):
+        hotcount.Redis("redis://127.0.0.1", **{option: value})
+    with pytest.raises(hotcount.ConfigError, match=option):
+        hotcount.connect("redis://127.0.0.1", **{option: value})
+
+
+def test_a_connection_has_a_name_and_the_scripts_that_are_used(own_redis: RedisServer) -> None:
+    with own_redis.redis() as direct, own_redis.redis(client_name="votes:web1") as redis:
+        counter = hotcount.Counter(redis, ttl=60)
+        redis.ping()
+        clients = direct.execute("CLIENT", "LIST").decode()
+        assert "name=votes:web1 " in clients
+        assert "name=hotcount " in clients
+        calls = own_calls(direct, "script\\|load")
+        assert calls > 0, "loaded with the connection"
+        assert counter.add("k") == 1
+        assert own_calls(direct, "eval") == 0, "so its first call found it there"
+        # Only where the server lost it does its text travel, once.
+        direct.execute("SCRIPT", "FLUSH")
+        assert [counter.add("k"), counter.add("k")] == [2, 3]
+        assert own_calls(direct, "eval") == 1
+
+
+def own_calls(redis: hotcount.Redis, command: str) -> int:
+    stats = redis.execute("INFO", "commandstats").decode()
+    found = re.search(rf"cmdstat_{command}:calls=(\d+)", stats)
+    return int(found.group(1)) if found else 0
+
+
+@pytest.mark.parametrize("spin", [0, 0.00006, 0.01])
+@pytest.mark.parametrize("max_in_flight", [1, 3, 16_384])
+def test_every_add_is_there_whatever_the_bounds(
+    own_redis: RedisServer, spin: float, max_in_flight: int
+) -> None:
+    with own_redis.redis(timeout=20, spin=spin, max_in_flight=max_in_flight) as redis:
+        counter = hotcount.Counter(redis)
+
+        def work(index: int) -> list[int]:
+            one_by_one = [counter.add("k") for _ in range(20)]
+            return one_by_one + list(counter.add_many(["k", f"own{index}", "k"]))[::2]
+
+        values = [value for own in together(work, 16) for value in own]
+        # The batch's two adds to k travel as one command: the first's value is one less.
+        assert sorted(values) == list(range(1, 16 * 22 + 1))
+        assert counter.get("k") == 16 * 22
+
+
+def test_a_reply_beyond_max_reply_bytes_ends_its_connection_and_a_smaller_one_is_read(
+    own_redis: RedisServer,
+) -> None:
+    with (
+        own_redis.redis(timeout=20) as wide,
+        own_redis.redis(timeout=20, max_reply_bytes=2**20) as narrow,
+    ):
+        wide.execute("SET", "large", "x" * 2**20)
+        wide.execute("SET", "small", "x" * 2**19)
+        assert len(wide.execute("GET", "large")) == 2**20, "each has the bound that it was given"
+        with pytest.raises(hotcount.HotcountError, match="max_reply_bytes, 1048576"):
+            narrow.execute("GET", "large")
+        assert len(narrow.execute("GET", "small")) == 2**19
+
+
+def test_stats_say_what_was_sent_and_how_long_it_took(own_redis: RedisServer) -> None:
+    with own_redis.redis(timeout=20) as redis:
+        counter = hotcount.Counter(redis)
+        together(lambda index: [counter.add("k") for _ in range(50)], 32)
+        stats = redis.stats()
+        assert stats["commands"] == 32 * 50
+        assert 0 < stats["combined"] < stats["commands"]
+        assert 0 < stats["sends"] < stats["commands"]
+        assert stats["bytes_sent"] > stats["sends"]
+        assert stats["bytes_received"] > 0
+        assert (stats["connects"], stats["reconnects"]) == (1, 0)
+        assert 0 < stats["latency_us_p50"] <= stats["latency_us_p99"] <= stats["latency_us_max"]
+        with own_redis.redis() as direct:
+            direct.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        counter.get("k")
+        stats = redis.stats()
+        assert (stats["connects"], stats["reconnects"]) == (2, 1)

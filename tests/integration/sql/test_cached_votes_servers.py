@@ -1,0 +1,177 @@
+"""Strategy cached where voters do not wait in one line: PostgreSQL and MariaDB.
+
+On SQLite the write lock keeps a recount and a vote apart; here the item's row does, shared by those
+that vote and held alone by those that sum.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+import sqlalchemy as sa
+
+from tests.support.eventually import eventually
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.together import together
+
+INT64_MAX = 2**63 - 1
+
+
+@pytest.fixture(params=BACKENDS[1:])
+def server(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
+    sides = both_sides(request, request.param, database_path)
+    yield sides
+    sides.close()
+
+
+def make(server: BothSides, store: hotcount.Memory, **options: float) -> hotcount.Votes:
+    votes = hotcount.Votes(server.database, store, "cached", **options)  # type: ignore[arg-type]
+    votes.create_tables()
+    votes.add_items(range(1, 4))
+    return votes
+
+
+def assert_exact(server: BothSides, votes: hotcount.Votes) -> None:
+    """After a drain: the item table, the cache and the votes agree."""
+    report = votes.flush(30)
+    assert (report.pending, report.at_risk) == (0, 0)
+    with server.engine.connect() as connection:
+        rows = connection.execute(
+            sa.text(
+                "SELECT id, vote_count, (SELECT COALESCE(SUM(val), 0) FROM vote WHERE item_id = "
+                "item.id) FROM item ORDER BY id"
+            )
+        ).all()
+    assert [int(row[1]) for row in rows] == [int(row[2]) for row in rows]
+    assert [int(c) for c in votes.count_many([row[0] for row in rows])] == [int(r[2]) for r in rows]
+    assert votes.reconcile(dry_run=True) == []
+
+
+def until(done: threading.Event, work: Callable[[], object]) -> threading.Thread:
+    def run() -> None:
+        while not done.is_set():
+            work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_votes_workers_fills_and_recounts_at_once_come_out_right(server: BothSides) -> None:
+    with hotcount.Memory() as store:
+        # A retention that passes at once: hashes are deleted and born all the time.
+        several = [make(server, store, retention=0.001, page=2) for _ in range(3)]
+        done = threading.Event()
+        beside = [until(done, several[0].sync_worker().run_once) for _ in range(2)]
+
+        def work(index: int) -> None:
+            draw = random.Random(index)
+            for _ in range(15):
+                several[index % 3].cast(draw.randint(1, 3), draw.randint(1, 9), draw.randint(-2, 2))
+
+        try:
+            together(work, 16)
+        finally:
+            done.set()
+            for thread in beside:
+                thread.join()
+        assert_exact(server, several[0])
+
+
+def test_a_recount_waits_for_the_votes_under_way_and_for_no_others(server: BothSides) -> None:
+    """A vote that a recount did not see, and whose epoch is of before it, would be in no count."""
+    with hotcount.Memory() as store, hotcount.Memory() as other:
+        votes = make(server, store)
+        elsewhere = make(server, other)
+        votes.cast_many([1] * 5, range(5))
+        # Two caches over one database: each fill of one has the other's items recounted.
+        done = threading.Event()
+        beside = [
+            until(done, votes.sync_worker().run_once),
+            until(done, elsewhere.sync_worker().run_once),
+        ]
+
+        def work(index: int) -> None:
+            for number in range(10):
+                votes.cast(1 + number % 3, 100 + index, number)
+
+        try:
+            together(work, 12)
+            elsewhere.cast(1, 99)
+        finally:
+            done.set()
+            for thread in beside:
+                thread.join()
+        eventually(lambda: votes.sync_worker().run_once().unsettled == 0)
+        votes.reconcile()
+        assert_exact(server, votes)
+
+
+def test_reconcile_drops_what_a_recount_for_another_cache_left_behind(server: BothSides) -> None:
+    """No worker looks at SQL for a hash that is saved, and its count is of before the recount."""
+    with hotcount.Memory() as store, hotcount.Memory() as other:
+        votes = make(server, store)
+        elsewhere = make(server, other)
+        votes.cast_many([1, 2], [1, 1])
+        assert votes.flush(30).pending == 0
+        elsewhere.cast(1, 99)
+        assert elsewhere.sync_worker().run_once().recounted == 1
+        assert int(votes.count(1)) == 1
+        drift = [hotcount.Drift(1, 1, 2)]
+        assert votes.reconcile(dry_run=True) == drift
+        assert int(votes.count(1)) == 1
+        assert votes.reconcile([2, 1]) == drift
+        assert_exact(server, votes)
+
+
+def test_votes_at_once_never_take_a_wide_balance_out_of_64_bits(server: BothSides) -> None:
+    most = 2**31 - 1
+    with hotcount.Memory() as store:
+        make(server, store)
+        with server.engine.begin() as connection:
+            for table in ("vote_meta", "vote_sync"):
+                connection.execute(sa.text(f"DELETE FROM {table}"))
+            connection.execute(
+                sa.text("UPDATE item SET vote_count = :n WHERE id = 1"), {"n": INT64_MAX - 3 * most}
+            )
+        several = [hotcount.Votes(server.database, store, "cached") for _ in range(4)]
+        several[0].create_tables(existing_counts="keep")
+
+        def work(index: int) -> int:
+            try:
+                several[index % 4].cast(1, index, most)
+            except hotcount.CounterOverflowError:
+                return 0
+            return 1
+
+        assert sum(together(work, 12)) == 3
+        assert int(several[0].count(1, consistency="exact")) == INT64_MAX
+        assert several[0].flush(30).pending == 0
+        assert several[0].reconcile(dry_run=True) == []
+
+
+def test_tables_that_change_hands_under_load_keep_every_vote(server: BothSides) -> None:
+    with hotcount.Memory() as store:
+        cached = make(server, store)
+        batched = hotcount.Votes(server.database, strategy="batched")
+        refused: list[BaseException] = []
+
+        def work(index: int) -> None:
+            if index == 0:
+                batched.create_tables(timeout=20)
+                return
+            for number in range(10):
+                try:
+                    cached.cast(1, 100 * index + number)
+                except hotcount.ConfigError as error:
+                    refused.append(error)
+                    batched.cast(1, 100 * index + number)
+
+        together(work, 8)
+        assert int(batched.count(1)) == 70
+        assert batched.reconcile(dry_run=True) == []

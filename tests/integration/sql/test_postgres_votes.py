@@ -1,0 +1,135 @@
+"""Votes on PostgreSQL: many at once, drifts, and tables of the application's own."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.postgres_votes import STRATEGIES, make_votes
+from tests.support.servers import PostgresDatabase
+from tests.support.together import together
+
+pytestmark = pytest.mark.server
+
+# -- many at once -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_tables_are_created_by_many_at_once(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    def create(index: int) -> None:
+        # A timeout of its own makes it a database of its own, as in another process.
+        database = hotcount.Database(postgres_database.url, timeout=20 + index / 10)
+        hotcount.Votes(database, None, strategy).create_tables()  # type: ignore[arg-type]
+
+    together(create, 8)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_deadlock_reaches_a_caller(postgres_database: PostgresDatabase, strategy: str) -> None:
+    make_votes(postgres_database, strategy)
+    items = [1, 2, 3]
+
+    def vote(index: int) -> int:
+        database = hotcount.Database(postgres_database.url, timeout=30 + index % 4)
+        votes = hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+        changed = 0
+        for round in range(10):
+            order = items if (index + round) % 2 else items[::-1]
+            # Fresh votes of one's own, and ones that everybody fights over.
+            users = [1000 * index + round, 7, 8]
+            changed += sum(votes.cast_many(order, users).changed)
+        return changed
+
+    changed = sum(together(vote, 16))
+    votes = make_votes(postgres_database, strategy)
+    assert sum(int(votes.count(item)) for item in items) == changed
+    votes.flush()
+    assert votes.reconcile(dry_run=True) == []
+    stored = postgres_database.psql("SELECT sum(vote_count) FROM item")
+    assert int(stored) == changed == int(postgres_database.psql("SELECT sum(val) FROM vote"))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_reconcile_mends_a_drift_while_votes_go_on(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    votes = make_votes(postgres_database, strategy)
+    votes.cast_many([1] * 10, list(range(10)))
+    votes.flush()  # So that there is a cell.
+    drift = "UPDATE vote_cell SET n = n - 5" if strategy != "naive" else (
+        "UPDATE item SET vote_count = vote_count - 5 WHERE id = 1"
+    )  # fmt: skip
+    postgres_database.psql(drift)
+    done = threading.Event()
+    seen: list[int] = []
+
+    def work(index: int) -> int:
+        if index == 0:
+            while not done.is_set():
+                seen.append(int(votes.count(1)))
+            return 0
+        if index == 1:
+            found = votes.reconcile()
+            # And a second time, beside the first or after it, adds nothing.
+            votes.reconcile()
+            return len(found)
+        if index == 2:
+            return len(votes.reconcile([1]))
+        for user in range(50):
+            votes.cast(1, 1000 * index + user)
+        if index == 3:
+            done.set()
+        return 0
+
+    found = sum(together(work, 6))
+    assert found == 1
+    assert int(votes.count(1)) == 160
+    assert seen == sorted(seen)
+    votes.flush()
+    assert votes.reconcile(dry_run=True) == []
+    assert postgres_database.psql("SELECT vote_count FROM item WHERE id = 1") == "160"
+
+
+def test_more_statements_than_a_connection_keeps(postgres_database: PostgresDatabase) -> None:
+    make_votes(postgres_database)
+    database = hotcount.Database(postgres_database.url)
+    for user in range(150):
+        votes = hotcount.Votes(database, None, "naive")
+        assert votes.cast(1, user).changed
+        assert not votes.cast(1, user).changed
+    assert int(votes.count(1)) == 150
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_tables_of_the_applications_own_are_taken_over(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    postgres_database.psql(
+        'CREATE TABLE "Post" (key uuid PRIMARY KEY, title text, likes integer);'
+        """INSERT INTO "Post" VALUES ('00000000-0000-0000-0000-00000000000a', 'a', 5),"""
+        """('00000000-0000-0000-0000-00000000000b', 'b', NULL)"""
+    )
+    options: dict[str, Any] = {
+        "item_table": "Post",
+        "item_id": "key",
+        "item_count": "likes",
+        "vote_table": "post like",
+        "vote_item": "post",
+        "vote_user": "user",
+        "item_type": uuid.UUID,
+        "user_type": str,
+    }
+    database = hotcount.Database(postgres_database.url)
+    votes = hotcount.Votes(database, None, strategy, **options)  # type: ignore[arg-type]
+    votes.create_tables(existing_counts="recount")
+    a, b = (uuid.UUID(int=number) for number in (10, 11))
+    votes.cast_many([a, b, b], ["x", "x", "y"])
+    votes.flush()
+    assert [int(votes.count(item)) for item in (a, b)] == [1, 2]
+    assert postgres_database.psql('SELECT likes FROM "Post" ORDER BY key').split() == ["1", "2"]

@@ -1,0 +1,424 @@
+"""SQLite files: what cannot be opened, locks of other processes, repairs."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.sqlite_files import STRATEGIES, make_votes, rows
+from tests.support.together import THREADS, in_child, together
+
+# -- what cannot be opened --------------------------------------------------
+
+
+def test_a_directory_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(hotcount.ConfigError, match=f"{tmp_path.name} is a directory"):
+        hotcount.Database(f"sqlite:///{tmp_path}")
+
+
+def test_a_file_in_a_folder_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"absent/a.db"):
+        hotcount.Database(f"sqlite:///{tmp_path}/absent/a.db")
+
+
+def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("these are my notes, and they are longer than a header\n" * 100)
+    with pytest.raises(hotcount.DatabaseError, match=r"notes.txt") as caught:
+        hotcount.Database(f"sqlite:///{file}")
+    assert caught.value.code == "SQLITE_NOTADB"
+    assert file.read_text().startswith("these are my notes")
+
+
+def test_mode_rw_does_not_make_a_file(tmp_path: Path) -> None:
+    with pytest.raises(hotcount.HotcountError, match=r"a.db"):
+        hotcount.Database(f"sqlite:///{tmp_path}/a.db?mode=rw")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_read_only_database_counts_and_refuses_votes(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    with make_votes(file) as votes:
+        votes.cast(1, 7)
+    database = hotcount.Database(f"sqlite:///{file}?mode=ro")
+    readers = hotcount.Votes(database)
+    assert int(readers.count(1)) == 1
+    with pytest.raises(hotcount.PermissionDeniedError, match=r"a.db") as caught:
+        readers.cast(1, 8)
+    assert isinstance(caught.value, PermissionError)
+    assert caught.value.code is not None
+    assert caught.value.code.startswith("SQLITE_READONLY")
+
+
+@contextmanager
+def world_readable_folder() -> Iterator[Path]:
+    """tmp_path belongs to one user, and root may write anywhere: a stranger needs a way in."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def as_a_stranger() -> None:
+    if os.geteuid() == 0:
+        os.setegid(65534)
+        os.seteuid(65534)
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o000])
+def test_a_file_that_permissions_protect_is_refused_by_name(mode: int) -> None:
+    with world_readable_folder() as folder:
+        file = folder / "a.db"
+        with make_votes(file):
+            pass
+        file.chmod(mode)
+        folder.chmod(0o555)
+
+        def vote() -> str:
+            as_a_stranger()
+            try:
+                hotcount.Votes(f"sqlite:///{file}").cast(1, 7)
+            except hotcount.PermissionDeniedError as error:
+                return str(error)
+            return "it voted"
+
+        try:
+            assert "a.db" in in_child(vote)
+        finally:
+            folder.chmod(0o755)
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+
+
+def test_paths_are_taken_as_in_sqlalchemy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url, name in (
+        ("sqlite:///relative.db", "relative.db"),
+        (f"sqlite:///{tmp_path}/absolute.db", "absolute.db"),
+        ("sqlite:///with%20space%3F%23.db", "with space?#.db"),
+        ("sqlite:///größe.db", "größe.db"),
+        ("sqlite:///file:looks-like-a-uri.db", "file:looks-like-a-uri.db"),
+    ):
+        with hotcount.SlottedCounter(url) as counter:
+            counter.create_table()
+            counter.add("k")
+        assert rows(tmp_path / name, "SELECT SUM(count) FROM hotcount_slot") == [(1,)]
+
+
+def test_databases_in_memory_are_private() -> None:
+    first, second = (hotcount.SlottedCounter("sqlite:///:memory:") for _ in range(2))
+    first.create_table()
+    with pytest.raises(hotcount.DatabaseError, match="no such table"):
+        second.add("k")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "broken"),
+    [
+        ("slotted", "DROP TABLE vote_cell"),
+        ("batched", "DROP TABLE vote"),
+        ("batched", "ALTER TABLE item RENAME COLUMN vote_count TO likes"),
+        ("batched", "ALTER TABLE vote RENAME COLUMN val TO value"),
+    ],
+)
+def test_a_missing_table_or_column_is_a_database_error_that_names_it(
+    tmp_path: Path, strategy: Any, broken: str
+) -> None:
+    file = tmp_path / "a.db"
+    with make_votes(file, strategy=strategy) as votes:
+        votes.cast(1, 7)
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("DROP VIEW vote_live")
+        other.execute("DROP VIEW vote_count")
+        other.execute(broken)
+        other.commit()
+    votes = hotcount.Votes(f"sqlite:///{file}", strategy=strategy)
+    with pytest.raises(hotcount.DatabaseError, match=r"no such (table|column)|has no column"):
+        votes.cast(1, 8)
+
+
+# -- locks ------------------------------------------------------------------
+
+HOLD_THE_LOCK = """
+import sqlite3, sys
+other = sqlite3.connect(sys.argv[1], isolation_level=None)
+other.execute(sys.argv[2])
+print("locked", flush=True)
+sys.stdin.read()
+other.execute("ROLLBACK")
+other.close()
+print("released", flush=True)
+"""
+
+
+@contextmanager
+def lock_held_by_another_process(path: Path, how: str = "BEGIN IMMEDIATE") -> Iterator[Any]:
+    """Yields a function that makes the other process let go."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_LOCK, str(path), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+        assert stdout.readline() == "locked\n"
+
+        def release() -> None:
+            if not stdin.closed:
+                stdin.close()
+                assert stdout.readline() == "released\n"
+
+        try:
+            yield release
+        finally:
+            release()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_lock_of_another_process_is_waited_for_until_the_deadline_and_nothing_is_applied(
+    tmp_path: Path, strategy: str
+) -> None:
+    file = tmp_path / "a.db"
+    votes = make_votes(file, strategy)
+    with lock_held_by_another_process(file) as release:
+        started = time.monotonic()
+        with pytest.raises(hotcount.DeadlineError, match=r"a.db") as caught:
+            votes.cast(1, 7, timeout=0.2)
+        waited = time.monotonic() - started
+        assert isinstance(caught.value, TimeoutError)
+        # C: back by its deadline + 100 ms; the rest is for two busy cores.
+        assert 0.19 <= waited < 0.5
+        # A reader waits for no writer.
+        assert int(votes.count(1, timeout=0.2)) == 0
+        release()
+        assert votes.cast(1, 8).changed
+    assert rows(file, "SELECT user_id FROM vote") == [(8,)]
+
+
+def test_the_lock_of_another_process_is_named_with_sqlites_code(tmp_path: Path) -> None:
+    counter = hotcount.SlottedCounter(f"sqlite:///{tmp_path}/a.db")
+    counter.create_table()
+    with lock_held_by_another_process(tmp_path / "a.db"):
+        with pytest.raises(hotcount.DeadlineError) as caught:
+            counter.add("k", timeout=0.05)
+        assert caught.value.code == "SQLITE_BUSY"
+        result = counter.add_many({"a": 1, "b": 2}, timeout=0.05, errors="return")
+        assert [type(error) for error in result.errors.values()] == [hotcount.DeadlineError] * 2
+    assert counter.get_many(["k", "a", "b"]) == [0, 0, 0]
+
+
+def test_a_call_that_waits_for_a_lock_goes_on_as_soon_as_it_is_free(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    votes = make_votes(file)
+    with lock_held_by_another_process(file) as release:
+        timer = threading.Timer(0.2, release)
+        timer.start()
+        started = time.monotonic()
+        assert votes.cast(1, 7, timeout=10).changed
+        assert time.monotonic() - started < 2
+        timer.join()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_callers_that_gave_up_waiting_leave_nothing_behind(tmp_path: Path, strategy: str) -> None:
+    file = tmp_path / "a.db"
+    votes = make_votes(file, strategy)
+
+    def vote(index: int) -> bool:
+        # Half are in a hurry, and the lock is held longer than they wait.
+        try:
+            return votes.cast(1, index, timeout=0.1 if index % 2 else 20).changed
+        except hotcount.DeadlineError:
+            return False
+
+    with lock_held_by_another_process(file) as release:
+        timer = threading.Timer(0.4, release)
+        timer.start()
+        counted = together(vote)
+        timer.join()
+    assert counted == [index % 2 == 0 for index in range(THREADS)]
+    assert int(votes.count(1)) == THREADS // 2
+    assert rows(file, "SELECT COUNT(*) FROM vote") == [(THREADS // 2,)]
+
+
+# -- repairs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
+    tmp_path: Path, strategy: str
+) -> None:
+    file = tmp_path / "a.db"
+    votes = make_votes(file, strategy)
+    votes.cast_many([1, 1, 2], [1, 2, 3], [1, 4, 1])
+    votes.flush()
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("UPDATE vote_cell SET n = n + 10 WHERE item = 1")
+        other.execute("UPDATE item SET vote_count = vote_count + 10 WHERE id = 1")
+        other.commit()
+    wrong = int(votes.count(1))
+    assert wrong > 5
+    drift = hotcount.Drift(item=1, counted=wrong, actual=5)
+    assert votes.reconcile(dry_run=True) == [drift]
+    assert int(votes.count(1)) == wrong, "a dry run changes nothing"
+    assert votes.reconcile([2]) == []
+    assert votes.reconcile([1, 2]) == [drift]
+    assert [int(count) for count in votes.count_many([1, 2])] == [5, 1]
+    votes.flush()
+    assert rows(file, "SELECT id, vote_count FROM item") == [(1, 5), (2, 1)]
+    assert votes.reconcile() == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_votes_that_were_there_before_are_adopted(tmp_path: Path, strategy: str) -> None:
+    file = tmp_path / "a.db"
+    with make_votes(file, "naive") as before:
+        pass
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("DELETE FROM vote_meta WHERE name <> 'schema'")
+        other.executemany(
+            "INSERT INTO vote (item_id, user_id, val) VALUES (?, ?, 1)", [(1, 1), (1, 2), (2, 1)]
+        )
+        other.commit()
+    votes = make_votes(file, strategy)
+    assert before.closed
+    assert [int(count) for count in votes.count_many([1, 2])] == [2, 1]
+    assert not votes.cast(1, 1).changed
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_counts_in_the_item_table_are_current_for_other_readers(
+    tmp_path: Path, strategy: str
+) -> None:
+    file = tmp_path / "a.db"
+    votes = make_votes(file, strategy)
+    for user in range(3):
+        votes.cast(1, user)
+        if strategy == "slotted":  # As its contract says.
+            assert votes.flush().acked == 1
+        assert rows(file, "SELECT vote_count FROM item WHERE id = 1") == [(user + 1,)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_schema_is_what_create_tables_makes(tmp_path: Path, strategy: str) -> None:
+    query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+    with make_votes(tmp_path / "made.db", strategy) as votes:
+        text = votes.schema()
+    with closing(sqlite3.connect(tmp_path / "printed.db")) as other:
+        other.executescript(text)
+        other.executescript(text)
+    assert rows(tmp_path / "printed.db", query) == rows(tmp_path / "made.db", query)
+
+
+def test_ids_stand_in_the_tables_as_other_programs_expect_them(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    item = uuid.UUID("C56A4180-65AA-42EC-A945-5FD21DEC0538")
+    votes = hotcount.Votes(f"sqlite:///{file}", item_type=uuid.UUID, user_type=str)
+    votes.create_tables()
+    votes.add_items([item])
+    votes.cast(item, "ann")
+    assert rows(file, "SELECT item_id, user_id, val FROM vote_live") == [(str(item), "ann", 1)]
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("UPDATE item SET vote_count = 5")
+        other.commit()
+    assert votes.reconcile() == [hotcount.Drift(item=item, counted=5, actual=1)]
+
+
+# -- the seed's slotted table -----------------------------------------------
+
+SEED_TABLE = """
+CREATE TABLE pageviews_counts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    url VARCHAR(256) NOT NULL,
+    slot INT NOT NULL DEFAULT 0,
+    count INT DEFAULT NULL,
+    UNIQUE (url, slot)
+);
+INSERT INTO pageviews_counts (url, slot, count) VALUES ('/home', 0, 1), ('/home', 36, 1);
+"""
+
+
+def test_the_worked_example_of_the_slotted_counter_pattern(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.executescript(SEED_TABLE)
+    counter = hotcount.SlottedCounter(
+        f"sqlite:///{file}",
+        table="pageviews_counts",
+        key_column="url",
+        slots=1,
+        slot_choice="random",
+    )
+    # The third execution meets slot 0 again: it updates that row, and the count is 3.
+    counter.add("/home")
+    assert rows(file, "SELECT id, slot, count FROM pageviews_counts") == [(1, 0, 2), (2, 36, 1)]
+    assert counter.get("/home") == 3
+    counter.resize(100)
+    together(lambda _: counter.add("/home"))
+    assert counter.get("/home") == 3 + THREADS
+    ((slots, total),) = rows(file, "SELECT COUNT(*), SUM(count) FROM pageviews_counts")
+    assert slots > 2
+    assert total == 3 + THREADS
+
+
+def test_sticky_slots_stay_within_the_number_of_slots(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    counter = hotcount.SlottedCounter(f"sqlite:///{file}", slots=4)
+    counter.create_table()
+    together(lambda _: counter.add("k"))
+    slots = {slot for (slot,) in rows(file, "SELECT slot FROM hotcount_slot")}
+    assert slots <= {0, 1, 2, 3}
+    assert counter.compact("k") == THREADS
+    assert rows(file, "SELECT slot, count FROM hotcount_slot") == [(0, THREADS)]
+
+
+def test_an_add_is_on_disk_when_it_returns(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    counter = hotcount.SlottedCounter(f"sqlite:///{file}")
+    counter.create_table()
+    for number in range(3):
+        counter.add("k")
+        assert rows(file, "SELECT SUM(count) FROM hotcount_slot") == [(number + 1,)]
+    assert rows(file, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_concurrent_votes_share_transactions_when_batched(tmp_path: Path) -> None:
+    database = hotcount.Database(f"sqlite:///{tmp_path}/a.db", timeout=20)
+    votes = hotcount.Votes(database)
+    votes.create_tables()
+    votes.add_items([1])
+    before = database.stats()["transactions"]
+    votes.cast_many([1] * 500, range(500))
+    assert database.stats()["transactions"] == before + 1
+    with lock_held_by_another_process(tmp_path / "a.db") as release:
+        timer = threading.Timer(0.2, release)
+        timer.start()
+        together(lambda index: votes.cast(1, 1000 + index))
+        timer.join()
+    # Those that waited for the lock were written together.
+    assert database.stats()["transactions"] <= before + 1 + THREADS // 2
+    assert int(votes.count(1)) == 500 + THREADS
+
+
+def test_max_batch_bounds_a_transaction(tmp_path: Path) -> None:
+    database = hotcount.Database(f"sqlite:///{tmp_path}/a.db", timeout=20)
+    votes = hotcount.Votes(database, max_batch=100)
+    votes.create_tables()
+    votes.add_items([1])
+    before = database.stats()["transactions"]
+    votes.cast_many([1] * 500, range(500))
+    assert database.stats()["transactions"] == before + 5

@@ -1,0 +1,236 @@
+"""A session that lost what was prepared in it, or whose tables are others now: nobody notices."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.postgres_votes import make_votes
+from tests.support.servers import PostgresDatabase
+
+pytestmark = pytest.mark.server
+
+STRATEGIES = pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
+_EXECUTE = 0x17
+
+
+class ForgetfulProxy:
+    """Before MariaDB: while `forgetful`, some executions are of a statement that is not there."""
+
+    def __init__(self, server: Path) -> None:
+        self.forget_every = 0
+        self.forgotten = 0
+        self._executed = 0
+        self._server = server
+        self._ends: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
+
+    def __enter__(self) -> ForgetfulProxy:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # Wakes accept(), which closing the listener alone would not.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
+        self._listener.close()
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            upstream = socket.socket(socket.AF_UNIX)
+            upstream.connect(str(self._server))
+            self._ends += [client, upstream]
+            for source, target, commands in ((client, upstream, True), (upstream, client, False)):
+                threading.Thread(
+                    target=self._pump, args=(source, target, commands), daemon=True
+                ).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, commands: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 20):
+                target.sendall(self._other_statement(data) if commands else data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _other_statement(self, data: bytes) -> bytes:
+        """The same with another statement's number in each execution that is to fail."""
+        if not self.forget_every:
+            return data
+        out, at = bytearray(data), 0
+        while at + 9 <= len(data):
+            size = int.from_bytes(data[at : at + 3], "little")
+            if data[at + 3] == 0 and data[at + 4] == _EXECUTE:
+                self._executed += 1
+                if self._executed % self.forget_every == 0:
+                    out[at + 5 : at + 9] = b"\xfe\xff\xff\x7f"
+                    self.forgotten += 1
+            at += 4 + size
+        return bytes(out)
+
+
+@pytest.fixture
+def forgetful(mariadb_server: MariaDbServer) -> Iterator[ForgetfulProxy]:
+    with ForgetfulProxy(mariadb_server.socket) as made:
+        yield made
+
+
+@STRATEGIES
+def test_a_statement_that_mariadb_does_not_know_is_prepared_again(
+    mariadb_database: str, forgetful: ForgetfulProxy, strategy: str
+) -> None:
+    url = f"mariadb://root@127.0.0.1:{forgetful.port}/{mariadb_database}"
+    with hotcount.Votes(hotcount.Database(url, timeout=20), None, strategy) as votes:  # type: ignore[arg-type]
+        votes.create_tables()
+        votes.add_items([1])
+        for every in (7, 11, 13):
+            for user in range(every * 100, every * 100 + 30):
+                forgetful.forget_every = every
+                assert votes.cast(1, user).changed
+                votes.count(1)
+        assert forgetful.forgotten > 10
+        forgetful.forget_every = 0
+        assert int(votes.count(1)) == 90
+        assert votes.reconcile(dry_run=True) == []
+
+
+def test_reads_of_cached_counts_and_of_counters_prepare_again_too(
+    mariadb_database: str, forgetful: ForgetfulProxy
+) -> None:
+    url = f"mariadb://root@127.0.0.1:{forgetful.port}/{mariadb_database}"
+    with hotcount.Database(url, timeout=20) as database:
+        votes = hotcount.Votes(database, hotcount.Memory(), "cached")
+        votes.create_tables()
+        votes.add_items([1, 2])
+        counter = hotcount.SlottedCounter(database)
+        counter.create_table()
+        counter.add_many({"a": 1, "b": 1, "c": 1})
+        for every in (17, 19, 23):
+            forgetful.forget_every = every
+            for user in range(every * 100, every * 100 + 10):
+                assert votes.cast(1, user).changed
+                assert int(votes.count_many([1, 2], consistency="exact")[1]) == 0
+                assert counter.get_many(["a", "b", "c"]) == [1, 1, 1]
+                votes.count_many([1, 2])
+                votes.flush()
+                assert votes.reconcile(dry_run=True) == []
+        assert forgetful.forgotten > 10
+        forgetful.forget_every = 0
+        assert int(votes.count(1, consistency="exact")) == 30
+
+
+@STRATEGIES
+def test_a_column_of_another_type_costs_no_call(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    votes = make_votes(postgres_database, strategy)
+    for user in range(4):
+        votes.cast(1, user)
+        votes.count(1)
+        votes.count(1, consistency="exact")
+    for number, kind in enumerate(("integer", "bigint", "integer"), 1):
+        # "cached plan must not change result type" is what the next execution hears. A column that
+        # a view shows keeps its type, so ours goes first, and create_tables() makes it again.
+        postgres_database.psql(
+            f"DROP VIEW vote_count; ALTER TABLE item ALTER vote_count TYPE {kind}"
+        )
+        votes.create_tables()
+        for user in range(number * 10, number * 10 + 3):
+            votes.count(1)
+            assert votes.cast(1, user).changed
+            votes.count(1, consistency="exact")
+            votes.flush()
+    assert int(votes.count(1)) == 13
+    assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("how", ["keyword", "url"])
+def test_without_prepared_statements_none_is_left_in_a_session(
+    postgres_database: PostgresDatabase, how: str
+) -> None:
+    """Told by a server that is asked to log what it prepares: a name is one of ours."""
+    url = postgres_database.url_for("hotcount", "&application_name=unprepared")
+    options = {"prepare": False} if how == "keyword" else {}
+    if how == "url":
+        url += "&prepare=false"
+    make_votes(postgres_database)
+    log = postgres_database.server.folder / "server.log"
+    postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")
+    try:
+        before = len(log.read_text())
+        with hotcount.Database(url, **options) as database:
+            votes = hotcount.Votes(database, None, "naive")
+            votes.cast(1, 1)
+            votes.cast(1, 2)
+    finally:
+        postgres_database.psql("ALTER ROLE hotcount RESET log_statement")
+    said = log.read_text()[before:]
+    assert "execute <unnamed>" in said
+    assert "execute hotcount_" not in said
+
+
+def test_prepared_statements_have_a_name_by_their_text(
+    postgres_database: PostgresDatabase,
+) -> None:
+    make_votes(postgres_database)
+    log = postgres_database.server.folder / "server.log"
+    postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")
+    names = []
+    try:
+        for number in range(2):
+            before = len(log.read_text())
+            url = postgres_database.url_for("hotcount", f"&application_name=named{number}")
+            with hotcount.Database(url) as database:
+                votes = hotcount.Votes(database, None, "naive")
+                votes.cast(1, number)
+            words = log.read_text()[before:].split()
+            names.append({word for word in words if word.startswith("hotcount_")})
+    finally:
+        postgres_database.psql("ALTER ROLE hotcount RESET log_statement")
+    assert names[0] == names[1]
+    assert all(len(name.rstrip(":")) == len("hotcount_") + 32 for name in names[0])
+    assert len(names[0]) > 1
+
+
+@STRATEGIES
+def test_two_objects_over_the_same_tables_share_what_is_prepared(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    """Their statements are of one text, and so of one name: no session prepares it twice."""
+    make_votes(postgres_database, strategy)
+    log = postgres_database.server.folder / "server.log"
+    url = postgres_database.url_for("hotcount", f"&application_name=shared_{strategy}")
+    postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")
+    try:
+        before = len(log.read_text())
+        # One writer and one reader: every object meets what the one before it has prepared.
+        with hotcount.Database(url, timeout=20, max_writers=1, max_readers=1) as database:
+            for user in range(4):
+                votes = hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+                assert votes.cast(1, user).changed
+                assert int(votes.count(1)) == user + 1
+                said = log.read_text()[before:]
+    finally:
+        postgres_database.psql("ALTER ROLE hotcount RESET log_statement")
+    assert "already exists" not in said
+    # Also behind the last of them the votes are written by name.
+    votes_written = [line for line in said.splitlines() if 'INSERT INTO "vote"' in line]
+    assert len(votes_written) >= 4
+    assert all("execute hotcount_" in line for line in votes_written)

@@ -1,0 +1,159 @@
+"""`hotcount sync` without a cache that counts: folds what nobody else folds."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+import sqlalchemy as sa
+
+from tests.support.eventually import eventually
+from tests.support.servers import PostgresServer, RedisServer
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+
+COMMAND = (sys.executable, "-m", "hotcount", "sync")
+
+
+@pytest.fixture(params=BACKENDS[1:])
+def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
+    sides = both_sides(request, request.param, database_path)
+    yield sides
+    sides.close()
+
+
+def make_votes(database: hotcount.Database, **options: Any) -> hotcount.Votes:
+    """Votes whose process has folded once and does not again."""
+    votes = hotcount.Votes(database, fold_interval=3600, **options)
+    votes.create_tables()
+    votes.add_items([1, 2])
+    votes.cast(2, 1)
+    votes.flush()
+    return votes
+
+
+def stored(sides: BothSides, item: int = 1) -> int:
+    with sides.engine.connect() as connection:
+        text = sa.text("SELECT vote_count FROM item WHERE id = :item")
+        return int(connection.execute(text, {"item": item}).scalar_one())
+
+
+def sync(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_once_folds_everything_and_says_so(sides: BothSides) -> None:
+    votes = make_votes(sides.database)
+    votes.cast_many([1, 1, 2], [1, 2, 2])
+    assert stored(sides) == 0
+    done = sync("--db", sides.url, "--once", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"settled": True, "rounds": 1, "failed": 0, "folded": 2}
+    assert (stored(sides), stored(sides, 2)) == (2, 2)
+    again = sync("--db", sides.url, "--once")
+    assert (again.returncode, again.stdout) == (0, "rounds 1, failed 0, folded 0\n")
+
+
+def test_once_says_where_an_item_was_held_all_the_time(sides: BothSides) -> None:
+    votes = make_votes(sides.database)
+    votes.cast(1, 1)
+    with sides.engine.begin() as other:
+        other.execute(sa.text("SELECT id FROM item WHERE id = 1 FOR UPDATE")).all()
+        done = sync("--db", sides.url, "--once", "--timeout", "1", "--json")
+        assert done.returncode == 1, done.stderr
+        assert not json.loads(done.stdout)["settled"]
+        assert int(votes.count(1)) == 1
+    assert sync("--db", sides.url, "--once").returncode == 0
+    assert stored(sides) == 1
+
+
+@contextmanager
+def syncing(url: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, "--json", "--interval", "0.01", "--db", url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()  # Where a test failed.
+        process.communicate()
+
+
+def test_it_folds_until_it_is_told_to_stop(sides: BothSides) -> None:
+    votes = make_votes(sides.database)
+    with syncing(sides.url) as process:
+        for user in range(1, 4):
+            votes.cast(1, user)
+            eventually(lambda user=user: stored(sides) == user)  # type: ignore[misc]
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert json.loads(said)["folded"] == 3
+
+
+@pytest.mark.server
+def test_a_server_that_is_away_for_a_while_is_folded_on_when_it_is_back(
+    own_postgres: PostgresServer,
+) -> None:
+    url = own_postgres.url()
+    with hotcount.Database(url, timeout=20) as database:
+        votes = make_votes(database)
+        with syncing(url) as process:
+            assert process.stderr is not None
+            assert "until interrupted" in process.stderr.readline()
+            own_postgres.stop()
+            assert process.stderr.readline().startswith("hotcount sync: ")
+            own_postgres.start()
+            votes.cast(1, 1)
+            eventually(lambda: own_postgres.psql("SELECT vote_count FROM item WHERE id = 1") == "1")
+            process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert json.loads(said)["failed"] > 0
+
+
+def test_with_a_cache_its_folds_are_published(sides: BothSides, redis_server: RedisServer) -> None:
+    with hotcount.Redis(redis_server.url, timeout=20) as redis:
+        votes = make_votes(sides.database, cache=redis)
+        votes.count(1)
+        votes.cast(1, 1)
+        assert (int(votes.count(1)), votes.count(1).source) == (0, "cache")
+        at = ("--db", sides.url, "--cache", redis_server.url)
+        assert sync(*at, "--strategy", "batched", "--once").returncode == 0
+        assert (int(votes.count(1)), votes.count(1).source) == (1, "cache")
+
+
+def test_slotted_is_folded_too(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/votes.db"
+    with hotcount.Votes(url, strategy="slotted") as votes:
+        votes.create_tables()
+        votes.add_items([1])
+        votes.cast(1, 1)
+    done = sync("--db", url, "--strategy", "slotted", "--once")
+    assert (done.returncode, done.stdout) == (0, "rounds 1, failed 0, folded 1\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--db", "sqlite:///:memory:"), "nothing to fold"),
+        (("--db", "postgresql:///x", "--strategy", "cached"), "needs --cache"),
+        (("--db", "postgresql:///x", "--strategy", "naive"), "invalid choice"),
+        (("--db", "postgresql:///x", "--cache", "memory://", "--strategy", "batched"), "server's"),
+        (("--db", "postgresql:///x", "--cache", "redis://h", "--strategy", "slotted"), "cache"),
+    ],
+)
+def test_bad_usage_is_refused(arguments: tuple[str, ...], says: str) -> None:
+    done = sync(*arguments, "--once")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr

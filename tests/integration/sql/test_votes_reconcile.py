@@ -1,0 +1,116 @@
+"""Reconciling on the servers, beside votes that wait in the journal and transactions in the way."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.support.journal_side import JournalSide
+from tests.support.together import together
+
+pytestmark = pytest.mark.server
+
+
+def lose_the_count_of_a_vote(side: JournalSide, item: int, user: int) -> None:
+    side.run(f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, {user}, 1, 0)")
+
+
+def test_a_difference_is_found_beside_votes_that_wait_to_be_folded(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    journal_side.vote(1, 1, 2)
+    journal_side.vote(2, 1)
+    lose_the_count_of_a_vote(journal_side, 1, 3)
+    dry = [(drift.item, drift.counted, drift.actual) for drift in votes.reconcile(dry_run=True)]
+    assert dry == [(1, 2, 3)]
+    assert int(votes.count(1)) == 2
+    assert len(votes.reconcile()) == 1
+    assert (int(votes.count(1)), journal_side.shown(1)) == (3, 3)
+    assert votes.reconcile() == []
+
+
+def test_a_count_in_the_item_row_alone_that_is_wrong_is_set_right(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    journal_side.vote(1, 1)
+    votes.flush(20)
+    journal_side.run("UPDATE item SET vote_count = 77 WHERE id = 1")
+    drifts = [(drift.item, drift.counted, drift.actual) for drift in votes.reconcile([1])]
+    assert drifts == [(1, 77, 1)]
+    assert (journal_side.shown(1), int(votes.count(1))) == (1, 1)
+
+
+def test_reconciles_at_once_add_a_difference_once(journal_side: JournalSide) -> None:
+    several = [
+        journal_side.made(),
+        journal_side.votes(),
+        journal_side.votes(),
+        journal_side.votes(),
+    ]
+    lose_the_count_of_a_vote(journal_side, 1, 1)
+    lock = "SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE"
+    with journal_side.session() as gate:
+        gate.execute(lock)
+        threads = [threading.Thread(target=each.reconcile) for each in several]
+        for thread in threads:
+            thread.start()
+        gate.commit()
+    for thread in threads:
+        thread.join(30)
+    assert int(several[0].count(1)) == 1
+    assert several[0].reconcile(dry_run=True) == []
+
+
+def test_a_reconcile_waits_for_nobody_who_holds_an_item(journal_side: JournalSide) -> None:
+    votes = journal_side.made()
+    lose_the_count_of_a_vote(journal_side, 1, 1)
+    lose_the_count_of_a_vote(journal_side, 2, 1)
+    with journal_side.session() as other:
+        other.execute("UPDATE item SET vote_count = vote_count WHERE id = 1")
+        assert len(votes.reconcile(timeout=20)) == 2
+        assert (int(votes.count(1)), journal_side.shown(1), journal_side.shown(2)) == (1, 0, 1)
+    votes.flush(20)
+    assert journal_side.shown(1) == 1
+
+
+def test_a_reconcile_keeps_an_opening_balance(journal_side: JournalSide) -> None:
+    votes = journal_side.made()
+    journal_side.run("INSERT INTO vote_cell (item, slot, n, ver) VALUES (1, -2, 40, 1)")
+    journal_side.vote(1, 1)
+    votes.flush(20)
+    lose_the_count_of_a_vote(journal_side, 1, 2)
+    assert [drift.actual for drift in votes.reconcile()] == [42]
+    assert (int(votes.count(1)), journal_side.shown(1)) == (42, 42)
+
+
+def test_what_slotted_has_yet_to_show_is_no_drift_to_it(journal_side: JournalSide) -> None:
+    votes = journal_side.made("slotted")
+    votes.cast(1, 1)
+    assert journal_side.shown(1) == 0
+    assert votes.reconcile(dry_run=True) == []
+    journal_side.vote(1, 2)  # By 'batched', beside it.
+    assert votes.reconcile() == []
+    assert int(votes.count(1)) == 2
+    assert votes.flush(20).pending == 0
+    assert (journal_side.shown(1), journal_side.pending()) == (2, 0)
+
+
+def test_votes_folds_and_reconciles_at_once_come_out_right(journal_side: JournalSide) -> None:
+    several = [journal_side.made(), journal_side.votes(), journal_side.votes()]
+
+    def work(index: int) -> None:
+        votes = several[index % 3]
+        for k in range(5):
+            journal_side.vote(1 + k % 2, 100 * index + k)
+            if index % 2:
+                votes.flush(20)
+            else:
+                assert votes.reconcile(timeout=20) == []
+
+    together(work, 6)
+    several[0].flush(20)
+    assert [journal_side.shown(item) for item in (1, 2)] == [18, 12]
+    assert several[0].reconcile(dry_run=True) == []

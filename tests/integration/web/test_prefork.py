@@ -1,0 +1,355 @@
+"""Servers and pools that fork: gunicorn with --preload, multiprocessing by every start method.
+
+test_fork.py has what concerns one fork; here whole programs do it as they are used.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support import prefork_app
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer, free_port
+
+pytestmark = [
+    pytest.mark.server,
+    # Forks beside running threads are what is tested, so what Python 3.12 says of them is known.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+]
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKERS = 3
+CALLERS = 8
+REQUESTS = 240
+
+
+@pytest.fixture
+def tcp_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """Over TCP, where each connection has an address of its own."""
+    server = RedisServer(tmp_path, port=free_port())
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def tcp_url(server: RedisServer) -> str:
+    return f"redis://127.0.0.1:{server.port}"
+
+
+def connected(server: RedisServer) -> dict[int, str]:
+    """Ids and addresses of all clients but the one that asks."""
+    with server.redis() as redis:
+        mine = redis.execute("CLIENT", "ID")
+        lines = redis.execute("CLIENT", "LIST").decode().splitlines()
+        fields = [dict(word.partition("=")[::2] for word in line.split()) for line in lines]
+        return {int(f["id"]): f["addr"] for f in fields if int(f["id"]) != mine}
+
+
+# -- gunicorn ---------------------------------------------------------------
+
+
+@dataclass
+class Gunicorn:
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    def get(self) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", "/")
+            response = connection.getresponse()
+            body = response.read()
+            assert response.status == 200, (response.status, body, self.log.read_text())
+            answer: dict[str, Any] = json.loads(body)
+            return answer
+        finally:
+            connection.close()
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            self.get()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def gunicorn(server: RedisServer, folder: Path, *options: str) -> Iterator[Gunicorn]:
+    port = free_port()
+    config = folder / "gunicorn.conf.py"
+    config.write_text("from tests.support.prefork_app import on_exit\n")
+    log = folder / "gunicorn.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "gunicorn"),
+                *("--preload", "--no-control-socket"),
+                *("--bind", f"127.0.0.1:{port}"),
+                *("--workers", str(WORKERS)),
+                *("--config", str(config)),
+                *options,
+                "tests.support.prefork_app:application",
+            ],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "HOTCOUNT_TEST_URL": tcp_url(server),
+                "HOTCOUNT_TEST_FOLDER": str(folder),
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Gunicorn(process, port, log)
+    finally:
+        if process.poll() is None:
+            # The master takes its workers along; only where it hangs they are left to its death.
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
+
+
+def request_until_all_have_served(served: Gunicorn) -> list[dict[str, Any]]:
+    """From several threads at once; at least REQUESTS, and more until every worker had some."""
+    answers: list[dict[str, Any]] = []
+    failures: list[BaseException] = []
+    deadline = time.monotonic() + 60
+
+    def enough() -> bool:
+        pids = {answer["pid"] for answer in list(answers)}
+        return len(answers) >= REQUESTS and len(pids) == WORKERS
+
+    def work() -> None:
+        try:
+            while not enough() and not failures:
+                assert time.monotonic() < deadline, "some worker was never asked"
+                answers.append(served.get())
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(CALLERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return answers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="sync"),
+        pytest.param(("--worker-class", "gthread", "--threads", "4"), id="gthread"),
+    ],
+)
+def test_gunicorn_workers_share_a_counter_and_no_connection(
+    tcp_redis: RedisServer, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    with gunicorn(tcp_redis, tmp_path, *options) as served:
+        eventually(served.answers, seconds=60)
+        first = connected(tcp_redis)
+        answers = request_until_all_have_served(served)
+        during = connected(tcp_redis)
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(30)
+        said = served.log.read_text()
+    master = json.loads((tmp_path / "master.json").read_text())
+
+    # The application was made once, in the master, and used there.
+    assert {answer["imported_in"] for answer in answers} == {master["pid"]}
+    pids = {answer["pid"] for answer in answers}
+    assert len(pids) == WORKERS
+    assert master["pid"] not in pids
+
+    # One connection a worker, whatever its threads, and none of them the master's.
+    by_worker: dict[int, set[int]] = {pid: set() for pid in pids}
+    for answer in answers:
+        by_worker[answer["pid"]].add(answer["client"])
+    assert all(len(clients) == 1 for clients in by_worker.values()), by_worker
+    of_workers = set().union(*by_worker.values())
+    assert len(of_workers) == WORKERS
+    assert master["before"] not in of_workers
+    assert of_workers | {master["before"]} == set(during)
+    assert len(set(during.values())) == WORKERS + 1, during
+    if options:
+        assert len({(answer["pid"], answer["thread"]) for answer in answers}) > WORKERS
+
+    # The master's outlived its workers.
+    assert master["client"] == master["before"]
+    assert master["before"] in first
+
+    # Each add was answered with its own value: none twice, none left out. (What answered while the
+    # server came up took the first ones.)
+    earlier = min(answer["value"] for answer in answers) - 1
+    values = sorted(answer["value"] for answer in answers)
+    assert values == list(range(earlier + 1, earlier + 1 + len(answers)))
+    for answer in answers:
+        assert answer["many"][1] == answer["many"][0] + 2
+    assert len({answer["many"][1] for answer in answers}) == len(answers)
+    with tcp_redis.redis() as redis:
+        counter = hotcount.Counter(redis, prefix="prefork")
+        assert counter.get("hits") == master["value"] == earlier + len(answers) + 1
+        assert counter.get("many") == 3 * (earlier + len(answers))
+        assert counter.get("imports") == 1
+    # Nobody is connected any more.
+    eventually(lambda: connected(tcp_redis) == {})
+    assert "Traceback" not in said, said
+
+
+def test_a_gunicorn_worker_that_is_killed_is_replaced_and_counts_go_on(
+    tcp_redis: RedisServer, tmp_path: Path
+) -> None:
+    with gunicorn(tcp_redis, tmp_path) as served:
+        eventually(served.answers, seconds=60)
+        before = request_until_all_have_served(served)
+        victim = before[0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        of_victim = before[0]["client"]
+        eventually(lambda: of_victim not in connected(tcp_redis))
+        after = request_until_all_have_served(served)
+    assert victim not in {answer["pid"] for answer in after}
+    new = {answer["pid"] for answer in after} - {answer["pid"] for answer in before}
+    assert len(new) == 1
+    values = [answer["value"] for answer in before + after]
+    assert len(set(values)) == len(values)
+    assert json.loads((tmp_path / "master.json").read_text())["value"] == max(values) + 1
+
+
+# -- multiprocessing --------------------------------------------------------
+
+CHILDREN = 3
+THREADS = 4
+TIMES = 50
+PER_PROCESS = 2 * THREADS * TIMES
+
+
+def check_all_distinct(values: list[int], processes: int) -> None:
+    assert sorted(values) == list(range(1, processes * PER_PROCESS + 1))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_and_parent_add_at_once(tcp_redis: RedisServer, method: Any) -> None:
+    context = multiprocessing.get_context(method)
+    with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
+        counter = hotcount.Counter(redis, prefix="prefork")
+        mine = redis.execute("CLIENT", "ID")
+        with context.Pool(CHILDREN) as pool:
+            started = [
+                pool.apply_async(
+                    prefork_app.add_over_own_store, (tcp_url(tcp_redis), "k", TIMES, THREADS)
+                )
+                for _ in range(CHILDREN)
+            ]
+            values = prefork_app.add_from_threads(counter, "k", TIMES, THREADS)
+            answers = [each.get(60) for each in started]
+            pool.close()
+            pool.join()
+        for _, of_child in answers:
+            values += of_child
+        check_all_distinct(values, CHILDREN + 1)
+        assert counter.get("k") == (CHILDREN + 1) * PER_PROCESS
+        assert len({mine, *(client for client, _ in answers)}) == CHILDREN + 1
+        assert redis.execute("CLIENT", "ID") == mine
+        eventually(lambda: set(connected(tcp_redis)) == {mine})
+
+
+# Inherited by the children of a fork, and by them alone.
+inherited: dict[str, hotcount.Counter] = {}
+
+
+def add_over_inherited(key: str) -> list[int]:
+    return prefork_app.add_from_threads(inherited["counter"], key, TIMES, THREADS)
+
+
+def test_a_forked_pool_goes_on_with_its_parents_counter(tcp_redis: RedisServer) -> None:
+    with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
+        counter = hotcount.Counter(redis, prefix="prefork")
+        counter.add("warm")
+        inherited["counter"] = counter
+        mine = redis.execute("CLIENT", "ID")
+        with multiprocessing.get_context("fork").Pool(CHILDREN) as pool:
+            started = pool.map_async(add_over_inherited, ["k"] * CHILDREN, chunksize=1)
+            values = prefork_app.add_from_threads(counter, "k", TIMES, THREADS)
+            for of_child in started.get(60):
+                values += of_child
+            pool.close()
+            pool.join()
+        check_all_distinct(values, CHILDREN + 1)
+        assert counter.get("k") == (CHILDREN + 1) * PER_PROCESS
+        assert redis.execute("CLIENT", "ID") == mine
+        eventually(lambda: set(connected(tcp_redis)) == {mine})
+
+
+def test_processes_forked_amid_the_adds_of_other_threads(tcp_redis: RedisServer) -> None:
+    context = multiprocessing.get_context("fork")
+    forks = 6
+    with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
+        counter = hotcount.Counter(redis, prefix="prefork")
+        inherited["counter"] = counter
+        stop = threading.Event()
+        by_threads: list[list[int]] = [[] for _ in range(THREADS)]
+
+        def keep_on(values: list[int]) -> None:
+            while not stop.is_set():
+                values.append(counter.add("k"))
+
+        threads = [threading.Thread(target=keep_on, args=(values,)) for values in by_threads]
+        for thread in threads:
+            thread.start()
+        answers = context.SimpleQueue()
+        values: list[int] = []
+        try:
+            eventually(lambda: all(by_threads))
+            for _ in range(forks):
+                child = context.Process(target=lambda: answers.put(add_over_inherited("k")))
+                child.start()
+                values += answers.get()
+                child.join(60)
+                assert child.exitcode == 0
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert len(values) == forks * PER_PROCESS
+        # What the threads went on with meanwhile was their own.
+        for of_thread in by_threads:
+            assert of_thread == sorted(of_thread)
+            values += of_thread
+        assert sorted(values) == list(range(1, len(values) + 1))
+        assert counter.get("k") == len(values)
+
+
+def test_a_store_is_not_sent_to_a_spawned_child(tcp_redis: RedisServer) -> None:
+    # Its connection cannot go, and its URL may hold a password.
+    context = multiprocessing.get_context("spawn")
+    with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
+        counter = hotcount.Counter(redis)
+        child = context.Process(target=prefork_app.add_from_threads, args=(counter, "k", 1, 1))
+        with pytest.raises(TypeError, match="pickle"):
+            child.start()
+        assert counter.get("k") == 0

@@ -1,0 +1,130 @@
+"""The votes' journal from outside: a server's tables, and voters that are not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import hotcount
+import psycopg
+
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresDatabase
+
+
+class Session(Protocol):
+    """Another client's session, in a transaction that it ends itself."""
+
+    def execute(self, sql: str) -> list[tuple[Any, ...]]: ...
+
+    def commit(self) -> None: ...
+
+
+class _PostgresSession:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        cursor = self._connection.execute(sql)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+
+class _MariaDbSession:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+
+class JournalSide:
+    """A database of one test's own on a shared server."""
+
+    def __init__(
+        self,
+        postgres: PostgresDatabase | None = None,
+        mariadb: tuple[MariaDbServer, str] | None = None,
+    ) -> None:
+        self._postgres = postgres
+        self._mariadb = mariadb
+        self.dialect = "postgresql" if postgres else "mysql"
+
+    @property
+    def url(self) -> str:
+        if self._postgres is not None:
+            return self._postgres.url
+        assert self._mariadb is not None
+        return self._mariadb[0].url(self._mariadb[1])
+
+    def votes(self, strategy: str = "batched", **options: Any) -> hotcount.Votes:
+        """Votes whose background folds keep away unless fold_interval says otherwise."""
+        options.setdefault("fold_interval", 3600)
+        cache = options.pop("cache", None)
+        opened = hotcount.Database(self.url, timeout=20)
+        return hotcount.Votes(opened, cache, strategy, **options)  # type: ignore[arg-type]
+
+    def made(self, strategy: str = "batched", **options: Any) -> hotcount.Votes:
+        """The same with its tables and three items."""
+        votes = self.votes(strategy, **options)
+        votes.create_tables(timeout=20)
+        votes.add_items([1, 2, 3])
+        return votes
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        if self._postgres is not None:
+            with psycopg.connect(
+                host=str(self._postgres.server.folder),
+                user=self._postgres.server.superuser,
+                dbname="postgres",
+                options=f"-c search_path={self._postgres.schema}",
+            ) as connection:
+                yield _PostgresSession(connection)
+                connection.rollback()
+            return
+        assert self._mariadb is not None
+        server, name = self._mariadb
+        with server.connect(name, init_command="SET SESSION sql_mode = 'ANSI_QUOTES'") as other:
+            yield _MariaDbSession(other)
+            other.rollback()
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Runs them in one transaction of another client's; the last one's rows."""
+        rows: list[tuple[Any, ...]] = []
+        with self.session() as session:
+            for statement in statements:
+                rows = session.execute(statement)
+            session.commit()
+        return rows
+
+    def number(self, query: str) -> int:
+        return int(self.run(query)[0][0])
+
+    def vote(self, item: int, *users: int, val: int = 1) -> None:
+        """What a process does that votes and never folds."""
+        self.run(
+            *(
+                f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, {user}, {val}, 0)"
+                for user in users
+            ),
+            f"INSERT INTO vote_journal (item, diff) VALUES ({item}, {val * len(users)})",
+        )
+
+    def shown(self, item: int = 1) -> int:
+        return self.number(f"SELECT vote_count FROM item WHERE id = {item}")
+
+    def pending(self) -> int:
+        return self.number("SELECT COUNT(*) FROM vote_journal")
+
+    def seen(self, item: int = 1) -> int:
+        """What the view says."""
+        return self.number(f"SELECT n FROM vote_count WHERE item = {item}")

@@ -1,0 +1,77 @@
+"""hotcount-load as a program, and its ledger read without its help."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# What every run here takes to be small and quiet.
+SMALL = ["--items", "200", "-w", "8", "--warmup", "0", "--progress", "none"]
+
+
+def program() -> str:
+    """The hotcount-load of this environment; missing, the build is wrong, and that is a failure."""
+    found = shutil.which("hotcount-load", path=str(Path(sys.executable).parent))
+    found = found or shutil.which("hotcount-load")
+    assert found is not None, "hotcount-load is not installed: run `make build`"
+    return found
+
+
+def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program(), *arguments], capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def run_json(*arguments: str, timeout: float = 60) -> tuple[int, dict[str, Any]]:
+    done = run(*arguments, "--json", timeout=timeout)
+    assert done.stdout, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, document
+
+
+# The layout that loadtest/src/load/ledger.hpp writes down.
+_HEADER = struct.Struct("<8sIIQQQ")
+_HEADER_BYTES = 4096
+_RECORD = struct.Struct("<QqqiBBBBqqqII")
+
+PLANNED, SENT, OK, FAILED, UNKNOWN = 1, 2, 3, 4, 5
+VOTE, UNVOTE, READ = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Operation:
+    item: int
+    user: int
+    value: int
+    kind: int
+    status: int
+    intended_ns: int
+    sent_ns: int
+    done_ns: int
+
+
+def read_ledger(path: Path) -> list[Operation]:
+    """The writes that were sent, in the order of their plan."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+        magic, version, record_bytes, _, _, planned = _HEADER.unpack_from(header)
+        assert (magic, version, record_bytes) == (b"hcledger", 1, _RECORD.size)
+        # Not the whole file: after a kill it is as long as its capacity, and mostly a hole.
+        data = file.read(planned * record_bytes)
+    operations = []
+    for index in range(planned):
+        (number, item, user, value, kind, _, _, _, intended, sent, done, status, _) = (
+            _RECORD.unpack_from(data, index * record_bytes)
+        )
+        assert number == index
+        assert status in {PLANNED, SENT, OK, FAILED, UNKNOWN}
+        if kind != READ and status != PLANNED:
+            operations.append(Operation(item, user, value, kind, status, intended, sent, done))
+    return operations

@@ -1,0 +1,43 @@
+"""A pytest plugin for .ci/run: a skipped `server` test is a failure there.
+
+    python -m pytest -p tests.support.require_servers
+
+On a developer's machine a test may skip itself for want of a server. In the
+automatic run it may not, or that would stay green when nothing talks to a server
+any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected_failure = hasattr(report, "wasxfail")
+    if report.skipped and not expected_failure and item.get_closest_marker("server"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} needs its server here, and skipped: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    # A module that skips itself as a whole has no items whose marker could be read.
+    if (
+        report.skipped
+        and isinstance(collector, pytest.Module)
+        and "mark.server" in Path(collector.path).read_text(encoding="utf-8")
+    ):
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} has server tests, and skipped as a whole"
+    return report
