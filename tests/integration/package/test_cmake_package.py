@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,8 +21,10 @@ CMAKE = """\
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES CXX)
 find_package(hotcount 0.1 REQUIRED)
-add_executable(consumer main.cpp)
-target_link_libraries(consumer PRIVATE hotcount::hotcount)
+foreach(program consumer readme guide)
+  add_executable(${program} ${program}.cpp)
+  target_link_libraries(${program} PRIVATE hotcount::hotcount)
+endforeach()
 """
 PROGRAM = """\
 #include <cstdio>
@@ -35,22 +38,36 @@ int main() {
 """
 
 
-def run(*command: str | Path) -> str:
+def run(*command: str | Path, cwd: Path | None = None) -> str:
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=100
+        [str(part) for part in command], capture_output=True, text=True, timeout=100, cwd=cwd
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_a_project_of_ten_lines_builds_against_an_install_prefix(tmp_path: Path) -> None:
+def program_of(document: str) -> str:
+    """The one block of C++ that a document shows."""
+    (program,) = re.findall(
+        r"^```cpp\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL
+    )
+    return str(program)
+
+
+def test_a_project_and_the_documents_programs_build_against_an_install_prefix(
+    tmp_path: Path,
+) -> None:
     prefix, consumer, build = (tmp_path / name for name in ("prefix", "consumer", "build"))
     run("cmake", "--install", BUILD, "--prefix", prefix, "--component", "cpp")
     consumer.mkdir()
     (consumer / "CMakeLists.txt").write_text(CMAKE)
-    (consumer / "main.cpp").write_text(PROGRAM)
+    (consumer / "consumer.cpp").write_text(PROGRAM)
+    (consumer / "readme.cpp").write_text(program_of("README.md"))
+    (consumer / "guide.cpp").write_text(program_of("docs/cpp.md"))
     run("cmake", "-S", consumer, "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", build)
     version, hiredis = run(build / "consumer").split()
     assert version == "0.1.0"
     assert tuple(int(part) for part in hiredis.split(".")) >= (1, 2)
+    assert run(build / "readme") == "1\n"
+    assert run(build / "guide", cwd=tmp_path) == "changed 1, count 1\n"

@@ -39,7 +39,7 @@ SHELL = [
 
 
 def test_every_block_is_of_a_kind_that_runs_here() -> None:
-    assert {block.language for block in BLOCKS} == {"sh", "pycon"}
+    assert {block.language for block in BLOCKS} == {"sh", "pycon", "cpp"}
 
 
 def test_the_commands_shown_first_are_the_two_that_need_no_explanation() -> None:
