@@ -89,11 +89,11 @@ def test_what_was_acknowledged_survives_the_kill_of_the_generator(
     kill_in_mid_run(folder, strategy, seed)
 
     code, document = run_json("audit", str(folder))
-    (judged,) = document["runs"]
-    audit = judged["audit"]
+    (audited,) = document["runs"]
+    audit = audited["audit"]
     assert code == 0, audit
-    assert judged["state"] == "running"
-    assert judged["settings"]["strategy"] == strategy
+    assert audited["state"] == "running"
+    assert audited["settings"]["strategy"] == strategy
     assert (audit["lost"], audit["double"], audit["ghost"]) == (0, 0, 0)
     assert audit["counts_equal_live_votes"]
 

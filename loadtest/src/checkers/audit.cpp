@@ -149,26 +149,26 @@ Result<void> ask_counts(Votes& votes, std::vector<ItemCount>& counts) {
 
 }  // namespace
 
-Result<Verdict> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
-                            std::uint64_t most_attempts) {
+Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
+                                std::uint64_t most_attempts) {
     const VoteReader reader(votes.options());
-    Verdict verdict;
+    AuditResult result;
     for (const ItemRange& range : item_ranges(ledger, most_attempts)) {
         std::vector<VoteRow> rows;
         std::vector<ItemCount> counts;
         HOTCOUNT_TRY(reader.read(database, range, rows, counts));
         HOTCOUNT_TRY(ask_counts(votes, counts));
-        Verdict part;
-        judge_votes(attempts_in(ledger, range, part.unsent), rows, counts, part);
-        verdict.add(part);
+        AuditResult part;
+        check_votes(attempts_in(ledger, range, part.unsent), rows, counts, part);
+        result.add(part);
     }
-    return verdict;
+    return result;
 }
 
-Verdict audit_counters(const Ledger& ledger, std::span<const std::int64_t> values) {
+AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> values) {
     const WritesByItem writes(ledger, values.size());
-    Verdict verdict;
-    writes.count_into(verdict);
+    AuditResult result;
+    writes.count_into(result);
     std::vector<AddAnswer> answers;
     for (std::uint64_t item = 1; item <= values.size(); ++item) {
         CounterBounds bounds;
@@ -187,22 +187,22 @@ Verdict audit_counters(const Ledger& ledger, std::span<const std::int64_t> value
             }
         }
         const std::int64_t value = values[item - 1];
-        const std::uint64_t before = verdict.lost() + verdict.doubled();
-        judge_counter(static_cast<std::int64_t>(item), value, bounds, verdict);
+        const std::uint64_t before = result.lost() + result.doubled();
+        check_counter(static_cast<std::int64_t>(item), value, bounds, result);
         // Where the value itself is wrong the answers cannot fit it, and say nothing more.
-        if (!all_answered || answers.empty() || verdict.lost() + verdict.doubled() != before) {
+        if (!all_answered || answers.empty() || result.lost() + result.doubled() != before) {
             continue;
         }
         const std::uint64_t wrong = wrong_answers(answers, value);
-        verdict.wrong_answers += wrong;
+        result.wrong_answers += wrong;
         if (wrong > 0) {
-            verdict.example(
+            result.example(
                 fmt::format("wrong answers: {} adds to item {} were told a value that "
                             "no order of them gives",
                             wrong, item));
         }
     }
-    return verdict;
+    return result;
 }
 
 Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& options) {

@@ -26,9 +26,9 @@ std::span<const T> take_group(std::span<const T>& rest) {
     return group;
 }
 
-void judge_unattempted(std::span<const Attempt> refused, const VoteRow& row, Verdict& verdict) {
-    ++verdict.ghost_rows;
-    verdict.example(
+void check_unattempted(std::span<const Attempt> refused, const VoteRow& row, AuditResult& result) {
+    ++result.ghost_rows;
+    result.example(
         refused.empty()
             ? fmt::format("ghost: item {} user {} has a row that nobody attempted", row.item,
                           row.user)
@@ -37,43 +37,45 @@ void judge_unattempted(std::span<const Attempt> refused, const VoteRow& row, Ver
                           row.item, row.user, refused.size()));
 }
 
-void judge_state(std::span<const Attempt> attempts, std::int64_t actual, Verdict& verdict) {
+void check_state(std::span<const Attempt> attempts, std::int64_t actual, AuditResult& result) {
     const AllowedStates allowed(attempts);
     if (allowed.allows(actual)) return;
     const Attempt& any = attempts.front();
     std::int64_t most = 0;
     for (const Attempt& attempt : attempts) most = std::max(most, attempt.value);
     if (most > 0 && actual > most) {
-        ++verdict.double_rows;
-        verdict.example(fmt::format("double: item {} user {} has val {}, allowed is {}", any.item,
-                                    any.user, actual, allowed.describe()));
+        ++result.double_rows;
+        result.example(fmt::format("double: item {} user {} has val {}, allowed is {}", any.item,
+                                   any.user, actual, allowed.describe()));
         return;
     }
-    ++verdict.lost_rows;
-    verdict.example(fmt::format(
+    ++result.lost_rows;
+    result.example(fmt::format(
         "lost: item {} user {} has {}, the acknowledged answers allow {}", any.item, any.user,
         actual == 0 ? "no live vote" : fmt::format("val {}", actual), allowed.describe()));
 }
 
-void judge_key(std::span<const Attempt> attempts, std::span<const VoteRow> rows, Verdict& verdict) {
+void check_key(std::span<const Attempt> attempts, std::span<const VoteRow> rows,
+               AuditResult& result) {
     // Sorted with the refused ones last.
     const auto refused = std::find_if(attempts.begin(), attempts.end(), [](const Attempt& attempt) {
         return attempt.status == Status::failed;
     });
     const auto applicable = attempts.first(static_cast<std::size_t>(refused - attempts.begin()));
     if (rows.size() > 1) {
-        verdict.double_rows += rows.size() - 1;
-        verdict.example(fmt::format("double: item {} user {} has {} rows", rows[0].item,
-                                    rows[0].user, rows.size()));
+        result.double_rows += rows.size() - 1;
+        result.example(fmt::format("double: item {} user {} has {} rows", rows[0].item,
+                                   rows[0].user, rows.size()));
     }
     if (applicable.empty()) {
-        if (!rows.empty()) judge_unattempted(attempts, rows[0], verdict);
+        if (!rows.empty()) check_unattempted(attempts, rows[0], result);
         return;
     }
-    judge_state(applicable, rows.empty() ? 0 : rows[0].value, verdict);
+    check_state(applicable, rows.empty() ? 0 : rows[0].value, result);
 }
 
-void judge_rows(std::vector<Attempt>& attempts, std::span<const VoteRow> rows, Verdict& verdict) {
+void check_rows(std::vector<Attempt>& attempts, std::span<const VoteRow> rows,
+                AuditResult& result) {
     std::sort(attempts.begin(), attempts.end(), [](const Attempt& a, const Attempt& b) {
         return std::tuple(a.item, a.user, a.status == Status::failed) <
                std::tuple(b.item, b.user, b.status == Status::failed);
@@ -82,28 +84,28 @@ void judge_rows(std::vector<Attempt>& attempts, std::span<const VoteRow> rows, V
     std::span<const VoteRow> rows_left = rows;
     while (!attempts_left.empty() || !rows_left.empty()) {
         if (rows_left.empty()) {
-            judge_key(take_group(attempts_left), {}, verdict);
+            check_key(take_group(attempts_left), {}, result);
         } else if (attempts_left.empty() || key_of(rows_left[0]) < key_of(attempts_left[0])) {
-            judge_key({}, take_group(rows_left), verdict);
+            check_key({}, take_group(rows_left), result);
         } else if (key_of(attempts_left[0]) < key_of(rows_left[0])) {
-            judge_key(take_group(attempts_left), {}, verdict);
+            check_key(take_group(attempts_left), {}, result);
         } else {
-            judge_key(take_group(attempts_left), take_group(rows_left), verdict);
+            check_key(take_group(attempts_left), take_group(rows_left), result);
         }
     }
 }
 
-void judge_count(std::string_view what, std::int64_t item, std::optional<std::int64_t> count,
-                 std::int64_t live, std::uint64_t& low, std::uint64_t& high, Verdict& verdict) {
+void check_count(std::string_view what, std::int64_t item, std::optional<std::int64_t> count,
+                 std::int64_t live, std::uint64_t& low, std::uint64_t& high, AuditResult& result) {
     const std::int64_t actual = count.value_or(0);
     if (actual == live) return;
     (actual < live ? low : high) += static_cast<std::uint64_t>(std::abs(actual - live));
-    verdict.example(fmt::format("count: item {} has {} live votes, {} says {}", item, live, what,
-                                count ? std::to_string(*count) : "nothing"));
+    result.example(fmt::format("count: item {} has {} live votes, {} says {}", item, live, what,
+                               count ? std::to_string(*count) : "nothing"));
 }
 
-void judge_counts(std::span<const VoteRow> rows, std::span<const ItemCount> counts,
-                  Verdict& verdict) {
+void check_counts(std::span<const VoteRow> rows, std::span<const ItemCount> counts,
+                  AuditResult& result) {
     // Both are in order of item; an item may be in one of them alone.
     std::size_t row = 0;
     std::size_t count = 0;
@@ -114,21 +116,21 @@ void judge_counts(std::span<const VoteRow> rows, std::span<const ItemCount> coun
         for (; row < rows.size() && rows[row].item == item; ++row) live += rows[row].value;
         ItemCount said{item, {}, {}};
         if (count < counts.size() && counts[count].item == item) said = counts[count++];
-        ++verdict.items;
-        judge_count("item.vote_count", item, said.stored, live, verdict.stored_low,
-                    verdict.stored_high, verdict);
-        judge_count("count()", item, said.counted, live, verdict.counted_low, verdict.counted_high,
-                    verdict);
+        ++result.items;
+        check_count("item.vote_count", item, said.stored, live, result.stored_low,
+                    result.stored_high, result);
+        check_count("count()", item, said.counted, live, result.counted_low, result.counted_high,
+                    result);
     }
 }
 
 }  // namespace
 
-void Verdict::example(std::string sentence) {
+void AuditResult::example(std::string sentence) {
     if (examples.size() < kMostExamples) examples.push_back(std::move(sentence));
 }
 
-void Verdict::add(const Verdict& part) {
+void AuditResult::add(const AuditResult& part) {
     acknowledged += part.acknowledged;
     failed += part.failed;
     unknown += part.unknown;
@@ -152,7 +154,7 @@ void Verdict::add(const Verdict& part) {
     rogue_sets += part.rogue_sets;
     late_writes += part.late_writes;
     wrong_scores += part.wrong_scores;
-    declared += part.declared;
+    allowed_breaches += part.allowed_breaches;
     for (const std::string& sentence : part.examples) example(sentence);
 }
 
@@ -180,22 +182,22 @@ std::string AllowedStates::describe() const {
     return fmt::format("{}", fmt::join(values_, " or "));
 }
 
-void judge_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
-                 std::span<const ItemCount> counts, Verdict& verdict) {
+void check_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
+                 std::span<const ItemCount> counts, AuditResult& result) {
     for (const Attempt& attempt : attempts) {
         if (attempt.status == Status::ok) {
-            ++verdict.acknowledged;
+            ++result.acknowledged;
         } else if (attempt.status == Status::failed) {
-            ++verdict.failed;
+            ++result.failed;
         } else {
-            ++verdict.unknown;
+            ++result.unknown;
         }
     }
-    verdict.rows += rows.size();
-    verdict.live += static_cast<std::uint64_t>(
+    result.rows += rows.size();
+    result.live += static_cast<std::uint64_t>(
         std::count_if(rows.begin(), rows.end(), [](const VoteRow& row) { return row.value != 0; }));
-    judge_rows(attempts, rows, verdict);
-    judge_counts(rows, counts, verdict);
+    check_rows(attempts, rows, result);
+    check_counts(rows, counts, result);
 }
 
 std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value) {
@@ -224,26 +226,25 @@ std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value)
     return std::max(missing, extra + outside);
 }
 
-void judge_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
-                   Verdict& verdict) {
-    ++verdict.items;
-    verdict.sum += value;
+void check_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
+                   AuditResult& result) {
+    ++result.items;
+    result.sum += value;
     const std::int64_t least = bounds.acknowledged + bounds.unknown_down;
     const std::int64_t most = bounds.acknowledged + bounds.unknown_up;
     if (value >= least && value <= most) return;
     if (!bounds.attempted) {
-        ++verdict.ghost_rows;
-        verdict.example(
-            fmt::format("ghost: item {} counts {}, but nobody touched it", item, value));
+        ++result.ghost_rows;
+        result.example(fmt::format("ghost: item {} counts {}, but nobody touched it", item, value));
         return;
     }
     if (value < least) {
-        verdict.counted_low += static_cast<std::uint64_t>(least - value);
+        result.counted_low += static_cast<std::uint64_t>(least - value);
     } else {
-        verdict.counted_high += static_cast<std::uint64_t>(value - most);
+        result.counted_high += static_cast<std::uint64_t>(value - most);
     }
-    verdict.example(fmt::format("count: item {} counts {}, acknowledged is {} to {}", item, value,
-                                least, most));
+    result.example(fmt::format("count: item {} counts {}, acknowledged is {} to {}", item, value,
+                               least, most));
 }
 
 }  // namespace hotcount::loadtest

@@ -1,4 +1,4 @@
-// The verdict: what was attempted, against what is there.
+// Compares what was attempted with what is there: lost, doubled and ghost votes, and wrong counts.
 //
 // Pure functions of values; audit.hpp reads those values. A vote is a state, so for each
 // (item, user) the audit works out which final states the answers allow:
@@ -16,7 +16,7 @@
 //             higher than its live votes
 //   ghost     a row that nobody attempted, or every attempt of which was refused
 //
-// What limiters and sorted sets can do wrong is in limiter_judge.hpp and sets_judge.hpp.
+// What limiters and sorted sets can do wrong is in limiter_checker.hpp and sets_checker.hpp.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ struct ItemCount {
     std::optional<std::int64_t> counted;  ///< Votes::count()
 };
 
-struct Verdict {
+struct AuditResult {
     // What was attempted: votes and un-votes, in the whole run.
     std::uint64_t acknowledged{0};
     std::uint64_t failed{0};
@@ -81,8 +81,8 @@ struct Verdict {
     std::uint64_t rogue_sets{0};    ///< There, though never made or already expired.
     std::uint64_t late_writes{0};   ///< Upserts answered `applied` where no set was any more.
     std::uint64_t wrong_scores{0};  ///< Scores that are not the last one written.
-    /// Of the above since wrong_answers, those that the strategy's own contract states.
-    std::uint64_t declared{0};
+    /// Of those from wrong_answers on, the ones that the contract of the strategy allows.
+    std::uint64_t allowed_breaches{0};
     std::vector<std::string> examples{};  ///< The first few findings, in words.
 
     // The two counts are two views of one number: a vote missing from both is one vote.
@@ -96,11 +96,11 @@ struct Verdict {
     }
     /// Nothing is wrong but what the contract states.
     bool passed() const {
-        return lost() == 0 && doubled() == 0 && ghost() == 0 && breaches() == declared;
+        return lost() == 0 && doubled() == 0 && ghost() == 0 && breaches() == allowed_breaches;
     }
 
     void example(std::string sentence);
-    void add(const Verdict& part);
+    void add(const AuditResult& part);
 
     static constexpr std::size_t kMostExamples = 10;
 };
@@ -118,11 +118,11 @@ class AllowedStates {
     std::vector<std::int64_t> values_;
 };
 
-/// Judges votes, item by item.
+/// Checks votes, item by item.
 ///
 /// `attempts` in any order; `rows` and `counts` in ascending order, of the same items.
-void judge_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
-                 std::span<const ItemCount> counts, Verdict& verdict);
+void check_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
+                 std::span<const ItemCount> counts, AuditResult& result);
 
 /// What the attempts on one counter add up to.
 struct CounterBounds {
@@ -143,8 +143,8 @@ struct AddAnswer {
 /// down from it, must come to one below the final value and to none above it.
 std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value);
 
-/// Judges one counter: its value lies between what was acknowledged and that plus what is unknown.
-void judge_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
-                   Verdict& verdict);
+/// Checks one counter: its value lies between what was acknowledged and that plus what is unknown.
+void check_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
+                   AuditResult& result);
 
 }  // namespace hotcount::loadtest

@@ -162,13 +162,13 @@ std::uint64_t gcra_wrong_refusals(std::vector<LimiterHit> passed, std::vector<Li
 }
 
 /// Windows that end together: a hit belongs to one where all of its time does.
-Findings judge_clock_windows(std::span<const LimiterHit> hits, const LimiterRules& rules) {
+Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRules& rules) {
     const std::int64_t error = rules.clock_error_ns + kExpiryNs / 2;
     const auto window_of = [&](std::int64_t at_ns) { return at_ns / rules.period_ns; };
     struct Window {
-        std::int64_t admitted{0};  // Certainly in it.
-        std::int64_t possible{0};
-        std::uint64_t denied{0};  // Certainly in it.
+        std::int64_t admitted{0};  // Whose whole time is in it.
+        std::int64_t possible{0};  // Of whose time some part is in it.
+        std::uint64_t denied{0};   // Whose whole time is in it.
     };
     std::map<std::int64_t, Window> windows;
     for (const LimiterHit& hit : hits) {
@@ -249,11 +249,11 @@ std::uint64_t first_windows_wrong_refusals(const std::vector<LimiterHit>& passed
 
 }  // namespace
 
-void judge_limiter(std::int64_t item, std::span<LimiterHit> hits, const LimiterRules& rules,
-                   Verdict& verdict) {
+void check_limiter_hits(std::int64_t item, std::span<LimiterHit> hits, const LimiterRules& rules,
+                        AuditResult& result) {
     Findings found;
     if (rules.windows == Windows::clock) {
-        found = judge_clock_windows(hits, rules);
+        found = check_clock_windows(hits, rules);
     } else {
         std::vector<LimiterHit> passed = of_kind(hits, false);
         std::vector<LimiterHit> denied = of_kind(hits, true);
@@ -265,22 +265,22 @@ void judge_limiter(std::int64_t item, std::span<LimiterHit> hits, const LimiterR
             found.over_admitted = first_windows_over_admitted(std::move(passed), rules);
         }
     }
-    ++verdict.items;
-    verdict.over_admitted += found.over_admitted;
-    verdict.wrong_refusals += found.wrong_refusals;
-    if (rules.may_over_admit) verdict.declared += found.over_admitted;
-    if (rules.may_refuse) verdict.declared += found.wrong_refusals;
+    ++result.items;
+    result.over_admitted += found.over_admitted;
+    result.wrong_refusals += found.wrong_refusals;
+    if (rules.may_over_admit) result.allowed_breaches += found.over_admitted;
+    if (rules.may_refuse) result.allowed_breaches += found.wrong_refusals;
     if (found.over_admitted > 0) {
-        verdict.example(fmt::format(
+        result.example(fmt::format(
             "over-admitted: item {} admitted {} more than {} allows{}", item, found.over_admitted,
             rules.windows == Windows::none ? "burst + rate x time" : "its windows' limit",
-            rules.may_over_admit ? ", as declared" : ""));
+            rules.may_over_admit ? ", as its contract allows" : ""));
     }
     if (found.wrong_refusals > 0) {
-        verdict.example(
-            fmt::format("wrong refusal: item {} denied {} hits that nothing stood "
-                        "against{}",
-                        item, found.wrong_refusals, rules.may_refuse ? ", as declared" : ""));
+        result.example(fmt::format(
+            "wrong refusal: item {} denied {} hits that nothing stood "
+            "against{}",
+            item, found.wrong_refusals, rules.may_refuse ? ", as its contract allows" : ""));
     }
 }
 

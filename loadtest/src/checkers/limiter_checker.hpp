@@ -1,4 +1,4 @@
-// The limiter's verdict: who was admitted, against what the algorithm admits.
+// Compares the hits that a limiter admitted with those that its algorithm admits.
 //
 // A decision was made at some moment between sent and done. Only what holds wherever in there it
 // was made is a finding:
@@ -51,8 +51,8 @@ struct LimiterRules {
     bool may_refuse{false};
 };
 
-/// Judges the hits on one key, in any order; sorts them.
-void judge_limiter(std::int64_t item, std::span<LimiterHit> hits, const LimiterRules& rules,
-                   Verdict& verdict);
+/// Checks the hits on one key, in any order; sorts them.
+void check_limiter_hits(std::int64_t item, std::span<LimiterHit> hits, const LimiterRules& rules,
+                        AuditResult& result);
 
 }  // namespace hotcount::loadtest

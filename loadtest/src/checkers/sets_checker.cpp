@@ -8,16 +8,16 @@
 namespace hotcount::loadtest {
 namespace {
 
-struct Judge {
+struct SetChecker {
     std::int64_t item;
     const SetLife& life;
-    bool declared;
-    Verdict& verdict;
+    bool may_make_sets;
+    AuditResult& result;
 
-    void breach(std::uint64_t& count, bool is_declared, const std::string& what) {
+    void breach(std::uint64_t& count, bool allowed, const std::string& what) {
         ++count;
-        if (is_declared) ++verdict.declared;
-        verdict.example(what + (is_declared ? ", as declared" : ""));
+        if (allowed) ++result.allowed_breaches;
+        result.example(what + (allowed ? ", as its contract allows" : ""));
     }
 
     void answer(const SetWrite& write) {
@@ -25,7 +25,7 @@ struct Judge {
         if (write.status != Status::ok || !upsert) return;
         const bool dead = !life.made || write.sent_ns >= life.dead_from_ns;
         if (write.answer == Upsert::applied && dead) {
-            breach(verdict.late_writes, declared,
+            breach(result.late_writes, may_make_sets,
                    fmt::format("late write: item {} member {} was applied to a set that {}", item,
                                write.member, life.made ? "had expired" : "was never made"));
         }
@@ -34,7 +34,7 @@ struct Judge {
         const bool lives = life.made && write.done_ns < life.lives_until_ns;
         const bool gated = write.answer == Upsert::expiring && life.dead_from_ns != INT64_MAX;
         if (lives && write.answer != Upsert::applied && !gated) {
-            breach(verdict.wrong_refusals, false,
+            breach(result.wrong_refusals, false,
                    fmt::format("wrong refusal: item {} member {} was answered {} while its set "
                                "lived",
                                item, write.member, to_string(write.answer)));
@@ -43,22 +43,22 @@ struct Judge {
 
     void score(std::int64_t member, std::span<const Attempt> attempts, std::int64_t actual) {
         if (attempts.empty()) {
-            ++verdict.ghost_rows;
-            verdict.example(
+            ++result.ghost_rows;
+            result.example(
                 fmt::format("ghost: item {} has member {}, which nobody wrote", item, member));
             return;
         }
         const AllowedStates allowed(attempts);
         if (allowed.allows(actual)) return;
         if (actual == 0) {
-            ++verdict.lost_rows;
-            verdict.example(
+            ++result.lost_rows;
+            result.example(
                 fmt::format("lost: item {} member {} is not there, its answers allow "
                             "{}",
                             item, member, allowed.describe()));
             return;
         }
-        breach(verdict.wrong_scores, false,
+        breach(result.wrong_scores, false,
                fmt::format("wrong score: item {} member {} has {}, its answers allow {}", item,
                            member, actual, allowed.describe()));
     }
@@ -86,37 +86,37 @@ struct Judge {
 
 }  // namespace
 
-void judge_set(std::int64_t item, const SetLife& life, std::span<const SetWrite> writes,
-               const std::optional<SetFound>& found, bool declared, Verdict& verdict) {
-    Judge judge{item, life, declared, verdict};
-    ++verdict.items;
-    for (const SetWrite& write : writes) judge.answer(write);
+void check_set(std::int64_t item, const SetLife& life, std::span<const SetWrite> writes,
+               const std::optional<SetFound>& found, bool may_make_sets, AuditResult& result) {
+    SetChecker checker{item, life, may_make_sets, result};
+    ++result.items;
+    for (const SetWrite& write : writes) checker.answer(write);
     const bool mortal = life.dead_from_ns != INT64_MAX;
     if (found && (!life.made || (mortal && found->looked_ns >= life.dead_from_ns) ||
                   (mortal && !found->expires))) {
-        judge.breach(verdict.rogue_sets, declared,
-                     fmt::format("rogue set: item {} is there with {} members and {} TTL, though "
-                                 "it {}",
-                                 item, found->members.size(), found->expires ? "a" : "no",
-                                 life.made ? "must have expired" : "was never made"));
+        checker.breach(result.rogue_sets, may_make_sets,
+                       fmt::format("rogue set: item {} is there with {} members and {} TTL, though "
+                                   "it {}",
+                                   item, found->members.size(), found->expires ? "a" : "no",
+                                   life.made ? "must have expired" : "was never made"));
         return;
     }
     if (!life.made || mortal) return;
     if (!found) {
-        ++verdict.lost_rows;
-        verdict.example(fmt::format("lost: item {} has no set any more, before its time", item));
+        ++result.lost_rows;
+        result.example(fmt::format("lost: item {} has no set any more, before its time", item));
         return;
     }
     if (!found->expires) {
-        judge.breach(verdict.keys_without_ttl, false,
-                     fmt::format("no TTL: the set of item {} has lost its own", item));
+        checker.breach(result.keys_without_ttl, false,
+                       fmt::format("no TTL: the set of item {} has lost its own", item));
     }
     if (!found->anchored) {
-        ++verdict.lost_rows;
-        verdict.example(
+        ++result.lost_rows;
+        result.example(
             fmt::format("lost: item {} lost the member that its set was made with", item));
     }
-    judge.scores(writes, found->members);
+    checker.scores(writes, found->members);
 }
 
 }  // namespace hotcount::loadtest

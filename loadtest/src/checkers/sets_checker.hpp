@@ -1,9 +1,11 @@
-// The verdict on sorted sets that live for a time: what is there, against what was written and
-// when each set lived.
+// Compares sorted sets that live for a time with what was written and with when each set lived.
+//
+// The life of a set is known only between two times: it lives at least until
+// `lives_until_ns` and is gone from `dead_from_ns` on. Between the two nothing is a finding.
 //
 //   rogue set      there, though it was never made, or must have expired: an upsert made it
-//   late write     answered `applied` where certainly no set was any more
-//   wrong refusal  not answered `applied` while the set certainly lived
+//   late write     answered `applied` at a time when no set can have been there
+//   wrong refusal  not answered `applied` while the set must have lived
 //   wrong score    a score that is not the last one written
 //   lost, ghost    a member written and not there; there and never written
 //
@@ -23,8 +25,8 @@ namespace hotcount::loadtest {
 /// Nanoseconds from the start of the run, as in the ledger.
 struct SetLife {
     bool made{false};
-    std::int64_t lives_until_ns{INT64_MAX};  ///< It certainly lives before this ...
-    std::int64_t dead_from_ns{INT64_MAX};    ///< ... and certainly not from this on.
+    std::int64_t lives_until_ns{INT64_MAX};  ///< It must live before this ...
+    std::int64_t dead_from_ns{INT64_MAX};    ///< ... and must be gone from this on.
 };
 
 struct SetWrite {
@@ -49,8 +51,9 @@ struct SetFound {
     std::int64_t looked_ns{0};         ///< Not later than this.
 };
 
-/// Judges one set. `declared`: the method's contract says that it makes sets that it should not.
-void judge_set(std::int64_t item, const SetLife& life, std::span<const SetWrite> writes,
-               const std::optional<SetFound>& found, bool declared, Verdict& verdict);
+/// Checks one set. `may_make_sets`: the contract of the method says that it makes sets where none
+/// should be.
+void check_set(std::int64_t item, const SetLife& life, std::span<const SetWrite> writes,
+               const std::optional<SetFound>& found, bool may_make_sets, AuditResult& result);
 
 }  // namespace hotcount::loadtest

@@ -39,6 +39,6 @@ WritesByItem::WritesByItem(const Ledger& ledger, std::uint64_t items) : first_(i
     }
 }
 
-void WritesByItem::count_into(Verdict& verdict) const { verdict.add(counts_); }
+void WritesByItem::count_into(AuditResult& result) const { result.add(counts_); }
 
 }  // namespace hotcount::loadtest

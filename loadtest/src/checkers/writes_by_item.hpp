@@ -20,12 +20,12 @@ class WritesByItem {
         return std::span{indices_}.subspan(first_[item - 1], first_[item] - first_[item - 1]);
     }
     /// Adds how many were acknowledged, failed, unknown and never sent.
-    void count_into(Verdict& verdict) const;
+    void count_into(AuditResult& result) const;
 
   private:
     std::vector<std::uint64_t> first_;  // Of item n at n - 1; one more for the end.
     std::vector<std::uint64_t> indices_;
-    Verdict counts_{};
+    AuditResult counts_{};
 };
 
 }  // namespace hotcount::loadtest

@@ -318,7 +318,7 @@ Result<Settings> interpret(Command command, const Given& given) {
         HOTCOUNT_TRY(read_traffic(given, group.trial));
         HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
         HOTCOUNT_TRY(read_load(given, false, group.trial));
-        // Counters and votes can be judged from what a server keeps; nothing else can.
+        // Counters and votes can be audited from what a server keeps; nothing else can.
         const bool counters = group.trial.workload == WorkloadKind::counters;
         group.trial.keep_keys =
             settings.out && (counters ? !group.trial.managed_redis

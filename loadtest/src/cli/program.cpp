@@ -104,7 +104,7 @@ class Program {
         Progress progress(settings_.progress, log_);
         const double load_s =
             std::chrono::duration<double>(trial_settings.warmup + trial_settings.duration).count();
-        progress.plan(1, load_s);
+        progress.expect(1, load_s);
         progress.set_up(trial_settings.strategy, load_s);
         const TrialHooks hooks{interrupt_,
                                [&] { progress.load(); },
@@ -149,12 +149,12 @@ class Program {
             auto audited =
                 audit_folder(folder, settings_.trial.redis_url, settings_.trial.database_url);
             if (!audited) {
-                // The folder is there, but cannot be judged: that is no verdict on the run.
-                FolderAudit unjudged;
-                unjudged.folder = folder;
-                unjudged.conclusion = Conclusion::inconclusive;
-                unjudged.reasons.push_back(audited.error().message);
-                audits.push_back(std::move(unjudged));
+                // The folder cannot be audited: that says nothing about the run.
+                FolderAudit unchecked;
+                unchecked.folder = folder;
+                unchecked.conclusion = Conclusion::inconclusive;
+                unchecked.reasons.push_back(audited.error().message);
+                audits.push_back(std::move(unchecked));
             } else {
                 audits.push_back(std::move(audited).value());
             }

@@ -19,8 +19,8 @@ namespace hotcount::loadtest {
 
 enum class Outcome : std::uint8_t {
     ok,       ///< Acknowledged.
-    failed,   ///< Certainly not applied.
-    unknown,  ///< Applied or not.
+    failed,   ///< Not applied.
+    unknown,  ///< Applied or not: nobody knows.
 };
 
 struct Answer {

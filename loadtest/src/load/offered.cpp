@@ -17,8 +17,8 @@ double mean_of(const std::array<double, kTenths>& values, std::size_t first, std
 
 }  // namespace
 
-OfferedLoad judge_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
-                          std::uint32_t workers) {
+OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
+                            std::uint32_t workers) {
     OfferedLoad load;
     if (until_ns <= from_ns) return load;
     // How many more became due than were sent, per tenth of the window; what was sent before it or

@@ -26,7 +26,7 @@ struct OfferedLoad {
 };
 
 /// The window is [from_ns, until_ns) after the start of the run.
-OfferedLoad judge_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
-                          std::uint32_t workers);
+OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
+                            std::uint32_t workers);
 
 }  // namespace hotcount::loadtest

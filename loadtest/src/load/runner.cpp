@@ -71,9 +71,9 @@ class Run {
           from_ns_(settings.warmup.count()),
           until_ns_(from_ns_ + settings.duration.count()),
           give_up_ns_(until_ns_ + (open() ? kGrace.count() : 0)),
-          plan_(ledger, settings.traffic,
-                Schedule(settings.arrival, settings.rate_per_s, settings.traffic.seed),
-                open() ? until_ns_ : INT64_MAX, settings.unvote),
+          planner_(ledger, settings.traffic,
+                   Schedule(settings.arrival, settings.rate_per_s, settings.traffic.seed),
+                   open() ? until_ns_ : INT64_MAX, settings.unvote),
           measured_(settings.in_flight > 0 ? kStripes : settings.workers),
           places_(settings.in_flight) {}
 
@@ -108,7 +108,7 @@ class Run {
     const std::int64_t from_ns_;
     const std::int64_t until_ns_;
     const std::int64_t give_up_ns_;
-    Plan plan_;
+    Planner planner_;
     std::vector<Measured> measured_;
     std::vector<Place> places_;
     SteadyTime start_{};
@@ -136,7 +136,7 @@ void Run::work(Measured& measured) {
     for (;;) {
         if (stopped()) break;
         const std::uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-        if (!plan_.reach(index)) break;
+        if (!planner_.reach(index)) break;
         LedgerRecord& record = ledger_[index];
         if (open()) now = wait_for_slot(record);
         if (now >= give_up_ns_ || stopped()) break;
@@ -172,7 +172,7 @@ void Run::go_on(Place& place) {
         const std::int64_t now = now_ns();
         const bool over = now >= give_up_ns_ || stopped();
         const std::uint64_t index = over ? 0 : next_.fetch_add(1, std::memory_order_relaxed);
-        if (over || !plan_.reach(index)) {
+        if (over || !planner_.reach(index)) {
             working_.fetch_sub(1, std::memory_order_release);
             return;
         }
@@ -307,7 +307,7 @@ void Run::gather(LoadResult& result) {
     }
     const std::int64_t end_ns = cut_short ? std::min(until_ns_, last_done_ns) : until_ns_;
     result.window_s = static_cast<double>(std::max<std::int64_t>(0, end_ns - from_ns_)) * 1e-9;
-    if (open()) result.offered = judge_offered(ledger_, from_ns_, end_ns, settings_.workers);
+    if (open()) result.offered = measure_offered(ledger_, from_ns_, end_ns, settings_.workers);
 }
 
 LoadResult Run::go(const LoadObserver& observe) {
@@ -317,7 +317,7 @@ LoadResult Run::go(const LoadObserver& observe) {
              std::chrono::microseconds{50} * settings_.workers;
     ledger_.set_started_ns(
         std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count());
-    plan_.reach(0);
+    planner_.reach(0);
     std::vector<std::thread> threads;
     if (places_.empty()) {
         start_workers(threads, result);
@@ -334,11 +334,11 @@ LoadResult Run::go(const LoadObserver& observe) {
     watch(observe, result);
     for (std::thread& thread : threads) thread.join();
     result.interrupted = interrupt_.load(std::memory_order_relaxed);
-    result.ledger_full = plan_.ledger_full();
-    if (!result.error) result.error = plan_.error();
+    result.ledger_full = planner_.ledger_full();
+    if (!result.error) result.error = planner_.error();
     // Slots that no worker came to are due all the same.
-    if (open() && !result.interrupted) plan_.reach(ledger_.capacity());
-    result.repeated = plan_.repeated();
+    if (open() && !result.interrupted) planner_.reach(ledger_.capacity());
+    result.repeated = planner_.repeated();
     gather(result);
     return result;
 }

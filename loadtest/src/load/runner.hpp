@@ -23,7 +23,7 @@
 #include "ledger.hpp"
 #include "offered.hpp"
 #include "pacer.hpp"
-#include "plan.hpp"
+#include "planner.hpp"
 
 namespace hotcount::loadtest {
 

@@ -67,6 +67,18 @@ Result<T> parse_name(std::string_view what, std::string_view text,
 
 }  // namespace
 
+std::string_view to_string(ServerKind kind) {
+    switch (kind) {
+        case ServerKind::redis:
+            return "redis";
+        case ServerKind::postgres:
+            return "postgres";
+        case ServerKind::mariadb:
+            return "mariadb";
+    }
+    return "?";
+}
+
 std::string_view to_string(Command command) {
     switch (command) {
         case Command::canonical:

@@ -15,13 +15,16 @@
 
 #include "pacer.hpp"
 #include "strategy.hpp"
-#include "targets/managed_server.hpp"
 #include "workload.hpp"
 
 namespace hotcount::loadtest {
 
 enum class Command : std::uint8_t { canonical, compare, run, audit };
 std::string_view to_string(Command command);
+
+/// The private servers that this program can start: targets/managed_server.hpp.
+enum class ServerKind : std::uint8_t { redis, postgres, mariadb };
+std::string_view to_string(ServerKind kind);
 
 enum class ProgressMode : std::uint8_t { line, ndjson, none };
 

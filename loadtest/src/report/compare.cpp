@@ -58,7 +58,7 @@ void summarise_strategy(Summary& summary) {
         summary.censored += load.censored;
         cpu_s += load.cpu_s;
         transactions += trial.stats.transactions;
-        summary.verdict.add(trial.verdict);
+        summary.audit.add(trial.audit);
         summary.overloaded = summary.overloaded || trial.overloaded();
         add_reasons(summary, trial);
         if (trial.conclusion == Conclusion::broken || summary.conclusion == Conclusion::passed) {
@@ -67,7 +67,7 @@ void summarise_strategy(Summary& summary) {
     }
     if (transactions > 0) {
         summary.writes_per_transaction =
-            static_cast<double>(summary.verdict.acknowledged) / static_cast<double>(transactions);
+            static_cast<double>(summary.audit.acknowledged) / static_cast<double>(transactions);
     }
     if (summary.answered > 0) {
         summary.cpu_us_per_operation = 1e6 * cpu_s / static_cast<double>(summary.answered);
@@ -309,7 +309,7 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const fs::path
         trials += part.rounds * part.strategies.size();
         load_s += trial_s(part) * static_cast<double>(part.rounds * part.strategies.size());
     }
-    progress.plan(trials, load_s);
+    progress.expect(trials, load_s);
     Runner runner(folder, keep, provenance, interrupt, progress);
     double closed_per_s = 0;
     for (Part part : parts) {

@@ -50,7 +50,7 @@ struct Summary {
     std::uint64_t censored{0};
     double writes_per_transaction{0};  ///< 0 where nothing is committed.
     double cpu_us_per_operation{0};
-    Verdict verdict{};
+    AuditResult audit{};
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};
     bool overloaded{false};

@@ -18,20 +18,20 @@ double in_ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 Progress::Progress(ProgressMode mode, std::FILE* stream)
     : mode_(mode), stream_(stream), terminal_(isatty(fileno(stream)) == 1) {}
 
-void Progress::plan(std::size_t trials, double load_s) {
+void Progress::expect(std::size_t trials, double load_s) {
     trials_ = trials;
-    left_of_plan_s_ = load_s;
+    left_of_others_s_ = load_s;
 }
 
 double Progress::left_s(double elapsed_s) const {
-    return std::max(0.0, left_of_plan_s_ + load_s_ - elapsed_s);
+    return std::max(0.0, left_of_others_s_ + load_s_ - elapsed_s);
 }
 
 void Progress::set_up(const std::string& label, double load_s) {
     ++trial_;
     label_ = label;
     load_s_ = load_s;
-    left_of_plan_s_ = std::max(0.0, left_of_plan_s_ - load_s);
+    left_of_others_s_ = std::max(0.0, left_of_others_s_ - load_s);
     if (mode_ == ProgressMode::ndjson) {
         const nlohmann::json event = {
             {"event", "set_up"}, {"trial", trial_}, {"trials", trials_}, {"label", label_}};
@@ -85,7 +85,7 @@ void Progress::end(const TrialResult& trial) {
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("[{}/{}] {}: {:.0f} writes/s, audit {}", trial_, trials_, label_,
-                               rate, trial.verdict.passed() ? "passed" : "FAILED"),
+                               rate, trial.audit.passed() ? "passed" : "FAILED"),
                    true);
     }
 }

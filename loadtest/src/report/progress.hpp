@@ -22,7 +22,7 @@ class Progress {
     Progress(ProgressMode mode, std::FILE* stream);
 
     /// How many trials there will be, and how long their loads last altogether.
-    void plan(std::size_t trials, double load_s);
+    void expect(std::size_t trials, double load_s);
     /// A trial is being set up; its load will last `load_s`.
     void set_up(const std::string& label, double load_s);
     void load();
@@ -38,7 +38,7 @@ class Progress {
     bool terminal_;
     std::size_t trials_{0};
     std::size_t trial_{0};
-    double left_of_plan_s_{0};  // Without the present trial's.
+    double left_of_others_s_{0};  // Without the present trial's.
     double load_s_{0};
     std::size_t written_{0};  // Columns of the line on the terminal now.
     std::string label_{};

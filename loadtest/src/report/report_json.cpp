@@ -65,36 +65,36 @@ json describe(const Contract& contract) {
             {"exact", contract.exact}};
 }
 
-json describe(const Verdict& verdict) {
-    return {{"passed", verdict.passed()},
-            {"lost", verdict.lost()},
-            {"double", verdict.doubled()},
-            {"ghost", verdict.ghost()},
-            {"counts_equal_live_votes", verdict.counts_agree()},
-            {"acknowledged", verdict.acknowledged},
-            {"failed", verdict.failed},
-            {"unknown", verdict.unknown},
-            {"unsent", verdict.unsent},
-            {"refused", verdict.refused},
-            {"rows", verdict.rows},
-            {"live_votes", verdict.live},
-            {"sum_of_counters", verdict.sum},
-            {"items", verdict.items},
-            {"lost_rows", verdict.lost_rows},
-            {"double_rows", verdict.double_rows},
-            {"vote_count_low", verdict.stored_low},
-            {"vote_count_high", verdict.stored_high},
-            {"count_low", verdict.counted_low},
-            {"count_high", verdict.counted_high},
-            {"wrong_answers", verdict.wrong_answers},
-            {"over_admitted", verdict.over_admitted},
-            {"wrong_refusals", verdict.wrong_refusals},
-            {"keys_without_ttl", verdict.keys_without_ttl},
-            {"rogue_sets", verdict.rogue_sets},
-            {"late_writes", verdict.late_writes},
-            {"wrong_scores", verdict.wrong_scores},
-            {"declared", verdict.declared},
-            {"examples", verdict.examples}};
+json describe(const AuditResult& audit) {
+    return {{"passed", audit.passed()},
+            {"lost", audit.lost()},
+            {"double", audit.doubled()},
+            {"ghost", audit.ghost()},
+            {"counts_equal_live_votes", audit.counts_agree()},
+            {"acknowledged", audit.acknowledged},
+            {"failed", audit.failed},
+            {"unknown", audit.unknown},
+            {"unsent", audit.unsent},
+            {"refused", audit.refused},
+            {"rows", audit.rows},
+            {"live_votes", audit.live},
+            {"sum_of_counters", audit.sum},
+            {"items", audit.items},
+            {"lost_rows", audit.lost_rows},
+            {"double_rows", audit.double_rows},
+            {"vote_count_low", audit.stored_low},
+            {"vote_count_high", audit.stored_high},
+            {"count_low", audit.counted_low},
+            {"count_high", audit.counted_high},
+            {"wrong_answers", audit.wrong_answers},
+            {"over_admitted", audit.over_admitted},
+            {"wrong_refusals", audit.wrong_refusals},
+            {"keys_without_ttl", audit.keys_without_ttl},
+            {"rogue_sets", audit.rogue_sets},
+            {"late_writes", audit.late_writes},
+            {"wrong_scores", audit.wrong_scores},
+            {"declared", audit.allowed_breaches},
+            {"examples", audit.examples}};
 }
 
 json describe_errors(const Tally& tally) {
@@ -179,7 +179,7 @@ json describe(const Summary& summary) {
                    {"unknown", summary.unknown},
                    {"writes_per_transaction", summary.writes_per_transaction},
                    {"cpu_us_per_operation", summary.cpu_us_per_operation},
-                   {"audit", describe(summary.verdict)},
+                   {"audit", describe(summary.audit)},
                    {"conclusion", to_string(summary.conclusion)},
                    {"reasons", summary.reasons}};
     if (!summary.trials.empty()) {
@@ -190,7 +190,7 @@ json describe(const Summary& summary) {
     for (const TrialResult& trial : summary.trials) {
         trials.push_back({{"started", trial.started},
                           {"result", describe_result(trial)},
-                          {"audit", describe(trial.verdict)},
+                          {"audit", describe(trial.audit)},
                           {"conclusion", to_string(trial.conclusion)},
                           {"reasons", trial.reasons}});
     }
@@ -214,7 +214,7 @@ json run_document(const TrialResult& trial, const json& provenance, bool finishe
     document["contract"] = describe(trial.contract);
     if (!finished) return document;
     document["result"] = describe_result(trial);
-    document["audit"] = describe(trial.verdict);
+    document["audit"] = describe(trial.audit);
     document["reasons"] = trial.reasons;
     add_conclusion(document, trial.conclusion);
     return document;
@@ -299,7 +299,7 @@ json audit_document(const std::vector<FolderAudit>& audits, const json& provenan
                         {"state", audit.state},
                         {"settings", describe(audit.settings)},
                         {"contract", describe(audit.contract)},
-                        {"audit", describe(audit.verdict)},
+                        {"audit", describe(audit.result)},
                         {"conclusion", to_string(audit.conclusion)},
                         {"reasons", audit.reasons}});
     }

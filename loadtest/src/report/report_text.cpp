@@ -54,9 +54,9 @@ std::string_view writes(const TrialSettings& settings) {
     return "writes";
 }
 
-std::string_view audit_word(const Verdict& verdict) {
-    if (!verdict.passed()) return "FAILED";
-    return verdict.declared > 0 ? "as declared" : "passed";
+std::string_view audit_word(const AuditResult& audit) {
+    if (!audit.passed()) return "FAILED";
+    return audit.allowed_breaches > 0 ? "allowed" : "passed";
 }
 
 std::vector<std::string> audit_header(WorkloadKind workload) {
@@ -73,27 +73,27 @@ std::vector<std::string> audit_header(WorkloadKind workload) {
     return {"lost", "double", "ghost", "counts right", "audit"};
 }
 
-std::vector<std::string> audit_cells(WorkloadKind workload, const Verdict& verdict) {
-    std::string word{audit_word(verdict)};
+std::vector<std::string> audit_cells(WorkloadKind workload, const AuditResult& audit) {
+    std::string word{audit_word(audit)};
     switch (workload) {
         case WorkloadKind::limiter:
-            return {whole(verdict.refused), whole(verdict.over_admitted),
-                    whole(verdict.wrong_refusals), whole(verdict.keys_without_ttl), word};
+            return {whole(audit.refused), whole(audit.over_admitted), whole(audit.wrong_refusals),
+                    whole(audit.keys_without_ttl), word};
         case WorkloadKind::zset:
-            return {whole(verdict.refused),
-                    whole(verdict.rogue_sets),
-                    whole(verdict.late_writes),
-                    whole(verdict.wrong_scores),
-                    whole(verdict.wrong_refusals),
-                    whole(verdict.lost()),
+            return {whole(audit.refused),
+                    whole(audit.rogue_sets),
+                    whole(audit.late_writes),
+                    whole(audit.wrong_scores),
+                    whole(audit.wrong_refusals),
+                    whole(audit.lost()),
                     word};
         case WorkloadKind::votes:
         case WorkloadKind::counters:
             break;
     }
-    const bool right = verdict.counts_agree() && verdict.wrong_answers == 0;
-    return {whole(verdict.lost()), whole(verdict.doubled()), whole(verdict.ghost()),
-            right ? "yes" : "NO", word};
+    const bool right = audit.counts_agree() && audit.wrong_answers == 0;
+    return {whole(audit.lost()), whole(audit.doubled()), whole(audit.ghost()), right ? "yes" : "NO",
+            word};
 }
 
 std::vector<std::string> joined(std::vector<std::string> cells, std::vector<std::string> more) {
@@ -144,12 +144,12 @@ std::string errors_line(const Tally& tally) {
     return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string verdict_lines(const Verdict& verdict) {
+std::string example_lines(const AuditResult& audit) {
     std::string text;
-    for (const std::string& example : verdict.examples) {
+    for (const std::string& example : audit.examples) {
         text += fmt::format("  {}\n", example);
-        // What is declared is shown, not listed.
-        if (verdict.passed()) break;
+        // What the contract allows is shown by one example, not listed.
+        if (audit.passed()) break;
     }
     return text;
 }
@@ -159,29 +159,27 @@ std::string contract_line(std::string_view name, const Contract& contract) {
                        contract.may_lose);
 }
 
-std::string declared_or_clean(const Verdict& verdict) {
+std::string allowed_or_clean(const AuditResult& audit) {
     std::string text = "nothing lost, nothing doubled, no ghosts";
-    if (verdict.declared > 0) {
-        text +=
-            fmt::format(", {} breaches by strategies that declare them", whole(verdict.declared));
+    if (audit.allowed_breaches > 0) {
+        text += fmt::format(", {} breaches that their strategies' contracts allow",
+                            whole(audit.allowed_breaches));
     }
     return text;
 }
 
-std::string audit_sentence(std::size_t runs, const Verdict& verdict) {
+std::string audit_sentence(std::size_t runs, const AuditResult& audit) {
     const std::string what =
         runs == 1 ? std::string{"Audit"} : fmt::format("Audit of {} runs", runs);
     std::string sentence = fmt::format("{}: {} acknowledged writes against the ledger", what,
-                                       whole(verdict.acknowledged));
-    if (verdict.rows > 0) {
-        sentence +=
-            fmt::format(", {} rows of which {} live", whole(verdict.rows), whole(verdict.live));
+                                       whole(audit.acknowledged));
+    if (audit.rows > 0) {
+        sentence += fmt::format(", {} rows of which {} live", whole(audit.rows), whole(audit.live));
     }
-    if (verdict.unknown > 0) {
-        sentence += fmt::format(", {} without an answer", whole(verdict.unknown));
+    if (audit.unknown > 0) {
+        sentence += fmt::format(", {} without an answer", whole(audit.unknown));
     }
-    return sentence +
-           fmt::format(": {}.\n", verdict.passed() ? declared_or_clean(verdict) : "BROKEN");
+    return sentence + fmt::format(": {}.\n", audit.passed() ? allowed_or_clean(audit) : "BROKEN");
 }
 
 Table closed_table(const PartResult& result) {
@@ -209,7 +207,7 @@ Table closed_table(const PartResult& result) {
              summary.writes_per_transaction > 0 ? two_decimals(summary.writes_per_transaction)
                                                 : "-",
              whole(summary.failed + summary.unknown)});
-        table.add(joined(row, audit_cells(result.part.settings.workload, summary.verdict)));
+        table.add(joined(row, audit_cells(result.part.settings.workload, summary.audit)));
     }
     return table;
 }
@@ -231,23 +229,23 @@ Table open_table(const PartResult& result) {
                           figure(response.value_at(0.5)), figure(response.value_at(0.99)),
                           figure(response.value_at(0.999)), figure(response.max()),
                           whole(summary.censored), whole(summary.failed + summary.unknown)},
-                         audit_cells(result.part.settings.workload, summary.verdict)));
+                         audit_cells(result.part.settings.workload, summary.audit)));
     }
     return table;
 }
 
-Table run_audit_table(const TrialSettings& settings, const Verdict& verdict) {
+Table run_audit_table(const TrialSettings& settings, const AuditResult& audit) {
     std::vector<std::string> header = {"strategy", "writes acked"};
-    std::vector<std::string> row = {settings.strategy, whole(verdict.acknowledged)};
+    std::vector<std::string> row = {settings.strategy, whole(audit.acknowledged)};
     if (settings.workload == WorkloadKind::votes) {
         header = joined(header, {"rows", "live"});
-        row = joined(row, {whole(verdict.rows), whole(verdict.live)});
+        row = joined(row, {whole(audit.rows), whole(audit.live)});
     } else if (settings.workload == WorkloadKind::counters) {
         header = joined(header, {"sum"});
-        row = joined(row, {grouped(static_cast<double>(verdict.sum))});
+        row = joined(row, {grouped(static_cast<double>(audit.sum))});
     }
     Table table(joined(header, audit_header(settings.workload)));
-    table.add(joined(row, audit_cells(settings.workload, verdict)));
+    table.add(joined(row, audit_cells(settings.workload, audit)));
     return table;
 }
 
@@ -277,7 +275,7 @@ std::string part_text(const PartResult& result) {
         for (const std::string& reason : summary.reasons) {
             text += fmt::format("  {}: {}\n", summary.strategy, reason);
         }
-        text += verdict_lines(summary.verdict);
+        text += example_lines(summary.audit);
     }
     return text + '\n';
 }
@@ -324,7 +322,7 @@ std::string run_text(const TrialResult& trial) {
         text += fmt::format("  the load ended with --max-ops {}, before its time\n",
                             whole(settings.max_operations));
     }
-    text += '\n' + run_audit_table(settings, trial.verdict).str() + verdict_lines(trial.verdict);
+    text += '\n' + run_audit_table(settings, trial.audit).str() + example_lines(trial.audit);
     text += "\nWhat an acknowledgement means\n" + contract_line(settings.strategy, trial.contract);
     for (const std::string& reason : trial.reasons) {
         text += fmt::format("{}: {}\n", to_string(trial.conclusion), reason);
@@ -334,14 +332,14 @@ std::string run_text(const TrialResult& trial) {
 
 std::string compare_text(const Comparison& comparison) {
     std::string text = fmt::format("{}\n{}\n\n", comparison.title, machine_line());
-    Verdict all;
+    AuditResult all;
     std::size_t runs = 0;
     std::string contracts;
     std::vector<std::string> named;
     for (const PartResult& result : comparison.parts) {
         text += part_text(result);
         for (const Summary& summary : result.summaries) {
-            all.add(summary.verdict);
+            all.add(summary.audit);
             runs += summary.trials.size();
             if (summary.trials.empty() ||
                 std::find(named.begin(), named.end(), summary.strategy) != named.end()) {
@@ -363,20 +361,20 @@ std::string audit_text(const std::vector<FolderAudit>& audits) {
     Table table(joined({"run", "strategy", "state", "writes acked", "unanswered", "rows", "live"},
                        audit_header(WorkloadKind::votes)));
     std::string notes;
-    Verdict all;
+    AuditResult all;
     for (const FolderAudit& audit : audits) {
-        const Verdict& verdict = audit.verdict;
-        std::vector<std::string> verdict_cells = audit_cells(WorkloadKind::votes, verdict);
-        if (audit.conclusion == Conclusion::inconclusive) verdict_cells = {"-", "-", "-", "-", "-"};
+        const AuditResult& result = audit.result;
+        std::vector<std::string> cells = audit_cells(WorkloadKind::votes, result);
+        if (audit.conclusion == Conclusion::inconclusive) cells = {"-", "-", "-", "-", "-"};
         table.add(joined({audit.folder.filename().string(), audit.settings.strategy, audit.state,
-                          whole(verdict.acknowledged), whole(verdict.unknown), whole(verdict.rows),
-                          whole(verdict.live)},
-                         verdict_cells));
+                          whole(result.acknowledged), whole(result.unknown), whole(result.rows),
+                          whole(result.live)},
+                         cells));
         for (const std::string& reason : audit.reasons) {
             notes += fmt::format("  {}: {}\n", audit.folder.filename().string(), reason);
         }
-        notes += verdict_lines(verdict);
-        all.add(verdict);
+        notes += example_lines(result);
+        all.add(result);
     }
     return table.str() + notes + audit_sentence(audits.size(), all);
 }

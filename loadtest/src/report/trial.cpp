@@ -44,20 +44,20 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
     return load;
 }
 
-std::string broken_reason(const Verdict& verdict) {
-    std::string reason = fmt::format("the audit found {} lost, {} double, {} ghost", verdict.lost(),
-                                     verdict.doubled(), verdict.ghost());
+std::string broken_reason(const AuditResult& audit) {
+    std::string reason = fmt::format("the audit found {} lost, {} double, {} ghost", audit.lost(),
+                                     audit.doubled(), audit.ghost());
     const auto add = [&](std::uint64_t count, const char* what) {
         if (count > 0) reason += fmt::format(", {} {}", count, what);
     };
-    add(verdict.wrong_answers, "wrong answers");
-    add(verdict.over_admitted, "over-admitted");
-    add(verdict.wrong_refusals, "refused wrongly");
-    add(verdict.keys_without_ttl, "keys without a TTL");
-    add(verdict.rogue_sets, "rogue sets");
-    add(verdict.late_writes, "late writes");
-    add(verdict.wrong_scores, "wrong scores");
-    add(verdict.declared, "of these declared");
+    add(audit.wrong_answers, "wrong answers");
+    add(audit.over_admitted, "over-admitted");
+    add(audit.wrong_refusals, "refused wrongly");
+    add(audit.keys_without_ttl, "keys without a TTL");
+    add(audit.rogue_sets, "rogue sets");
+    add(audit.late_writes, "late writes");
+    add(audit.wrong_scores, "wrong scores");
+    add(audit.allowed_breaches, "of these allowed by the contract");
     return reason;
 }
 
@@ -84,9 +84,9 @@ void conclude(TrialResult& trial) {
                         100 * load.offered.share, load.offered.growing ? "grew" : "stayed flat"));
     }
     if (!reasons.empty()) trial.conclusion = Conclusion::inconclusive;
-    if (!trial.verdict.passed()) {
+    if (!trial.audit.passed()) {
         trial.conclusion = Conclusion::broken;
-        reasons.insert(reasons.begin(), broken_reason(trial.verdict));
+        reasons.insert(reasons.begin(), broken_reason(trial.audit));
     }
 }
 
@@ -136,7 +136,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
                    after.busy_waits - before.busy_waits};
 
     const StopWatch audit;
-    HOTCOUNT_TRY_ASSIGN(trial.verdict, target.audit(*ledger));
+    HOTCOUNT_TRY_ASSIGN(trial.audit, target.audit(*ledger));
     trial.audit_s = audit.seconds();
     conclude(trial);
     HOTCOUNT_TRY(ledger->finish());
@@ -198,10 +198,10 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
                         reopen_target(audit.settings, folder));
     audit.contract = target->contract();
-    HOTCOUNT_TRY_ASSIGN(audit.verdict, target->audit(*ledger));
-    if (!audit.verdict.passed()) {
+    HOTCOUNT_TRY_ASSIGN(audit.result, target->audit(*ledger));
+    if (!audit.result.passed()) {
         audit.conclusion = Conclusion::broken;
-        audit.reasons.push_back(broken_reason(audit.verdict));
+        audit.reasons.push_back(broken_reason(audit.result));
     }
     return audit;
 }

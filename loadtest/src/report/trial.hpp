@@ -33,7 +33,7 @@ struct TrialResult {
     Contract contract{};
     std::string place{};
     LoadResult load{};
-    Verdict verdict{};
+    AuditResult audit{};
     TargetStats stats{};  ///< Of the load, its warm-up included.
     double set_up_s{0};
     double audit_s{0};
@@ -64,7 +64,7 @@ struct FolderAudit {
     TrialSettings settings{};
     std::string state{};  ///< "running" where the run did not live to write its results.
     Contract contract{};
-    Verdict verdict{};
+    AuditResult result{};
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};
 };

@@ -203,18 +203,6 @@ std::vector<std::string> prepare_words(ServerKind kind, const fs::path& program,
 
 }  // namespace
 
-std::string_view to_string(ServerKind kind) {
-    switch (kind) {
-        case ServerKind::redis:
-            return "redis";
-        case ServerKind::postgres:
-            return "postgres";
-        case ServerKind::mariadb:
-            return "mariadb";
-    }
-    return "?";
-}
-
 Result<fs::path> ManagedServer::find(ServerKind kind) {
     fs::path program;
     const char* name = "redis-server";

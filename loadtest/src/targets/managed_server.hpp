@@ -12,18 +12,15 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <cstdint>
 #include <filesystem>
 #include <hotcount/result.hpp>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
-namespace hotcount::loadtest {
+#include "load/settings.hpp"
 
-enum class ServerKind : std::uint8_t { redis, postgres, mariadb };
-std::string_view to_string(ServerKind kind);
+namespace hotcount::loadtest {
 
 class ManagedServer {
   public:

@@ -1,6 +1,6 @@
 // A run's own part of a store: what the concepts under test are made on, and what the audits read.
 //
-// The audits read with commands of their own, not through the concept that they judge. In memory
+// The audits read with commands of their own, not through the concept that they check. In memory
 // the store is the run's own, named by its prefix; on Redis every key begins with that.
 #pragma once
 

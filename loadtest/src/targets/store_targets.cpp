@@ -58,14 +58,14 @@ class StoreTarget : public Target {
         return {strategy_.name, std::move(acknowledged),
                 "what the server has not persisted, when the server ends", true, true};
     }
-    Result<void> count_keys_without_ttl(bool declared, Verdict& verdict) const {
+    Result<void> count_keys_without_ttl(bool allowed, AuditResult& result) const {
         std::string example;
         HOTCOUNT_TRY_ASSIGN(const std::uint64_t found, store_.keys_without_ttl(example));
-        verdict.keys_without_ttl += found;
-        if (declared) verdict.declared += found;
+        result.keys_without_ttl += found;
+        if (allowed) result.allowed_breaches += found;
         if (found > 0) {
-            verdict.example(fmt::format("no TTL: {} keys never expire, such as {}{}", found,
-                                        example, declared ? ", as declared" : ""));
+            result.example(fmt::format("no TTL: {} keys never expire, such as {}{}", found, example,
+                                       allowed ? ", as its contract allows" : ""));
         }
         return {};
     }
@@ -94,15 +94,15 @@ class CountersTarget final : public StoreTarget {
                            (strategy_.way == "ttl" ? ", and the key expires" : ""));
     }
 
-    Result<Verdict> audit(const Ledger& ledger) override {
+    Result<AuditResult> audit(const Ledger& ledger) override {
         std::vector<std::string> keys;
         for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
             keys.push_back("count:" + item_key(static_cast<std::int64_t>(item)));
         }
         HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values, store_.integers(keys));
-        Verdict verdict = audit_counters(ledger, values);
-        if (strategy_.way == "ttl") HOTCOUNT_TRY(count_keys_without_ttl(false, verdict));
-        return verdict;
+        AuditResult result = audit_counters(ledger, values);
+        if (strategy_.way == "ttl") HOTCOUNT_TRY(count_keys_without_ttl(false, result));
+        return result;
     }
 
   private:
@@ -150,11 +150,11 @@ class LimiterTarget final : public StoreTarget {
         return {};
     }
 
-    Result<Verdict> audit(const Ledger& ledger) override {
+    Result<AuditResult> audit(const Ledger& ledger) override {
         HOTCOUNT_TRY_ASSIGN(const LimiterRules rules, rules_of(ledger));
         const WritesByItem writes(ledger, settings_.traffic.items);
-        Verdict verdict;
-        writes.count_into(verdict);
+        AuditResult result;
+        writes.count_into(result);
         std::vector<LimiterHit> hits;
         for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
             hits.clear();
@@ -164,17 +164,17 @@ class LimiterTarget final : public StoreTarget {
                 if (record.load_status() == Status::ok) {
                     hit.kind = record.returned == 1 ? LimiterHit::Kind::admitted
                                                     : LimiterHit::Kind::denied;
-                    if (record.returned != 1) ++verdict.refused;
+                    if (record.returned != 1) ++result.refused;
                 }
                 // Died before it knew: it may have been decided at any time since.
                 if (record.load_status() == Status::sent) hit.done_ns = INT64_MAX / 4;
                 hits.push_back(hit);
             }
             if (hits.empty()) continue;
-            judge_limiter(static_cast<std::int64_t>(item), hits, rules, verdict);
+            check_limiter_hits(static_cast<std::int64_t>(item), hits, rules, result);
         }
-        HOTCOUNT_TRY(count_keys_without_ttl(rules.may_refuse, verdict));
-        return verdict;
+        HOTCOUNT_TRY(count_keys_without_ttl(rules.may_refuse, result));
+        return result;
     }
 
   private:
@@ -288,17 +288,17 @@ class SetsTarget final : public StoreTarget {
         return {};
     }
 
-    Result<Verdict> audit(const Ledger& ledger) override {
+    Result<AuditResult> audit(const Ledger& ledger) override {
         const WritesByItem writes(ledger, settings_.traffic.items);
-        Verdict verdict;
-        writes.count_into(verdict);
+        AuditResult result;
+        writes.count_into(result);
         std::vector<SetWrite> set_writes;
         for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
             set_writes.clear();
             for (const std::uint64_t index : writes.of(item)) {
                 set_writes.push_back(to_write(ledger[index]));
                 const bool ok = set_writes.back().status == Status::ok;
-                if (ok && set_writes.back().answer != Upsert::applied) ++verdict.refused;
+                if (ok && set_writes.back().answer != Upsert::applied) ++result.refused;
             }
             SetLife life = lives_[item - 1];
             if (life.dead_from_ns != INT64_MAX) {
@@ -306,9 +306,9 @@ class SetsTarget final : public StoreTarget {
                 life.dead_from_ns -= ledger.started_ns();
             }
             HOTCOUNT_TRY_ASSIGN(const auto found, look_at(item, ledger.started_ns()));
-            judge_set(static_cast<std::int64_t>(item), life, set_writes, found, wrong(), verdict);
+            check_set(static_cast<std::int64_t>(item), life, set_writes, found, wrong(), result);
         }
-        return verdict;
+        return result;
     }
 
   private:

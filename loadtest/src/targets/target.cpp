@@ -109,7 +109,7 @@ class VotesTarget final : public Target {
         return {};
     }
 
-    Result<Verdict> audit(const Ledger& ledger) override {
+    Result<AuditResult> audit(const Ledger& ledger) override {
         worker_ = {};
         HOTCOUNT_TRY(votes_->flush(kSetUpTimeout));
         return audit_votes(ledger, *database_, *votes_);

@@ -14,7 +14,7 @@
 #include "checkers/checker.hpp"
 #include "load/driver.hpp"
 #include "load/ledger.hpp"
-#include "load/plan.hpp"
+#include "load/planner.hpp"
 #include "load/settings.hpp"
 
 namespace hotcount::loadtest {
@@ -39,7 +39,7 @@ class Target {
     /// The last thing before the load, whose times the audit holds against the target's own.
     virtual Result<void> begin() { return {}; }
     /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
-    virtual Result<Verdict> audit(const Ledger& ledger) = 0;
+    virtual Result<AuditResult> audit(const Ledger& ledger) = 0;
     /// After the audit: takes away what the run left on a server, unless it is to be kept.
     virtual Result<void> clean_up() { return {}; }
 };

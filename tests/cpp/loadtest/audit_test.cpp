@@ -167,18 +167,18 @@ TEST_F(AuditTest, EverySoundStrategyPasses) {
         const auto trial = run_trial(settings_, folder.path(), nlohmann::json::object(), hooks);
         ASSERT_TRUE(trial) << trial.error().message;
         EXPECT_EQ(trial->conclusion, Conclusion::passed) << strategy;
-        EXPECT_TRUE(trial->verdict.passed());
-        EXPECT_TRUE(trial->verdict.counts_agree());
-        EXPECT_GT(trial->verdict.acknowledged, settings_.max_operations / 3);
-        EXPECT_LE(trial->verdict.rows, 600U);
+        EXPECT_TRUE(trial->audit.passed());
+        EXPECT_TRUE(trial->audit.counts_agree());
+        EXPECT_GT(trial->audit.acknowledged, settings_.max_operations / 3);
+        EXPECT_LE(trial->audit.rows, 600U);
         EXPECT_THAT(trial->place, HasSubstr("journal_mode=wal, synchronous=FULL"));
         EXPECT_THAT(trial->place, testing::Not(HasSubstr("unknown")));
         // A second look, from what lies in the folder alone, comes to the same.
         const auto again = audit_folder(folder.path());
         ASSERT_TRUE(again) << again.error().message;
         EXPECT_EQ(again->conclusion, Conclusion::passed);
-        EXPECT_EQ(again->verdict.rows, trial->verdict.rows);
-        EXPECT_EQ(again->verdict.acknowledged, trial->verdict.acknowledged);
+        EXPECT_EQ(again->result.rows, trial->audit.rows);
+        EXPECT_EQ(again->result.acknowledged, trial->audit.acknowledged);
         EXPECT_EQ(again->state, "finished");
     }
 }
@@ -186,15 +186,15 @@ TEST_F(AuditTest, EverySoundStrategyPasses) {
 TEST_F(AuditTest, FindsEveryVoteThatAStrategyDrops) {
     const TrialResult trial = run_broken<DroppingDriver>();
     EXPECT_GE(breaches_.load(), 5U);
-    EXPECT_EQ(trial.verdict.lost(), breaches_.load());
-    EXPECT_EQ(trial.verdict.doubled(), 0U);
-    EXPECT_EQ(trial.verdict.ghost(), 0U);
-    EXPECT_TRUE(trial.verdict.counts_agree()) << "rows and counts are wrong alike";
+    EXPECT_EQ(trial.audit.lost(), breaches_.load());
+    EXPECT_EQ(trial.audit.doubled(), 0U);
+    EXPECT_EQ(trial.audit.ghost(), 0U);
+    EXPECT_TRUE(trial.audit.counts_agree()) << "rows and counts are wrong alike";
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
-    EXPECT_THAT(trial.verdict.examples, Contains(HasSubstr("lost: item")));
+    EXPECT_THAT(trial.audit.examples, Contains(HasSubstr("lost: item")));
     const auto again = audit_folder(folder_.path());
     ASSERT_TRUE(again);
-    EXPECT_EQ(again->verdict.lost(), breaches_.load());
+    EXPECT_EQ(again->result.lost(), breaches_.load());
 }
 
 TEST_F(AuditTest, FindsEveryVoteThatAStrategyAppliesTwice) {
@@ -206,11 +206,11 @@ TEST_F(AuditTest, FindsEveryVoteThatAStrategyAppliesTwice) {
             "UPDATE item SET vote_count = vote_count + 1 WHERE id = ?1", 100);
     });
     EXPECT_GE(breaches_.load(), 2U);
-    EXPECT_EQ(trial.verdict.doubled(), breaches_.load());
-    EXPECT_EQ(trial.verdict.stored_high, breaches_.load());
-    EXPECT_EQ(trial.verdict.counted_high, breaches_.load());
-    EXPECT_EQ(trial.verdict.lost(), 0U);
-    EXPECT_EQ(trial.verdict.ghost(), 0U);
+    EXPECT_EQ(trial.audit.doubled(), breaches_.load());
+    EXPECT_EQ(trial.audit.stored_high, breaches_.load());
+    EXPECT_EQ(trial.audit.counted_high, breaches_.load());
+    EXPECT_EQ(trial.audit.lost(), 0U);
+    EXPECT_EQ(trial.audit.ghost(), 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -225,9 +225,9 @@ TEST_F(AuditTest, FindsEveryVoteThatCountsTwiceInACellToo) {
             100);
     });
     EXPECT_GE(breaches_.load(), 2U);
-    EXPECT_EQ(trial.verdict.doubled(), breaches_.load());
-    EXPECT_EQ(trial.verdict.counted_high, breaches_.load());
-    EXPECT_EQ(trial.verdict.lost(), 0U);
+    EXPECT_EQ(trial.audit.doubled(), breaches_.load());
+    EXPECT_EQ(trial.audit.counted_high, breaches_.load());
+    EXPECT_EQ(trial.audit.lost(), 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -237,23 +237,23 @@ TEST_F(AuditTest, ComesToTheSameInParts) {
     const auto ledger = Ledger::open(folder_ / kLedgerFile).value();
     const auto votes = Votes::make(database()).value();
     for (const std::uint64_t most : {1U, 100U, 1000U, 5000U}) {
-        const Verdict verdict = audit_votes(*ledger, *database(), *votes, most).value();
-        EXPECT_EQ(verdict.ghost(), trial.verdict.ghost()) << most;
-        EXPECT_EQ(verdict.lost(), 0U);
-        EXPECT_EQ(verdict.doubled(), 0U);
-        EXPECT_EQ(verdict.rows, trial.verdict.rows);
-        EXPECT_EQ(verdict.live, trial.verdict.live);
-        EXPECT_EQ(verdict.items, 37U);
-        EXPECT_EQ(verdict.acknowledged, trial.verdict.acknowledged);
+        const AuditResult result = audit_votes(*ledger, *database(), *votes, most).value();
+        EXPECT_EQ(result.ghost(), trial.audit.ghost()) << most;
+        EXPECT_EQ(result.lost(), 0U);
+        EXPECT_EQ(result.doubled(), 0U);
+        EXPECT_EQ(result.rows, trial.audit.rows);
+        EXPECT_EQ(result.live, trial.audit.live);
+        EXPECT_EQ(result.items, 37U);
+        EXPECT_EQ(result.acknowledged, trial.audit.acknowledged);
     }
 }
 
 TEST_F(AuditTest, FindsEveryRowThatNobodyAttempted) {
     const TrialResult trial = run_broken<GhostDriver>();
     EXPECT_GE(breaches_.load(), 5U);
-    EXPECT_EQ(trial.verdict.ghost(), breaches_.load());
-    EXPECT_EQ(trial.verdict.lost(), 0U);
-    EXPECT_EQ(trial.verdict.doubled(), 0U);
+    EXPECT_EQ(trial.audit.ghost(), breaches_.load());
+    EXPECT_EQ(trial.audit.lost(), 0U);
+    EXPECT_EQ(trial.audit.doubled(), 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -261,8 +261,8 @@ TEST_F(AuditTest, FindsEveryVoteThatWasAppliedThoughRefused) {
     LyingDriver::lies_ = 0;
     const TrialResult trial = run_broken<LyingDriver>();
     EXPECT_GE(LyingDriver::lies_.load(), 5U);
-    EXPECT_EQ(trial.verdict.ghost(), LyingDriver::lies_.load());
-    EXPECT_EQ(trial.verdict.lost(), 0U);
+    EXPECT_EQ(trial.audit.ghost(), LyingDriver::lies_.load());
+    EXPECT_EQ(trial.audit.lost(), 0U);
 }
 
 TEST_F(AuditTest, FindsACountThatIsWrong) {
@@ -272,9 +272,9 @@ TEST_F(AuditTest, FindsACountThatIsWrong) {
     ASSERT_TRUE((*database()->writer(Deadline::after(std::chrono::seconds{5})))->execute(lower));
     const auto again = audit_folder(folder_.path());
     ASSERT_TRUE(again);
-    EXPECT_EQ(again->verdict.stored_low, 3U);
-    EXPECT_EQ(again->verdict.counted_low, 3U);
-    EXPECT_EQ(again->verdict.lost(), 3U);
+    EXPECT_EQ(again->result.stored_low, 3U);
+    EXPECT_EQ(again->result.counted_low, 3U);
+    EXPECT_EQ(again->result.lost(), 3U);
     EXPECT_EQ(again->conclusion, Conclusion::broken);
 }
 
@@ -289,7 +289,7 @@ TEST_F(AuditTest, RefusesTablesThatHoldVotesAlready) {
     EXPECT_THAT(trial.error().message, HasSubstr("fresh database"));
 }
 
-TEST_F(AuditTest, ARunThatSentNothingIsNotJudged) {
+TEST_F(AuditTest, ARunThatSentNothingIsInconclusive) {
     interrupt_.store(true);
     run();
     const auto audit = audit_folder(folder_.path());
@@ -316,8 +316,8 @@ TEST_F(AuditTest, CountersAreHeldAgainstTheirAdds) {
     settings_.max_operations = 50'000;
     const TrialResult trial = run();
     EXPECT_EQ(trial.conclusion, Conclusion::passed);
-    EXPECT_GT(trial.verdict.sum, 30'000);
-    EXPECT_EQ(trial.verdict.items, 200U);
+    EXPECT_GT(trial.audit.sum, 30'000);
+    EXPECT_EQ(trial.audit.items, 200U);
     // A counter cannot be audited once its process has ended.
     const auto again = audit_folder(folder_.path());
     ASSERT_FALSE(again);
@@ -331,8 +331,8 @@ TEST_F(AuditTest, FindsEveryAddThatACounterDrops) {
     settings_.max_operations = 50'000;
     const TrialResult trial = run_broken<DroppingDriver>();
     EXPECT_GE(breaches_.load(), 40U);
-    EXPECT_EQ(trial.verdict.lost(), breaches_.load());
-    EXPECT_EQ(trial.verdict.doubled(), 0U);
+    EXPECT_EQ(trial.audit.lost(), breaches_.load());
+    EXPECT_EQ(trial.audit.doubled(), 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 

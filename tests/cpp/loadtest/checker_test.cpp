@@ -21,86 +21,87 @@ Attempt unvote(std::int64_t item, std::int64_t user, std::int64_t sent, std::int
     return {item, user, 0, sent, done, status};
 }
 
-Verdict judge(std::vector<Attempt> attempts, std::vector<VoteRow> rows,
-              std::vector<ItemCount> counts) {
-    Verdict verdict;
-    judge_votes(std::move(attempts), rows, counts, verdict);
-    return verdict;
+AuditResult check(std::vector<Attempt> attempts, std::vector<VoteRow> rows,
+                  std::vector<ItemCount> counts) {
+    AuditResult result;
+    check_votes(std::move(attempts), rows, counts, result);
+    return result;
 }
 
 /// One (item, user) alone: does the audit accept that it ended with `value`?
 bool accepts(std::vector<Attempt> attempts, std::int64_t value) {
-    return judge(std::move(attempts), {{1, 1, value}}, {{1, value, value}}).passed();
+    return check(std::move(attempts), {{1, 1, value}}, {{1, value, value}}).passed();
 }
 
-TEST(JudgeVotes, PassesWhereEverythingAcknowledgedIsThereAndCounted) {
-    const Verdict verdict = judge({vote(2, 1, 0, 1), vote(1, 7, 0, 1), vote(1, 3, 2, 3)},
-                                  {{1, 3, 1}, {1, 7, 1}, {2, 1, 1}}, {{1, 2, 2}, {2, 1, 1}});
-    EXPECT_TRUE(verdict.passed());
-    EXPECT_TRUE(verdict.counts_agree());
-    EXPECT_EQ(verdict.acknowledged, 3U);
-    EXPECT_EQ(verdict.rows, 3U);
-    EXPECT_EQ(verdict.live, 3U);
-    EXPECT_EQ(verdict.items, 2U);
+TEST(CheckVotes, PassesWhereEverythingAcknowledgedIsThereAndCounted) {
+    const AuditResult result = check({vote(2, 1, 0, 1), vote(1, 7, 0, 1), vote(1, 3, 2, 3)},
+                                     {{1, 3, 1}, {1, 7, 1}, {2, 1, 1}}, {{1, 2, 2}, {2, 1, 1}});
+    EXPECT_TRUE(result.passed());
+    EXPECT_TRUE(result.counts_agree());
+    EXPECT_EQ(result.acknowledged, 3U);
+    EXPECT_EQ(result.rows, 3U);
+    EXPECT_EQ(result.live, 3U);
+    EXPECT_EQ(result.items, 2U);
 }
 
-TEST(JudgeVotes, AnAcknowledgedVoteWithoutARowIsLost) {
-    const Verdict verdict = judge({vote(1, 1, 0, 1), vote(1, 2, 0, 1)}, {{1, 2, 1}}, {{1, 1, 1}});
-    EXPECT_EQ(verdict.lost(), 1U);
-    EXPECT_EQ(verdict.doubled(), 0U);
-    EXPECT_EQ(verdict.ghost(), 0U);
-    EXPECT_THAT(verdict.examples, Contains(HasSubstr("lost: item 1 user 1")));
+TEST(CheckVotes, AnAcknowledgedVoteWithoutARowIsLost) {
+    const AuditResult result =
+        check({vote(1, 1, 0, 1), vote(1, 2, 0, 1)}, {{1, 2, 1}}, {{1, 1, 1}});
+    EXPECT_EQ(result.lost(), 1U);
+    EXPECT_EQ(result.doubled(), 0U);
+    EXPECT_EQ(result.ghost(), 0U);
+    EXPECT_THAT(result.examples, Contains(HasSubstr("lost: item 1 user 1")));
 }
 
-TEST(JudgeVotes, AnAcknowledgedVoteMissingFromTheCountIsLost) {
-    const Verdict stored = judge({vote(1, 1, 0, 1)}, {{1, 1, 1}}, {{1, 0, 1}});
+TEST(CheckVotes, AnAcknowledgedVoteMissingFromTheCountIsLost) {
+    const AuditResult stored = check({vote(1, 1, 0, 1)}, {{1, 1, 1}}, {{1, 0, 1}});
     EXPECT_EQ(stored.lost(), 1U);
     EXPECT_EQ(stored.stored_low, 1U);
-    const Verdict counted = judge({vote(1, 1, 0, 1)}, {{1, 1, 1}}, {{1, 1, 0}});
+    const AuditResult counted = check({vote(1, 1, 0, 1)}, {{1, 1, 1}}, {{1, 1, 0}});
     EXPECT_EQ(counted.lost(), 1U);
     EXPECT_EQ(counted.counted_low, 1U);
     // Missing from both is still one vote; an item without a row counts as 0.
-    EXPECT_EQ(judge({vote(1, 1, 0, 1)}, {{1, 1, 1}}, {}).lost(), 1U);
+    EXPECT_EQ(check({vote(1, 1, 0, 1)}, {{1, 1, 1}}, {}).lost(), 1U);
 }
 
-TEST(JudgeVotes, ACountAboveItsLiveVotesIsDouble) {
-    const Verdict verdict = judge({vote(1, 1, 0, 1), vote(5, 1, 0, 1)}, {{1, 1, 1}, {5, 1, 1}},
-                                  {{1, 2, 2}, {3, 4, 0}, {5, 1, 1}});
-    EXPECT_EQ(verdict.doubled(), 5U);
-    EXPECT_EQ(verdict.lost(), 0U);
-    EXPECT_FALSE(verdict.counts_agree());
+TEST(CheckVotes, ACountAboveItsLiveVotesIsDouble) {
+    const AuditResult result = check({vote(1, 1, 0, 1), vote(5, 1, 0, 1)}, {{1, 1, 1}, {5, 1, 1}},
+                                     {{1, 2, 2}, {3, 4, 0}, {5, 1, 1}});
+    EXPECT_EQ(result.doubled(), 5U);
+    EXPECT_EQ(result.lost(), 0U);
+    EXPECT_FALSE(result.counts_agree());
 }
 
-TEST(JudgeVotes, ASecondRowForTheSameUserIsDouble) {
-    const Verdict verdict = judge({vote(1, 1, 0, 1)}, {{1, 1, 1}, {1, 1, 1}}, {{1, 2, 2}});
-    EXPECT_EQ(verdict.doubled(), 1U);
-    EXPECT_EQ(verdict.lost(), 0U);
-    EXPECT_EQ(verdict.ghost(), 0U);
+TEST(CheckVotes, ASecondRowForTheSameUserIsDouble) {
+    const AuditResult result = check({vote(1, 1, 0, 1)}, {{1, 1, 1}, {1, 1, 1}}, {{1, 2, 2}});
+    EXPECT_EQ(result.doubled(), 1U);
+    EXPECT_EQ(result.lost(), 0U);
+    EXPECT_EQ(result.ghost(), 0U);
 }
 
-TEST(JudgeVotes, ARowThatCountsTwiceIsDouble) {
-    EXPECT_EQ(judge({vote(1, 1, 0, 1)}, {{1, 1, 2}}, {{1, 2, 2}}).doubled(), 1U);
+TEST(CheckVotes, ARowThatCountsTwiceIsDouble) {
+    EXPECT_EQ(check({vote(1, 1, 0, 1)}, {{1, 1, 2}}, {{1, 2, 2}}).doubled(), 1U);
 }
 
-TEST(JudgeVotes, ARowThatNobodyAttemptedIsAGhost) {
-    const Verdict verdict =
-        judge({vote(1, 5, 0, 1)}, {{1, 4, 1}, {1, 5, 1}, {9, 1, 0}}, {{1, 2, 2}, {9, 0, 0}});
-    EXPECT_EQ(verdict.ghost(), 2U);
-    EXPECT_EQ(verdict.lost(), 0U);
-    EXPECT_EQ(verdict.doubled(), 0U);
+TEST(CheckVotes, ARowThatNobodyAttemptedIsAGhost) {
+    const AuditResult result =
+        check({vote(1, 5, 0, 1)}, {{1, 4, 1}, {1, 5, 1}, {9, 1, 0}}, {{1, 2, 2}, {9, 0, 0}});
+    EXPECT_EQ(result.ghost(), 2U);
+    EXPECT_EQ(result.lost(), 0U);
+    EXPECT_EQ(result.doubled(), 0U);
 }
 
-TEST(JudgeVotes, ARowWhoseAttemptsWereAllRefusedIsAGhost) {
-    const Verdict verdict = judge({vote(1, 5, 0, 1, Status::failed)}, {{1, 5, 1}}, {{1, 1, 1}});
-    EXPECT_EQ(verdict.ghost(), 1U);
-    EXPECT_THAT(verdict.examples, Contains(HasSubstr("refused")));
-    EXPECT_TRUE(judge({vote(1, 5, 0, 1, Status::failed)}, {}, {}).passed());
+TEST(CheckVotes, ARowWhoseAttemptsWereAllRefusedIsAGhost) {
+    const AuditResult result = check({vote(1, 5, 0, 1, Status::failed)}, {{1, 5, 1}}, {{1, 1, 1}});
+    EXPECT_EQ(result.ghost(), 1U);
+    EXPECT_THAT(result.examples, Contains(HasSubstr("refused")));
+    EXPECT_TRUE(check({vote(1, 5, 0, 1, Status::failed)}, {}, {}).passed());
 }
 
-TEST(JudgeVotes, AnUnansweredVoteMayBeThereOrNot) {
+TEST(CheckVotes, AnUnansweredVoteMayBeThereOrNot) {
     EXPECT_TRUE(accepts({vote(1, 1, 0, 0, Status::unknown)}, 1));
     EXPECT_TRUE(accepts({vote(1, 1, 0, 0, Status::unknown)}, 0));
-    EXPECT_TRUE(judge({vote(1, 1, 0, 0, Status::unknown)}, {}, {}).passed());
+    EXPECT_TRUE(check({vote(1, 1, 0, 0, Status::unknown)}, {}, {}).passed());
     // But an acknowledged one beside it settles it.
     EXPECT_FALSE(accepts({vote(1, 1, 0, 1), vote(1, 1, 5, 0, Status::unknown)}, 0));
     EXPECT_TRUE(accepts({vote(1, 1, 0, 1), unvote(1, 1, 5, 0, Status::unknown)}, 0));
@@ -109,7 +110,7 @@ TEST(JudgeVotes, AnUnansweredVoteMayBeThereOrNot) {
     EXPECT_TRUE(accepts({unvote(1, 1, 0, 9, Status::unknown), vote(1, 1, 10, 11)}, 0));
 }
 
-TEST(JudgeVotes, TheLastAcknowledgedAnswerDecides) {
+TEST(CheckVotes, TheLastAcknowledgedAnswerDecides) {
     EXPECT_TRUE(accepts({vote(1, 1, 0, 1), unvote(1, 1, 2, 3)}, 0));
     EXPECT_FALSE(accepts({vote(1, 1, 0, 1), unvote(1, 1, 2, 3)}, 1));
     EXPECT_TRUE(accepts({vote(1, 1, 0, 1), unvote(1, 1, 2, 3), vote(1, 1, 4, 5)}, 1));
@@ -117,10 +118,10 @@ TEST(JudgeVotes, TheLastAcknowledgedAnswerDecides) {
     // A refused one decides nothing.
     EXPECT_FALSE(accepts({vote(1, 1, 0, 1), unvote(1, 1, 2, 3, Status::failed)}, 0));
     // An acknowledged un-vote that is still live: lost, not double.
-    EXPECT_EQ(judge({unvote(1, 1, 0, 1)}, {{1, 1, 1}}, {{1, 1, 1}}).lost(), 1U);
+    EXPECT_EQ(check({unvote(1, 1, 0, 1)}, {{1, 1, 1}}, {{1, 1, 1}}).lost(), 1U);
 }
 
-TEST(JudgeVotes, OverlappingAnswersMayHaveComeInEitherOrder) {
+TEST(CheckVotes, OverlappingAnswersMayHaveComeInEitherOrder) {
     const std::vector<Attempt> overlapping{vote(1, 1, 0, 10), unvote(1, 1, 5, 8)};
     EXPECT_TRUE(accepts(overlapping, 0));
     EXPECT_TRUE(accepts(overlapping, 1));
@@ -130,18 +131,18 @@ TEST(JudgeVotes, OverlappingAnswersMayHaveComeInEitherOrder) {
     EXPECT_FALSE(accepts(chain, 1));
 }
 
-TEST(JudgeVotes, GivesTheFirstFewExamplesOnly) {
+TEST(CheckVotes, GivesTheFirstFewExamplesOnly) {
     std::vector<Attempt> attempts;
     for (std::int64_t user = 1; user <= 100; ++user) attempts.push_back(vote(1, user, 0, 1));
-    const Verdict verdict = judge(attempts, {}, {{1, 0, 0}});
-    EXPECT_EQ(verdict.lost(), 100U);
-    EXPECT_EQ(verdict.examples.size(), Verdict::kMostExamples);
+    const AuditResult result = check(attempts, {}, {{1, 0, 0}});
+    EXPECT_EQ(result.lost(), 100U);
+    EXPECT_EQ(result.examples.size(), AuditResult::kMostExamples);
 }
 
-TEST(JudgeVotes, PartsAddUp) {
-    Verdict sum;
-    sum.add(judge({vote(1, 1, 0, 1)}, {}, {}));
-    sum.add(judge({vote(2, 1, 0, 1), vote(2, 2, 0, 0, Status::unknown)}, {{2, 1, 1}, {2, 9, 1}},
+TEST(CheckVotes, PartsAddUp) {
+    AuditResult sum;
+    sum.add(check({vote(1, 1, 0, 1)}, {}, {}));
+    sum.add(check({vote(2, 1, 0, 1), vote(2, 2, 0, 0, Status::unknown)}, {{2, 1, 1}, {2, 9, 1}},
                   {{2, 3, 3}}));
     EXPECT_EQ(sum.lost(), 1U);
     EXPECT_EQ(sum.ghost(), 1U);
@@ -151,21 +152,21 @@ TEST(JudgeVotes, PartsAddUp) {
     EXPECT_EQ(sum.examples.size(), 4U);
 }
 
-TEST(JudgeCounter, TheValueLiesBetweenAcknowledgedAndUnknown) {
+TEST(CheckCounter, TheValueLiesBetweenAcknowledgedAndUnknown) {
     const CounterBounds bounds{10, 3, -2, true};
     for (std::int64_t value = 8; value <= 13; ++value) {
-        Verdict verdict;
-        judge_counter(1, value, bounds, verdict);
-        EXPECT_TRUE(verdict.passed()) << value;
+        AuditResult result;
+        check_counter(1, value, bounds, result);
+        EXPECT_TRUE(result.passed()) << value;
     }
-    Verdict low;
-    judge_counter(1, 6, bounds, low);
+    AuditResult low;
+    check_counter(1, 6, bounds, low);
     EXPECT_EQ(low.lost(), 2U);
-    Verdict high;
-    judge_counter(1, 14, bounds, high);
+    AuditResult high;
+    check_counter(1, 14, bounds, high);
     EXPECT_EQ(high.doubled(), 1U);
-    Verdict ghost;
-    judge_counter(1, 1, CounterBounds{}, ghost);
+    AuditResult ghost;
+    check_counter(1, 1, CounterBounds{}, ghost);
     EXPECT_EQ(ghost.ghost(), 1U);
 }
 

@@ -1,4 +1,4 @@
-// The limiter's verdict on hits whose times are given: what is certain is found, what may have
+// The limiter's result on hits whose times are given: what is certain is found, what may have
 // been right is not.
 #include "checkers/limiter_checker.hpp"
 
@@ -32,10 +32,10 @@ void add(std::vector<LimiterHit>& hits, Kind kind, std::int64_t from_ns, std::in
     }
 }
 
-Verdict judge(std::vector<LimiterHit> hits, const LimiterRules& how) {
-    Verdict verdict;
-    judge_limiter(7, hits, how, verdict);
-    return verdict;
+AuditResult check(std::vector<LimiterHit> hits, const LimiterRules& how) {
+    AuditResult result;
+    check_limiter_hits(7, hits, how, result);
+    return result;
 }
 
 class EveryWindows : public testing::TestWithParam<Windows> {};
@@ -46,36 +46,36 @@ TEST_P(EveryWindows, TheLimitAtOnceIsAllowedAndNoMore) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 100 * kMillisecond, 10);
     add(hits, Kind::denied, 200 * kMillisecond, 5);
-    EXPECT_TRUE(judge(hits, rules(GetParam(), 10)).passed());
+    EXPECT_TRUE(check(hits, rules(GetParam(), 10)).passed());
     add(hits, Kind::admitted, 101 * kMillisecond, 3);
-    const Verdict verdict = judge(hits, rules(GetParam(), 10));
+    const AuditResult result = check(hits, rules(GetParam(), 10));
     // The denials came at 200 ms: gcra had paid back one hit by then, of thirteen.
-    EXPECT_EQ(verdict.over_admitted, 3U);
-    EXPECT_EQ(verdict.wrong_refusals, 0U);
-    EXPECT_FALSE(verdict.passed());
-    EXPECT_THAT(verdict.examples, testing::Contains(testing::HasSubstr("item 7")));
+    EXPECT_EQ(result.over_admitted, 3U);
+    EXPECT_EQ(result.wrong_refusals, 0U);
+    EXPECT_FALSE(result.passed());
+    EXPECT_THAT(result.examples, testing::Contains(testing::HasSubstr("item 7")));
 }
 
 TEST_P(EveryWindows, WhatMayNotHaveBeenAdmittedDoesNotCountAgainstTheLimiter) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 100 * kMillisecond, 10);
     add(hits, Kind::maybe, 101 * kMillisecond, 20);
-    EXPECT_EQ(judge(hits, rules(GetParam(), 10)).over_admitted, 0U);
+    EXPECT_EQ(check(hits, rules(GetParam(), 10)).over_admitted, 0U);
     // But it may be why another was denied.
     std::vector<LimiterHit> few;
     add(few, Kind::admitted, 100 * kMillisecond, 4);
     add(few, Kind::maybe, 101 * kMillisecond, 6);
     add(few, Kind::denied, 102 * kMillisecond, 1);
-    EXPECT_EQ(judge(few, rules(GetParam(), 10)).wrong_refusals, 0U);
+    EXPECT_EQ(check(few, rules(GetParam(), 10)).wrong_refusals, 0U);
 }
 
 TEST_P(EveryWindows, ADenialWithRoomLeftIsWrong) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 100 * kMillisecond, 9);
     add(hits, Kind::denied, 110 * kMillisecond, 2);
-    EXPECT_EQ(judge(hits, rules(GetParam(), 10)).wrong_refusals, 2U);
+    EXPECT_EQ(check(hits, rules(GetParam(), 10)).wrong_refusals, 2U);
     add(hits, Kind::admitted, 105 * kMillisecond, 1);
-    EXPECT_EQ(judge(hits, rules(GetParam(), 10)).wrong_refusals, 0U);
+    EXPECT_EQ(check(hits, rules(GetParam(), 10)).wrong_refusals, 0U);
 }
 
 TEST_P(EveryWindows, WhatIsDeclaredBreaksNothing) {
@@ -83,10 +83,10 @@ TEST_P(EveryWindows, WhatIsDeclaredBreaksNothing) {
     add(hits, Kind::admitted, 100 * kMillisecond, 12);
     LimiterRules how = rules(GetParam(), 10);
     how.may_over_admit = true;
-    const Verdict verdict = judge(hits, how);
-    EXPECT_EQ(verdict.over_admitted, 2U);
-    EXPECT_EQ(verdict.declared, 2U);
-    EXPECT_TRUE(verdict.passed());
+    const AuditResult result = check(hits, how);
+    EXPECT_EQ(result.over_admitted, 2U);
+    EXPECT_EQ(result.allowed_breaches, 2U);
+    EXPECT_TRUE(result.passed());
 }
 
 TEST_P(EveryWindows, AHitThatTakesLongMayHaveBeenDecidedAtAnyTime) {
@@ -94,76 +94,76 @@ TEST_P(EveryWindows, AHitThatTakesLongMayHaveBeenDecidedAtAnyTime) {
     add(hits, Kind::admitted, 100 * kMillisecond, 10);
     // It may have been decided two windows later.
     hits.push_back({101 * kMillisecond, 3 * kSecond, Kind::admitted});
-    EXPECT_EQ(judge(hits, rules(GetParam(), 10)).over_admitted, 0U);
+    EXPECT_EQ(check(hits, rules(GetParam(), 10)).over_admitted, 0U);
 }
 
-TEST(JudgeGcra, AdmitsTheRateOnTopOfTheBurst) {
+TEST(CheckGcra, AdmitsTheRateOnTopOfTheBurst) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 0, 10);
     for (std::int64_t i = 1; i <= 30; ++i) add(hits, Kind::admitted, i * kSecond / 10 + 100'000, 1);
-    EXPECT_TRUE(judge(hits, rules(Windows::none, 10)).passed());
+    EXPECT_TRUE(check(hits, rules(Windows::none, 10)).passed());
     // One more anywhere in the three seconds is one too many.
     add(hits, Kind::admitted, kSecond + kSecond / 20, 1);
-    EXPECT_EQ(judge(hits, rules(Windows::none, 10)).over_admitted, 1U);
+    EXPECT_EQ(check(hits, rules(Windows::none, 10)).over_admitted, 1U);
 }
 
-TEST(JudgeGcra, FindsABurstThatALongPauseDoesNotPayFor) {
+TEST(CheckGcra, FindsABurstThatALongPauseDoesNotPayFor) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 0, 1);
     add(hits, Kind::admitted, 100 * kSecond, 14);
-    EXPECT_EQ(judge(hits, rules(Windows::none, 10)).over_admitted, 4U);
+    EXPECT_EQ(check(hits, rules(Windows::none, 10)).over_admitted, 4U);
 }
 
-TEST(JudgeGcra, ADenialAfterThePauseThatPaysIsWrong) {
+TEST(CheckGcra, ADenialAfterThePauseThatPaysIsWrong) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 0, 10);
     add(hits, Kind::denied, 50 * kMillisecond, 1);
-    EXPECT_EQ(judge(hits, rules(Windows::none, 10)).wrong_refusals, 0U);
+    EXPECT_EQ(check(hits, rules(Windows::none, 10)).wrong_refusals, 0U);
     add(hits, Kind::denied, 120 * kMillisecond, 1);
-    EXPECT_EQ(judge(hits, rules(Windows::none, 10)).wrong_refusals, 1U);
+    EXPECT_EQ(check(hits, rules(Windows::none, 10)).wrong_refusals, 1U);
 }
 
-TEST(JudgeClockWindows, TwiceTheLimitAcrossAnEdgeIsAllowed) {
+TEST(CheckClockWindows, TwiceTheLimitAcrossAnEdgeIsAllowed) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, kSecond - 10 * kMillisecond, 10);
     add(hits, Kind::admitted, kSecond + 10 * kMillisecond, 10);
-    EXPECT_TRUE(judge(hits, rules(Windows::clock, 10)).passed());
+    EXPECT_TRUE(check(hits, rules(Windows::clock, 10)).passed());
     // On a clock half a second ahead the edge is elsewhere, and both fall into one window.
     LimiterRules ahead = rules(Windows::clock, 10);
     ahead.clock_offset_ns = kSecond / 2;
-    EXPECT_EQ(judge(hits, ahead).over_admitted, 10U);
+    EXPECT_EQ(check(hits, ahead).over_admitted, 10U);
     // Unless that clock is not known well enough.
     ahead.clock_error_ns = kSecond;
-    EXPECT_EQ(judge(hits, ahead).over_admitted, 0U);
+    EXPECT_EQ(check(hits, ahead).over_admitted, 0U);
 }
 
-TEST(JudgeWindowsFromTheFirstHit, EachWindowHasItsLimit) {
+TEST(CheckWindowsFromTheFirstHit, EachWindowHasItsLimit) {
     std::vector<LimiterHit> hits;
     for (std::int64_t window = 0; window < 5; ++window) {
         add(hits, Kind::admitted, window * (kSecond + 3 * kMillisecond), 10);
     }
-    EXPECT_TRUE(judge(hits, rules(Windows::after_first, 10)).passed());
+    EXPECT_TRUE(check(hits, rules(Windows::after_first, 10)).passed());
     // One more in each of them.
     for (std::int64_t window = 0; window < 5; ++window) {
         add(hits, Kind::admitted, window * (kSecond + 3 * kMillisecond) + kMillisecond, 1);
     }
-    EXPECT_EQ(judge(hits, rules(Windows::after_first, 10)).over_admitted, 5U);
+    EXPECT_EQ(check(hits, rules(Windows::after_first, 10)).over_admitted, 5U);
 }
 
-TEST(JudgeWindowsFromTheFirstHit, APauseBeginsAnew) {
+TEST(CheckWindowsFromTheFirstHit, APauseBeginsAnew) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 0, 1);
     add(hits, Kind::admitted, 50 * kSecond, 13);
-    EXPECT_EQ(judge(hits, rules(Windows::after_first, 10)).over_admitted, 3U);
+    EXPECT_EQ(check(hits, rules(Windows::after_first, 10)).over_admitted, 3U);
 }
 
-TEST(JudgeWindowsFromTheFirstHit, ADenialAfterTheWindowIsWrong) {
+TEST(CheckWindowsFromTheFirstHit, ADenialAfterTheWindowIsWrong) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 0, 10);
     add(hits, Kind::denied, 900 * kMillisecond, 1);
-    EXPECT_EQ(judge(hits, rules(Windows::after_first, 10)).wrong_refusals, 0U);
+    EXPECT_EQ(check(hits, rules(Windows::after_first, 10)).wrong_refusals, 0U);
     add(hits, Kind::denied, kSecond + 100 * kMillisecond, 1);
-    EXPECT_EQ(judge(hits, rules(Windows::after_first, 10)).wrong_refusals, 1U);
+    EXPECT_EQ(check(hits, rules(Windows::after_first, 10)).wrong_refusals, 1U);
 }
 
 }  // namespace

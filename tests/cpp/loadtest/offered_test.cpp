@@ -16,7 +16,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 /// 1,000 operations a second for 11 seconds; `sent_at` says when each was sent, negative: never.
 class OfferedTest : public testing::Test {
   protected:
-    OfferedLoad judge(const std::function<std::int64_t(std::int64_t)>& sent_at) {
+    OfferedLoad measure(const std::function<std::int64_t(std::int64_t)>& sent_at) {
         auto made = Ledger::create(folder_ / "ledger", 11'000, 1);
         EXPECT_TRUE(made);
         Ledger& ledger = **made;
@@ -28,13 +28,13 @@ class OfferedTest : public testing::Test {
         }
         ledger.set_planned(11'000);
         // One second of warm-up, ten that count.
-        return judge_offered(ledger, kSecond, 11 * kSecond, 32);
+        return measure_offered(ledger, kSecond, 11 * kSecond, 32);
     }
     TemporaryFolder folder_;
 };
 
 TEST_F(OfferedTest, IsCarriedWhereEverythingIsSentInTime) {
-    const OfferedLoad load = judge([](std::int64_t intended) { return intended + 50'000; });
+    const OfferedLoad load = measure([](std::int64_t intended) { return intended + 50'000; });
     EXPECT_EQ(load.due, 10'000U);
     EXPECT_GE(load.sent, 9'999U);
     EXPECT_TRUE(load.carried());
@@ -42,7 +42,7 @@ TEST_F(OfferedTest, IsCarriedWhereEverythingIsSentInTime) {
 
 TEST_F(OfferedTest, AStallThatIsCaughtUpWithIsCarried) {
     // Nothing goes out for a quarter of a second; all of it does right after.
-    const OfferedLoad load = judge([](std::int64_t intended) {
+    const OfferedLoad load = measure([](std::int64_t intended) {
         const std::int64_t stall = 5 * kSecond;
         return intended > stall && intended < stall + kSecond / 4 ? stall + kSecond / 4 : intended;
     });
@@ -51,14 +51,14 @@ TEST_F(OfferedTest, AStallThatIsCaughtUpWithIsCarried) {
 }
 
 TEST_F(OfferedTest, TwoPercentTooSlowIsNotCarried) {
-    const OfferedLoad load = judge([](std::int64_t intended) { return intended * 102 / 100; });
+    const OfferedLoad load = measure([](std::int64_t intended) { return intended * 102 / 100; });
     EXPECT_LT(load.share, 0.99);
     EXPECT_TRUE(load.growing);
     EXPECT_FALSE(load.carried());
 }
 
 TEST_F(OfferedTest, SlotsThatNobodyServedCountAgainstIt) {
-    const OfferedLoad load = judge([](std::int64_t intended) {
+    const OfferedLoad load = measure([](std::int64_t intended) {
         return intended >= 10 * kSecond + kSecond / 2 ? -1 : intended;
     });
     EXPECT_NEAR(load.share, 0.95, 0.001);
@@ -67,7 +67,7 @@ TEST_F(OfferedTest, SlotsThatNobodyServedCountAgainstIt) {
 
 TEST_F(OfferedTest, ABacklogOfTheWarmUpThatStaysIsNotHeldAgainstTheWindow) {
     // 40 ms late throughout: slow to answer, but keeping up.
-    const OfferedLoad load = judge([](std::int64_t intended) { return intended + 40'000'000; });
+    const OfferedLoad load = measure([](std::int64_t intended) { return intended + 40'000'000; });
     EXPECT_NEAR(load.backlog_early, 40, 1);
     EXPECT_FALSE(load.growing);
     EXPECT_TRUE(load.carried());

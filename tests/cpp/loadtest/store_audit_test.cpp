@@ -118,10 +118,10 @@ TEST_F(StoreAuditTest, EverySoundStrategyPasses) {
         settings_.traffic.mix.unvote = counters ? 10 : 0;
         const TrialResult trial = run(name);
         EXPECT_EQ(trial.conclusion, Conclusion::passed) << name;
-        EXPECT_GT(trial.verdict.acknowledged, 15'000U) << name;
-        EXPECT_EQ(trial.verdict.breaches(), trial.verdict.declared) << name;
+        EXPECT_GT(trial.audit.acknowledged, 15'000U) << name;
+        EXPECT_EQ(trial.audit.breaches(), trial.audit.allowed_breaches) << name;
         if (trial.contract.exact) {
-            EXPECT_EQ(trial.verdict.breaches(), 0U) << name;
+            EXPECT_EQ(trial.audit.breaches(), 0U) << name;
         }
     }
 }
@@ -133,8 +133,8 @@ TEST_F(StoreAuditTest, FindsEveryValueThatAnAddIsToldWrongly) {
         return true;
     });
     EXPECT_GE(breaches_.load(), 40U);
-    EXPECT_EQ(trial.verdict.wrong_answers, breaches_.load());
-    EXPECT_EQ(trial.verdict.lost(), 0U);
+    EXPECT_EQ(trial.audit.wrong_answers, breaches_.load());
+    EXPECT_EQ(trial.audit.lost(), 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
     EXPECT_THAT(trial.reasons, Contains(HasSubstr("wrong answers")));
 }
@@ -142,7 +142,7 @@ TEST_F(StoreAuditTest, FindsEveryValueThatAnAddIsToldWrongly) {
 TEST_F(StoreAuditTest, FindsEveryCounterThatNeverExpires) {
     const TrialResult trial = run("memory/ttl", leave_a_key);
     EXPECT_GE(breaches_.load(), 40U);
-    EXPECT_EQ(trial.verdict.keys_without_ttl, breaches_.load());
+    EXPECT_EQ(trial.audit.keys_without_ttl, breaches_.load());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -160,9 +160,9 @@ TEST_P(LimiterAuditTest, FindsEveryHitAdmittedAboveTheLimit) {
     settings_.limit = Rate::parse("20/300 days").value();
     const TrialResult trial = run(GetParam(), admit, 100);
     EXPECT_GE(breaches_.load(), 200U);
-    EXPECT_EQ(trial.verdict.over_admitted, breaches_.load());
-    EXPECT_EQ(trial.verdict.wrong_refusals, 0U);
-    EXPECT_EQ(trial.verdict.declared, 0U);
+    EXPECT_EQ(trial.audit.over_admitted, breaches_.load());
+    EXPECT_EQ(trial.audit.wrong_refusals, 0U);
+    EXPECT_EQ(trial.audit.allowed_breaches, 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
     EXPECT_THAT(trial.reasons, Contains(HasSubstr("over-admitted")));
 }
@@ -171,8 +171,8 @@ TEST_P(LimiterAuditTest, FindsEveryHitDeniedWithoutACause) {
     settings_.limit = Rate::parse("100000/300 days").value();
     const TrialResult trial = run(GetParam(), deny);
     EXPECT_GE(breaches_.load(), 40U);
-    EXPECT_EQ(trial.verdict.wrong_refusals, breaches_.load());
-    EXPECT_EQ(trial.verdict.over_admitted, 0U);
+    EXPECT_EQ(trial.audit.wrong_refusals, breaches_.load());
+    EXPECT_EQ(trial.audit.over_admitted, 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -180,15 +180,15 @@ TEST_P(LimiterAuditTest, FindsEveryKeyThatNeverExpires) {
     settings_.limit = Rate::parse("20/s").value();
     const TrialResult trial = run(GetParam(), leave_a_key);
     EXPECT_GE(breaches_.load(), 40U);
-    EXPECT_EQ(trial.verdict.keys_without_ttl, breaches_.load());
+    EXPECT_EQ(trial.audit.keys_without_ttl, breaches_.load());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
 TEST_F(StoreAuditTest, ARacyLimiterMayDoWhatItsContractSays) {
     settings_.limit = Rate::parse("20/86400 s").value();
     const TrialResult trial = run("memory/racy_incr", admit, 100);
-    EXPECT_GE(trial.verdict.over_admitted, breaches_.load());
-    EXPECT_EQ(trial.verdict.declared, trial.verdict.breaches());
+    EXPECT_GE(trial.audit.over_admitted, breaches_.load());
+    EXPECT_EQ(trial.audit.allowed_breaches, trial.audit.breaches());
     EXPECT_EQ(trial.conclusion, Conclusion::passed);
     EXPECT_THAT(trial.contract.acknowledged, HasSubstr("may over-admit"));
     EXPECT_FALSE(trial.contract.exact);
@@ -213,9 +213,9 @@ TEST_F(StoreAuditTest, FindsEverySetThatAnUpsertMade) {
         },
         10);
     EXPECT_GE(made.size(), 5U);
-    EXPECT_EQ(trial.verdict.rogue_sets, made.size());
+    EXPECT_EQ(trial.audit.rogue_sets, made.size());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
-    EXPECT_THAT(trial.verdict.examples, Contains(HasSubstr("never made")));
+    EXPECT_THAT(trial.audit.examples, Contains(HasSubstr("never made")));
 }
 
 TEST_F(StoreAuditTest, FindsEveryWriteAnsweredAsAppliedWhereNoSetIs) {
@@ -229,8 +229,8 @@ TEST_F(StoreAuditTest, FindsEveryWriteAnsweredAsAppliedWhereNoSetIs) {
         },
         10);
     EXPECT_GE(breaches_.load(), 100U);
-    EXPECT_EQ(trial.verdict.late_writes, breaches_.load());
-    EXPECT_EQ(trial.verdict.rogue_sets, 0U);
+    EXPECT_EQ(trial.audit.late_writes, breaches_.load());
+    EXPECT_EQ(trial.audit.rogue_sets, 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -258,8 +258,8 @@ TEST_F(StoreAuditTest, FindsEveryWrongScoreAndEveryMemberThatIsNotThere) {
         100);
     EXPECT_GE(breaches_.load(), 50U);
     EXPECT_GE(dropped.load(), 50U);
-    EXPECT_EQ(trial.verdict.wrong_scores, breaches_.load());
-    EXPECT_EQ(trial.verdict.lost(), dropped.load());
+    EXPECT_EQ(trial.audit.wrong_scores, breaches_.load());
+    EXPECT_EQ(trial.audit.lost(), dropped.load());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -274,7 +274,7 @@ TEST_F(StoreAuditTest, FindsEveryUpsertRefusedWhileItsSetLived) {
         },
         1000);
     EXPECT_GE(breaches_.load(), 10U);
-    EXPECT_EQ(trial.verdict.wrong_refusals, breaches_.load());
+    EXPECT_EQ(trial.audit.wrong_refusals, breaches_.load());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -295,7 +295,7 @@ TEST_F(StoreAuditTest, FindsASetThatLostItsTtl) {
         },
         1000);
     EXPECT_GE(changed.size(), 5U);
-    EXPECT_EQ(trial.verdict.keys_without_ttl, changed.size());
+    EXPECT_EQ(trial.audit.keys_without_ttl, changed.size());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
@@ -304,7 +304,7 @@ TEST_F(StoreAuditTest, UpsertsWithRemovesAndOverwritesPass) {
     settings_.traffic.mix = {70, 20, 10};
     const TrialResult trial = run("memory/script");
     EXPECT_EQ(trial.conclusion, Conclusion::passed) << testing::PrintToString(trial.reasons);
-    EXPECT_GT(trial.verdict.refused, 1000U);
+    EXPECT_GT(trial.audit.refused, 1000U);
 }
 
 }  // namespace

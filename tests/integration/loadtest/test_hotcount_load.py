@@ -18,7 +18,7 @@ def keys(document: dict[str, Any]) -> set[str]:
     return set(document)
 
 
-def test_run_prints_the_verdict_beside_the_figures() -> None:
+def test_run_prints_the_audit_beside_the_figures() -> None:
     done = run("run", "-s", "batched", "-d", "300ms", *SMALL)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

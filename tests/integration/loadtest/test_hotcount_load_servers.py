@@ -90,7 +90,7 @@ def test_an_audit_knows_the_journal(postgres_database: PostgresDatabase, tmp_pat
     load = ["run", "-s", "batched", "--db", postgres_database.url, "-d", "300ms", *SMALL]
     assert run(*load, "--out", str(tmp_path / "run")).returncode == 0
 
-    def verdict() -> tuple[int, ...]:
+    def findings() -> tuple[int, ...]:
         _, document = run_json("audit", str(tmp_path / "run"))
         (audited,) = document["runs"]
         figures = audited["audit"]
@@ -102,9 +102,9 @@ def test_an_audit_knows_the_journal(postgres_database: PostgresDatabase, tmp_pat
         f"AND table_schema = '{postgres_database.schema}'"
     )
     item = journal.replace("vote_journal", "item")
-    assert verdict() == (0, 0, 0, 0)
+    assert findings() == (0, 0, 0, 0)
     postgres_database.psql(f"UPDATE {item} SET vote_count = vote_count - 3 WHERE id = 7")
-    assert verdict() == (3, 0, 0, 0)
+    assert findings() == (3, 0, 0, 0)
     # What waits to be folded counts, and the fold before the audit shows it.
     postgres_database.psql(f"INSERT INTO {journal} VALUES (7, 2)")
-    assert verdict() == (0, 2, 0, 2)
+    assert findings() == (0, 2, 0, 2)

@@ -23,11 +23,11 @@ namespace hotcount::loadtest {
 /// and each vote writes the number of its operation, from 1, so that no two write the same.
 enum class UnvoteValue : std::int32_t { set_zero = 0, add_minus_one = -1, numbered = 1 };
 
-class Plan {
+class Planner {
   public:
     /// The plan ends before `horizon_ns` in the open loop, and with the ledger in any case.
-    Plan(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule, std::int64_t horizon_ns,
-         UnvoteValue unvote);
+    Planner(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule,
+            std::int64_t horizon_ns, UnvoteValue unvote);
 
     /// Makes sure that operation `index` is in the ledger; false where the plan ends before it.
     bool reach(std::uint64_t index);

@@ -1,4 +1,4 @@
-#include "load/plan.hpp"
+#include "load/planner.hpp"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::unique_ptr<Ledger> make_ledger(const TemporaryFolder& folder, const std::st
     return std::move(made).value();
 }
 
-bool same_plan(const Ledger& a, const Ledger& b, std::uint64_t records) {
+bool same_records(const Ledger& a, const Ledger& b, std::uint64_t records) {
     for (std::uint64_t index = 0; index < records; ++index) {
         if (a[index].item != b[index].item || a[index].user != b[index].user ||
             a[index].kind != b[index].kind || a[index].intended_ns != b[index].intended_ns) {
@@ -30,17 +30,17 @@ bool same_plan(const Ledger& a, const Ledger& b, std::uint64_t records) {
     return true;
 }
 
-TEST(Plan, IsTheSameHoweverManyWorkersAskForIt) {
+TEST(Planner, IsTheSameHoweverManyWorkersAskForIt) {
     const TemporaryFolder folder;
     const auto alone = make_ledger(folder, "alone", 20'000);
     const auto together = make_ledger(folder, "together", 20'000);
     const TrafficSettings traffic{.seed = 5};
     const Schedule schedule(Arrival::poisson, 1e6, 5);
 
-    Plan one(*alone, traffic, schedule, INT64_MAX, UnvoteValue::set_zero);
+    Planner one(*alone, traffic, schedule, INT64_MAX, UnvoteValue::set_zero);
     for (std::uint64_t index = 0; one.reach(index); ++index) {
     }
-    Plan many(*together, traffic, schedule, INT64_MAX, UnvoteValue::set_zero);
+    Planner many(*together, traffic, schedule, INT64_MAX, UnvoteValue::set_zero);
     std::atomic<std::uint64_t> next{0};
     std::atomic<std::uint64_t> unplanned{0};
     std::vector<std::thread> workers;
@@ -58,32 +58,32 @@ TEST(Plan, IsTheSameHoweverManyWorkersAskForIt) {
     EXPECT_EQ(alone->planned(), 20'000U);
     EXPECT_EQ(together->planned(), 20'000U);
     EXPECT_TRUE(many.ledger_full());
-    EXPECT_TRUE(same_plan(*alone, *together, 20'000));
+    EXPECT_TRUE(same_records(*alone, *together, 20'000));
 }
 
-TEST(Plan, EndsWithItsTime) {
+TEST(Planner, EndsWithItsTime) {
     const TemporaryFolder folder;
     const auto ledger = make_ledger(folder, "ledger", 100'000);
     // 1,000 a second for 2 seconds.
-    Plan plan(*ledger, TrafficSettings{}, Schedule(Arrival::uniform, 1000, 1), 2'000'000'000,
-              UnvoteValue::set_zero);
-    EXPECT_TRUE(plan.reach(1999));
-    EXPECT_FALSE(plan.reach(2000));
-    EXPECT_FALSE(plan.reach(50'000));
+    Planner planner(*ledger, TrafficSettings{}, Schedule(Arrival::uniform, 1000, 1), 2'000'000'000,
+                    UnvoteValue::set_zero);
+    EXPECT_TRUE(planner.reach(1999));
+    EXPECT_FALSE(planner.reach(2000));
+    EXPECT_FALSE(planner.reach(50'000));
     EXPECT_EQ(ledger->planned(), 2000U);
-    EXPECT_FALSE(plan.ledger_full());
+    EXPECT_FALSE(planner.ledger_full());
     EXPECT_EQ((*ledger)[1999].intended_ns, 1'999'000'000);
 }
 
-TEST(Plan, TheTrafficDoesNotDependOnTheRate) {
+TEST(Planner, TheTrafficDoesNotDependOnTheRate) {
     const TemporaryFolder folder;
     const auto slow = make_ledger(folder, "slow", 5000);
     const auto closed = make_ledger(folder, "closed", 5000);
-    Plan(*slow, TrafficSettings{}, Schedule(Arrival::poisson, 10, 1), INT64_MAX,
-         UnvoteValue::set_zero)
+    Planner(*slow, TrafficSettings{}, Schedule(Arrival::poisson, 10, 1), INT64_MAX,
+            UnvoteValue::set_zero)
         .reach(4999);
-    Plan(*closed, TrafficSettings{}, Schedule(Arrival::closed, 0, 1), INT64_MAX,
-         UnvoteValue::set_zero)
+    Planner(*closed, TrafficSettings{}, Schedule(Arrival::closed, 0, 1), INT64_MAX,
+            UnvoteValue::set_zero)
         .reach(4999);
     for (std::uint64_t index = 0; index < 5000; ++index) {
         ASSERT_EQ((*slow)[index].item, (*closed)[index].item);
@@ -93,15 +93,16 @@ TEST(Plan, TheTrafficDoesNotDependOnTheRate) {
     EXPECT_EQ((*closed)[4999].intended_ns, 0);
 }
 
-TEST(Plan, SaysWhatAnUnvoteWrites) {
+TEST(Planner, SaysWhatAnUnvoteWrites) {
     const TemporaryFolder folder;
     TrafficSettings traffic;
     traffic.mix = {50, 50, 0};
     const auto votes = make_ledger(folder, "votes", 5000);
     const auto counters = make_ledger(folder, "counters", 5000);
-    Plan(*votes, traffic, Schedule(Arrival::closed, 0, 1), INT64_MAX, UnvoteValue::set_zero)
+    Planner(*votes, traffic, Schedule(Arrival::closed, 0, 1), INT64_MAX, UnvoteValue::set_zero)
         .reach(4999);
-    Plan(*counters, traffic, Schedule(Arrival::closed, 0, 1), INT64_MAX, UnvoteValue::add_minus_one)
+    Planner(*counters, traffic, Schedule(Arrival::closed, 0, 1), INT64_MAX,
+            UnvoteValue::add_minus_one)
         .reach(4999);
     int unvotes = 0;
     for (std::uint64_t index = 0; index < 5000; ++index) {

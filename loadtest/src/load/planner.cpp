@@ -1,18 +1,18 @@
-#include "plan.hpp"
+#include "planner.hpp"
 
 #include <algorithm>
 
 namespace hotcount::loadtest {
 
-Plan::Plan(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule,
-           std::int64_t horizon_ns, UnvoteValue unvote)
+Planner::Planner(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule,
+                 std::int64_t horizon_ns, UnvoteValue unvote)
     : ledger_(ledger),
       workload_(traffic),
       schedule_(schedule),
       horizon_ns_(horizon_ns),
       unvote_(unvote) {}
 
-bool Plan::reach(std::uint64_t index) {
+bool Planner::reach(std::uint64_t index) {
     const std::uint64_t planned = planned_.load(std::memory_order_acquire);
     if (index + kChunk < planned) [[likely]]
         return true;
@@ -33,7 +33,7 @@ bool Plan::reach(std::uint64_t index) {
     return index < planned_.load(std::memory_order_relaxed);
 }
 
-void Plan::extend() {
+void Planner::extend() {
     if (ended_.load(std::memory_order_relaxed)) return;
     const std::uint64_t from = planned_.load(std::memory_order_relaxed);
     std::uint64_t until = std::min(from + kChunk, ledger_.capacity());
@@ -76,17 +76,17 @@ void Plan::extend() {
     if (ended) ended_.store(true, std::memory_order_release);
 }
 
-bool Plan::ledger_full() const {
+bool Planner::ledger_full() const {
     std::lock_guard lock(mutex_);
     return full_;
 }
 
-std::optional<Error> Plan::error() const {
+std::optional<Error> Planner::error() const {
     std::lock_guard lock(mutex_);
     return error_;
 }
 
-std::uint64_t Plan::repeated() const {
+std::uint64_t Planner::repeated() const {
     std::lock_guard lock(mutex_);
     return workload_.repeated();
 }
