@@ -37,6 +37,8 @@ class MariaDbServer:
             program,
             "--no-defaults",
             f"--datadir={self.folder / 'data'}",
+            # A server that begins removes the temporary tables of all others in it.
+            f"--tmpdir={self.folder}",
             *(["--user=root"] if os.geteuid() == 0 else []),
         ]
         self._config = [
