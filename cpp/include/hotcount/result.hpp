@@ -1,15 +1,48 @@
 // Result<T>: a value or an Error. g++ 12 has no std::expected; this is the part of it we use.
 //
+// The Error stands on the heap, so that a Result costs its value and a pointer: nearly all calls
+// succeed, and a Result is moved several times on its way up.
+//
 // Reading value() of a failed result, or error() of a good one, is a programming error and asserts.
 #pragma once
 
 #include <cassert>
 #include <hotcount/error.hpp>
-#include <optional>
 #include <utility>
 #include <variant>
 
 namespace hotcount {
+
+namespace detail {
+
+/// An Error, or none, in the room of a pointer. A copy has an Error of its own.
+class MaybeError {
+  public:
+    MaybeError() = default;
+    // Out of line: what fails is rare, and its code is not in the way of what succeeds.
+    explicit MaybeError(Error&& error);
+    MaybeError(const MaybeError& other) : error_(other ? copy(*other) : nullptr) {}
+    MaybeError(MaybeError&& other) noexcept : error_(std::exchange(other.error_, nullptr)) {}
+    MaybeError& operator=(MaybeError other) noexcept {
+        std::swap(error_, other.error_);
+        return *this;
+    }
+    ~MaybeError() {
+        if (error_ != nullptr) [[unlikely]]
+            drop(error_);
+    }
+
+    explicit operator bool() const { return error_ != nullptr; }
+    Error& operator*() const { return *error_; }
+
+  private:
+    static Error* copy(const Error& error);
+    static void drop(Error* error) noexcept;
+
+    Error* error_{nullptr};
+};
+
+}  // namespace detail
 
 template <class T>
 class [[nodiscard]] Result {
@@ -34,11 +67,11 @@ class [[nodiscard]] Result {
 
     const Error& error() const& {
         assert(!ok());
-        return *std::get_if<1>(&state_);
+        return **std::get_if<1>(&state_);
     }
     Error&& error() && {
         assert(!ok());
-        return std::move(*std::get_if<1>(&state_));
+        return std::move(**std::get_if<1>(&state_));
     }
 
   private:
@@ -46,7 +79,7 @@ class [[nodiscard]] Result {
         assert(ok());
         return std::get_if<0>(&state_);
     }
-    std::variant<T, Error> state_;
+    std::variant<T, detail::MaybeError> state_;
 };
 
 template <>
@@ -57,7 +90,7 @@ class [[nodiscard]] Result<void> {
     Result() = default;
     Result(Error error) : error_(std::move(error)) {}
 
-    bool ok() const { return !error_.has_value(); }
+    bool ok() const { return !error_; }
     explicit operator bool() const { return ok(); }
 
     const Error& error() const& {
@@ -70,7 +103,7 @@ class [[nodiscard]] Result<void> {
     }
 
   private:
-    std::optional<Error> error_;
+    detail::MaybeError error_;
 };
 
 }  // namespace hotcount

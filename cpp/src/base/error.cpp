@@ -1,4 +1,5 @@
 #include <hotcount/error.hpp>
+#include <hotcount/result.hpp>
 
 namespace hotcount {
 
@@ -33,5 +34,13 @@ std::string_view to_string(ErrorCode code) {
     }
     return "unknown";
 }
+
+namespace detail {
+
+MaybeError::MaybeError(Error&& error) : error_(new Error(std::move(error))) {}
+Error* MaybeError::copy(const Error& error) { return new Error(error); }
+void MaybeError::drop(Error* error) noexcept { delete error; }
+
+}  // namespace detail
 
 }  // namespace hotcount

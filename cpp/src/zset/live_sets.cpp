@@ -360,12 +360,12 @@ void LiveSets::sweep_async(std::string_view match, bool dry_run, Completion<Swee
                            AsyncCall call) {
     auto pattern = to_pattern(*backend_, match);
     if (!pattern) return done(std::move(pattern).error());
-    backend_->sweep_async(
-        *pattern, dry_run, call,
-        [size = before_key(*backend_).size(), done = std::move(done)](Result<SweepReport> report) {
-            if (!report) return done(std::move(report).error());
-            done(without_prefix(std::move(*report), size));
-        });
+    backend_->sweep_async(*pattern, dry_run, call,
+                          [size = before_key(*backend_).size(),
+                           done = std::move(done)](Result<SweepReport>&& report) {
+                              if (!report) return done(std::move(report).error());
+                              done(without_prefix(std::move(*report), size));
+                          });
 }
 
 }  // namespace hotcount

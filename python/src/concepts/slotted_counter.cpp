@@ -142,7 +142,8 @@ void add_many_async(SlottedCounter& counter, const Pairs& pairs, Completion<Amou
                     AsyncCall call) {
     counter.add_many_async(
         pairs,
-        [amounts = amounts_of(pairs), done = std::move(done)](auto settled) {
+        [amounts = amounts_of(pairs),
+         done = std::move(done)](Result<std::vector<Result<void>>>&& settled) {
             if (!settled) return done(std::move(settled).error());
             done(added(amounts, std::move(*settled)));
         },

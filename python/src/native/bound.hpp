@@ -44,7 +44,9 @@ struct BoundObject {
     PyObject ob_base;
     std::shared_ptr<BoundBase> bound;  // Null until __init__ has run, then the same for ever.
 
-    static bool check(PyObject* object);
+    static PyTypeObject type;
+
+    static bool check(PyObject* object) { return PyObject_TypeCheck(object, &type) != 0; }
     static BoundObject* of(PyObject* object) { return reinterpret_cast<BoundObject*>(object); }
 };
 

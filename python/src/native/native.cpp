@@ -13,9 +13,9 @@ namespace hotcount::python {
 
 // -- objects --------------------------------------------------------------------------------------
 
-namespace {
+PyTypeObject BoundObject::type{};
 
-PyTypeObject handle_type{};
+namespace {
 
 PyObject* new_handle(PyTypeObject* type, PyObject*, PyObject*) {
     // As object does it, which refuses an abstract class.
@@ -58,16 +58,17 @@ PyMethodDef handle_methods[] = {
 };
 
 void make_handle_type() {
-    Py_SET_REFCNT(reinterpret_cast<PyObject*>(&handle_type), 1);
-    handle_type.tp_name = "hotcount._core.Handle";
-    handle_type.tp_doc = "What all counters, limiters and sets are in C++.";
-    handle_type.tp_basicsize = sizeof(BoundObject);
-    handle_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
-    handle_type.tp_new = &new_handle;
-    handle_type.tp_dealloc = &drop_handle;
-    handle_type.tp_repr = &show_handle;
-    handle_type.tp_methods = handle_methods;
-    if (PyType_Ready(&handle_type) != 0) throw py::error_already_set();
+    PyTypeObject& type = BoundObject::type;
+    Py_SET_REFCNT(reinterpret_cast<PyObject*>(&type), 1);
+    type.tp_name = "hotcount._core.Handle";
+    type.tp_doc = "What all counters, limiters and sets are in C++.";
+    type.tp_basicsize = sizeof(BoundObject);
+    type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+    type.tp_new = &new_handle;
+    type.tp_dealloc = &drop_handle;
+    type.tp_repr = &show_handle;
+    type.tp_methods = handle_methods;
+    if (PyType_Ready(&type) != 0) throw py::error_already_set();
 }
 
 }  // namespace
@@ -75,8 +76,6 @@ void make_handle_type() {
 std::string text_attribute(py::handle object, const char* name) {
     return py::cast<std::string>(py::object(object.attr(name)));
 }
-
-bool BoundObject::check(PyObject* object) { return PyObject_TypeCheck(object, &handle_type) != 0; }
 
 std::string class_title(PyTypeObject* type) {
     for (const py::handle base : py::reinterpret_borrow<py::tuple>(type->tp_mro)) {
@@ -478,7 +477,7 @@ void bind_native(py::module_& module) {
     make_handle_type();
     NativeType::make_type();
     module.attr("Handle") =
-        py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&handle_type));
+        py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&BoundObject::type));
     module.attr("NativeFunction") =
         py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&function_type));
     if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw py::error_already_set();

@@ -43,41 +43,26 @@ struct From<StoreArgument> {
 
 namespace detail {
 
+/// What a From says of itself beside read(): table.hpp.
+struct Traits {
+    std::size_t takes{1};
+    bool gathers{false};
+    bool is_batch{false};
+    bool releases_gil{false};  // In memory too.
+};
 template <class T>
-constexpr std::size_t takes() {
-    if constexpr (requires { From<T>::kTakes; }) {
-        return From<T>::kTakes;
-    } else {
-        return 1;
-    }
-}
-/// Whether it reads the positional arguments that no other parameter takes, as a tuple: *name.
-template <class T>
-constexpr bool gathers() {
-    if constexpr (requires { From<T>::kGathers; }) {
-        return From<T>::kGathers;
-    } else {
-        return false;
-    }
-}
-template <class T>
-constexpr bool is_batch() {
+constexpr Traits traits_of() {
+    Traits traits;
+    if constexpr (requires { From<T>::kTakes; }) traits.takes = From<T>::kTakes;
+    if constexpr (requires { From<T>::kGathers; }) traits.gathers = From<T>::kGathers;
     if constexpr (requires { From<T>::kIsBatch; }) {
-        return From<T>::kIsBatch;
-    } else {
-        return false;
+        traits.is_batch = traits.releases_gil = From<T>::kIsBatch;
     }
+    if constexpr (requires { From<T>::kReleasesGil; }) traits.releases_gil = From<T>::kReleasesGil;
+    return traits;
 }
-
-/// Whether the GIL is released in memory too.
 template <class T>
-constexpr bool releases_gil() {
-    if constexpr (requires { From<T>::kReleasesGil; }) {
-        return From<T>::kReleasesGil;
-    } else {
-        return is_batch<T>();
-    }
-}
+constexpr Traits kTraits = traits_of<T>();
 
 template <class T>
 auto passed(const T& held) {
@@ -92,17 +77,17 @@ auto passed(const T& held) {
 template <class... P>
 struct Parameters {
     static constexpr std::size_t kCount = sizeof...(P);
-    static constexpr std::size_t kSize = (takes<P>() + ... + std::size_t{0});
-    static constexpr bool kIsBatch = (is_batch<P>() || ...);
-    static constexpr bool kReleasesGil = (releases_gil<P>() || ...);
-    static constexpr bool kGathers = (gathers<P>() || ...);  // The first of them, then.
+    static constexpr std::size_t kSize = (kTraits<P>.takes + ... + std::size_t{0});
+    static constexpr bool kIsBatch = (kTraits<P>.is_batch || ...);
+    static constexpr bool kReleasesGil = (kTraits<P>.releases_gil || ...);
+    static constexpr bool kGathers = (kTraits<P>.gathers || ...);  // The first of them, then.
     using Held = std::tuple<P...>;
     using Slots = std::array<PyObject*, kSize == 0 ? 1 : kSize>;
     template <std::size_t I>
     using Type = std::tuple_element_t<I, Held>;
 
     static constexpr std::size_t offset(std::size_t index) {
-        constexpr std::array<std::size_t, kCount + 1> kTaken{takes<P>()..., 0};
+        constexpr std::array<std::size_t, kCount + 1> kTaken{kTraits<P>.takes..., 0};
         std::size_t sum = 0;
         for (std::size_t i = 0; i < index; ++i) sum += kTaken[i];
         return sum;
@@ -140,10 +125,10 @@ struct Parameters {
     }
     template <std::size_t I, class... Self>
     static Type<I> read_one(const NativeFunction& function, const Slots& slots, Self&... self) {
-        if constexpr (takes<Type<I>>() == 1) {
+        if constexpr (kTraits<Type<I>>.takes == 1) {
             return read_as<Type<I>>(function.argument(slots.data(), offset(I)), self...);
         } else {
-            std::array<Argument, takes<Type<I>>()> arguments;
+            std::array<Argument, kTraits<Type<I>>.takes> arguments;
             for (std::size_t i = 0; i < arguments.size(); ++i) {
                 arguments[i] = function.argument(slots.data(), offset(I) + i);
             }
@@ -163,18 +148,18 @@ struct Parameters {
     static void check_one(const NativeFunction& function) {
         const Slots nothing{};
         if constexpr (requires { From<Type<I>>::check(nullptr, std::string{}); }) {
-            std::array<Argument, takes<Type<I>>()> arguments;
+            std::array<Argument, kTraits<Type<I>>.takes> arguments;
             for (std::size_t i = 0; i < arguments.size(); ++i) {
                 arguments[i] = function.argument(nothing.data(), offset(I) + i);
             }
             From<Type<I>>::check(arguments.data(), function.name());
         } else {
-            for (std::size_t i = 0; i < takes<Type<I>>(); ++i) {
+            for (std::size_t i = 0; i < kTraits<Type<I>>.takes; ++i) {
                 if (!function.has_default(offset(I) + i)) return;
             }
             // None for what is then left out, as the batches' numbers; and what depends on an object
             // can be read with one alone.
-            if constexpr (takes<Type<I>>() == 1 && Readable<Type<I>, Argument>) {
+            if constexpr (kTraits<Type<I>>.takes == 1 && Readable<Type<I>, Argument>) {
                 (void)read_one<I>(function, nothing);
             }
         }
@@ -186,7 +171,7 @@ template <class Each, class... Self>
 typename Each::Held read_arguments(const NativeFunction& function, PyObject* const* values,
                                    Py_ssize_t positional, PyObject* keyword_names, Self&... self) {
     typename Each::Slots slots{};
-    py::tuple gathered;
+    py::object gathered;
     if constexpr (Each::kGathers) {
         gathered = py::tuple(static_cast<std::size_t>(positional));
         for (Py_ssize_t i = 0; i < positional; ++i) {
@@ -229,7 +214,7 @@ struct MemberOf<R (*)(C&, A...)> {
 };
 
 template <class T>
-struct IsBatch : std::bool_constant<is_batch<T>()> {};
+struct IsBatch : std::bool_constant<kTraits<T>.is_batch> {};
 template <class T>
 struct IsOnErrors : std::is_same<T, OnErrors> {};
 

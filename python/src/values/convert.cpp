@@ -135,6 +135,8 @@ Result<std::string_view> read_text(py::handle value, const Where& where) {
 }
 
 std::string_view to_bytes(py::handle value, const Where& where) {
+    if (const auto text = ascii_of(value.ptr()); text.data() != nullptr) [[likely]]
+        return text;
     return unwrap(read_bytes(value, where));
 }
 
@@ -144,7 +146,10 @@ std::string to_text(py::handle value, const Where& where) {
 
 // -- numbers ----------------------------------------------------------------
 
-Result<std::int64_t> read_integer(py::handle value, const Where& where, ErrorCode out_of_range) {
+namespace {
+
+// None where it does not fit in 64 bits.
+std::optional<std::int64_t> integer(py::handle value, const Where& where) {
     py::object held;
     PyObject* number = value.ptr();
     if (!PyLong_CheckExact(number)) {
@@ -156,19 +161,30 @@ Result<std::int64_t> read_integer(py::handle value, const Where& where, ErrorCod
     }
     int overflow = 0;
     const long long result = PyLong_AsLongLongAndOverflow(number, &overflow);
-    if (overflow != 0) {
-        return make_error(out_of_range, where.str() + " does not fit in signed 64 bits")
-            .about(&ErrorFacts::option, where.argument);
-    }
-    return static_cast<std::int64_t>(result);
+    if (overflow != 0) return std::nullopt;
+    return result;
+}
+
+Error beyond_64_bits(const Where& where, ErrorCode code) {
+    return make_error(code, where.str() + " does not fit in signed 64 bits")
+        .about(&ErrorFacts::option, where.argument);
+}
+
+}  // namespace
+
+Result<std::int64_t> read_integer(py::handle value, const Where& where, ErrorCode out_of_range) {
+    if (const auto number = integer(value, where)) return *number;
+    return beyond_64_bits(where, out_of_range);
 }
 
 std::int64_t to_amount(py::handle value, const Where& where) {
-    return unwrap(read_integer(value, where, ErrorCode::overflow));
+    if (const auto number = integer(value, where)) return *number;
+    raise(beyond_64_bits(where, ErrorCode::overflow));
 }
 
 std::int64_t to_option(py::handle value, const Where& where) {
-    return unwrap(read_integer(value, where, ErrorCode::config));
+    if (const auto number = integer(value, where)) return *number;
+    raise(beyond_64_bits(where, ErrorCode::config));
 }
 
 std::size_t to_size(py::handle value, const Where& where) {

@@ -44,6 +44,12 @@ std::string type_name(py::handle value);
 // -- text -------------------------------------------------------------------
 // Views borrow from the Python object, which the caller keeps.
 
+/// What nearly all keys are: a str of ASCII, which is its UTF-8 as it stands. Null for all else.
+inline std::string_view ascii_of(PyObject* value) {
+    if (!PyUnicode_CheckExact(value) || !PyUnicode_IS_COMPACT_ASCII(value)) return {};
+    return {static_cast<const char*>(PyUnicode_DATA(value)),
+            static_cast<std::size_t>(PyUnicode_GET_LENGTH(value))};
+}
 /// str (as UTF-8) or bytes.
 Result<std::string_view> read_bytes(py::handle value, const Where& where);
 /// str only.

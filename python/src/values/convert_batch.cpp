@@ -327,12 +327,9 @@ std::vector<std::string_view> to_keys(py::handle value, const char* argument, Ke
     std::vector<std::string_view> keys(size);
     for (std::size_t i = 0; i < size; ++i) {
         PyObject* const element = PyTuple_GET_ITEM(elements, static_cast<Py_ssize_t>(i));
-        // What nearly all keys are, and is UTF-8 as it stands.
-        if (PyUnicode_CheckExact(element) && PyUnicode_IS_COMPACT_ASCII(element)) {
-            keys[i] = {static_cast<const char*>(PyUnicode_DATA(element)),
-                       static_cast<std::size_t>(PyUnicode_GET_LENGTH(element))};
+        keys[i] = ascii_of(element);
+        if (keys[i].data() != nullptr) [[likely]]
             continue;
-        }
         auto key = read_bytes(element, Where{argument, i});
         if (key) {
             keys[i] = *key;
