@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
+from array import array
 from collections.abc import Iterator
 from typing import Any, Union
 
@@ -107,6 +108,19 @@ def test_a_cost_above_the_limit_is_never_admitted_and_costs_nothing(
 def test_a_cost_that_is_none_is_refused(limiter: hotcount.Limiter, cost: int) -> None:
     with pytest.raises(hotcount.ConfigError, match="cost"):
         limiter.hit("k", cost)
+
+
+@pytest.mark.parametrize("costs", [2**63, [2**63], (2**70,), array("Q", [2**63])])
+def test_a_cost_beyond_64_bits_is_refused_in_a_batch_as_alone(
+    limiter: hotcount.Limiter, costs: Any
+) -> None:
+    with pytest.raises((hotcount.ConfigError, hotcount.BatchError)) as caught:
+        limiter.hit_many(["k"], costs)
+    error = caught.value
+    if isinstance(error, hotcount.BatchError):
+        error = error.errors[0]
+    assert type(error) is hotcount.ConfigError
+    assert "does not fit in signed 64 bits" in str(error)
 
 
 def test_keys_are_limited_apart(limiter: hotcount.Limiter) -> None:

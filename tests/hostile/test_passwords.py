@@ -178,6 +178,8 @@ def test_a_store_and_an_option_that_were_swapped_show_no_password(
         lambda url: hotcount.Votes("sqlite:///:memory:", item_type=url),
         lambda url: hotcount.Votes("sqlite:///:memory:").count(1, consistency=url),
         lambda url: hotcount.Limiter("memory://", "5/second").hit_many(["a"], errors=url),
+        lambda url: hotcount.Limiter("memory://", "5/second", algorithm=url),
+        lambda url: hotcount.Memory(when_full=url),
     ],
 )
 def test_a_url_where_an_option_belongs_shows_no_password(make: Callable[[str], Any]) -> None:
@@ -185,6 +187,15 @@ def test_a_url_where_an_option_belongs_shows_no_password(make: Callable[[str], A
         make(f"redis://:{PASSWORD}@localhost")
     assert not any(leaks(text) for text in texts_of_exception(caught.value))
     assert caught.value.option
+
+
+def test_repr_shows_no_password_of_a_url_where_a_name_belongs() -> None:
+    url = f"redis://:{PASSWORD}@localhost"
+    for made in (
+        hotcount.Votes("sqlite:///:memory:", item_table=url),
+        hotcount.Limiter("memory://", "5/second", name=url),
+    ):
+        assert not leaks(repr(made))
 
 
 @pytest.mark.server

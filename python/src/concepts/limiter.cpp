@@ -139,7 +139,8 @@ struct From<KeysAndCosts> {
             const Result<void>& fits = batch.held.back().error();
             if (!fits) batch.refusals.add(i, fits.error());
         }
-        batch.costs = to_amounts(columns.numbers, costs.name, elements.size(), 1, batch.refusals);
+        batch.costs = to_amounts(columns.numbers, costs.name, elements.size(), 1, batch.refusals,
+                                 ErrorCode::config);
         batch.costs = batch.refusals.strip(std::move(batch.costs));
         // An element that is refused for its cost, too.
         for (std::size_t i = 0; i < batch.held.size(); ++i) {
@@ -156,7 +157,7 @@ struct From<KeysAndCosts> {
 template <>
 struct From<Algorithm> {
     static Algorithm read(const Argument& argument) {
-        return unwrap(parse_algorithm(to_text(argument.value, argument.name)));
+        return unwrap(parse_algorithm(to_word(argument.value, argument.name)));
     }
 };
 template <>

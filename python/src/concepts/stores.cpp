@@ -64,7 +64,7 @@ struct To<Protocol> {
 template <>
 struct From<memory::WhenFull> {
     static memory::WhenFull read(const Argument& argument) {
-        return unwrap(memory::parse_when_full(to_text(argument.value, argument.name)));
+        return unwrap(memory::parse_when_full(to_word(argument.value, argument.name)));
     }
 };
 template <>

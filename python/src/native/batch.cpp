@@ -83,7 +83,8 @@ py::list list_of(const BoundBatch& self) {
 
 py::object length(py::handle, BoundBatch& self) { return py::int_(self.size()); }
 py::object iterate(py::handle, BoundBatch& self) { return py::iter(list_of(self)); }
-py::object errors_of(py::handle, BoundBatch& self) { return self.errors; }
+// A copy: what somebody does to it does not change the batch.
+py::object errors_of(py::handle, BoundBatch& self) { return copy_of(self.errors); }
 
 py::object element(py::handle, BoundBatch& self, py::handle key) {
     const auto size = static_cast<py::ssize_t>(self.size());

@@ -162,9 +162,8 @@ std::string shown_options(const O& options) {
     for (const auto& row : kRows) {
         const py::object value = row.get(options);
         if (row.shown == Shown::changed && value.equal(row.get(defaults))) continue;
-        text +=
-            std::string{", "} + row.name + "=" +
-            std::string(py::repr(row.shown == Shown::as_text ? py::object(py::str(value)) : value));
+        text += std::string{", "} + row.name + "=" +
+                quoted(row.shown == Shown::as_text ? py::object(py::str(value)) : value);
     }
     return text;
 }

@@ -107,9 +107,9 @@ std::string shown(py::handle value, std::string text) {
     if (PyUnicode_Check(value.ptr()) && text.find("://") != std::string::npos) return "***";
     return text;
 }
-std::string quoted(py::handle value) { return shown(value, std::string(py::repr(value))); }
-
 }  // namespace
+
+std::string quoted(py::handle value) { return shown(value, std::string(py::repr(value))); }
 
 void raise_bad(const Where& where, const std::string& says, py::handle value) {
     Error error = make_error(ErrorCode::config, where.str() + " " + says);
@@ -138,6 +138,12 @@ std::string_view to_bytes(py::handle value, const Where& where) {
     if (const auto text = ascii_of(value.ptr()); text.data() != nullptr) [[likely]]
         return text;
     return unwrap(read_bytes(value, where));
+}
+
+std::string to_word(py::handle value, const Where& where) {
+    std::string word = to_text(value, where);
+    if (shown(value, word) != word) raise_bad(where, "is a URL; it takes a word", value);
+    return word;
 }
 
 std::string to_text(py::handle value, const Where& where) {

@@ -56,6 +56,11 @@ Result<std::string_view> read_bytes(py::handle value, const Where& where);
 Result<std::string_view> read_text(py::handle value, const Where& where);
 std::string_view to_bytes(py::handle value, const Where& where);
 std::string to_text(py::handle value, const Where& where);
+/// One of the core's words. A URL there, of two arguments that were swapped, is refused before the
+/// core quotes it with its password.
+std::string to_word(py::handle value, const Where& where);
+/// repr() for messages; of a URL "***".
+std::string quoted(py::handle value);
 
 // -- numbers ----------------------------------------------------------------
 
@@ -118,9 +123,10 @@ struct KeyHolder {
 std::vector<std::string_view> to_keys(py::handle value, const char* argument, KeyHolder& held,
                                       Refusals& refusals);
 /// One int for all, or one each: a sequence, or a buffer of any integers of 1 to 8 bytes (NumPy,
-/// array, memoryview). What is beyond 64 bits refuses its element as an overflow.
+/// array, memoryview). What is beyond 64 bits refuses its element with `out_of_range`.
 std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std::size_t size,
-                                     std::int64_t missing, Refusals& refusals);
+                                     std::int64_t missing, Refusals& refusals,
+                                     ErrorCode out_of_range = ErrorCode::overflow);
 /// Sequence of ids, or such a buffer where ids are integers.
 std::vector<sql::Id> to_ids(py::handle value, IdType type, const char* argument,
                             Refusals& refusals);

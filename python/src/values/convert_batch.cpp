@@ -341,26 +341,27 @@ std::vector<std::string_view> to_keys(py::handle value, const char* argument, Ke
 }
 
 std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std::size_t size,
-                                     std::int64_t missing, Refusals& refusals) {
+                                     std::int64_t missing, Refusals& refusals,
+                                     ErrorCode out_of_range) {
     constexpr const char* kExpected = "int or a sequence of int";
     if (!value) return std::vector<std::int64_t>(size, missing);
     if (PyLong_Check(value.ptr()) || PyFloat_Check(value.ptr()) ||
         // A NumPy array claims __index__ too, whatever its size.
         (PyIndex_Check(value.ptr()) && PySequence_Check(value.ptr()) == 0)) {
-        return std::vector<std::int64_t>(size, to_amount(value, argument));
+        return std::vector<std::int64_t>(size, unwrap(read_integer(value, argument, out_of_range)));
     }
     require_order(value, argument);
     std::vector<std::int64_t> amounts;
     const Buffer buffer{value};
     buffer.check_shape(argument);
     if (buffer.is_integers()) {
-        amounts = integers(buffer, argument, ErrorCode::overflow, refusals);
+        amounts = integers(buffer, argument, out_of_range, refusals);
     } else {
         const py::tuple elements = to_elements(value, argument, kExpected);
         amounts.resize(elements.size());
         for (std::size_t i = 0; i < amounts.size(); ++i) {
             PyObject* const element = PyTuple_GET_ITEM(elements.ptr(), static_cast<Py_ssize_t>(i));
-            auto amount = read_integer(element, Where{argument, i}, ErrorCode::overflow);
+            auto amount = read_integer(element, Where{argument, i}, out_of_range);
             if (amount) {
                 amounts[i] = *amount;
             } else {

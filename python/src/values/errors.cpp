@@ -114,7 +114,7 @@ void raise_batch(const py::object& result, const py::dict& errors, std::size_t s
                    std::string(py::str(error));
         break;
     }
-    raise_object(py::handle(batch_error_class)(to_text(message), result, errors));
+    raise_object(py::handle(batch_error_class)(to_text(message), result, copy_of(errors)));
 }
 
 }  // namespace hotcount::python

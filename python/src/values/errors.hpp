@@ -24,6 +24,12 @@ py::object to_exception(const Error& error);
 [[noreturn]] void raise(const Error& error);
 [[noreturn]] void raise_config(std::string message);
 [[noreturn]] void raise_type(const std::string& message);
+/// What somebody does to it does not change the other.
+inline py::dict copy_of(const py::dict& errors) {
+    auto copy = py::reinterpret_steal<py::dict>(PyDict_Copy(errors.ptr()));
+    if (!copy) throw py::error_already_set();
+    return copy;
+}
 /// BatchError with the whole result and the errors by index.
 [[noreturn]] void raise_batch(const py::object& result, const py::dict& errors, std::size_t size);
 
