@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.codebase.tracked import ROOT, tracked
 
 FORBIDDEN = {
     "a path of somebody's machine": re.compile(
@@ -19,17 +17,6 @@ FORBIDDEN = {
         r"\b(?:pypi\.org|pythonhosted\.org|npmjs\.(?:com|org)|proxy\.golang\.org|deb\.debian\.org)\b"
     ),
 }
-
-
-def tracked() -> list[Path]:
-    try:
-        names = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
-        ).stdout
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git work tree")
-    # A file that is deleted but not yet committed is listed too.
-    return [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
@@ -54,5 +41,5 @@ def test_no_file_names(what: str) -> None:
         ("a package registry's host", "index-url = https://" + "pypi" + ".org/simple"),
     ],
 )
-def test_the_patterns_match(what: str, line: str) -> None:
+def test_each_pattern_finds_what_it_forbids(what: str, line: str) -> None:
     assert FORBIDDEN[what].search(line)

@@ -50,7 +50,7 @@ def test_exactly_the_limit_is_admitted_to_many_tasks(limiter: aio.Limiter) -> No
     run(program)
 
 
-def test_both_faces_share_a_keys_state(
+def test_sync_and_async_share_a_keys_state(
     counter_store: Store, limiter: aio.Limiter, options: dict[str, Any]
 ) -> None:
     waiting = hotcount.Limiter(counter_store, TEN, **options)

@@ -54,7 +54,7 @@ def test_many_tasks_upsert_where_the_set_lives_and_nowhere_else(sets: aio.LiveSe
     run(program)
 
 
-def test_both_faces_see_the_same_sets(counter_store: Store, sets: aio.LiveSets) -> None:
+def test_sync_and_async_see_the_same_sets(counter_store: Store, sets: aio.LiveSets) -> None:
     waiting = hotcount.LiveSets(counter_store)
 
     async def program() -> None:
@@ -121,7 +121,7 @@ def test_versions_decide_among_tasks(counter_store: Store) -> None:
     run(program)
 
 
-def test_a_sweep_finds_what_is_without_a_ttl(counter_store: Store) -> None:
+def test_a_sweep_finds_keys_without_a_ttl(counter_store: Store) -> None:
     leaky = aio.LiveSets(counter_store, method="unguarded_pipeline")
 
     async def program() -> None:
@@ -236,7 +236,7 @@ def test_calls_end_by_their_timeout_however_many_wait(own_redis: RedisServer, me
 
 @pytest.mark.server
 @pytest.mark.parametrize("method", SOUND)
-def test_what_is_cancelled_before_it_is_sent_applies_nothing(
+def test_a_call_cancelled_before_it_is_sent_applies_nothing(
     own_redis: RedisServer, method: Any
 ) -> None:
     async def program() -> None:
@@ -262,7 +262,7 @@ def test_what_is_cancelled_before_it_is_sent_applies_nothing(
 
 @pytest.mark.server
 @pytest.mark.parametrize("method", SOUND)
-def test_what_is_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other(
+def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other(
     own_redis: RedisServer, method: Any
 ) -> None:
     async def program() -> None:

@@ -21,7 +21,7 @@ def run(program: Callable[[], Awaitable[object]]) -> None:
     asyncio.run(main())
 
 
-def test_many_tasks_get_a_number_each_and_both_faces_share_it(counter_store: Store) -> None:
+def test_many_tasks_get_a_number_each_and_sync_calls_go_on_from_it(counter_store: Store) -> None:
     counter = aio.PeriodCounter(counter_store, "month", "Europe/Berlin")
 
     async def program() -> None:

@@ -28,7 +28,7 @@ def counter(request: pytest.FixtureRequest, database: hotcount.Database) -> aio.
     return aio.SlottedCounter(database, slot_choice=request.param)
 
 
-def test_adds_of_many_tasks_sum_exactly_and_both_faces_share_them(
+def test_adds_of_many_tasks_sum_exactly_and_sync_calls_see_them(
     database: hotcount.Database, counter: aio.SlottedCounter
 ) -> None:
     waiting = hotcount.SlottedCounter(database)
@@ -113,7 +113,7 @@ def test_what_needs_no_database_is_not_awaited(database: hotcount.Database) -> N
         counter.resize(0)
 
 
-def test_what_is_cancelled_under_way_hurts_no_other(counter: aio.SlottedCounter) -> None:
+def test_a_call_cancelled_under_way_hurts_no_other(counter: aio.SlottedCounter) -> None:
     async def program() -> None:
         calls = [asyncio.ensure_future(counter.add("k")) for _ in range(100)]
         reads = [asyncio.ensure_future(counter.get("k")) for _ in range(20)]

@@ -78,7 +78,7 @@ def test_a_bad_vote_fails_alone(database: hotcount.Database, strategy: str) -> N
     asyncio.run(main())
 
 
-def test_both_faces_vote_at_once(database: hotcount.Database) -> None:
+def test_sync_and_async_votes_at_once_are_all_counted(database: hotcount.Database) -> None:
     async def main() -> None:
         votes = await make(database, "batched")
         waiting = hotcount.Votes(database)

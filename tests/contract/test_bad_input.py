@@ -159,7 +159,7 @@ def test_numpys_integers_are_integers(sets: hotcount.LiveSets, limiter: hotcount
 
 
 @pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), 1e-9, 0.0009, 1e10, 10**400])
-def test_a_life_out_of_range_is_a_config_error(sets: hotcount.LiveSets, ttl: float) -> None:
+def test_a_ttl_of_a_set_out_of_range_is_a_config_error(sets: hotcount.LiveSets, ttl: float) -> None:
     with pytest.raises(hotcount.ConfigError, match="ttl"):
         sets.create("k", ttl, {"a": 1})
     assert sets.upsert("k", "a", 1) is Upsert.ABSENT

@@ -91,7 +91,7 @@ def test_keys_are_the_same_however_they_come(counter: hotcount.Counter, kind: st
 
 
 @pytest.mark.parametrize("kind", ["U", "U-big-endian", "S", "U-strided", "object", "StringDType"])
-def test_an_array_of_a_thousand_keys(counter: hotcount.Counter, kind: str) -> None:
+def test_a_batch_takes_an_array_of_a_thousand_keys(counter: hotcount.Counter, kind: str) -> None:
     keys = [f"key:{number * number}" for number in range(1000)]
     amounts = np.arange(1000)
     assert counter.add_many(KEY_COLUMNS[kind](keys), amounts) == list(range(1000))
@@ -111,7 +111,7 @@ def test_an_array_of_a_thousand_keys(counter: hotcount.Counter, kind: str) -> No
     ],
     ids=lambda empty: type(empty).__name__ + str(getattr(empty, "dtype", "")),
 )
-def test_a_column_of_nothing_is_a_batch_of_nothing(counter: hotcount.Counter, empty: Any) -> None:
+def test_an_empty_column_gives_an_empty_batch(counter: hotcount.Counter, empty: Any) -> None:
     assert counter.add_many(empty) == []
     assert counter.add_many(empty, empty) == []
     assert counter.get_many(empty) == []

@@ -185,7 +185,7 @@ def test_every_call_that_takes_a_batch_is_here(world: World) -> None:
 
 @pytest.mark.parametrize("shape", ORDERED)
 @pytest.mark.parametrize("name", PLACES)
-def test_what_has_an_order_is_taken(world: World, name: str, shape: str) -> None:
+def test_a_batch_takes_every_ordered_shape(world: World, name: str, shape: str) -> None:
     place = world.places[name]
     place.call(ORDERED[shape](place.items))
 
@@ -226,7 +226,7 @@ def test_a_set_is_taken_only_where_nothing_follows_its_order(
 
 @pytest.mark.parametrize("wrong", TEXTS, ids=repr)
 @pytest.mark.parametrize("name", PLACES)
-def test_what_is_no_batch_is_named(world: World, name: str, wrong: Any) -> None:
+def test_an_argument_that_is_no_batch_is_named(world: World, name: str, wrong: Any) -> None:
     place = world.places[name]
     one_for_all = wrong == 5 and place.argument in ("n", "cost", "values")
     nothing = wrong is None and name in ("Votes.reconcile items", "Votes.cast_many op_ids")

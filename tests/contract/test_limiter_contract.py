@@ -392,7 +392,7 @@ BAD_RATES = [
 
 
 @pytest.mark.parametrize("text", BAD_RATES)
-def test_what_is_no_rate_is_named(text: str) -> None:
+def test_an_argument_that_is_no_rate_is_named(text: str) -> None:
     with pytest.raises(hotcount.ConfigError) as caught:
         hotcount.Rate.parse(text)
     assert text.replace("\x00", "\\x00") in str(caught.value)

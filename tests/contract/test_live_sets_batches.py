@@ -132,7 +132,9 @@ def test_any_real_number_is_a_score(sets: hotcount.LiveSets, score: Any, value: 
 
 
 @pytest.mark.parametrize("row", [("k", "a"), ("k", "a", 1, 2, 3), "kab", 5, None])
-def test_a_row_of_another_shape_names_its_index(sets: hotcount.LiveSets, row: Any) -> None:
+def test_a_row_of_a_wrong_shape_is_refused_with_its_index(
+    sets: hotcount.LiveSets, row: Any
+) -> None:
     sets.create("k", 60, {"a": 0})
     with pytest.raises(TypeError, match=r"items\[1\]"):
         sets.upsert_many([("k", "b", 1), row])

@@ -401,7 +401,7 @@ def test_an_unknown_method_is_named(counter_store: Store) -> None:
         with_method(counter_store, "lua")
 
 
-def test_a_closed_object_says_so(counter_store: Store) -> None:
+def test_a_call_on_a_closed_object_says_that_it_is_closed(counter_store: Store) -> None:
     with hotcount.LiveSets(counter_store) as sets:
         pass
     for call in (lambda: sets.upsert("k", "a", 1), lambda: sets.sweep("*")):

@@ -81,7 +81,9 @@ def test_a_batch_fills_an_empty_set_as_a_whole(sets: hotcount.LiveSets) -> None:
     assert len(sets.range("k", 0, -1)) == 600
 
 
-def test_emptied_again_and_again(sets: hotcount.LiveSets) -> None:
+def test_a_set_that_is_emptied_again_and_again_keeps_taking_upserts(
+    sets: hotcount.LiveSets,
+) -> None:
     sets.create("k", 60, {"m0": 1})
     for number in range(20):
         assert sets.remove("k", f"m{number}") is Upsert.APPLIED
@@ -182,7 +184,7 @@ def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Red
 
 
 @pytest.mark.server
-def test_a_set_that_somebody_deleted_is_absent_though_its_companion_is_there(
+def test_a_deleted_set_is_absent_though_its_companion_key_is_left(
     redis: hotcount.Redis,
 ) -> None:
     sets = hotcount.LiveSets(redis)
@@ -229,7 +231,7 @@ def test_a_companion_of_another_type_is_named_where_it_is_needed(redis: hotcount
 
 @pytest.mark.server
 @pytest.mark.parametrize("batch", [1, 3])
-def test_who_may_not_touch_companions_upserts_without_versions(
+def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
     own_redis: RedisServer, redis: hotcount.Redis, batch: int
 ) -> None:
     for key in ("feed:1", "feed:2"):

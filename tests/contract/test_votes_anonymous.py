@@ -33,7 +33,7 @@ def is_consistent(votes: Votes) -> bool:
     return votes.reconcile(dry_run=True) == []
 
 
-def test_it_counts_once_under_its_op_id(votes: Votes) -> None:
+def test_an_anonymous_vote_counts_once_under_its_op_id(votes: Votes) -> None:
     assert votes.cast(1, None, op_id="a") == Cast(True, True, 0, 1)
     for _ in range(2):
         assert votes.cast(1, None, op_id="a") == Cast(True, False, 1, 1)
@@ -51,7 +51,7 @@ def test_the_first_value_under_an_op_id_stands(votes: Votes) -> None:
     assert is_consistent(votes)
 
 
-def test_it_stands_beside_the_votes_of_users(votes: Votes) -> None:
+def test_anonymous_votes_and_votes_of_users_are_counted_apart(votes: Votes) -> None:
     votes.cast(1, 7)
     votes.cast(1, None, op_id="7")
     votes.retract(1, 7)
@@ -96,7 +96,9 @@ def test_the_same_op_id_twice_in_one_call(votes: Votes) -> None:
     assert int(votes.count(1)) == 10
 
 
-def test_awaited(votes: Votes, database: hotcount.Database) -> None:
+def test_anonymous_votes_of_awaited_calls_are_counted_once_for_each_op_id(
+    votes: Votes, database: hotcount.Database
+) -> None:
     async def vote() -> list[Cast]:
         cache = hotcount.Memory() if votes.strategy == "cached" else None
         strategy: Any = votes.strategy
@@ -121,7 +123,7 @@ def test_a_drift_is_repaired_by_both_kinds(votes: Votes, database: hotcount.Data
     assert over.reconcile() == []
 
 
-def test_an_item_that_is_not_there(votes: Votes) -> None:
+def test_an_anonymous_vote_for_a_missing_item_is_refused_and_counts_nothing(votes: Votes) -> None:
     with pytest.raises(hotcount.IntegrityError, match="99"):
         votes.cast(99, None, op_id="a")
     casts = votes.cast_many([1, 99, 2], None, op_ids=["a", "b", "c"], errors="return")
@@ -151,7 +153,9 @@ def test_longest_and_unusual_op_ids(votes: Votes) -> None:
         ({"user": None, "op_id": "a", "version": 2}, hotcount.ConfigError, "version"),
     ],
 )
-def test_what_it_is_not(arguments: dict[str, object], error: type[Exception], names: str) -> None:
+def test_an_anonymous_vote_refuses_versions_users_and_retraction(
+    arguments: dict[str, object], error: type[Exception], names: str
+) -> None:
     with Votes("sqlite:///:memory:") as votes:
         votes.create_tables()
         votes.add_items([1])

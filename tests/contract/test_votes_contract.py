@@ -4,69 +4,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from decimal import Decimal
 from itertools import chain
 from typing import Any
 
 import hotcount
-import numpy as np
 import pytest
 from hotcount import Cast
 
 from tests.support.together import THREADS, together
+from tests.support.votes_strategies import is_consistent, make, make_votes
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 VALUE_MAX = 2**31 - 1
 
-# Strategies, and for cached the store that it counts in.
-STRATEGIES = [
-    "naive",
-    "slotted",
-    "batched",
-    pytest.param("cached memory", id="cached-memory"),
-    pytest.param("cached redis", id="cached-redis", marks=pytest.mark.server),
-]
 # A change between two caches is no change of strategy.
 TAKERS_OVER = ["naive", "slotted", "batched", "cached"]
-
-_caches: dict[str, hotcount.Memory | hotcount.Redis] = {}
-
-
-@pytest.fixture(params=STRATEGIES)
-def strategy(request: pytest.FixtureRequest) -> Iterator[str]:
-    name = str(request.param)
-    with hotcount.Memory() as memory:
-        _caches["cached"] = memory
-        if name == "cached redis":
-            server = request.getfixturevalue("redis_server")
-            _caches["cached"] = hotcount.Redis(server.url, prefix="t{*}?:", timeout=20)
-        yield name.split()[0]
-        _caches.pop("cached").close()
-
-
-def make(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
-    return hotcount.Votes(database, _caches.get(strategy), strategy, **options)  # type: ignore[arg-type]
-
-
-def make_votes(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
-    votes = make(database, strategy, **options)
-    votes.create_tables()
-    return votes
-
-
-@pytest.fixture
-def votes(database: hotcount.Database, strategy: str) -> hotcount.Votes:
-    votes = make_votes(database, strategy)
-    votes.add_items([1, 2, 3])
-    return votes
-
-
-def is_consistent(votes: hotcount.Votes) -> bool:
-    """No stored count disagrees with the votes, in whatever way this strategy stores it."""
-    votes.flush()
-    return votes.reconcile(dry_run=True) == []
 
 
 def test_stats_say_what_was_voted_and_how_long_it_took(votes: hotcount.Votes) -> None:
@@ -271,96 +224,6 @@ def test_another_schema_is_used_by_its_names(database: hotcount.Database, strate
     assert is_consistent(votes)
 
 
-# -- batches ----------------------------------------------------------------
-
-
-def test_cast_many_answers_each_vote_in_order(votes: hotcount.Votes) -> None:
-    casts = votes.cast_many([1, 2, 1, 1], [7, 7, 8, 7], [1, 1, 2, 5])
-    assert casts == [
-        Cast(True, True, 0, 1),
-        Cast(True, True, 0, 1),
-        Cast(True, True, 0, 2),
-        Cast(True, True, 1, 5),
-    ]
-    assert [int(count) for count in votes.count_many([1, 2, 3])] == [7, 1, 0]
-    assert votes.cast_many([], []) == []
-    assert is_consistent(votes)
-
-
-def test_cast_many_takes_columns_of_numpy(votes: hotcount.Votes) -> None:
-    items = np.array([1, 2, 1], dtype=np.int64)
-    users = np.arange(3)
-    assert np.asarray(votes.cast_many(items, users).changed).all()
-    assert list(votes.count_many(np.array([1, 2])).value) == [2, 1]
-    votes.cast_many(items, users, np.array([3, 3, 3]))
-    assert list(votes.count_many((1, 2)).value) == [6, 3]
-
-
-def test_batches_from_many_threads_count_every_vote_once(votes: hotcount.Votes) -> None:
-    items = [1 + k % 3 for k in range(30)]
-    # Neighbours overlap: half of each batch is cast by another thread too.
-    casts = together(lambda index: votes.cast_many(items, [15 * index + k for k in range(30)]), 8)
-    changed = sum(sum(batch.changed) for batch in casts)
-    assert changed == sum(int(count) for count in votes.count_many([1, 2, 3]))
-    assert changed == 30 + 7 * 15
-    assert is_consistent(votes)
-
-
-def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: hotcount.Votes) -> None:
-    with pytest.raises(hotcount.BatchError) as caught:
-        votes.cast_many([1, 99, 2, 2**63, 3, 1], [7] * 6, [1, 1, 1, 1, 2**63, 4])
-    assert {index: type(error) for index, error in caught.value.errors.items()} == {
-        1: hotcount.IntegrityError,
-        3: hotcount.ConfigError,
-        4: hotcount.CounterOverflowError,
-    }
-    nothing = Cast(False, False, 0, 0)
-    assert list(caught.value.result) == [
-        Cast(True, True, 0, 1),
-        nothing,
-        Cast(True, True, 0, 1),
-        nothing,
-        nothing,
-        Cast(True, True, 1, 4),
-    ]
-    assert [int(count) for count in votes.count_many([1, 2, 3])] == [4, 1, 0]
-    assert is_consistent(votes)
-
-
-def test_errors_return_gives_the_batch_without_raising(votes: hotcount.Votes) -> None:
-    casts = votes.cast_many([1, 99], [7, 7], errors="return")
-    assert list(casts.changed) == [True, False]
-    assert isinstance(casts.errors[1], hotcount.IntegrityError)
-
-
-@pytest.mark.parametrize(
-    ("items", "users", "says"),
-    [
-        ([1, "2"], [7, 7], r"items\[1\] must be int, not str"),
-        ([1, 2], [7, True], r"users\[1\] must be int, not bool"),
-        ([1, None], [7, 7], r"items\[1\] must be int, not NoneType"),
-        ([1, 2], [7, 7.0], r"users\[1\] must be int, not float"),
-        ("12", [7, 7], "items must be a sequence"),
-        (5, [7], "items must be a sequence"),
-    ],
-)
-def test_an_id_of_a_wrong_type_names_its_index_before_anything_is_cast(
-    votes: hotcount.Votes, items: Any, users: Any, says: str
-) -> None:
-    with pytest.raises(TypeError, match=says):
-        votes.cast_many(items, users)
-    assert int(votes.count(1)) == 0
-
-
-@pytest.mark.parametrize(("users", "values"), [([7], 1), ([7, 7, 7], 1), ([7, 7], [1])])
-def test_columns_of_unequal_length_are_refused_before_anything_is_cast(
-    votes: hotcount.Votes, users: list[int], values: Any
-) -> None:
-    with pytest.raises(hotcount.ConfigError, match="elements"):
-        votes.cast_many([1, 2], users, values)
-    assert int(votes.count(1)) == 0
-
-
 # -- counting ---------------------------------------------------------------
 
 
@@ -490,117 +353,3 @@ def test_the_contract_says_what_an_acknowledgement_means(
     assert (contract.durable, contract.exact) == (True, strategy != "cached")
     assert "committed" in contract.acknowledged
     assert contract.may_lose.startswith("nothing acknowledged")
-
-
-# -- bad input --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", ["1", 1.0, True, None, b"1", Decimal(1), uuid.UUID(int=1)])
-def test_an_id_of_another_type_is_a_type_error_that_names_it(
-    votes: hotcount.Votes, bad: Any
-) -> None:
-    for call, argument in (
-        (lambda: votes.cast(bad, 7), "item"),
-        (lambda: votes.cast(1, bad), "user"),
-        (lambda: votes.retract(1, bad), "user"),
-        (lambda: votes.count(bad), "item"),
-    ):
-        with pytest.raises(TypeError, match=f"{argument} must be int, not .*{type(bad).__name__}"):
-            call()
-    assert int(votes.count(1)) == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "bad"), [(str, b"a"), (str, 1), (uuid.UUID, "00000000-0000-0000-0000-000000000001")]
-)
-def test_an_id_of_another_type_than_item_type_is_a_type_error(
-    database: hotcount.Database, strategy: str, kind: Any, bad: Any
-) -> None:
-    votes = make_votes(database, strategy, item_type=kind)
-    with pytest.raises(TypeError, match=f"item must be .*, not {type(bad).__name__}"):
-        votes.cast(bad, 7)
-
-
-@pytest.mark.parametrize("bad", [2**63, -(2**63) - 1])
-def test_an_id_beyond_64_bits_is_refused_by_name(votes: hotcount.Votes, bad: int) -> None:
-    with pytest.raises(hotcount.ConfigError, match="item"):
-        votes.cast(bad, 7)
-    with pytest.raises(hotcount.ConfigError, match="user"):
-        votes.cast(1, bad)
-
-
-@pytest.mark.parametrize("bad", [1.0, "1", None, True, Decimal(1)])
-def test_a_value_of_another_type_is_a_type_error_that_names_it(
-    votes: hotcount.Votes, bad: Any
-) -> None:
-    with pytest.raises(TypeError, match=f"value must be int, not .*{type(bad).__name__}"):
-        votes.cast(1, 7, bad)
-
-
-def test_a_value_beyond_64_bits_is_an_overflow(votes: hotcount.Votes) -> None:
-    with pytest.raises(hotcount.CounterOverflowError, match="value"):
-        votes.cast(1, 7, 2**63)
-    with pytest.raises(hotcount.ConfigError, match="version"):
-        votes.cast(1, 7, version=2**63)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "says"),
-    [
-        ("strategy", "cached", "'cached' needs cache"),
-        ("strategy", "write_behind", "'naive', 'slotted', 'batched', 'cached'"),
-        ("cache", "sqlite:///:memory:", "cache"),
-        ("page", 0, "page"),
-        ("page", 100_001, "page"),
-        ("workers", 0, "workers"),
-        ("workers", 65, "workers"),
-        ("retention", 0, "retention"),
-        ("retention", 1e-9, "retention"),
-        ("interval", -1, "interval"),
-        ("max_age", float("nan"), "max_age"),
-        ("slots", 0, "slots"),
-        ("slots", 10_001, "slots"),
-        ("item_type", float, "item_type.*int, str or uuid.UUID"),
-        ("user_type", "int", "user_type"),
-        ("item_table", "", "item_table"),
-        ("vote_user", "x" * 64, "vote_user"),
-        ("max_batch", 0, "max_batch"),
-        ("max_batch", -1, "max_batch"),
-        ("max_delay", float("inf"), "max_delay"),
-        ("missing_items", "ignore", "missing_items.*'refuse', 'create'"),
-    ],
-)
-def test_a_bad_option_is_refused_by_name(
-    database: hotcount.Database, option: str, value: Any, says: str
-) -> None:
-    with pytest.raises(hotcount.ConfigError, match=says):
-        hotcount.Votes(database, **{option: value})
-
-
-def test_every_call_takes_a_timeout(votes: hotcount.Votes) -> None:
-    votes.create_tables(timeout=5)
-    votes.add_items([4], timeout=5)
-    votes.cast(4, 7, timeout=5)
-    votes.retract(4, 7, timeout=5)
-    votes.cast_many([4], [7], timeout=5)
-    assert votes.count(4, timeout=5).value == votes.count_many([4], timeout=5)[0].value == 1
-    votes.flush(timeout=5)
-    assert votes.reconcile(timeout=5) == []
-    for bad in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(hotcount.ConfigError, match="timeout"):
-            votes.cast(1, 7, timeout=bad)
-
-
-def test_closed_votes_are_refused_and_their_database_goes_on(
-    database: hotcount.Database, strategy: str
-) -> None:
-    with make_votes(database, strategy) as votes:
-        votes.add_items([1])
-        votes.cast(1, 7)
-    with pytest.raises(hotcount.ClosedError):
-        votes.cast(1, 8)
-    again = make_votes(database, strategy)
-    assert int(again.count(1)) == 1
-    database.close()
-    with pytest.raises(hotcount.ClosedError):
-        again.count(1)

@@ -85,7 +85,7 @@ def test_a_fold_makes_the_copy_that_nobody_has_read(votes: Votes) -> None:
     assert (found.value, found.source) == (1, "cache")
 
 
-def test_what_waits_in_the_journal_is_in_no_copy_or_the_count_would_fall(votes: Votes) -> None:
+def test_a_copy_leaves_out_votes_that_wait_in_the_journal(votes: Votes) -> None:
     votes.cast(1, 1)
     filled = votes.count(1)
     assert (filled.value, filled.source) == (0, "sql")
@@ -97,7 +97,7 @@ def test_an_item_without_votes_is_copied_too(votes: Votes) -> None:
     assert votes.count(2).source == "cache"
 
 
-def test_many_at_once_from_both(votes: Votes) -> None:
+def test_count_many_reads_from_the_cache_and_from_sql_in_one_call(votes: Votes) -> None:
     votes.cast_many([1, 1, 2], [1, 2, 1])
     votes.flush()
     counts = votes.count_many([1, 2, 3, 1])
@@ -169,7 +169,7 @@ def test_cells_of_slotted_are_in_the_copy(database: hotcount.Database, votes: Vo
     assert (int(votes.count(1)), votes.count(1).source) == (THREADS + 1, "cache")
 
 
-def test_ids_of_other_types(database: hotcount.Database, cache: Any) -> None:
+def test_copies_work_with_ids_of_other_types(database: hotcount.Database, cache: Any) -> None:
     votes = Votes(database, cache, item_type=str, item_table="page", vote_table="page_vote")
     votes.create_tables()
     votes.add_items(["a:b{c}", "\u00fc"])

@@ -173,7 +173,7 @@ def test_counts_that_hotcount_keeps_are_never_refused(sides: BothSides, strategy
 
 
 @pytest.mark.parametrize("bad", ["Keep", "", 1])
-def test_another_word_is_refused(sides: BothSides, bad: Any) -> None:
+def test_an_unknown_existing_counts_is_refused(sides: BothSides, bad: Any) -> None:
     with pytest.raises((hotcount.ConfigError, TypeError), match="existing_counts"):
         make(sides, "batched").create_tables(existing_counts=bad)
 

@@ -184,7 +184,7 @@ def test_slotted_counters_find_the_new_primary_within_their_deadline(
 
 
 @STRATEGIES
-def test_the_new_primary_may_be_away_for_a_while(
+def test_calls_go_on_after_a_new_primary_comes_late(
     nodes: tuple[Node, Node], address: FaultProxy, strategy: str
 ) -> None:
     prepare(nodes, strategy)

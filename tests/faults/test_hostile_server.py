@@ -157,7 +157,7 @@ def test_garbage_instead_of_a_greeting_has_applied_nothing() -> None:
     [b"*16777216\r\n" * 8, b"*100000000\r\n" * 8, b"*16777216\r\n" + b":1\r\n" * 10_000],
     ids=["nested", "too many, nested", "many"],
 )
-def test_the_word_of_a_server_costs_no_memory(answer: bytes) -> None:
+def test_a_length_that_a_server_announces_takes_no_memory(answer: bytes) -> None:
     def peak_growth() -> int:
         with hotcount.Redis(server.url, timeout=0.5) as redis:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

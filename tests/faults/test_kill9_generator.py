@@ -81,9 +81,7 @@ def check_by_hand(folder: Path, operations: list[Operation], strategy: str) -> i
 
 
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_what_was_acknowledged_survives_the_kill_of_the_generator(
-    seed: int, tmp_path: Path
-) -> None:
+def test_acknowledged_writes_survive_the_kill_of_the_generator(seed: int, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     strategy = STRATEGIES[seed % len(STRATEGIES)]
     kill_in_mid_run(folder, strategy, seed)

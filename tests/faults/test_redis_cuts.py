@@ -91,7 +91,7 @@ def test_a_pipeline_cut_after_any_byte_is_counted_as_its_callers_were_told(
     assert direction == CLIENT_TO_SERVER or outcomes["ok"] > 0
 
 
-def test_what_never_left_this_machine_is_not_applied_and_the_rest_unknown(
+def test_calls_that_were_never_sent_are_not_applied_and_the_rest_are_unknown(
     own_redis: RedisServer, proxy: FaultProxy
 ) -> None:
     # More than socket buffers hold, towards a server that reads none of it.
@@ -205,7 +205,7 @@ def test_a_late_reply_is_given_to_nobody(own_redis: RedisServer, proxy: FaultPro
         assert proxy.connections == 1, "on the same connection"
 
 
-def test_what_only_reads_goes_once_more_over_a_new_connection(
+def test_a_read_is_sent_once_more_over_a_new_connection(
     own_redis: RedisServer, proxy: FaultProxy
 ) -> None:
     with hotcount.Redis(proxy.url, timeout=5) as redis:

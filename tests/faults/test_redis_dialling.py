@@ -106,7 +106,7 @@ def test_the_tasks_of_a_loop_dial_a_balancer_that_closes_no_faster_than_its_back
         assert 2 <= balancer.accepted <= most_dials(began)
 
 
-def test_whoever_comes_between_two_dials_hears_what_the_last_one_met() -> None:
+def test_a_call_between_two_dials_gets_the_error_of_the_last_dial() -> None:
     with hotcount.Redis(f"redis://127.0.0.1:{free_port()}", timeout=0.02) as redis:
         sets = hotcount.LiveSets(redis, method="watch")
 

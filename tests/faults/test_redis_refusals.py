@@ -127,7 +127,7 @@ def test_a_server_that_loads_is_waited_for_inside_the_deadline(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("call", CALLS[:5])
-def test_who_may_run_no_scripts_is_told_so(
+def test_a_user_who_may_run_no_scripts_gets_an_error_that_says_so(
     own_redis: RedisServer, direct: hotcount.Redis, call: Call
 ) -> None:
     hotcount.LiveSets(direct).create("k", 600, {"a": 1})

@@ -98,7 +98,7 @@ def test_a_hasty_transaction_costs_the_patient_ones_nothing(own_redis: RedisServ
         assert (patient.result(), shared.result()) == ("answered", "answered")
 
 
-def test_an_unread_reply_is_no_silence(own_redis: RedisServer) -> None:
+def test_a_late_reply_that_nobody_read_does_not_count_as_silence(own_redis: RedisServer) -> None:
     """Nobody waits for the replies that came late: the next caller reads them, however old."""
     redis = own_redis.redis(silence_limit=0.2)
     own_redis.redis(client_name="other").ping()

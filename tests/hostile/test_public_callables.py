@@ -42,7 +42,7 @@ def callables() -> dict[str, Any]:
 CALLABLES = callables()
 
 
-def test_the_walk_finds_both_faces_their_methods_and_functions() -> None:
+def test_the_walk_finds_sync_and_async_classes_methods_and_functions() -> None:
     assert {
         *("hotcount.stores.Redis.execute", "hotcount.aio.stores.Redis.execute"),
         *("hotcount.counter.Counter.add", "hotcount.aio.counter.Counter.add"),

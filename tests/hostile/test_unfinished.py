@@ -21,7 +21,7 @@ ONLY_FROM_CALLS = {"hotcount._core.Pending", "hotcount._core.NativeFunction"}
 ENUMS = {name for name, cls in extension_classes().items() if issubclass(cls, enum.Enum)}
 
 
-def test_classes_of_both_faces_are_found() -> None:
+def test_sync_and_async_classes_are_found() -> None:
     found = set(extension_classes())
     assert {"hotcount.Counter", "hotcount.aio.Counter", "hotcount.Votes", "hotcount.Casts"} <= found
     assert {"hotcount.Limiter", "hotcount.aio.Limiter"} <= found

@@ -114,7 +114,7 @@ def test_a_switch_to_naive_beside_voters_of_both_and_late_folds(dialect: str) ->
 
 
 @BOTH
-def test_a_switch_there_and_back(dialect: str) -> None:
+def test_switching_to_naive_and_back_keeps_the_invariants(dialect: str) -> None:
     start = world(
         cast((0, 1, 1)),
         actor("naive_voter", (0, 2, 1)),
@@ -153,7 +153,9 @@ def test_a_removed_item_leaves_nothing(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("foreign_key", [True, False])
-def test_the_short_form_beside_a_removal(foreign_key: bool) -> None:
+def test_a_single_statement_vote_beside_a_removed_item_keeps_the_invariants(
+    foreign_key: bool,
+) -> None:
     start = world(
         actor("short_voter", (0, 9, 0), (0, 1, 1)),
         folds(),
@@ -186,13 +188,13 @@ def test_copies_rise_with_the_votes_whoever_writes_them(dialect: str) -> None:
 
 
 @BOTH
-def test_whoever_dies_loses_nothing(dialect: str) -> None:
+def test_an_actor_that_dies_at_any_step_loses_no_vote(dialect: str) -> None:
     start = world(*both(), folds(), actor("reconciler", ()), deaths=1)
     right(Design(dialect, copies=True), start)
 
 
 @BOTH
-def test_nobody_waits_for_a_voter_but_a_switch_and_a_voter_of_the_same_vote(dialect: str) -> None:
+def test_a_voter_blocks_only_a_switch_and_voters_of_the_same_vote(dialect: str) -> None:
     start = world(
         cast((0, 1, 1)),
         cast((0, 1, 0)),
@@ -219,7 +221,7 @@ READERS = [
 
 
 @pytest.mark.parametrize(("dialect", "reader", "entry", "wrong"), READERS)
-def test_a_truth_in_the_item_row_is_counted_twice(
+def test_a_reader_misreads_only_in_the_orders_marked_wrong(
     dialect: str, reader: str, entry: tuple[Any, ...], wrong: bool
 ) -> None:
     findings = explore(Design(dialect), world(*both(), folds(), actor(reader, entry)))
@@ -365,7 +367,7 @@ def test_votes_of_slotted_beside_a_cache_may_fall_back_there(dialect: str) -> No
 @pytest.mark.timeout(900)
 @BOTH
 @pytest.mark.parametrize("page", [0, 1])
-def test_all_of_it_in_larger_bounds(dialect: str, page: int) -> None:
+def test_every_actor_at_once_keeps_the_invariants_in_larger_bounds(dialect: str, page: int) -> None:
     voters = (cast((0, 1, 1), (0, 1, 0)), cast((0, 1, 1)))
     held = world(*voters, folds(), folds(), actor("holder", (0,)))
     right(Design(dialect, page=page), held, 2_000)
@@ -381,7 +383,7 @@ def test_all_of_it_in_larger_bounds(dialect: str, page: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @BOTH
-def test_switches_and_removals_in_larger_bounds(dialect: str) -> None:
+def test_switches_and_removals_keep_the_invariants_in_larger_bounds(dialect: str) -> None:
     switches = actor("switcher", ("item",), ("journal",))
     naive = actor("naive_voter", (0, 2, 1), (0, 3, 1))
     right(Design(dialect), world(cast((0, 1, 1)), naive, folds(2), switches, deaths=1), 1_000)
@@ -415,7 +417,7 @@ def simulate(design: Design, walks: int) -> Findings:
 
 
 @BOTH
-def test_drawn_orders_of_a_crowd(dialect: str) -> None:
+def test_random_orders_of_many_actors_keep_the_invariants(dialect: str) -> None:
     findings = simulate(Design(dialect, page=1), walks=30)
     assert not findings.faults, f"seed {SEED}: {findings}"
     assert findings.states > 1_000
@@ -424,7 +426,7 @@ def test_drawn_orders_of_a_crowd(dialect: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @BOTH
-def test_many_drawn_orders_of_a_crowd(dialect: str) -> None:
+def test_many_random_orders_of_many_actors_keep_the_invariants(dialect: str) -> None:
     findings = simulate(Design(dialect, page=1), walks=2_000)
     assert not findings.faults, f"seed {SEED}: {findings}"
 

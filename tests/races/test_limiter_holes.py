@@ -83,7 +83,7 @@ def test_all_who_checked_before_anybody_acted_are_admitted(
 
 
 @pytest.mark.parametrize("way", OURS)
-def test_ours_admit_the_limit_to_callers_who_come_together(
+def test_the_safe_algorithms_admit_the_limit_to_callers_at_once(
     own_redis: RedisServer, direct: hotcount.Redis, way: Way
 ) -> None:
     assert admitted_between_check_and_act(own_redis, direct, way) == 1

@@ -80,7 +80,9 @@ def test_unguarded_pipeline_makes_the_set_even_while_it_says_absent(store: hotco
     assert sorted(rogues(store)) == ["k", "k2", "k3"]
 
 
-def test_once_there_is_a_rogue_the_ungated_methods_feed_it(store: hotcount.Redis) -> None:
+def test_exists_then_add_writes_into_a_set_without_a_ttl_and_the_script_does_not(
+    store: hotcount.Redis,
+) -> None:
     store.execute("ZADD", "rogue", 1, "a")
     assert hotcount.LiveSets(store, method="exists_then_add").upsert("rogue", "b", 2)
     assert hotcount.LiveSets(store).upsert("rogue", "c", 3) is Upsert.NO_TTL
@@ -146,7 +148,7 @@ def test_the_sweeper_finds_exactly_what_the_wrong_methods_left(store: hotcount.R
     assert right.top("live", 2) == [("late", 1.0), ("a", 1.0)]
 
 
-def test_a_set_that_is_given_a_ttl_after_the_sweepers_look_is_kept(
+def test_a_set_that_gets_a_ttl_after_the_sweeper_read_it_is_kept(
     own_redis: RedisServer, store: hotcount.Redis
 ) -> None:
     for key in ("healed", "leak"):

@@ -91,7 +91,7 @@ def test_a_write_between_watch_and_exec_makes_it_try_again(
         (("PEXPIRE", "k", 5000), Upsert.EXPIRING),
     ],
 )
-def test_what_became_of_the_set_in_between_decides(
+def test_an_upsert_answers_by_the_set_that_is_there_at_exec(
     proxy: FaultProxy, direct: hotcount.Redis, change: Any, answer: Upsert
 ) -> None:
     sets = hotcount.LiveSets(direct)
@@ -124,7 +124,9 @@ def test_exec_itself_finds_a_set_that_has_expired_in_between(tmp_path: Path) -> 
         server.stop()
 
 
-def test_another_type_in_its_place_is_named(proxy: FaultProxy, direct: hotcount.Redis) -> None:
+def test_an_upsert_of_a_key_of_another_type_names_the_key(
+    proxy: FaultProxy, direct: hotcount.Redis
+) -> None:
     sets = hotcount.LiveSets(direct, method="watch")
     direct.execute("HSET", "k", "f", "v")
     for call in (

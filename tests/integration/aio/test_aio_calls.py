@@ -38,7 +38,9 @@ def test_the_calls_of_a_counter(factory: LoopFactory, counter_store: Store) -> N
     run(factory, main())
 
 
-def test_both_faces_of_a_store_are_one_store(factory: LoopFactory, counter_store: Store) -> None:
+def test_sync_and_async_objects_of_a_store_are_one_store(
+    factory: LoopFactory, counter_store: Store
+) -> None:
     async def main() -> None:
         waiting = hotcount.Counter(counter_store, "both")
         assert await aio.Counter(counter_store, "both").add("k") == 1

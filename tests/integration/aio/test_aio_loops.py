@@ -267,7 +267,7 @@ def in_a_thread(work: Any) -> Any:
 
 
 @on_all_loops
-def test_a_server_on_a_port(factory: LoopFactory, tmp_path: Path) -> None:
+def test_calls_reach_a_server_on_a_tcp_port(factory: LoopFactory, tmp_path: Path) -> None:
     server = RedisServer(tmp_path, port=free_port()).start()
 
     async def main() -> None:
@@ -317,7 +317,9 @@ def test_calls_of_one_turn_share_a_send(factory: LoopFactory, redis_server: Redi
     run(factory, main())
 
 
-def test_the_store_faces(tmp_path: Path, redis_server: RedisServer) -> None:
+def test_stores_of_both_interfaces_share_names_and_data(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
     async def main() -> None:
         async with aio.Memory("memory://faces", max_keys=7) as memory:
             assert await memory.ping()

@@ -41,7 +41,7 @@ def parameters(thing: Any) -> str:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_the_methods_are_those_of_the_other_face(name: str) -> None:
+def test_async_classes_have_the_methods_of_the_sync_ones(name: str) -> None:
     waiting, awaitable = CLASSES[name]
     methods = {name for name, value in public(waiting).items() if callable(value)}
     others = {name for name, value in public(awaitable).items() if callable(value)}

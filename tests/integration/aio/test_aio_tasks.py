@@ -114,7 +114,7 @@ def test_a_chain_of_calls_in_one_task_and_tasks_that_make_tasks(
     run(factory, main())
 
 
-def test_in_a_loops_debug_mode(factory: LoopFactory, counter: aio.Counter) -> None:
+def test_calls_work_in_a_loops_debug_mode(factory: LoopFactory, counter: aio.Counter) -> None:
     async def main() -> None:
         async def work() -> list[int]:
             return [await counter.add("k") for _ in range(10)]
@@ -245,7 +245,9 @@ def test_memory_does_not_grow(factory: LoopFactory, counter: aio.Counter) -> Non
     run(factory, main())
 
 
-def test_steps_of_await_by_hand(factory: LoopFactory, counter: aio.Counter) -> None:
+def test_driving_await_by_hand_follows_asyncios_protocol(
+    factory: LoopFactory, counter: aio.Counter
+) -> None:
     async def main() -> None:
         call: Any = counter.add("k")
         assert call.__await__() is call

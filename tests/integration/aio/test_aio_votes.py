@@ -319,7 +319,7 @@ def test_a_forked_child_votes_on_with_threads_of_its_own(tmp_path: Path) -> None
     assert audit(path) == (500, 500)
 
 
-def test_both_faces_share_a_database_and_name_what_they_do_not_take(tmp_path: Path) -> None:
+def test_sync_and_async_share_a_database_and_name_what_they_do_not_take(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.Database(f"sqlite:///{tmp_path}/v.db") as database:
             assert await database.ping()

@@ -14,7 +14,7 @@ from tests.support.servers import PostgresDatabase
 pytestmark = pytest.mark.server
 
 
-def test_who_leaves_while_a_row_is_locked_has_nothing_applied(
+def test_a_caller_who_leaves_while_a_row_is_locked_has_nothing_applied(
     postgres_database: PostgresDatabase,
 ) -> None:
     async def main() -> None:

@@ -283,7 +283,7 @@ def test_a_password_is_not_written_down(own_redis: RedisServer, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("strategy", ["redis", "redis/gcra", "redis/script", "memory/gcra"])
-def test_what_went_with_its_run_is_refused_by_name(
+def test_an_audit_of_data_that_ended_with_its_run_is_refused_by_name(
     temporary: Path, tmp_path: Path, strategy: str
 ) -> None:
     out = tmp_path / "run"

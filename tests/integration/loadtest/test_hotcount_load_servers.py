@@ -86,7 +86,9 @@ def test_a_run_takes_its_tables_away_unless_they_are_kept_on_mariadb(
     keep_or_drop(mariadb_server.url(mariadb_database), tables, tmp_path / "run")
 
 
-def test_an_audit_knows_the_journal(postgres_database: PostgresDatabase, tmp_path: Path) -> None:
+def test_an_audit_of_a_server_includes_the_journal(
+    postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
     load = ["run", "-s", "batched", "--db", postgres_database.url, "-d", "300ms", *SMALL]
     assert run(*load, "--out", str(tmp_path / "run")).returncode == 0
 

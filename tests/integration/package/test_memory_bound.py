@@ -63,7 +63,7 @@ def test_refuse_is_a_capacity_error_for_new_keys_only(algorithm: str) -> None:
     assert (stats["keys"], stats["untracked"], stats["refused"]) == (2, 0, 1)
 
 
-def test_what_is_worth_nothing_any_more_makes_room_first() -> None:
+def test_limiter_states_that_expired_are_evicted_first() -> None:
     store = hotcount.Memory(max_keys=10)
     short = hotcount.Limiter(store, "1000/second")
     short.hit_many([f"k{number}" for number in range(10)])

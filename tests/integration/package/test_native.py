@@ -406,7 +406,7 @@ def test_an_option_that_one_side_does_not_have_is_an_import_error() -> None:
     assert "align, aligned" in refused(lambda: attributes(LimiterBase))
 
 
-def test_all_that_c_has_is_declared() -> None:
+def test_every_native_method_is_declared_in_python() -> None:
     require_all_declared()
 
 

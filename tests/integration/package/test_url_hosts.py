@@ -76,7 +76,7 @@ def test_no_url_leads_to_another_host_than_urllib_says() -> None:
         ("redis+unix:///" + 200 * "s", "longer"),
     ],
 )
-def test_what_is_refused_is_named(url: str, part: str) -> None:
+def test_a_refused_value_is_named(url: str, part: str) -> None:
     with pytest.raises(hotcount.ConfigError, match=part):
         hotcount.connect(url)
 

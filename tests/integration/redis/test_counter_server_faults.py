@@ -107,7 +107,7 @@ def test_a_server_without_memory_refuses_adds_and_applies_nothing(own_redis: Red
         ),
     ],
 )
-def test_what_the_acl_denies_is_a_permission_error_and_applies_nothing(
+def test_a_command_that_the_acl_denies_is_a_permission_error_and_applies_nothing(
     own_redis: RedisServer, rights: tuple[str, ...]
 ) -> None:
     direct = own_redis.redis(timeout=20)
@@ -140,7 +140,9 @@ def test_a_wrong_password_is_an_auth_error_of_every_call(own_redis: RedisServer)
 
 
 @pytest.mark.parametrize("where", ["port", "socket"])
-def test_where_nobody_listens_every_call_is_unavailable(tmp_path: Path, where: str) -> None:
+def test_every_call_is_unavailable_if_the_server_refuses_connections(
+    tmp_path: Path, where: str
+) -> None:
     url = f"redis://127.0.0.1:{free_port()}" if where == "port" else f"unix://{tmp_path}/no.sock"
     with hotcount.Redis(url, timeout=0.05) as redis:
         heard_of_the_server(redis, hotcount.UnavailableError)

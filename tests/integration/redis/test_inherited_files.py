@@ -97,7 +97,7 @@ def test_sockets_to_redis_over_tcp_are_not_inherited(
 
 
 @pytest.mark.server
-def test_what_an_event_loop_opens_is_not_inherited(
+def test_descriptors_of_an_event_loop_are_not_inherited(
     before: set[int], redis_server: RedisServer
 ) -> None:
     async def main() -> None:

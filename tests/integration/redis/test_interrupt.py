@@ -8,123 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import hotcount
 import pytest
 
-from tests.support.eventually import eventually
-from tests.support.scripted_server import ScriptedServer
+from tests.support.interrupted_program import (
+    AT_ONCE,
+    all_wait,
+    running,
+    waits,
+)
 from tests.support.servers import RedisServer
-
-# From the signal to the exception. Allowed: what a busy machine adds to a wake-up.
-AT_ONCE = 0.5
-
-PRELUDE = """
-import signal, sys, threading, time
-import hotcount
-
-url = sys.argv[1]
-caught = []
-
-def say(*words):
-    print(*words, flush=True)
-
-def hear():
-    return sys.stdin.readline().strip()
-
-def interrupted(call):
-    # How long after the signal the exception came; the signal's time is what the test says next.
-    say("calls")
-    try:
-        outcome = call()
-    except KeyboardInterrupt:
-        came = time.monotonic()
-        return came - float(hear())
-    raise SystemExit(f"not interrupted: {outcome}")
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-redis = hotcount.Redis(url, timeout=30)
-counter = hotcount.Counter(redis)
-"""
-
-
-class Program:
-    def __init__(self, text: str, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + text, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def expect(self, word: str) -> list[str]:
-        assert self._process.stdout is not None
-        words = self._process.stdout.readline().split()
-        assert words[:1] == [word], words
-        return words[1:]
-
-    def tell(self, *words: object) -> None:
-        assert self._process.stdin is not None
-        print(*words, file=self._process.stdin, flush=True)
-
-    def interrupt(self) -> float:
-        at = time.monotonic()
-        self._process.send_signal(signal.SIGINT)
-        self.tell(at)
-        return at
-
-    def end(self) -> None:
-        assert self._process.wait(60) == 0
-
-    def kill(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            stream.close()
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-
-
-@contextmanager
-def running(text: str, *arguments: str) -> Iterator[Program]:
-    program = Program(text, *arguments)
-    try:
-        yield program
-    finally:
-        program.kill()
-
-
-def sleeps(stat: Path) -> bool:
-    return stat.read_text().rpartition(")")[2].split()[0] == "S"
-
-
-def waits(pid: int) -> None:
-    """Returns once the process's first thread sleeps: in poll, on a futex."""
-    stat = Path(f"/proc/{pid}/task/{pid}/stat")
-    # Three looks in a row: on its way there it may sleep for the GIL.
-    eventually(lambda: all(sleeps(stat) for _ in range(3)))
-
-
-def all_wait(pid: int, threads: int) -> None:
-    """The same for all of its threads, of which there are so many."""
-
-    def sleeping() -> bool:
-        stats = list(Path(f"/proc/{pid}/task").glob("*/stat"))
-        return len(stats) == threads and all(sleeps(stat) for stat in stats)
-
-    eventually(lambda: all(sleeping() for _ in range(3)))
-
 
 # -- a real server that stands still ----------------------------------------
 
@@ -314,7 +209,7 @@ say("right")
 
 
 @pytest.mark.server
-def test_what_the_handler_raised_is_what_the_call_raises(own_redis: RedisServer) -> None:
+def test_a_call_raises_what_the_signal_handler_raised(own_redis: RedisServer) -> None:
     text = """
 class Stop(Exception):
     pass
@@ -496,68 +391,3 @@ say("again", interrupted(lambda: counter.add_many(["k"] * 10)))
                 program.interrupt()
                 assert float(program.expect(word)[0]) < AT_ONCE
             program.end()
-
-
-# -- SQL: callers of one process wait for each other ------------------------
-
-
-@pytest.mark.parametrize("strategy", ["batched", "naive"])
-def test_ctrl_c_ends_the_wait_behind_another_threads_vote(tmp_path: Path, strategy: str) -> None:
-    file = tmp_path / "a.db"
-    text = f"""
-votes = hotcount.Votes(
-    hotcount.Database("sqlite:///{file}", timeout=30), strategy="{strategy}"
-)
-votes.create_tables()
-votes.add_items([1])
-say("ready")
-hear()
-thread = threading.Thread(target=votes.cast, args=(1, 7))
-thread.start()
-hear()
-took = interrupted(lambda: votes.cast(1, 8))
-assert thread.is_alive()
-say("took", took)
-thread.join()
-say("count", int(votes.count(1)))
-assert votes.cast(1, 9).changed
-assert votes.reconcile(dry_run=True) == []
-"""
-    with running(text, "redis://127.0.0.1:1") as program:
-        program.expect("ready")
-        with closing(sqlite3.connect(file, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            program.tell("locked")
-            all_wait(program.pid, 2)
-            program.tell("the other thread polls for the lock")
-            program.expect("calls")
-            waits(program.pid)
-            program.interrupt()
-            assert float(program.expect("took")[0]) < AT_ONCE
-            other.execute("ROLLBACK")
-        # The other thread's vote alone: the interrupted one was taken back.
-        assert program.expect("count") == ["1"]
-        program.end()
-
-
-def test_ctrl_c_ends_a_sync_workers_run_amid_its_wait_for_the_cache(tmp_path: Path) -> None:
-    text = f"""
-votes = hotcount.Votes(
-    hotcount.Database("sqlite:///{tmp_path}/a.db"), strategy="cached", cache=redis
-)
-worker = votes.sync_worker()
-say("took", interrupted(worker.run))
-"""
-    with closing(sqlite3.connect(tmp_path / "a.db")):
-        votes = hotcount.Votes(
-            hotcount.Database(f"sqlite:///{tmp_path}/a.db"),
-            strategy="cached",
-            cache=hotcount.Memory(),
-        )
-        votes.create_tables()
-    with ScriptedServer(tmp_path, lambda _: b"") as server, running(text, server.url) as program:
-        program.expect("calls")
-        eventually(lambda: bool(server.commands))
-        waits(program.pid)
-        program.interrupt()
-        assert float(program.expect("took")[0]) < AT_ONCE

@@ -195,7 +195,9 @@ def test_a_shared_command_has_the_shape_that_is_known_of_it(server: RedisServer)
     assert answered > 1000
 
 
-def test_what_is_not_known_goes_over_a_connection_of_its_own(server: RedisServer) -> None:
+def test_commands_that_the_client_does_not_know_get_a_dedicated_connection(
+    server: RedisServer,
+) -> None:
     where = places(server)
     alone = {name for name, place in where.items() if place == "alone"}
     assert {"debug", "migrate", "client kill", "failover", "acl setuser"} <= alone

@@ -151,7 +151,7 @@ def test_a_database_that_does_not_exist_is_a_config_error(redis_server: RedisSer
         pytest.param(lambda folder: "redis://no-such-host.invalid", id="host"),
     ],
 )
-def test_where_nobody_listens_nothing_was_applied(url: Any, tmp_path: Path) -> None:
+def test_a_refused_connection_says_that_nothing_was_applied(url: Any, tmp_path: Path) -> None:
     redis = hotcount.Redis(url(tmp_path), timeout=5)
     with pytest.raises(hotcount.UnavailableError) as caught:
         hotcount.Counter(redis).add("k")

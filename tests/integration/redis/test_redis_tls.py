@@ -202,7 +202,7 @@ def test_a_long_command_is_sent_to_its_end_though_the_server_paused_and_nobody_e
         assert redis.execute("STRLEN", "k") == size
 
 
-def test_a_certificate_of_nobody_we_trust_is_refused(good_server: TlsServer) -> None:
+def test_a_certificate_of_an_untrusted_authority_is_refused(good_server: TlsServer) -> None:
     # Without ca_file the system's authorities count, and ours is none of them.
     with (
         hotcount.Redis(good_server.url(), timeout=5) as redis,

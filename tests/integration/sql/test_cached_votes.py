@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import sqlite3
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import hotcount
 import pytest
@@ -423,120 +422,3 @@ def test_a_killed_voter_costs_a_count_at_most_its_vote_until_reconcile(
         assert votes.reconcile() == []
         for item in range(1, 6):
             assert stored(database_path, item) == live(database_path, item)
-
-
-# -- the command ------------------------------------------------------------
-
-
-def sync(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotcount", "sync", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-@pytest.mark.server
-def test_sync_once_saves_everything_and_says_so(
-    database_path: Path, own_redis: RedisServer
-) -> None:
-    with redis_votes(database_path, own_redis) as votes:
-        votes.cast_many([1, 1, 2], [1, 2, 1])
-        at = ("--db", f"sqlite:///{database_path}", "--cache", own_redis.url)
-        done = sync(*at, "--once", "--json")
-        assert done.returncode == 0, done.stderr
-        said = json.loads(done.stdout)
-        assert (said["settled"], said["saved"], said["at_risk"]) == (True, 2, 0)
-        assert (stored(database_path, 1), stored(database_path, 2)) == (2, 1)
-        again = sync(*at, "--once")
-        assert (again.returncode, "saved 0" in again.stdout) == (0, True)
-
-
-@pytest.mark.server
-def test_sync_runs_until_it_is_told_to_stop(database_path: Path, own_redis: RedisServer) -> None:
-    with redis_votes(database_path, own_redis) as votes:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "hotcount", "sync", "--json", "--interval", "0.01"),
-                *("--db", f"sqlite:///{database_path}", "--cache", own_redis.url),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        votes.cast(1, 1)
-        deadline = time.monotonic() + 30
-        while stored(database_path) == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=30)
-        assert process.returncode == 0
-        assert json.loads(said)["saved"] == 1
-
-
-# SIGTERM at the very moment at which Event.wait() holds the lock that Event.set() takes, or, where
-# nobody calls that, when the event is looked at.
-TERMINATED_IN_ITS_EVENT = """
-import os, runpy, signal, sys, threading
-
-def on_call(frame, event, argument):
-    if event == "call" and frame.f_code.co_filename == threading.__file__:
-        name, own = frame.f_code.co_name, frame.f_locals.get("self")
-        held = name == "wait" and isinstance(own, threading.Condition)
-        if (held or name == "is_set") and signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-            sys.setprofile(None)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-sys.setprofile(on_call)
-sys.argv[0] = "hotcount"
-runpy.run_module("hotcount", run_name="__main__")
-"""
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("strategy", ["cached", "slotted"])
-def test_sync_ends_when_the_signal_comes_while_it_looks_at_its_event(
-    strategy: Literal["cached", "slotted"], database_path: Path, own_redis: RedisServer
-) -> None:
-    cache = own_redis.url if strategy == "cached" else None
-    url = f"sqlite:///{database_path}"
-    with hotcount.Votes(url, cache, strategy) as votes:
-        votes.create_tables()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", TERMINATED_IN_ITS_EVENT, "sync", "--json"),
-            *("--db", url, "--strategy", strategy, *(("--cache", cache) if cache else ())),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rounds"] in (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ((), 2),
-        (("--db", "sqlite:///:memory:"), 2),
-        (("--db", "sqlite:///:memory:", "--cache", "memory://a", "--once"), 2),
-        (("--db", "sqlite:///:memory:", "--cache", "no-url", "--once"), 2),
-        (("--db", "sqlite:///:memory:", "--cache", "redis://h", "--page", "0"), 2),
-    ],
-)
-def test_sync_refuses_bad_usage(arguments: tuple[str, ...], code: int) -> None:
-    done = sync(*arguments)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr
-
-
-def test_sync_that_cannot_reach_a_server_is_inconclusive(
-    database_path: Path, tmp_path: Path
-) -> None:
-    url = f"sqlite:///{database_path}"
-    with hotcount.Votes(url, "memory://", "cached") as votes:
-        votes.create_tables()
-    done = sync("--db", url, "--cache", f"redis+unix://{tmp_path}/none.sock", "--once")
-    assert (done.returncode, done.stdout) == (3, "")

@@ -43,7 +43,7 @@ def weak_postgres() -> Iterator[PostgresServer]:
         server.remove()
 
 
-def test_a_durable_postgres_is_no_news(
+def test_a_durable_postgres_logs_no_warning(
     postgres_database: PostgresDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert said(caplog, postgres_database.url) == []
@@ -77,7 +77,7 @@ def test_commits_that_do_not_wait_are_named(
     assert "fsync" not in line
 
 
-def test_a_durable_mariadb_is_no_news(
+def test_a_durable_mariadb_logs_no_warning(
     mariadb_server: MariaDbServer, mariadb_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert said(caplog, mariadb_server.url(mariadb_database)) == []

@@ -96,7 +96,7 @@ def test_without_an_idle_timeout_connections_stay(watched: Watched) -> None:
             assert watched.sessions() == kept
 
 
-def test_one_that_is_used_stays_and_the_others_go(watched: Watched) -> None:
+def test_a_used_connection_stays_open_and_idle_ones_are_closed(watched: Watched) -> None:
     with make_votes(watched.url, idle_timeout=0.5) as votes:
         use_many(votes)
 
@@ -235,7 +235,7 @@ def test_sessions_that_were_ended_while_idle_are_replaced(watched: Watched) -> N
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_idle_session_timeout_is_nobodys_failure(
+def test_idle_session_timeout_fails_no_call(
     postgres_database: PostgresDatabase, strategy: str
 ) -> None:
     role = f"idle_{postgres_database.schema}"
@@ -278,7 +278,7 @@ def test_a_vote_that_crosses_the_end_of_an_idle_session_is_cast(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_wait_timeout_is_nobodys_failure(strategy: str) -> None:
+def test_wait_timeout_fails_no_call(strategy: str) -> None:
     server = MariaDbServer(config=("--wait-timeout=1",))
     try:
         database = server.start().create_database()

@@ -125,7 +125,7 @@ def test_a_server_that_never_greets_costs_the_deadline_only(tmp_path: Path) -> N
         assert 0.3 <= time.monotonic() - started < 0.3 + ALLOWANCE
 
 
-def test_who_may_only_read_counts_and_is_refused_votes(
+def test_a_user_with_read_rights_only_counts_and_is_refused_votes(
     mariadb_server: MariaDbServer, mariadb_database: str
 ) -> None:
     make_votes(mariadb_server.url(mariadb_database)).cast(1, 7)
@@ -138,88 +138,6 @@ def test_who_may_only_read_counts_and_is_refused_votes(
     with pytest.raises(hotcount.PermissionDeniedError, match="denied") as caught:
         readers.cast(1, 8)
     assert caught.value.code == "1142"
-
-
-# -- over TCP and TLS -------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def tls_server(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[MariaDbServer, Path]]:
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    for authority in ("ca", "stranger"):
-        openssl(
-            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-keyout", f"{authority}.key", "-out", f"{authority}.crt"),
-            *("-subj", f"/CN={authority}"),
-        )
-    openssl(
-        *("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "s.key", "-out", "s.csr"),
-        *("-subj", "/CN=server"),
-    )
-    (folder / "s.ext").write_text("subjectAltName=DNS:localhost\n")
-    openssl(
-        *("x509", "-req", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
-        *("-CAcreateserial", "-out", "s.crt", "-days", "2", "-extfile", "s.ext"),
-    )
-    server = MariaDbServer(
-        port=free_port(),
-        config=(
-            f"--ssl-ca={folder}/ca.crt",
-            f"--ssl-cert={folder}/s.crt",
-            f"--ssl-key={folder}/s.key",
-        ),
-    )
-    try:
-        server.start()
-        server.execute("CREATE DATABASE db")
-        server.execute("CREATE USER tls@'%' REQUIRE SSL")
-        server.execute("GRANT ALL ON db.* TO tls@'%'")
-        yield server, folder
-    finally:
-        server.remove()
-
-
-def tls_url(server: MariaDbServer, options: str, *, host: str = "localhost") -> str:
-    return f"mariadb://tls@{host}:{server.port}/db?{options}"
-
-
-def test_tls_with_the_right_authority(tls_server: tuple[MariaDbServer, Path]) -> None:
-    server, folder = tls_server
-    votes = make_votes(tls_url(server, f"ssl_ca={folder}/ca.crt"))
-    assert votes.cast(1, 7).counted
-
-
-def test_tls_unverified_is_for_those_who_ask_for_it(
-    tls_server: tuple[MariaDbServer, Path],
-) -> None:
-    server, _ = tls_server
-    assert make_votes(tls_url(server, "ssl_verify=false")).cast(2, 7).counted
-    with pytest.raises(hotcount.UnavailableError):
-        hotcount.Database(tls_url(server, "ssl=true"))
-
-
-def test_tls_with_a_stranger_s_certificate_or_name_is_refused(
-    tls_server: tuple[MariaDbServer, Path],
-) -> None:
-    server, folder = tls_server
-    with pytest.raises(hotcount.UnavailableError, match=r"certificate|TLS|SSL"):
-        hotcount.Database(tls_url(server, f"ssl_ca={folder}/stranger.crt"))
-    with pytest.raises(hotcount.UnavailableError, match=r"certificate|TLS|SSL|match"):
-        hotcount.Database(tls_url(server, f"ssl_ca={folder}/ca.crt", host="127.0.0.1"))
-
-
-def test_without_tls_a_server_that_asks_for_it_refuses(
-    tls_server: tuple[MariaDbServer, Path],
-) -> None:
-    server, _ = tls_server
-    with pytest.raises(hotcount.AuthError):
-        hotcount.Database(tls_url(server, "ssl=false"))
 
 
 # -- deadlines --------------------------------------------------------------
@@ -299,7 +217,7 @@ def test_a_session_killed_in_mid_transaction_is_unavailable_and_applied_nothing(
     assert votes.cast(1, 7).changed
 
 
-def test_idle_sessions_that_the_server_ended_are_nobody_s_error(
+def test_idle_sessions_that_the_server_ended_fail_no_call(
     mariadb_server: MariaDbServer, mariadb_database: str
 ) -> None:
     votes = make_votes(mariadb_server.url(mariadb_database))

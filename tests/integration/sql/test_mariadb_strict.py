@@ -84,7 +84,7 @@ def look(sides: BothSides) -> list[Any]:
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
-def test_what_a_column_does_not_take_is_refused_and_not_changed(
+def test_a_value_that_a_column_does_not_take_is_refused_and_not_changed(
     sides: BothSides, strategy: str
 ) -> None:
     votes = make_votes(sides, strategy)

@@ -145,7 +145,7 @@ def test_ids_as_long_as_they_may_be(url: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_names_that_need_quoting(
+def test_names_of_tables_and_columns_are_quoted(
     mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
 ) -> None:
     votes = make(

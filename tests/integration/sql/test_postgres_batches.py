@@ -205,7 +205,7 @@ def test_a_row_that_a_trigger_keeps_out_is_an_error_in_the_end(
 
 
 @pytest.mark.parametrize("strategy", JOURNAL)
-def test_what_fails_at_the_commit_is_not_applied(
+def test_a_write_that_fails_at_the_commit_is_not_applied(
     postgres_database: PostgresDatabase, strategy: str
 ) -> None:
     votes = make_votes(postgres_database, strategy)

@@ -86,7 +86,7 @@ def test_a_reconcile_keeps_an_opening_balance(journal_side: JournalSide) -> None
     assert (int(votes.count(1)), journal_side.shown(1)) == (42, 42)
 
 
-def test_what_slotted_has_yet_to_show_is_no_drift_to_it(journal_side: JournalSide) -> None:
+def test_slotted_votes_that_are_not_shown_yet_are_no_drift(journal_side: JournalSide) -> None:
     votes = journal_side.made("slotted")
     votes.cast(1, 1)
     assert journal_side.shown(1) == 0

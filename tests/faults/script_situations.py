@@ -1,0 +1,231 @@
+"""The situations in which the Lua scripts are refused: keys, arguments and data of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# counter/lua/add_once.lua is "add_once", zset/lua/upsert.lua is "zset_upsert".
+SCRIPTS = {
+    path.stem if path.parts[-3] == "counter" else f"{path.parts[-3]}_{path.stem}": path
+    for path in (Path(__file__).parents[2] / "cpp/src").glob("*/lua/*.lua")
+}
+# Kept word for word, to compare with: its hole is what tests/races/test_limiter_holes.py forces.
+QUOTED = {"unsafe_incr_expire"}
+LARGE = str(2**60)
+SOON = "600000"
+
+
+@dataclass
+class Situation:
+    name: str
+    keys: list[str]
+    arguments: list[str]
+    before: list[list[str]] = field(default_factory=list)
+
+    @property
+    def script(self) -> str:
+        return self.name.split("/")[0]
+
+
+def set_of(key: str, *members: str, ttl: str = SOON) -> list[list[str]]:
+    pairs = [word for i, member in enumerate(members) for word in (str(i), member)]
+    return [["ZADD", key, *pairs], ["PEXPIRE", key, ttl]]
+
+
+def hash_of(key: str, *pairs: str, ttl: str | None = SOON) -> list[list[str]]:
+    return [["HSET", key, *pairs], *([["PEXPIRE", key, ttl]] if ttl else [])]
+
+
+def cached(key: str, **other: str) -> list[str]:
+    fields = {
+        "value": "5",
+        "gen": "1",
+        "version": "3",
+        "saved_version": "1",
+        "epoch": "2",
+        "token": "t",
+        "expires_at": "1000",
+        **other,
+    }
+    return ["HSET", key, *(word for pair in fields.items() for word in pair)]
+
+
+OPS = ["k", "o0", "o1"]
+FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
+FAR = str(4102444800)  # 2100
+GCRA = ["", "1", "0", "5", "600000000", "1"]
+WINDOW = ["", "1", "0", "5", "60000000", "0"]
+
+SITUATIONS = [
+    # -- counters
+    Situation("add_with_ttl/fresh", ["k"], [SOON, "2"]),
+    Situation("add_with_ttl/there", ["k"], [SOON, "2"], [["SET", "k", "3", "PX", SOON]]),
+    Situation("add_with_ttl/large", ["k"], [SOON, "2"], [["SET", "k", LARGE, "PX", SOON]]),
+    Situation("add_with_ttl/immortal", ["k"], [SOON, "2"], [["SET", "k", "3"]]),
+    Situation("add_in_period/fresh", ["k"], ["2", "0", "0", FAR, FAR, "60"]),
+    Situation("add_in_period/present", ["k"], ["2", "1", "0", FAR, FAR, "60"]),
+    Situation(
+        "add_in_period/there",
+        ["k"],
+        ["2", "0", "0", FAR, FAR, "60"],
+        [["SET", "k", "3", "PXAT", FAR + "000"]],
+    ),
+    Situation(
+        "add_in_period/large",
+        ["k"],
+        ["2", "0", "0", FAR, FAR, "60"],
+        [["SET", "k", LARGE, "PXAT", FAR + "000"]],
+    ),
+    Situation(
+        "add_in_period/immortal", ["k"], ["2", "0", "0", FAR, FAR, "60"], [["SET", "k", "3"]]
+    ),
+    *(
+        Situation(f"add_once/{name} {made and 'timed'} {life and 'ttl'}", OPS, arguments, before)
+        for made in ("", "now")
+        for life in ("", SOON)
+        for arguments in [["60000", life, "2", "id", made]]
+        for name, before in {
+            "fresh": [],
+            "there": [["SET", "k", "3", "PX", SOON]],
+            "large": [["SET", "k", LARGE, "PX", SOON]],
+            "immortal": [["SET", "k", "3"]],
+            "younger": hash_of("o0", "x", "1", ttl="50000"),
+            "second": hash_of("o0", "x", "1", ttl="50000") + hash_of("o1", "x", "1"),
+            "full": hash_of("o0", *FULL),
+            "full and others": hash_of("o0", *FULL) + hash_of("o0.87ea", "x", "1"),
+        }.items()
+    ),
+    Situation("add_once/large amount", OPS, ["60000", "", LARGE, "id", ""]),
+    *(
+        Situation(f"try_add/{name} {life and 'ttl'}", ["k"], [life, *amounts], before)
+        for life in ("", SOON)
+        for name, amounts, before in [
+            ("fresh", ["2", "0", "9"], []),
+            ("there", ["2", "0", "9"], [["SET", "k", "3", "PX", SOON]]),
+            ("immortal", ["2", "0", "9"], [["SET", "k", "3"]]),
+            ("large", ["2", "", str(2**62)], [["SET", "k", LARGE, "PX", SOON]]),
+            ("large and too much", ["2", "", LARGE], [["SET", "k", LARGE, "PX", SOON]]),
+        ]
+    ),
+    # -- limiters
+    Situation("limiter_gcra/fresh", ["k"], [*GCRA, "1"]),
+    Situation("limiter_gcra/there", ["k"], [*GCRA, "1"], [["SET", "k", "1 1", "PX", SOON]]),
+    Situation("limiter_gcra/denied", ["k"], [*GCRA, "6"], [["SET", "k", f"{2**50} 9"]]),
+    Situation("limiter_fixed_window/fresh", ["k"], [*WINDOW, "1"]),
+    Situation(
+        "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]
+    ),
+    Situation("limiter_fixed_window/denied", ["k"], [*WINDOW, "6"], [["SET", "k", f"{2**50} 5"]]),
+    Situation("limiter_list/fresh", ["k"], ["5", SOON, "2", "1", "me"]),
+    Situation(
+        "limiter_list/there",
+        ["k"],
+        ["5", SOON, "2", "1", "me"],
+        [["RPUSH", "k", "x"], ["PEXPIRE", "k", SOON]],
+    ),
+    Situation("limiter_list/immortal", ["k"], ["5", SOON, "2", "1", "me"], [["RPUSH", "k", "x"]]),
+    Situation("unsafe_per_second_key/fresh", ["k"], []),
+    Situation("unsafe_per_second_key/there", ["k"], [], [["SET", "k", "1", "PX", SOON]]),
+    # -- sorted sets: one, its companion and the marker
+    *(
+        Situation(f"zset_create/{name}", keys, [SOON, "1000", "1", "a", "2", "b"], before)
+        for name, keys, before in [
+            ("fresh", ["z", "c"], []),
+            ("there", ["z", "c"], set_of("z", "old") + hash_of("c", "", "0")),
+            ("there, with versions", ["z", "c"], set_of("z", "old") + hash_of("c", "old", "9")),
+            ("alone", ["z"], set_of("z", "old")),
+        ]
+    ),
+    *(
+        Situation(f"zset_upsert/{name}", ["z", "c", "m"], [gate, "1000", *element], before)
+        for name, gate, element, before in [
+            ("plain", "0", ["1", "b", "7", "2", "", "0"], set_of("z", "a")),
+            ("first version", "0", ["1", "b", "7", "2", "4", "3"], set_of("z", "a")),
+            (
+                "version",
+                "0",
+                ["1", "a", "7", "2", "4", "3"],
+                [
+                    *set_of("z", "a"),
+                    *hash_of("c", "a", "3", ttl="700000"),
+                    ["SET", "m", "", "PX", "700000"],
+                ],
+            ),
+            (
+                "version, longer",
+                "0",
+                ["1", "a", "7", "2", "4", "3"],
+                [
+                    *set_of("z", "a"),
+                    *hash_of("c", "a", "3"),
+                    ["SET", "m", "", "PX", SOON],
+                ],
+            ),
+            (
+                "without members",
+                "0",
+                ["1", "a", "7", "2", "", "0"],
+                hash_of("c", "", FAR + "000"),
+            ),
+            (
+                "without members, version",
+                "0",
+                ["1", "a", "7", "2", "4", "3"],
+                hash_of("c", "", FAR + "000"),
+            ),
+        ]
+    ),
+    *(
+        Situation(f"zset_remove/{name}", ["z", "c", "m"], ["a", version, "1000"], before)
+        for name, version, before in [
+            ("plain", "", set_of("z", "a", "b") + hash_of("c", "", "0")),
+            ("last", "", set_of("z", "a") + hash_of("c", "", "0")),
+            ("last, long companion", "", set_of("z", "a") + hash_of("c", "", "0", ttl="700000")),
+            ("version", "4", set_of("z", "a", "b") + hash_of("c", "a", "3")),
+            ("first version", "4", set_of("z", "a", "b")),
+            ("last, version", "4", set_of("z", "a") + hash_of("c", "a", "3")),
+            ("without members", "4", hash_of("c", "", FAR + "000")),
+        ]
+    ),
+    Situation("zset_sweep/immortal", ["z"], [], [["ZADD", "z", "1", "a"]]),
+    # -- votes
+    *(
+        Situation(f"votes_increment/{name}", ["h"], [SOON, "u", difference, "1", epoch], before)
+        for name, difference, epoch, before in [
+            ("fresh", "2", "2", []),
+            ("there", "2", "2", [cached("h")]),
+            ("of an older epoch", "2", "3", [cached("h")]),
+            ("large", "2", "2", [cached("h", value=LARGE)]),
+            ("overflow", "2", "2", [cached("h", value=str(2**63 - 2))]),
+            ("no number", "2", "2", [cached("h", value="seven")]),
+            ("no number of votes", "2", "2", [cached("h", version="x")]),
+        ]
+    ),
+    *(
+        Situation(f"votes_land/{name}", ["h"], ["t", "4", epoch, "9"], [cached("h", **fields)])
+        for name, epoch, fields in [
+            ("unfilled", "2", {"gen": "0"}),
+            ("unfilled, overflow", "2", {"gen": "0", "value": str(2**63 - 2)}),
+            ("unfilled, of an older epoch", "3", {"gen": "0"}),
+            ("filled", "2", {"gen": "1"}),
+        ]
+    ),
+    Situation("votes_mark/there", ["h"], ["1", "3"], [cached("h")]),
+    Situation("votes_remove/there", ["h"], ["1", "3"], [cached("h", saved_version="3")]),
+    Situation("votes_drop/there", ["h"], ["3"], [cached("h")]),
+    Situation("votes_read/there", ["h"], [], [cached("h")]),
+    Situation("votes_copy/fresh", ["c"], [SOON, "2", "1"]),
+    Situation(
+        "votes_copy/older there", ["c"], [SOON, "10", "1"], [["SET", "c", "9 7", "PX", SOON]]
+    ),
+    Situation("votes_copy/newer there", ["c"], [SOON, "2", "1"], [["SET", "c", "10 7"]]),
+]
+# Refused also where every command is allowed.
+BAD_DATA = {
+    "votes_increment/overflow",
+    "votes_increment/no number",
+    "votes_increment/no number of votes",
+    "votes_land/unfilled, overflow",
+}
+BY_NAME = {situation.name: situation for situation in SITUATIONS}
