@@ -41,15 +41,11 @@ ROOMS |= {
     | DIALECT_PARTS
     | {"votes/tables", "votes/journal", "votes/cache", "counter", "memory", "redis"},
 }
-# Until what they take from votes/strategies is in votes/tables.
-for room in ("votes/tables", "votes/journal", "votes/cache"):
-    ROOMS[room].add("votes/strategies")
 for dialect in ("sqlite", "postgres", "mysql"):
     ROOMS[f"dialects/{dialect}"] = TABLES | {
         "counter",
         "votes/tables",
         "votes/journal",
-        "votes/strategies",
     }
 
 # The rooms that a header of the core's interface is for, where its own name does not say it.

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "vote_rows.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

@@ -21,7 +21,7 @@
 #include <atomic>
 
 #include "vote_rows.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

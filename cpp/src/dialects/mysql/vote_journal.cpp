@@ -13,8 +13,8 @@
 
 #include "vote_rows.hpp"
 #include "votes/journal/journal.hpp"
-#include "votes/strategies/sql_votes.hpp"
 #include "votes/tables/bulk_statement.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

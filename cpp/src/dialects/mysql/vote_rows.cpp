@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 

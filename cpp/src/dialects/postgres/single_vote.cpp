@@ -3,7 +3,7 @@
 #include <hotcount/detail/counter/slot.hpp>
 
 #include "ballots.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

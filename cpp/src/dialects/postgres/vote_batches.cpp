@@ -16,7 +16,7 @@
 
 #include "ballots.hpp"
 #include "single_vote.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "ballots.hpp"
 #include "votes/journal/journal.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

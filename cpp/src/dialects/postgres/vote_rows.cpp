@@ -5,7 +5,7 @@
 // without a lock on the mark: who moves the counts first waits for every transaction that has
 // written votes, and a statement that waited for him has its snapshot after his commit.
 #include "ballots.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

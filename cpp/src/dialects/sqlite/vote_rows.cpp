@@ -1,5 +1,5 @@
 #include "votes/tables/vote_rows.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

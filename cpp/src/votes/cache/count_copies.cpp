@@ -9,7 +9,7 @@
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
 #include "redis/script_fits.hpp"
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {

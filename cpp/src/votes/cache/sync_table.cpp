@@ -5,7 +5,7 @@
 #include <limits>
 #include <tuple>
 
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 #include "votes/tables/layout.hpp"
 
 namespace hotcount {

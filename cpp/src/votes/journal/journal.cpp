@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "votes/strategies/sql_votes.hpp"
+#include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 

@@ -15,26 +15,6 @@ const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return
 
 }  // namespace
 
-Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement) {
-    std::string mark;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        mark = row.text(0);
-        return {};
-    };
-    HOTCOUNT_TRY(connection.query(statement, {}, read));
-    return mark;
-}
-
-Error explain_missing_table(Error error) {
-    const bool missing = error.server_code == "1146" ||   // MySQL's ER_NO_SUCH_TABLE
-                         error.server_code == "42P01" ||  // PostgreSQL's undefined_table
-                         error.message.find("no such") != std::string::npos;
-    if (error.code == ErrorCode::database && missing) {
-        error.message += "; create_tables() makes what is missing";
-    }
-    return error;
-}
-
 SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
                    Folder::Publish publish)
     : database_(std::move(database)),
@@ -75,35 +55,6 @@ std::string lag_of_item_count(const VotesOptions& options) {
            "holds the item's row, and once a process folds where all that voted have ended; "
            "stats() has the age of the oldest. count(), count_many() and the view " +
            options.vote_table + "_count are exact";
-}
-
-Error count_overflow(const sql::Id& item) {
-    return make_error(ErrorCode::overflow, "the count of item " + sql::to_string(item) +
-                                               " would leave signed 64 bits; nothing was applied")
-        .about(&ErrorFacts::item, item);
-}
-
-Error narrow_column(Error error) {
-    if (error.code != ErrorCode::overflow) return error;
-    const auto says = [&](std::string_view word) {
-        return error.message.find(word) != std::string::npos;
-    };
-    // PostgreSQL names the type in every language; MySQL the column, and n is ours.
-    const bool narrow = (error.server_code == "22003" && !says("bigint")) ||
-                        (error.server_code == "1264" && !says("'n'"));
-    if (narrow) error.code = ErrorCode::database;
-    return error;
-}
-
-Error unknown_item(const sql::Id& item) {
-    return make_error(ErrorCode::integrity,
-                      "item " + sql::to_string(item) + " does not exist; nothing was applied")
-        .about(&ErrorFacts::item, item);
-}
-
-Result<bool> is_counted(sql::Connection& connection, const Layout& layout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string place, read_mark(connection, layout.read_place));
-    return !place.empty();
 }
 
 Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
@@ -211,31 +162,6 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     stats.pending_items = backlog.items;
     if (backlog.rows > 0) stats.oldest = std::max(backlog.since_folded, folds.held_for);
     return stats;
-}
-
-Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
-                  sql::Dialect dialect) {
-    if (found.empty()) {
-        return make_error(ErrorCode::config,
-                          "table " + vote_table +
-                              " is there, and what its items count is not known yet; "
-                              "create_tables() finds out, also where schema() made the tables");
-    }
-    return make_error(ErrorCode::config,
-                      "table " + vote_table + " was last counted in its " + std::string{found} +
-                          ", strategy " + std::string{to_string(strategy)} + " counts in its " +
-                          std::string{to_string(count_place(strategy, dialect))} +
-                          "; create_tables() reconciles and switches over");
-}
-
-Result<void> check_place(sql::Connection& connection, const Layout& layout,
-                         const VotesOptions& options, bool hold) {
-    const std::string_view wanted = to_string(count_place(options.strategy, layout.dialect()));
-    auto mark = read_mark(connection, hold ? layout.hold_place : layout.read_place);
-    if (!mark) return explain_missing_table(std::move(mark).error());
-    if (*mark != wanted)
-        return wrong_place(options.vote_table, *mark, options.strategy, layout.dialect());
-    return {};
 }
 
 Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout) {
@@ -392,55 +318,6 @@ Result<std::shared_ptr<SyncWorker>> SqlVotes::sync_worker() {
     return make_error(ErrorCode::config, "strategy '" + std::string{to_string(options_.strategy)} +
                                              "' keeps no counts in a cache, so it has no sync "
                                              "worker; 'cached' has");
-}
-
-Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
-                         const sql::Id& item) {
-    if (missing == MissingItem::refuse) return {};
-    if (layout.dialect() == sql::Dialect::mysql) {
-        // There, adding what exists takes its row from everybody else until the commit.
-        bool there = false;
-        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-            there = true;
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
-        if (there) return {};
-    }
-    auto added = connection.execute(layout.add_item, {sql::to_value(item)});
-    return added ? Result<void>{} : narrow_column(std::move(added).error());
-}
-
-Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
-                       std::int64_t slot, std::int64_t difference) {
-    const sql::Value id = sql::to_value(item);
-    HOTCOUNT_TRY_ASSIGN(std::int64_t changed,
-                        connection.execute(layout.bump_cell, {id, slot, difference}));
-    if (changed == 0) {
-        HOTCOUNT_TRY_ASSIGN(changed,
-                            connection.execute(layout.insert_cell, {id, slot, difference}));
-    }
-    if (changed == 0) {
-        // Somebody else has made it meanwhile; or it is full.
-        HOTCOUNT_TRY_ASSIGN(changed, connection.execute(layout.bump_cell, {id, slot, difference}));
-    }
-    if (changed == 0) return count_overflow(item);
-    return {};
-}
-
-Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
-                       std::int64_t difference) {
-    HOTCOUNT_TRY_ASSIGN(const std::int64_t changed,
-                        connection.execute(layout.bump_item, {difference, sql::to_value(item)}));
-    if (changed != 0) return {};
-    // Not there, where a table has no foreign key; or full.
-    bool there = false;
-    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-        there = true;
-        return {};
-    };
-    HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
-    return there ? count_overflow(item) : unknown_item(item);
 }
 
 }  // namespace hotcount

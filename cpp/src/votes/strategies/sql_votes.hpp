@@ -132,48 +132,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
 };
 
-/// The one value of a row that may be missing: empty then.
-Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement);
-
-/// Whether hotcount counts these tables, with whatever strategy.
-Result<bool> is_counted(sql::Connection& connection, const Layout& layout);
-
-/// Refuses to work on tables whose counts are kept elsewhere. Asked in every transaction: another
-/// process may switch over while this one runs, and a vote counted in the old place is missed by
-/// who reads the new one. `hold`: it stays so until the transaction ends; for those that vote.
-Result<void> check_place(sql::Connection& connection, const Layout& layout,
-                         const VotesOptions& options, bool hold = false);
-
-/// The error of check_place.
-Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
-                  sql::Dialect dialect);
-/// Adds to "no such table" what makes it.
-Error explain_missing_table(Error error);
-
-/// Creates the item's row first where the options say so.
-Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
-                         const sql::Id& item);
-
-/// A number that a column narrower than 64 bits does not take is no overflow of a count: it becomes
-/// a database error, with its code.
-Error narrow_column(Error error);
-
 /// What a plain reader of item.vote_count sees where there is a journal: for contract().
 std::string lag_of_item_count(const VotesOptions& options);
-
-/// The error for a count that would leave 64 bits.
-Error count_overflow(const sql::Id& item);
-
-/// The error for a vote for an item that is not there, where no foreign key said so.
-Error unknown_item(const sql::Id& item);
-
-/// Adds to one cell; an overflow error where it would leave 64 bits.
-Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
-                       std::int64_t slot, std::int64_t difference);
-
-/// Adds to the item's own count; an error where it would leave 64 bits, or the item is not there.
-Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
-                       std::int64_t difference);
 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
                                          VotesOptions options);

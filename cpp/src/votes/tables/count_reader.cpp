@@ -5,7 +5,6 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "dialects/postgres/ballots.hpp"
-#include "votes/strategies/sql_votes.hpp"
 
 namespace hotcount {
 namespace {

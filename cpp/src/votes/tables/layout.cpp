@@ -314,36 +314,6 @@ std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
            n.vote_item + ", NULL, val FROM " + n.anonymous_vote + ";\n" + count_view(n, g);
 }
 
-CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect) {
-    // SQLite has one writer: a batch that counts in the item's row waits for nobody.
-    const bool sqlite = dialect == sql::Dialect::sqlite;
-    switch (strategy) {
-        case VoteStrategy::naive:
-            return CountPlace::item;
-        case VoteStrategy::cached:
-            return CountPlace::cache;
-        case VoteStrategy::slotted:
-            return sqlite ? CountPlace::cells : CountPlace::journal;
-        case VoteStrategy::batched:
-            break;
-    }
-    return sqlite ? CountPlace::item : CountPlace::journal;
-}
-
-std::string_view to_string(CountPlace place) {
-    switch (place) {
-        case CountPlace::item:
-            return "item";
-        case CountPlace::cells:
-            return "cells";
-        case CountPlace::journal:
-            return "journal";
-        case CountPlace::cache:
-            break;
-    }
-    return "cache";
-}
-
 VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar)
     : item(sql::quote_identifier(options.item_table)),
       id(sql::quote_identifier(options.item_id)),

@@ -6,19 +6,9 @@
 #include <hotcount/votes.hpp>
 #include <string>
 
+#include "count_place.hpp"
+
 namespace hotcount {
-
-/// Where a strategy keeps its counts. Two that differ cannot be mixed on the same tables without a
-/// reconcile between them, so the tables remember it.
-enum class CountPlace : std::uint8_t {
-    item,     ///< In the item's own row.
-    cells,    ///< The sum of the item's cells: slotted on SQLite, and releases before the journal.
-    journal,  ///< The same and the sum of its journal rows.
-    cache,
-};
-
-CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect);
-std::string_view to_string(CountPlace place);
 
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
 struct VoteNames {

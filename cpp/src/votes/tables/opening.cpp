@@ -1,7 +1,5 @@
 #include "opening.hpp"
 
-#include "votes/strategies/sql_votes.hpp"
-
 namespace hotcount {
 namespace {
 

@@ -7,7 +7,6 @@
 
 #include "dialects/mysql/vote_rows.hpp"
 #include "dialects/postgres/ballots.hpp"
-#include "votes/strategies/sql_votes.hpp"
 
 namespace hotcount {
 namespace {

@@ -1,0 +1,76 @@
+// The place of the counts: where the tables keep what each item counts.
+//
+// Each strategy has its place. Two strategies with different places cannot vote over the same
+// tables: a vote counted in the one place is missing in the other. So the tables remember their
+// place in a mark, the row 'counted_in' of vote_meta, and every transaction compares that mark with
+// its own place. create_tables() moves the counts and the mark.
+//
+// The functions run inside the caller's transaction, and work on the counts in their places.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <string>
+#include <string_view>
+
+namespace hotcount {
+
+class Layout;
+
+enum class CountPlace : std::uint8_t {
+    item,     ///< In the item's own row.
+    cells,    ///< The sum of the item's cells: slotted on SQLite, and releases before the journal.
+    journal,  ///< The same and the sum of its journal rows.
+    cache,    ///< In memory or Redis; the sum of the votes is the truth.
+};
+std::string_view to_string(CountPlace place);
+
+CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect);
+
+// -- the mark -----------------------------------------------------------------------------------
+
+/// The value that a statement over one mark returns; empty if the mark is missing.
+Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement);
+
+/// Whether the tables have a place: create_tables() has finished once, with whatever strategy.
+Result<bool> is_counted(sql::Connection& connection, const Layout& layout);
+
+/// Refuses tables whose counts are in another place. Every transaction asks, because another process
+/// may switch the strategy while this one runs. `hold`: the mark stays as it is until the
+/// transaction ends; voters need that.
+Result<void> check_place(sql::Connection& connection, const Layout& layout,
+                         const VotesOptions& options, bool hold = false);
+
+/// The error of check_place().
+Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
+                  sql::Dialect dialect);
+
+/// Names create_tables() in an error that says that a table is missing.
+Error explain_missing_table(Error error);
+
+// -- the counts ---------------------------------------------------------------------------------
+
+/// Creates the item's row first if the options say so.
+Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
+                         const sql::Id& item);
+
+/// Adds to one cell; an overflow error if the count would leave 64 bits.
+Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t slot, std::int64_t difference);
+
+/// Adds to the item's own count; an error if it would leave 64 bits, or if the item does not exist.
+Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
+                       std::int64_t difference);
+
+/// The error for a count that would leave 64 bits.
+Error count_overflow(const sql::Id& item);
+
+/// Turns the overflow of a column that is narrower than 64 bits into a database error, with its
+/// code: the count itself did not overflow.
+Error narrow_column(Error error);
+
+/// The error for a vote for an item that does not exist, when no foreign key refused it.
+Error unknown_item(const sql::Id& item);
+
+}  // namespace hotcount
