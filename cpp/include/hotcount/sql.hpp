@@ -199,6 +199,8 @@ class Lease {
     Return give_back_;
 };
 
+struct WeakSetting;
+
 class Database {
   public:
     virtual ~Database() = default;
@@ -228,8 +230,9 @@ class Database {
     /// Which settings of the server make a commit mean less than it should, in a sentence for a log;
     /// empty where none does, or where the server did not say. Asked once, when it is opened.
     const std::string& durability_warning() const { return durability_warning_; }
-    /// Asks the server for durability_warning(), before anybody shares this object. Never fails.
-    void look_at_durability();
+    /// Reads settings as (name, value) and makes durability_warning() of those that are weak. Called
+    /// by the dialect, before anybody shares this object. Never fails.
+    void look_at_durability(const Statement& read, std::span<const WeakSetting> known);
     /// The server's refusal, where it had no room for another connection and no call got one since.
     virtual std::optional<Error> out_of_room() { return {}; }
     const DatabaseOptions& options() const { return options_; }

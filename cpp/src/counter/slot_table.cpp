@@ -17,13 +17,13 @@ struct SlotTable::Names {
 namespace {
 
 std::string skip_locked(const sql::Grammar& g) {
-    return g.dialect() == sql::Dialect::sqlite ? "" : g.for_update() + " SKIP LOCKED";
+    return g.locks_rows() ? g.for_update() + " SKIP LOCKED" : "";
 }
 
 }  // namespace
 
 SlotTable::SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect)
-    : SlotTable(Names{options}, sql::Grammar{dialect}) {}
+    : SlotTable(Names{options}, sql::grammar_of(dialect)) {}
 
 namespace {
 
@@ -33,11 +33,7 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
     const std::string text = g.type(sql::ColumnType::text);
     // MySQL has no CREATE INDEX IF NOT EXISTS.
     const bool apart = g.dialect() != sql::Dialect::mysql;
-    // Two that create at once would meet in PostgreSQL's catalogue.
-    const std::string alone = g.dialect() == sql::Dialect::postgres
-                                  ? "SELECT pg_advisory_xact_lock(hashtext('hotcount schema'));\n"
-                                  : "";
-    return alone + "CREATE TABLE IF NOT EXISTS " + n.table + " (" + n.key + " " + text +
+    return g.lock_schema() + "CREATE TABLE IF NOT EXISTS " + n.table + " (" + n.key + " " + text +
            " NOT NULL, " + n.slot + " " + number + " NOT NULL, " + n.count + " " + number +
            " NOT NULL, PRIMARY KEY (" + n.key + ", " + n.slot + "))" + g.table_end() +
            ";\n"

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "sql/dialect.hpp"
+
 namespace hotcount {
 
 class SlotTable {

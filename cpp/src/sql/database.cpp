@@ -1,11 +1,10 @@
+#include <algorithm>
 #include <atomic>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/sql.hpp>
 
-#include "dialects/mysql/database.hpp"
-#include "dialects/postgres/database.hpp"
-#include "dialects/sqlite/database.hpp"
+#include "dialect.hpp"
 
 namespace hotcount::sql {
 
@@ -67,14 +66,15 @@ Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOp
         return bad_option("tcp_user_timeout", "must be from 0.001 seconds to 24 hours");
     }
     HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
-    if (parsed.scheme == "sqlite") return open_sqlite(parsed, options);
-    if (parsed.scheme == "postgresql" || parsed.scheme == "postgres") {
-        return open_postgres(parsed, options);
+    std::string known;
+    for (const Driver& driver : drivers()) {
+        for (const Scheme& scheme : driver.schemes) {
+            if (parsed.scheme == scheme.name) return driver.open(parsed, options);
+            if (!scheme.alias) known += (known.empty() ? "" : ", ") + std::string{scheme.name};
+        }
     }
-    if (parsed.scheme == "mysql" || parsed.scheme == "mariadb") return open_mysql(parsed, options);
     return make_error(ErrorCode::config, "URL: scheme '" + parsed.scheme +
-                                             "' is not a database this version knows: sqlite, "
-                                             "postgresql, mariadb, mysql");
+                                             "' is not a database this version knows: " + known);
 }
 
 }  // namespace hotcount::sql

@@ -1,17 +1,15 @@
-#include <hotcount/detail/sql/dialect.hpp>
+#include "dialect.hpp"
+
+#include <algorithm>
 
 namespace hotcount::sql {
 
-std::string_view to_string(Dialect dialect) {
-    switch (dialect) {
-        case Dialect::sqlite:
-            return "sqlite";
-        case Dialect::postgres:
-            return "postgresql";
-        case Dialect::mysql:
-            return "mysql";
-    }
-    return "unknown";
+std::string_view to_string(Dialect dialect) { return grammar_of(dialect).name(); }
+
+const Grammar& grammar_of(Dialect dialect) {
+    const auto all = drivers();
+    const auto is_it = [&](const Driver& driver) { return driver.grammar.dialect() == dialect; };
+    return std::find_if(all.begin(), all.end(), is_it)->grammar;
 }
 
 std::string quote_identifier(std::string_view name) {
@@ -23,102 +21,31 @@ std::string quote_identifier(std::string_view name) {
     return quoted + "\"";
 }
 
-std::string Grammar::type(ColumnType type) const {
-    if (type == ColumnType::integer) return dialect_ == Dialect::sqlite ? "INTEGER" : "BIGINT";
-    switch (dialect_) {
-        case Dialect::sqlite:
-            return "TEXT";
-        case Dialect::postgres:
-            // "C": bytes are compared, whatever the database's own collation.
-            return type == ColumnType::uuid ? "UUID" : "TEXT COLLATE \"C\"";
-        case Dialect::mysql:
-            break;
-    }
-    // To the default collation 'a' and 'A' are one key; to utf8mb4_bin 'a' and 'a ' are; and what
-    // does neither has one name in MariaDB and another in MySQL.
-    return type == ColumnType::uuid ? "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin"
-                                    : "VARBINARY(1000)";
-}
-
-std::string Grammar::table_end() const {
-    switch (dialect_) {
-        case Dialect::sqlite:
-            return " WITHOUT ROWID";
-        case Dialect::postgres:
-            // Room on each page for the next versions of its rows: an update that moves no index
-            // entry leaves nothing for VACUUM.
-            return " WITH (fillfactor = 50)";
-        case Dialect::mysql:
-            break;
-    }
-    return " ENGINE=InnoDB";
-}
-
 std::string Grammar::create_view(std::string_view name) const {
-    return (dialect_ == Dialect::sqlite ? "CREATE VIEW IF NOT EXISTS "
-                                        : "CREATE OR REPLACE VIEW ") +
-           std::string{name};
+    return "CREATE OR REPLACE VIEW " + std::string{name};
 }
 
-std::string Grammar::or_nothing(std::string_view key) const {
-    if (dialect_ != Dialect::mysql) return " ON CONFLICT DO NOTHING";
-    // Not INSERT IGNORE, which also swallows a missing foreign key and a value out of range.
-    return " ON DUPLICATE KEY UPDATE " + std::string{key} + " = " + std::string{key};
-}
+std::string Grammar::or_nothing(std::string_view) const { return " ON CONFLICT DO NOTHING"; }
 
 std::string Grammar::or_update(std::string_view key) const {
-    if (dialect_ == Dialect::mysql) return " ON DUPLICATE KEY UPDATE ";
     return " ON CONFLICT (" + std::string{key} + ") DO UPDATE SET ";
 }
 
-std::string Grammar::own(std::string_view table, std::string_view column) const {
+std::string Grammar::own(std::string_view table, std::string_view column) {
     return std::string{table} + "." + std::string{column};
 }
 
 std::string Grammar::excluded(std::string_view column) const {
-    return dialect_ == Dialect::mysql ? "VALUES(" + std::string{column} + ")"
-                                      : "excluded." + std::string{column};
-}
-
-std::string Grammar::differ(std::string_view a, std::string_view b) const {
-    const std::string left{a};
-    const std::string right{b};
-    switch (dialect_) {
-        case Dialect::sqlite:
-            return left + " IS NOT " + right;
-        case Dialect::postgres:
-            return left + " IS DISTINCT FROM " + right;
-        case Dialect::mysql:
-            break;
-    }
-    return "NOT (" + left + " <=> " + right + ")";
+    return "excluded." + std::string{column};
 }
 
 std::string Grammar::greater(std::string_view a, std::string_view b) const {
-    return (dialect_ == Dialect::sqlite ? "MAX(" : "GREATEST(") + std::string{a} + ", " +
-           std::string{b} + ")";
+    return "GREATEST(" + std::string{a} + ", " + std::string{b} + ")";
 }
 
-std::string Grammar::and_fits(std::string_view sum) const {
-    if (dialect_ != Dialect::sqlite) return {};
-    return " AND typeof(" + std::string{sum} + ") = 'integer'";
-}
+std::string Grammar::and_fits(std::string_view) const { return {}; }
 
-std::string Grammar::for_update() const { return dialect_ == Dialect::sqlite ? "" : " FOR UPDATE"; }
-
-std::string Grammar::for_share() const {
-    switch (dialect_) {
-        case Dialect::sqlite:
-            return "";
-        case Dialect::postgres:
-            return " FOR SHARE";
-        case Dialect::mysql:
-            break;
-    }
-    return " LOCK IN SHARE MODE";
-}
-
-Placed place_parameters(std::string_view text, Dialect dialect) {
+Placed place_parameters(std::string_view text, Placeholders placeholders) {
     Placed placed;
     placed.text.reserve(text.size() + 8);
     char quote = '\0';
@@ -135,13 +62,17 @@ Placed place_parameters(std::string_view text, Dialect dialect) {
             for (; end < text.size() && text[end] >= '0' && text[end] <= '9'; ++end) {
                 number = number * 10 + static_cast<std::size_t>(text[end] - '0');
             }
-            if (dialect == Dialect::postgres) {
-                placed.text += "$" + std::to_string(number);
-            } else if (dialect == Dialect::mysql) {
-                placed.text += '?';
-                placed.parameters.push_back(number - 1);
-            } else {
-                placed.text += text.substr(i, end - i);
+            switch (placeholders) {
+                case Placeholders::as_written:
+                    placed.text += text.substr(i, end - i);
+                    break;
+                case Placeholders::dollar:
+                    placed.text += "$" + std::to_string(number);
+                    break;
+                case Placeholders::in_order:
+                    placed.text += '?';
+                    placed.parameters.push_back(number - 1);
+                    break;
             }
             i = end - 1;
             continue;

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include <hotcount/detail/sql/dialect.hpp>
+#include "sql/dialect.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -9,26 +9,26 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(PlaceParameters, PostgresKeepsTheirNumbers) {
-    const Placed placed = place_parameters("SELECT ?2, ?1 + ?2, ?12", Dialect::postgres);
+    const Placed placed = place_parameters("SELECT ?2, ?1 + ?2, ?12", Placeholders::dollar);
     EXPECT_EQ(placed.text, "SELECT $2, $1 + $2, $12");
     EXPECT_THAT(placed.parameters, IsEmpty());
 }
 
 TEST(PlaceParameters, MysqlSaysWhichStandsWhere) {
-    const Placed placed = place_parameters("SELECT ?2, ?1 + ?2, ?12", Dialect::mysql);
+    const Placed placed = place_parameters("SELECT ?2, ?1 + ?2, ?12", Placeholders::in_order);
     EXPECT_EQ(placed.text, "SELECT ?, ? + ?, ?");
     EXPECT_THAT(placed.parameters, ElementsAre(1, 0, 1, 11));
 }
 
 TEST(PlaceParameters, SqliteReadsThemAsTheyAre) {
-    EXPECT_EQ(place_parameters("SELECT ?2, ?1", Dialect::sqlite).text, "SELECT ?2, ?1");
+    EXPECT_EQ(place_parameters("SELECT ?2, ?1", Placeholders::as_written).text, "SELECT ?2, ?1");
 }
 
 TEST(PlaceParameters, WhatIsQuotedIsNone) {
     const std::string text = R"(SELECT '?1', "a?2", 'it''s ?3', "q""?4", ?5)";
-    EXPECT_EQ(place_parameters(text, Dialect::postgres).text,
+    EXPECT_EQ(place_parameters(text, Placeholders::dollar).text,
               R"(SELECT '?1', "a?2", 'it''s ?3', "q""?4", $5)");
-    EXPECT_THAT(place_parameters(text, Dialect::mysql).parameters, ElementsAre(4));
+    EXPECT_THAT(place_parameters(text, Placeholders::in_order).parameters, ElementsAre(4));
 }
 
 TEST(QuoteIdentifier, DoublesQuotes) {
@@ -37,31 +37,32 @@ TEST(QuoteIdentifier, DoublesQuotes) {
 }
 
 TEST(Grammar, UpsertsReadTheirTwoRowsInEachDialect) {
-    const Grammar postgres{Dialect::postgres};
+    const Grammar\& postgres = grammar_of(Dialect::postgres);
     EXPECT_EQ(
         postgres.or_update("id") + "n = " + postgres.own("t", "n") + " + " + postgres.excluded("n"),
         " ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n");
-    const Grammar mysql{Dialect::mysql};
+    const Grammar\& mysql = grammar_of(Dialect::mysql);
     EXPECT_EQ(mysql.or_update("id") + "n = " + mysql.own("t", "n") + " + " + mysql.excluded("n"),
               " ON DUPLICATE KEY UPDATE n = t.n + VALUES(n)");
 }
 
 TEST(Grammar, TextIsComparedByteByByte) {
-    EXPECT_THAT(Grammar{Dialect::postgres}.type(ColumnType::text), ::testing::HasSubstr("\"C\""));
-    EXPECT_EQ(Grammar{Dialect::mysql}.type(ColumnType::text), "VARBINARY(1000)");
+    EXPECT_THAT(grammar_of(Dialect::postgres).type(ColumnType::text),
+                ::testing::HasSubstr("\"C\""));
+    EXPECT_EQ(grammar_of(Dialect::mysql).type(ColumnType::text), "VARBINARY(1000)");
 }
 
 TEST(Grammar, OnlySqliteChecksSumsItself) {
-    EXPECT_EQ(Grammar{Dialect::sqlite}.and_fits("n + ?1"), " AND typeof(n + ?1) = 'integer'");
-    EXPECT_EQ(Grammar{Dialect::postgres}.and_fits("n + ?1"), "");
-    EXPECT_EQ(Grammar{Dialect::mysql}.and_fits("n + ?1"), "");
+    EXPECT_EQ(grammar_of(Dialect::sqlite).and_fits("n + ?1"), " AND typeof(n + ?1) = 'integer'");
+    EXPECT_EQ(grammar_of(Dialect::postgres).and_fits("n + ?1"), "");
+    EXPECT_EQ(grammar_of(Dialect::mysql).and_fits("n + ?1"), "");
 }
 
 TEST(Grammar, OnlyServersLockRows) {
-    EXPECT_EQ(Grammar{Dialect::sqlite}.for_update(), "");
-    EXPECT_EQ(Grammar{Dialect::postgres}.for_update(), " FOR UPDATE");
-    EXPECT_EQ(Grammar{Dialect::postgres}.for_share(), " FOR SHARE");
-    EXPECT_EQ(Grammar{Dialect::mysql}.for_share(), " LOCK IN SHARE MODE");
+    EXPECT_EQ(grammar_of(Dialect::sqlite).for_update(), "");
+    EXPECT_EQ(grammar_of(Dialect::postgres).for_update(), " FOR UPDATE");
+    EXPECT_EQ(grammar_of(Dialect::postgres).for_share(), " FOR SHARE");
+    EXPECT_EQ(grammar_of(Dialect::mysql).for_share(), " LOCK IN SHARE MODE");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <hotcount/detail/base/interrupt.hpp>
 
 #include "base/readable.hpp"
+#include "sql/dialect.hpp"
 #include "sql/tcp_limits.hpp"
 
 namespace hotcount::sql {
@@ -296,7 +297,7 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
         return &prepared_.front();
     }
     if (prepared_.size() >= kMaxPrepared) forget(prepared_.back().id);
-    Placed placed = place_parameters(statement.text(), Dialect::mysql);
+    Placed placed = place_parameters(statement.text(), Placeholders::in_order);
     Prepared made;
     made.id = statement.id();
     made.order = std::move(placed.parameters);

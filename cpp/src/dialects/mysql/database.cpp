@@ -1,5 +1,6 @@
-#include "database.hpp"
+#include "dialect.hpp"
 
+#include <array>
 #include <atomic>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
@@ -9,11 +10,28 @@
 
 #include "connection.hpp"
 #include "libmariadb.hpp"
+#include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 #include "sql/url_flag.hpp"
 
 namespace hotcount::sql {
 namespace {
+
+void warn_of_weak_settings(Database& database) {
+    // A variable that the server does not have is no error here.
+    static const Statement kRead{
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', "
+        "'innodb_doublewrite', 'log_bin', 'sync_binlog')"};
+    static constexpr auto kIsNotOne = [](std::string_view value) { return value != "1"; };
+    static constexpr std::array kWeak{
+        WeakSetting{"innodb_flush_log_at_trx_commit", kIsNotOne, kLosesCommits},
+        WeakSetting{"innodb_doublewrite", is_off, kCorrupts},
+        WeakSetting{"sync_binlog", kIsNotOne,
+                    "the binary log may lack the last commits after a crash, and replicas with it",
+                    "log_bin"},
+    };
+    database.look_at_durability(kRead, kWeak);
+}
 
 class MysqlDatabase final : public Database, ForkAware {
   public:
@@ -173,7 +191,7 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
             auto database = std::make_shared<MysqlDatabase>(*library, target, options);
             // Now rather than at the first call, so that what is wrong fails where it is given.
             HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
-            database->look_at_durability();
+            warn_of_weak_settings(*database);
             return std::shared_ptr<Database>{std::move(database)};
         });
 }

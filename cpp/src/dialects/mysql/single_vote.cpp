@@ -1,6 +1,8 @@
 // A vote and its count in one compound statement: one round trip to MariaDB instead of four or five.
 #include <array>
+#include <hotcount/detail/sql/transaction.hpp>
 
+#include "dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -57,8 +59,8 @@ std::string slotted_text(const VoteNames& n, const VotesOptions& options) {
 MysqlOneVote::MysqlOneVote(const VotesOptions& options) : MysqlOneVote(options, Names{options}) {}
 
 MysqlOneVote::Names::Names(const VotesOptions& options)
-    : of_users(options, sql::Grammar{sql::Dialect::mysql}),
-      anonymous(of_users.anonymous(sql::Grammar{sql::Dialect::mysql})) {}
+    : of_users(options, sql::mysql_grammar()),
+      anonymous(of_users.anonymous(sql::mysql_grammar())) {}
 
 MysqlOneVote::MysqlOneVote(const VotesOptions& options, const Names& names)
     : of_users_(options.strategy == VoteStrategy::slotted ? slotted_text(names.of_users, options)
@@ -81,6 +83,36 @@ Result<bool> MysqlOneVote::write(sql::Connection& connection, const Ballot& ball
         connection.run_alone(ballot.by_op_id ? anonymous_ : of_users_, parameters, &see, how);
     if (!ran) return explain_mysql_vote(std::move(ran).error(), ballot);
     return written;
+}
+
+namespace {
+
+class MysqlSingleVote final : public SingleVote {
+  public:
+    explicit MysqlSingleVote(const VotesOptions& options) : one_(options) {}
+
+    Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
+                                     std::int64_t slot, Deadline deadline) override {
+        return sql::transact_alone(
+            database, deadline, [&](sql::Connection& connection) -> Result<std::optional<Cast>> {
+                HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
+                if (!can.compound) return std::optional<Cast>{};
+                Cast cast = mysql_cast(0, ballot.value);
+                HOTCOUNT_TRY_ASSIGN(const bool written, one_.write(connection, ballot, slot,
+                                                                   sql::Alone{deadline}, cast));
+                return written ? std::optional{cast} : std::nullopt;
+            });
+    }
+
+  private:
+    const MysqlOneVote one_;
+    ServerAbilities abilities_;
+};
+
+}  // namespace
+
+std::unique_ptr<SingleVote> make_mysql_single_vote(const VotesOptions& options) {
+    return std::make_unique<MysqlSingleVote>(options);
 }
 
 }  // namespace hotcount

@@ -20,6 +20,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -356,7 +358,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
                                                           const VotesOptions& options,
                                                           NoteAppended appended) {
-    const VoteNames names{options, sql::Grammar{sql::Dialect::mysql}};
+    const VoteNames names{options, sql::mysql_grammar()};
     return std::make_shared<MysqlBatchWriter>(std::move(layout), names, options,
                                               std::move(appended));
 }

@@ -11,6 +11,8 @@
 #include <hotcount/detail/sql/transaction.hpp>
 #include <map>
 
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/bulk_statement.hpp"
@@ -54,7 +56,7 @@ class MysqlJournal final : public Journal {
         : database_(std::move(database)),
           pause_us_(microseconds_of(options.fold_interval)),
           keys_(options),
-          alone_("SELECT CAST(value AS SIGNED), " + now_microseconds(g()) +
+          alone_("SELECT CAST(value AS SIGNED), " + g().now_microseconds() +
                  ", CAST((SELECT value "
                  "FROM " +
                  n.meta + " WHERE name = 'fold_took') AS SIGNED) FROM " + n.meta +
@@ -90,10 +92,10 @@ class MysqlJournal final : public Journal {
               "INSERT INTO " + n.journal + " (item, diff) VALUES ",
               [](std::size_t first) { return "(" + placeholder(first) + ", 0)"; }, 1, ", ", ""),
           pace_("UPDATE " + n.meta + " SET value = CASE name WHEN 'folded_at' THEN ?1 ELSE CAST(" +
-                now_microseconds(g()) +
+                g().now_microseconds() +
                 " - ?2 AS CHAR) END WHERE name IN ('folded_at', 'fold_took')"),
           items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
-          backlog_(backlog_text(n, g())) {
+          backlog_(backlog_text(n, g(), "SIGNED")) {
         for (std::size_t items = 1; items <= kShown; items *= 2) {
             show_.emplace_back(show_text(n, items));
         }
@@ -126,7 +128,7 @@ class MysqlJournal final : public Journal {
         std::int64_t diff;
     };
 
-    static sql::Grammar g() { return sql::Grammar{sql::Dialect::mysql}; }
+    static const sql::Grammar& g() { return sql::mysql_grammar(); }
 
     static std::string page_text(const VoteNames& n) {
         return "SELECT id, item, diff FROM " + n.journal;
@@ -397,7 +399,7 @@ class MysqlJournal final : public Journal {
 
 std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
                                             const VotesOptions& options) {
-    const VoteNames names{options, sql::Grammar{sql::Dialect::mysql}};
+    const VoteNames names{options, sql::mysql_grammar()};
     return std::make_unique<MysqlJournal>(std::move(database), names, options);
 }
 

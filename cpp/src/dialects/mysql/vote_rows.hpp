@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "votes/tables/bulk_statement.hpp"
-#include "votes/tables/vote_rows.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 
@@ -84,6 +84,11 @@ std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> lay
 std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
                                                           const VotesOptions& options,
                                                           NoteAppended appended = {});
+
+/// strategy slotted, on servers with compound statements.
+std::unique_ptr<SingleVote> make_mysql_single_vote(const VotesOptions& options);
+std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
+                                            const VotesOptions& options);
 
 /// The type of the item table's ids where it is there already, else empty. Columns that refer to them
 /// are of that very type: a foreign key asks for it, and where ids are compared with them, another

@@ -93,7 +93,7 @@ std::string array_literal(std::span<const sql::Id> ids) {
     return array;
 }
 
-std::string create_items(const VoteNames& n, const VotesOptions& options) {
+std::string create_items_text(const VoteNames& n, const VotesOptions& options) {
     return "INSERT INTO " + n.item + " (" + n.id + ") SELECT id FROM unnest(" +
            array_of(options.item_type, "?1") + ") AS id ORDER BY id ON CONFLICT DO NOTHING";
 }

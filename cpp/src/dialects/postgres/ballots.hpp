@@ -41,7 +41,7 @@ std::string array_of(IdType type, const std::string& parameter);
 /// An array literal of the ids.
 std::string array_literal(std::span<const sql::Id> ids);
 /// The statement that adds the items of the array ?1 which are not there, in order.
-std::string create_items(const VoteNames& names, const VotesOptions& options);
+std::string create_items_text(const VoteNames& names, const VotesOptions& options);
 
 /// INSERT INTO vote ... `rows`, a SELECT of item, user, val, 0, version ... ON CONFLICT ...: sets
 /// votes, keeps what they were in prev, leaves alone what is as asked. RETURNING follows.
@@ -54,7 +54,12 @@ Cast unchanged_cast(std::int64_t value);
 /// The error for a row that is no vote's of the statement: a column that changes what it is given.
 Error unasked_row();
 
-/// Builds on PostgreSQL what make_vote_rows() and the batched strategy ask for.
+/// The two numbers of the fold's advisory lock, an SQL text.
+std::string fold_lock_key(const VoteNames& names);
+
+class Journal;
+std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
+                                               const VotesOptions& options);
 std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
                                                   const VoteNames& names,
                                                   const VotesOptions& options);

@@ -10,6 +10,7 @@
 #include "cancel.hpp"
 #include "error.hpp"
 #include "row.hpp"
+#include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 #include "sql/statement_name.hpp"
 
@@ -301,7 +302,7 @@ PostgresConnection::Known& PostgresConnection::know(const Statement& statement) 
     const auto found = known_.find(statement.id());
     if (found != known_.end()) return found->second;
     if (known_.size() >= kMaxKnown) known_.clear();
-    Placed placed = place_parameters(statement.text(), Dialect::postgres);
+    Placed placed = place_parameters(statement.text(), Placeholders::dollar);
     return known_.emplace(statement.id(), Known{std::move(placed.text), {}}).first->second;
 }
 

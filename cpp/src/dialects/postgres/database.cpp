@@ -1,4 +1,4 @@
-#include "database.hpp"
+#include "dialect.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "connection.hpp"
+#include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 #include "sql/tcp_limits.hpp"
 #include "sql/url_flag.hpp"
@@ -33,6 +34,19 @@ std::string scope_of(const Parameters& parameters) {
         scope += parameter(parameters, name) + '\n';
     }
     return scope;
+}
+
+void warn_of_weak_settings(Database& database) {
+    // In pg_settings, and not SHOW's alone: what holds for this session.
+    static const Statement kRead{
+        "SELECT name, setting FROM pg_settings "
+        "WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')"};
+    static constexpr std::array kWeak{
+        WeakSetting{"fsync", is_off, kCorrupts},
+        WeakSetting{"full_page_writes", is_off, kCorrupts},
+        WeakSetting{"synchronous_commit", is_off, kLosesCommits},
+    };
+    database.look_at_durability(kRead, kWeak);
 }
 
 bool asks_for_reads_only(const Parameters& parameters) {
@@ -298,7 +312,7 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
             std::make_shared<PostgresDatabase>(*pq, name_of(url), parameters, timeout, options);
         // Opened now rather than at the first call, so that what is wrong shows where it is given.
         HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
-        database->look_at_durability();
+        warn_of_weak_settings(*database);
         return std::shared_ptr<Database>{std::move(database)};
     });
 }

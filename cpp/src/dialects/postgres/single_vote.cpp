@@ -1,8 +1,8 @@
 #include "single_vote.hpp"
 
-#include <hotcount/detail/counter/slot.hpp>
-
 #include "ballots.hpp"
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
@@ -125,12 +125,12 @@ Error explain_postgres_vote(Error error, const VotesOptions& options, const Ball
 PostgresSlottedVotes::PostgresSlottedVotes(const VoteNames& n, const VotesOptions& options)
     : options_(options),
       of_users_(single_vote(n, options, count_in_slot(n, options))),
-      anonymous_(single_vote(n.anonymous(sql::Grammar{sql::Dialect::postgres}),
-                             anonymous_options(options), count_in_slot(n, options))),
-      create_(create_items(n, options)) {}
+      anonymous_(single_vote(n.anonymous(sql::postgres_grammar()), anonymous_options(options),
+                             count_in_slot(n, options))),
+      create_(create_items_text(n, options)) {}
 
 Result<VoteOutcome> PostgresSlottedVotes::attempt(sql::Database& database, const Ballot& ballot,
-                                                  Deadline deadline) {
+                                                  std::int64_t slot, Deadline deadline) {
     VoteOutcome outcome{VoteOutcome::Kind::overtaken};
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
         outcome = read_outcome(row, ballot);
@@ -139,19 +139,19 @@ Result<VoteOutcome> PostgresSlottedVotes::attempt(sql::Database& database, const
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.writer(deadline));
     const std::array<sql::Value, 5> parameters{
         sql::to_value(ballot.item), sql::to_value(ballot.user), ballot.value,
-        ballot.version ? sql::Value{*ballot.version} : sql::Value{},
-        choose_slot(SlotChoice::sticky, options_.slots)};
+        ballot.version ? sql::Value{*ballot.version} : sql::Value{}, slot};
     HOTCOUNT_TRY(connection->run_alone(ballot.by_op_id ? anonymous_ : of_users_, parameters, &read,
                                        {deadline, wraps_.load(std::memory_order_relaxed)}));
     return outcome;
 }
 
-Result<Cast> PostgresSlottedVotes::cast(sql::Database& database, const Ballot& ballot,
-                                        Deadline deadline) {
+Result<std::optional<Cast>> PostgresSlottedVotes::cast(sql::Database& database,
+                                                       const Ballot& ballot, std::int64_t slot,
+                                                       Deadline deadline) {
     sql::Retry retry{database, deadline};
     bool created = false;
     for (int tries = 0; tries < kMostTries;) {
-        auto outcome = attempt(database, ballot, deadline);
+        auto outcome = attempt(database, ballot, slot, deadline);
         if (!outcome) {
             if (retry.again(outcome.error())) continue;
             return explain_postgres_vote(retry.give_up(std::move(outcome).error()), options_,
@@ -159,7 +159,7 @@ Result<Cast> PostgresSlottedVotes::cast(sql::Database& database, const Ballot& b
         }
         switch (outcome->kind) {
             case VoteOutcome::Kind::cast:
-                return outcome->cast;
+                return std::optional{outcome->cast};
             case VoteOutcome::Kind::elsewhere:
                 return wrong_place(options_.vote_table, outcome->counted_in, options_.strategy,
                                    sql::Dialect::postgres);

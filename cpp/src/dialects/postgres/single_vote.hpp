@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "votes/tables/layout.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 
@@ -62,14 +62,15 @@ inline constexpr int kMostTries = 20;
 Error explain_postgres_vote(Error error, const VotesOptions& options, const Ballot& ballot);
 
 /// slotted: the vote and its slot's cell in one statement.
-class PostgresSlottedVotes {
+class PostgresSlottedVotes final : public SingleVote {
   public:
     PostgresSlottedVotes(const VoteNames& names, const VotesOptions& options);
-    /// In a transaction of its own.
-    Result<Cast> cast(sql::Database& database, const Ballot& ballot, Deadline deadline);
+    Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
+                                     std::int64_t slot, Deadline deadline) override;
 
   private:
-    Result<VoteOutcome> attempt(sql::Database& database, const Ballot& ballot, Deadline deadline);
+    Result<VoteOutcome> attempt(sql::Database& database, const Ballot& ballot, std::int64_t slot,
+                                Deadline deadline);
 
     const VotesOptions options_;
     const sql::Statement of_users_;

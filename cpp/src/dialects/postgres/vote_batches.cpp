@@ -15,7 +15,9 @@
 #include <atomic>
 
 #include "ballots.hpp"
+#include "dialect.hpp"
 #include "single_vote.hpp"
+#include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
@@ -60,13 +62,12 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     PostgresBatchWriter(const VoteNames& n, const VotesOptions& options, NoteAppended appended)
         : options_(options),
           appended_(std::move(appended)),
-          create_(create_items(n, options)),
+          create_(create_items_text(n, options)),
           wait_for_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
                           array_of(options.item_type, "?1") + ") ORDER BY " + n.id +
                           " FOR KEY SHARE"),
           of_users_(n, options),
-          anonymous_(n.anonymous(sql::Grammar{sql::Dialect::postgres}),
-                     anonymous_options(options)) {}
+          anonymous_(n.anonymous(sql::postgres_grammar()), anonymous_options(options)) {}
 
     bool commits_by_itself() const override { return true; }
 
@@ -275,7 +276,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
 
 std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(const VotesOptions& options,
                                                              NoteAppended appended) {
-    const VoteNames names{options, sql::Grammar{sql::Dialect::postgres}};
+    const VoteNames names{options, sql::postgres_grammar()};
     return std::make_shared<PostgresBatchWriter>(names, options, std::move(appended));
 }
 

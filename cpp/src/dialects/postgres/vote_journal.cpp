@@ -16,6 +16,8 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "ballots.hpp"
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -30,7 +32,7 @@ std::string mark_of(const VoteNames& n, const std::string& name) {
 // microseconds, ?4 the most rows, ?5 how many times what the last one took is the least pause too.
 std::string fold_text(const VoteNames& n, const std::string& which) {
     const std::string slot = std::to_string(kFoldSlot);
-    const std::string now = now_microseconds(sql::Grammar{sql::Dialect::postgres});
+    const std::string now = sql::postgres_grammar().now_microseconds();
     return "WITH hc_clock AS MATERIALIZED (SELECT " + now +
            " AS us), hc_pace AS MATERIALIZED (SELECT us, " + mark_of(n, "counted_in") + " = '" +
            std::string{to_string(CountPlace::journal)} + "' AS here, COALESCE(CAST(" +
@@ -99,7 +101,7 @@ class PostgresJournal final : public Journal {
           fold_(fold_text(n, "item <> ALL (" + array_of(options.item_type, "?1") + ")")),
           fold_only_(fold_text(n, "item = ANY (" + array_of(options.item_type, "?1") + ")")),
           items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
-          backlog_(backlog_text(n, sql::Grammar{sql::Dialect::postgres})),
+          backlog_(backlog_text(n, sql::postgres_grammar(), "bigint")),
           journal_(n.journal),
           // A role that may not would write a warning into the server's log each time.
           may_vacuum_(
@@ -185,7 +187,7 @@ class PostgresJournal final : public Journal {
 
 std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
                                                const VotesOptions& options) {
-    const VoteNames names{options, sql::Grammar{sql::Dialect::postgres}};
+    const VoteNames names{options, sql::postgres_grammar()};
     return std::make_unique<PostgresJournal>(std::move(database), names, options);
 }
 

@@ -1,4 +1,4 @@
-#include "database.hpp"
+#include "dialect.hpp"
 
 #include <sqlite3.h>
 

@@ -39,26 +39,25 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
            g.table_end() + ";\n";
 }
 
-// SQLite's SUM fails where a part of the sum leaves 64 bits, though the whole would not: so it gets
-// halves. The servers sum in decimals.
+// Without sums in decimals a part of the sum may leave 64 bits, though the whole would not: so the
+// numbers are summed in halves.
 std::string sum_text(const VoteNames& n, const sql::Grammar& g) {
-    if (g.dialect() != sql::Dialect::sqlite) return "SELECT " + counted_sum(n, "?1");
+    if (g.sums_in_decimals()) return "SELECT " + counted_sum(n, "?1");
     return "SELECT " + counted_sum(n, "?1", Bits::upper) + ", " + counted_sum(n, "?1", Bits::lower);
 }
 
 }  // namespace
 
 SyncTable::SyncTable(const VotesOptions& options, sql::Dialect dialect)
-    : SyncTable(options, Names{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}
+    : SyncTable(options, Names{options, sql::grammar_of(dialect)}, sql::grammar_of(dialect)) {}
 
 SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Grammar& g)
     : options_(options),
-      dialect_(g.dialect()),
+      grammar_(g),
       share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_share()),
-      // Not FOR UPDATE on PostgreSQL, which also waits for whoever has inserted a vote: two that
-      // have would wait for each other.
-      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
-                 (g.dialect() == sql::Dialect::postgres ? " FOR NO KEY UPDATE" : g.for_update())),
+      // Not FOR UPDATE on PostgreSQL, which also waits for those who have inserted a vote: two of
+      // them would wait for each other.
+      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_no_key_update()),
       read_state_(
           "SELECT COALESCE(s.epoch, 0), COALESCE(s.gen, 0), COALESCE(s.saved_gen, 0), "
           "COALESCE(s.saved_version, 0), COALESCE(i." +
@@ -96,15 +95,14 @@ SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Gra
                 g.or_update("name") + "value = " + g.excluded("value")) {}
 
 std::string SyncTable::schema(const std::string& item_type) const {
-    const sql::Grammar grammar{dialect_};
-    Names names{options_, grammar};
+    Names names{options_, grammar_};
     if (!item_type.empty()) names.item_type = item_type;
-    return schema_text(names, grammar);
+    return schema_text(names, grammar_);
 }
 
 Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connection,
                                                         const sql::Id& item, Hold hold) const {
-    if (hold != Hold::none && dialect_ != sql::Dialect::sqlite) {
+    if (hold != Hold::none && grammar_.locks_rows()) {
         // A statement of its own: one that waited for a lock has read the rest before it waited.
         HOTCOUNT_TRY(connection.run(hold == Hold::shared ? share_item_ : lock_item_,
                                     std::array{sql::to_value(item)}, &kIgnore));
@@ -120,7 +118,7 @@ Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connect
 }
 
 Result<std::int64_t> SyncTable::sum(sql::Connection& connection, const sql::Id& item) const {
-    const bool in_halves = dialect_ == sql::Dialect::sqlite;
+    const bool in_halves = !grammar_.sums_in_decimals();
     bool whole = true;
     std::int64_t high = 0;
     std::int64_t low = 0;
@@ -217,7 +215,7 @@ Result<std::string> SyncTable::cache_id(sql::Connection& connection, bool hold) 
         return explain_missing_table(std::move(found).error());
     }
     if (place != to_string(CountPlace::cache) || id.empty()) {
-        return wrong_place(options_.vote_table, place, VoteStrategy::cached, dialect_);
+        return wrong_place(options_.vote_table, place, VoteStrategy::cached, grammar_.dialect());
     }
     return id;
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "count_cache.hpp"
+#include "sql/dialect.hpp"
 
 namespace hotcount {
 
@@ -101,7 +102,7 @@ class SyncTable {
     SyncTable(const VotesOptions& options, const Names& names, const sql::Grammar& grammar);
 
     VotesOptions options_;
-    sql::Dialect dialect_;
+    const sql::Grammar& grammar_;
     sql::Statement share_item_;
     sql::Statement lock_item_;
     sql::Statement read_state_;

@@ -7,9 +7,8 @@
 
 namespace hotcount {
 
-std::string backlog_text(const VoteNames& n, const sql::Grammar& g) {
-    const std::string number = g.dialect() == sql::Dialect::mysql ? "SIGNED" : "bigint";
-    return "SELECT COUNT(*), COUNT(DISTINCT item), " + now_microseconds(g) +
+std::string backlog_text(const VoteNames& n, const sql::Grammar& g, const std::string& number) {
+    return "SELECT COUNT(*), COUNT(DISTINCT item), " + g.now_microseconds() +
            " - COALESCE((SELECT CAST(value AS " + number + ") FROM " + n.meta +
            " WHERE name = 'folded_at'), 0) FROM " + n.journal;
 }

@@ -94,16 +94,13 @@ class Journal {
 
 // -- shared by the dialects ---------------------------------------------------------------------
 
-std::string backlog_text(const VoteNames& names, const sql::Grammar& grammar);
+/// `number`: the type of CAST(... AS type) for an integer.
+std::string backlog_text(const VoteNames& names, const sql::Grammar& grammar,
+                         const std::string& number);
 Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statement& statement,
                                     Deadline deadline);
 Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Statement& statement,
                                         Deadline deadline);
 std::int64_t microseconds_of(Duration time);
-
-std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
-                                               const VotesOptions& options);
-std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
-                                            const VotesOptions& options);
 
 }  // namespace hotcount

@@ -1,16 +1,15 @@
 // batched: the votes of concurrent callers share a transaction, and each item in it one update.
 #include <hotcount/detail/base/fork.hpp>
 
-#include "dialects/mysql/vote_rows.hpp"
-#include "dialects/postgres/ballots.hpp"
 #include "group_writer.hpp"
 #include "votes/cache/count_copies.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
 
-// SQLite: the one writer counts in the item's row.
-class BatchWriter final : public GroupVoteWriter {
+// Without a journal: the one writer of the database counts in the item's row.
+class ItemRowWriter final : public GroupVoteWriter {
   public:
     using GroupVoteWriter::GroupVoteWriter;
 
@@ -26,13 +25,8 @@ std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout
                                               const VotesOptions& options,
                                               const std::shared_ptr<Folder>& folder) {
     const NoteAppended appended = [folder](std::size_t rows) { folder->note_appended(rows); };
-    if (layout->dialect() == sql::Dialect::mysql) {
-        return make_mysql_batch_writer(layout, options, appended);
-    }
-    if (layout->dialect() == sql::Dialect::postgres) {
-        return make_postgres_batch_writer(options, appended);
-    }
-    return std::make_shared<BatchWriter>(layout, options);
+    auto writer = layout->vote_dialect().batch_writer(layout, options, appended);
+    return writer != nullptr ? writer : std::make_shared<ItemRowWriter>(layout, options);
 }
 
 class BatchedVotes final : public SqlVotes {
@@ -141,9 +135,9 @@ std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> databas
     } else if (auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
         store = make_redis_copy_store(std::move(*redis));
     }
-    // SQLite's count is one read of the item's row, which no copy is cheaper than.
+    // A count in the item's row of a database in this process: no copy is cheaper to read.
     std::shared_ptr<CountCopies> copies;
-    if (store != nullptr && database->dialect() != sql::Dialect::sqlite) {
+    if (store != nullptr && vote_dialect(database->dialect()).is_server()) {
         copies = std::make_shared<CountCopies>(database, options, std::move(store));
     }
     return std::make_shared<BatchedVotes>(std::move(database), std::move(options),

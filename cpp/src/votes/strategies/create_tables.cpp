@@ -1,8 +1,8 @@
 // The tables: made where they are missing, and their counts moved to where this strategy keeps them.
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "dialects/mysql/vote_rows.hpp"
 #include "sql_votes.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 
@@ -16,7 +16,7 @@ Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
     std::vector<std::string> wanted{options_.item_table, base,           base + "_anonymous",
                                     base + "_cell",      base + "_meta", base + "_live",
                                     base + "_count"};
-    if (layout_->dialect() != sql::Dialect::sqlite) wanted.push_back(base + "_journal");
+    if (layout_->vote_dialect().is_server()) wanted.push_back(base + "_journal");
     for (std::string& table : more_tables()) wanted.push_back(std::move(table));
     for (const std::string& table : wanted) {
         std::int64_t found = 0;
@@ -51,8 +51,9 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     };
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
-    // MySQL commits with every change of the schema: what follows is a transaction of its own there.
-    const bool apart = database_->dialect() == sql::Dialect::mysql;
+    const VoteDialect& dialect = layout_->vote_dialect();
+    // If changes of the schema commit, what follows them is a transaction of its own.
+    const bool apart = dialect.grammar().schema_changes_commit();
     // Where all is there, making it is not only idle: CREATE INDEX IF NOT EXISTS locks the journal
     // against voters first, who then meet the lock below in a deadlock.
     if (apart && !made) {
@@ -61,11 +62,10 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         }));
         HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
             HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-            HOTCOUNT_TRY_ASSIGN(const std::string type, mysql_item_type(*connection, options_));
-            VoteNames names{options_, sql::Grammar{sql::Dialect::mysql}};
+            HOTCOUNT_TRY_ASSIGN(const std::string type, dialect.item_type(*connection, options_));
+            VoteNames names{options_, dialect.grammar()};
             if (!type.empty()) names.item_type = type;
-            return connection->run_script(schema_text(names, sql::Grammar{sql::Dialect::mysql}) +
-                                          more_schema(type));
+            return connection->run_script(schema_text(names, dialect) + more_schema(type));
         }));
     }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {

@@ -4,10 +4,8 @@
 #include <hotcount/detail/counter/slot.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "dialects/mysql/vote_rows.hpp"
-#include "dialects/postgres/single_vote.hpp"
 #include "sql_votes.hpp"
-#include "votes/tables/vote_rows.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
@@ -17,18 +15,12 @@ class SingleVotes final : public SqlVotes {
     SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
           rows_(make_vote_rows(layout(), options())),
-          one_(options().strategy == VoteStrategy::slotted &&
-                       layout()->dialect() == sql::Dialect::mysql
-                   ? std::make_unique<const MysqlOneVote>(options())
-                   : nullptr),
-          lanes_(
-              [threads = options().commit.workers] { return std::make_unique<Lanes>(threads); }) {
-        if (options().strategy == VoteStrategy::slotted &&
-            database().dialect() == sql::Dialect::postgres) {
-            const VoteNames names{options(), sql::Grammar{sql::Dialect::postgres}};
-            in_one_statement_ = std::make_unique<PostgresSlottedVotes>(names, options());
-        }
-    }
+          at_once_(options().strategy == VoteStrategy::slotted
+                       ? layout()->vote_dialect().single_vote(options())
+                       : nullptr),
+          threads_([threads = options().commit.workers] {
+              return std::make_unique<VoterThreads>(threads);
+          }) {}
 
     Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
         return cast_within(ballot, database().deadline(timeout));
@@ -44,9 +36,9 @@ class SingleVotes final : public SqlVotes {
     }
 
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
-        Lanes& lanes = lanes_.get();
-        if (auto room = check_room(lanes); !room) return done(std::move(room).error());
-        begin(lanes, ballot, database().deadline(timeout), std::move(done));
+        VoterThreads& threads = threads_.get();
+        if (auto room = check_room(threads); !room) return done(std::move(room).error());
+        begin(threads, ballot, database().deadline(timeout), std::move(done));
     }
 
     void write_many_async(std::span<const Ballot> ballots,
@@ -66,15 +58,15 @@ class SingleVotes final : public SqlVotes {
         call->casts.resize(ballots.size(), Cast{});
         call->done = std::move(done);
         call->open = ballots.size() + 1;
-        Lanes& lanes = lanes_.get();
-        const auto room = check_room(lanes);
+        VoterThreads& threads = threads_.get();
+        const auto room = check_room(threads);
         for (std::size_t i = 0; i < ballots.size(); ++i) {
             auto settle = [call, i](Result<Cast> cast) {
                 call->casts[i] = std::move(cast);
                 call->end_one();
             };
             if (room) {
-                begin(lanes, ballots[i], deadline, std::move(settle));
+                begin(threads, ballots[i], deadline, std::move(settle));
             } else {
                 settle(room.error());
             }
@@ -95,9 +87,10 @@ class SingleVotes final : public SqlVotes {
     }
 
   private:
-    // A thread each. A user's votes for an item take one lane, so that they keep their order.
-    struct Lanes {
-        explicit Lanes(std::size_t count) {
+    // Threads for calls that do not wait. A user's votes for an item go to one of them, so that they
+    // keep their order.
+    struct VoterThreads {
+        explicit VoterThreads(std::size_t count) {
             for (std::size_t i = 0; i < count; ++i) {
                 pools.push_back(std::make_unique<WorkerPool>(1));
             }
@@ -110,30 +103,29 @@ class SingleVotes final : public SqlVotes {
         std::vector<std::unique_ptr<WorkerPool>> pools{};
     };
 
-    Result<void> check_room(const Lanes& lanes) const {
-        if (lanes.waiting.load(std::memory_order_relaxed) < options().commit.max_queue) return {};
+    Result<void> check_room(const VoterThreads& threads) const {
+        if (threads.waiting.load(std::memory_order_relaxed) < options().commit.max_queue) return {};
         return make_error(ErrorCode::capacity,
                           database().name() + ": " + std::to_string(options().commit.max_queue) +
                               " votes are waiting (max_queue); nothing was applied");
     }
 
-    void begin(Lanes& lanes, const Ballot& ballot, Deadline deadline, Completion<Cast> done) {
-        WorkerPool& lane = lanes.of(ballot);
-        if (auto started = lane.start(); !started) return done(std::move(started).error());
-        lanes.waiting.fetch_add(1, std::memory_order_relaxed);
-        lane.run(
-            [this, self = shared_from_this(), &lanes, ballot, deadline, done = std::move(done)] {
-                lanes.waiting.fetch_sub(1, std::memory_order_relaxed);
+    void begin(VoterThreads& threads, const Ballot& ballot, Deadline deadline,
+               Completion<Cast> done) {
+        WorkerPool& thread = threads.of(ballot);
+        if (auto started = thread.start(); !started) return done(std::move(started).error());
+        threads.waiting.fetch_add(1, std::memory_order_relaxed);
+        thread.run(
+            [this, self = shared_from_this(), &threads, ballot, deadline, done = std::move(done)] {
+                threads.waiting.fetch_sub(1, std::memory_order_relaxed);
                 done(cast_within(ballot, deadline));
             });
     }
 
     Result<Cast> cast_within(const Ballot& ballot, Deadline deadline) {
-        if (in_one_statement_ != nullptr) {
-            return in_one_statement_->cast(database(), ballot, deadline);
-        }
-        if (one_ != nullptr) {
-            HOTCOUNT_TRY_ASSIGN(const std::optional<Cast> cast, cast_at_once(ballot, deadline));
+        if (at_once_ != nullptr) {
+            HOTCOUNT_TRY_ASSIGN(const std::optional<Cast> cast,
+                                at_once_->cast(database(), ballot, slot(), deadline));
             if (cast) return *cast;
         }
         return sql::transact(
@@ -143,19 +135,6 @@ class SingleVotes final : public SqlVotes {
                 HOTCOUNT_TRY_ASSIGN(const Cast cast, rows_->set(connection, ballot));
                 if (cast.changed) HOTCOUNT_TRY(move_count(connection, ballot.item, cast));
                 return cast;
-            });
-    }
-
-    // None where it takes more than one statement.
-    Result<std::optional<Cast>> cast_at_once(const Ballot& ballot, Deadline deadline) {
-        return sql::transact_alone(
-            database(), deadline, [&](sql::Connection& connection) -> Result<std::optional<Cast>> {
-                HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
-                if (!can.compound) return std::optional<Cast>{};
-                Cast cast = mysql_cast(0, ballot.value);
-                HOTCOUNT_TRY_ASSIGN(const bool written, one_->write(connection, ballot, slot(),
-                                                                    sql::Alone{deadline}, cast));
-                return written ? std::optional{cast} : std::nullopt;
             });
     }
 
@@ -171,11 +150,8 @@ class SingleVotes final : public SqlVotes {
     }
 
     std::unique_ptr<VoteRows> rows_;
-    // Null where the dialect is another one.
-    std::unique_ptr<PostgresSlottedVotes> in_one_statement_;
-    const std::unique_ptr<const MysqlOneVote> one_;
-    ServerAbilities abilities_;
-    ForkLocal<Lanes> lanes_;
+    const std::unique_ptr<SingleVote> at_once_;  // Null: every vote is a transaction of several.
+    ForkLocal<VoterThreads> threads_;
 };
 
 }  // namespace

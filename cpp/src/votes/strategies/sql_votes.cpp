@@ -4,9 +4,8 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "dialects/mysql/vote_rows.hpp"
-#include "dialects/postgres/ballots.hpp"
 #include "votes/tables/checked_ballots.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
@@ -30,14 +29,10 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
               database_->options().max_readers);
       }),
       workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
-    if (database_->dialect() == sql::Dialect::postgres) {
-        const VoteNames names{options_, sql::Grammar{sql::Dialect::postgres}};
-        create_items_.emplace(create_items(names, options_));
-    }
+    const VoteDialect& dialect = layout_->vote_dialect();
+    create_items_ = dialect.create_items(options_, VoteNames{options_, dialect.grammar()});
     if (place() != CountPlace::journal) return;
-    journal_ = database_->dialect() == sql::Dialect::postgres
-                   ? make_postgres_journal(database_, options_)
-                   : make_mysql_journal(database_, options_);
+    journal_ = dialect.journal(database_, options_);
     folder_ = std::make_shared<Folder>(
         journal_, options_,
         std::max<Duration>(database_->options().timeout, std::chrono::seconds{10}),
@@ -171,7 +166,8 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
     std::sort(sorted.begin(), sorted.end());
     const auto add = [&](sql::Connection& connection) -> Result<void> {
         if (create_items_) {
-            auto added = connection.execute(*create_items_, {array_literal(sorted)});
+            auto added =
+                connection.execute(*create_items_, {layout_->vote_dialect().id_array(sorted)});
             return added ? Result<void>{} : explain_missing_table(std::move(added).error());
         }
         for (const sql::Id& item : sorted) {
@@ -191,11 +187,11 @@ Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, 
     if (items.empty()) return counts;
     const WallTime now = options_.clock->wall_now();
     const Deadline deadline = database_->deadline(timeout);
-    // SQLite has no round trip to share, and reads in as many threads as it has connections.
+    // Without a server there is no round trip to share: as many threads read as have connections.
     HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values,
-                        database_->dialect() == sql::Dialect::sqlite
-                            ? read_counts(items, deadline)
-                            : joined_reads_.get().read(items, deadline));
+                        layout_->vote_dialect().is_server()
+                            ? joined_reads_.get().read(items, deadline)
+                            : read_counts(items, deadline));
     counts.reserve(items.size());
     for (const std::int64_t value : values) counts.push_back(Count{value, true, now, "sql", 0});
     return counts;
@@ -260,7 +256,7 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
     }
     // Otherwise item.vote_count is brought up to date in every commit, or by folds.
     if (options_.strategy != VoteStrategy::slotted) return report;
-    HOTCOUNT_TRY_ASSIGN(const std::int64_t shown, database_->dialect() == sql::Dialect::mysql
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t shown, layout_->vote_dialect().folds_one_by_one()
                                                       ? flush_pages(deadline)
                                                       : flush_at_once(deadline));
     report.acked += shown;
@@ -282,8 +278,8 @@ Result<std::int64_t> SqlVotes::flush_at_once(Deadline deadline) {
     return sql::transact(*database_, deadline, fold);
 }
 
-// MySQL locks every cell that an UPDATE sums, and would keep the voters for all items waiting, where
-// they do not meet in a deadlock. So the items that lag are found by reading, and folded in order.
+// An UPDATE that locks every cell that it sums would keep the voters for all items waiting, or meet
+// them in a deadlock. So the items that lag are found by reading, and folded in order.
 Result<std::int64_t> SqlVotes::flush_pages(Deadline deadline) {
     std::vector<sql::Id> lagging;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {

@@ -1,23 +1,24 @@
 #include "count_place.hpp"
 
 #include "layout.hpp"
+#include "vote_dialect.hpp"
 
 namespace hotcount {
 
 CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect) {
-    // SQLite has one writer: a batch that counts in the item's row waits for nobody.
-    const bool sqlite = dialect == sql::Dialect::sqlite;
+    // With one writer at a time a batch that counts in the item's row waits for nobody.
+    const bool one_writer = !vote_dialect(dialect).is_server();
     switch (strategy) {
         case VoteStrategy::naive:
             return CountPlace::item;
         case VoteStrategy::cached:
             return CountPlace::cache;
         case VoteStrategy::slotted:
-            return sqlite ? CountPlace::cells : CountPlace::journal;
+            return one_writer ? CountPlace::cells : CountPlace::journal;
         case VoteStrategy::batched:
             break;
     }
-    return sqlite ? CountPlace::item : CountPlace::journal;
+    return one_writer ? CountPlace::item : CountPlace::journal;
 }
 
 std::string_view to_string(CountPlace place) {
@@ -87,8 +88,7 @@ Error explain_missing_table(Error error) {
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
                          const sql::Id& item) {
     if (missing == MissingItem::refuse) return {};
-    if (layout.dialect() == sql::Dialect::mysql) {
-        // There, adding what exists takes its row from everybody else until the commit.
+    if (layout.vote_dialect().grammar().or_nothing_locks()) {
         bool there = false;
         const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
             there = true;

@@ -4,7 +4,7 @@
 #include <array>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "dialects/postgres/ballots.hpp"
+#include "vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
@@ -13,8 +13,8 @@ std::string place_of_counts(const VoteNames& n) {
     return "(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')";
 }
 
-// A SELECT of an item's number, its count, the place, and how many journal rows were summed, `item`
-// being SQL for its id.
+}  // namespace
+
 std::string select_count(const VoteNames& n, CountPlace place, const std::string& item,
                          const std::string& number) {
     const std::string cells = sum_over(n.cell, "item", item, "n");
@@ -27,60 +27,19 @@ std::string select_count(const VoteNames& n, CountPlace place, const std::string
            place_of_counts(n) + ", 0";
 }
 
-// On PostgreSQL: the same of each item in `from`, and whether it is read at level SERIALIZABLE.
-constexpr const char* kOfAll =
-    "SELECT hc_c.*, CAST(current_setting('transaction_isolation') = 'serializable' AS int) FROM ";
-
-std::string each_of(const VotesOptions& options, const VoteNames& n) {
-    return " AS hc_b (number, item) CROSS JOIN LATERAL (" +
-           select_count(n, count_place(options.strategy, sql::Dialect::postgres), "hc_b.item",
-                        "hc_b.number") +
-           ") AS hc_c";
-}
-
-// Items in one statement of those that take each by itself. A server's trip is worth a longer text.
-// SQLite has none, and one text is enough there.
-std::size_t most_of_each(sql::Dialect dialect) { return dialect == sql::Dialect::sqlite ? 1 : 64; }
-
-// On PostgreSQL an array would be planned anew each time, because its length makes a difference to
-// the plan: that took 80 us and the sum itself 30.
-BulkStatement make_of_each(const VotesOptions& options, const VoteNames& n, sql::Dialect dialect) {
-    if (dialect == sql::Dialect::postgres) {
-        const std::string type{element_type(options.item_type)};
-        return {kOfAll + std::string{"(VALUES "},
-                [type](std::size_t first) {
-                    const std::string number = std::to_string(first);
-                    return "(" + number + ", CAST(?" + number + " AS " + type + "))";
-                },
-                1, ", ", ")" + each_of(options, n)};
-    }
-    return {"",
-            [n, place = count_place(options.strategy, dialect)](std::size_t first) {
-                const std::string number = std::to_string(first);
-                return select_count(n, place, "?" + number, number);
-            },
-            1, " UNION ALL ", ""};
-}
-
-}  // namespace
-
 CountReader::CountReader(const VotesOptions& options, sql::Dialect dialect)
-    : CountReader(options, VoteNames{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}
+    : CountReader(options, VoteNames{options, sql::grammar_of(dialect)}, vote_dialect(dialect)) {}
 
-CountReader::CountReader(const VotesOptions& options, const VoteNames& n, const sql::Grammar& g)
+CountReader::CountReader(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : options_(options),
-      dialect_(g.dialect()),
-      place_(to_string(count_place(options.strategy, dialect_))),
-      of_each_(make_of_each(options, n, dialect_)) {
-    if (dialect_ != sql::Dialect::postgres) return;
-    of_array_.emplace(kOfAll +
-                      ("(SELECT number, item FROM unnest(" + array_of(options.item_type, "?1") +
-                       ") WITH ORDINALITY AS hc_a (item, number))" + each_of(options, n)));
-}
+      dialect_(d),
+      place_(to_string(count_place(options.strategy, d.grammar().dialect()))),
+      of_array_(d.read_counts_of_array(options, n)),
+      of_each_(d.read_counts(options, n)) {}
 
 bool CountReader::takes_one_statement(std::size_t items) const {
     if (serializable_.load(std::memory_order_relaxed)) return false;
-    return of_array_ || items <= most_of_each(dialect_);
+    return of_array_ || items <= dialect_.most_counts();
 }
 
 Result<std::vector<std::int64_t>> CountReader::read(sql::Database& database,
@@ -117,7 +76,8 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
         const auto index = static_cast<std::size_t>(row.integer(0)) - 1;
         const std::string_view found = row.is_null(2) ? std::string_view{} : row.text(2);
         if (found != place_) {
-            return wrong_place(options_.vote_table, found, options_.strategy, dialect_);
+            return wrong_place(options_.vote_table, found, options_.strategy,
+                               dialect_.grammar().dialect());
         }
         if (of_array_ && row.integer(4) != 0) serializable_.store(true, std::memory_order_relaxed);
         summed += static_cast<std::size_t>(row.integer(3));
@@ -135,13 +95,13 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
         auto asked = run_one(statement, values, see);
         return asked ? Result<void>{} : explain_missing_table(std::move(asked).error());
     };
-    if (of_array_ && items.size() > most_of_each(dialect_)) {
+    if (of_array_ && items.size() > dialect_.most_counts()) {
         part = items;
-        const std::string array = array_literal(items);
+        const std::string array = dialect_.id_array(items);
         HOTCOUNT_TRY(run(*of_array_, std::array<sql::Value, 1>{std::string_view{array}}));
         return counts;
     }
-    const std::size_t most = most_of_each(dialect_);
+    const std::size_t most = dialect_.most_counts();
     std::vector<sql::Value> values;
     for (; done < items.size(); done += part.size()) {
         part = items.subspan(done, std::min(most, items.size() - done));

@@ -13,6 +13,11 @@
 
 namespace hotcount {
 
+/// A SELECT of an item's number, its count, the place, and how many journal rows were summed, `item`
+/// being SQL for its id.
+std::string select_count(const VoteNames& names, CountPlace place, const std::string& item,
+                         const std::string& number);
+
 /// Thread-safe. Not for strategy cached, whose place is no table.
 class CountReader {
   public:
@@ -31,12 +36,12 @@ class CountReader {
     Result<std::vector<std::int64_t>> read(const Run& run_one, std::span<const sql::Id> items,
                                            std::size_t& summed);
 
-    CountReader(const VotesOptions& options, const VoteNames& names, const sql::Grammar& grammar);
+    CountReader(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
 
     const VotesOptions options_;
-    const sql::Dialect dialect_;
+    const VoteDialect& dialect_;
     const std::string_view place_;
-    std::optional<sql::Statement> of_array_;  ///< PostgreSQL: items -> number, count, place.
+    std::optional<sql::Statement> of_array_;  ///< items -> number, count, place.
     BulkStatement of_each_;                   ///< The same of an item each.
     /// PostgreSQL: whether the sessions' transactions are SERIALIZABLE by default. Ours are not:
     /// reads there would make the application's own fail.

@@ -7,8 +7,11 @@
 #include <string>
 
 #include "count_place.hpp"
+#include "sql/dialect.hpp"
 
 namespace hotcount {
+
+class VoteDialect;
 
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
 struct VoteNames {
@@ -52,25 +55,26 @@ std::string journal_sum(const VoteNames& names, const std::string& item);
 /// balance.
 std::string counted_sum(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
 
-/// PostgreSQL: the two numbers of the fold's advisory lock, an SQL text.
-std::string fold_lock_key(const VoteNames& names);
-/// The database's clock in microseconds since 1970: an expression.
-std::string now_microseconds(const sql::Grammar& grammar);
+/// (SELECT item, total): the sum of each item's cells, as a table named c.
+std::string cell_totals(const VoteNames& names);
+/// `text` as an SQL literal.
+std::string literal(const std::string& text);
 
 /// The statements that set all counts of a place, and item.vote_count, to what they are to be, while
 /// nobody votes or folds. `when`: a condition that each of them has.
-std::string settle_text(const VoteNames& names, const sql::Grammar& grammar, CountPlace place,
+std::string settle_text(const VoteNames& names, const VoteDialect& dialect, CountPlace place,
                         const std::string& when);
 
 /// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
-std::string schema_text(const VoteNames& names, const sql::Grammar& grammar);
+std::string schema_text(const VoteNames& names, const VoteDialect& dialect);
 
 class Layout {
   public:
     Layout(const VotesOptions& options, sql::Dialect dialect);
 
     const std::string& schema() const { return schema_; }
-    sql::Dialect dialect() const { return dialect_; }
+    sql::Dialect dialect() const;
+    const VoteDialect& vote_dialect() const { return dialect_; }
 
     // Parameters in order, then the columns returned.
     sql::Statement add_item;         ///< item; nothing where it exists
@@ -115,9 +119,9 @@ class Layout {
     std::string migration;
 
   private:
-    Layout(const VotesOptions& options, const VoteNames& names, const sql::Grammar& grammar);
+    Layout(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
     CountPlace place_;
-    sql::Dialect dialect_;
+    const VoteDialect& dialect_;
     std::string schema_;
 };
 

@@ -1,14 +1,11 @@
 #include "opening.hpp"
 
+#include "vote_dialect.hpp"
+
 namespace hotcount {
 namespace {
 
 std::string count_of(const VoteNames& n) { return "COALESCE(hc_i." + n.count + ", 0)"; }
-
-std::string lock_items(const VoteNames& n, sql::Dialect dialect) {
-    if (dialect == sql::Dialect::mysql) return "SELECT COUNT(*) FROM " + n.item + " FOR UPDATE";
-    return "LOCK TABLE " + n.item + " IN SHARE ROW EXCLUSIVE MODE";
-}
 
 // An item that counts nothing yet, NULL or 0, has no history that its votes could contradict: a
 // column that was added for hotcount beside votes that were there. Its votes are counted.
@@ -24,14 +21,10 @@ std::string keep(const VoteNames& n, const sql::Grammar& g) {
            "n = " + g.own(n.cell, "n") + " + " + g.excluded("n");
 }
 
-std::string find_tables() {
+std::string find_tables(const sql::Grammar& g) {
     std::string text = "SELECT ";
     for (int number = 1; number <= 5; ++number) {
-        text += (number > 1 ? ", " : "") +
-                std::string{
-                    "(SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = "
-                    "DATABASE() AND TABLE_NAME = ?"} +
-                std::to_string(number) + ")";
+        text += (number > 1 ? ", (" : "(") + g.find_table("?" + std::to_string(number)) + ")";
     }
     return text;
 }
@@ -59,16 +52,16 @@ Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables
 }
 
 Openings::Openings(const VotesOptions& options, sql::Dialect dialect)
-    : Openings(options, VoteNames{options, sql::Grammar{dialect}}, sql::Grammar{dialect}) {}
+    : Openings(options, VoteNames{options, sql::grammar_of(dialect)}, vote_dialect(dialect)) {}
 
-Openings::Openings(const VotesOptions& options, const VoteNames& n, const sql::Grammar& g)
+Openings::Openings(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : options_(options),
       names_(n),
-      dialect_(g.dialect()),
+      dialect_(d),
       differing_(differing(n, {true, true, true, true, true})),
-      tables_(hotcount::find_tables()),
-      lock_items_(hotcount::lock_items(n, g.dialect())),
-      keep_(hotcount::keep(n, g)),
+      tables_(hotcount::find_tables(d.grammar())),
+      lock_items_(d.lock_items(n)),
+      keep_(hotcount::keep(n, d.grammar())),
       too_large_("SELECT item FROM " + n.cell + " WHERE slot = " + std::to_string(kOpeningSlot) +
                  " AND typeof(n) <> 'integer' LIMIT 1") {}
 
@@ -108,8 +101,8 @@ Result<void> Openings::look(sql::Connection& connection, const Layout& layout,
 }
 
 Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existing) const {
-    // Who counts by hand meanwhile waits: the balance is of this very moment. SQLite has one writer.
-    if (dialect_ != sql::Dialect::sqlite) {
+    // Who counts by hand meanwhile waits: the balance is of this very moment.
+    if (dialect_.is_server()) {
         HOTCOUNT_TRY(connection.query(lock_items_, {}, kIgnore));
     }
     switch (existing) {
@@ -121,8 +114,8 @@ Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existi
             break;
     }
     HOTCOUNT_TRY(connection.execute(keep_));
-    if (dialect_ != sql::Dialect::sqlite) return {};
-    // SQLite turns a difference beyond 64 bits into a real without a word.
+    if (dialect_.grammar().sums_in_decimals()) return {};
+    // Here a difference beyond 64 bits becomes a real, and no error.
     const sql::RowVisitor too_large = [](const sql::Row& row) -> Result<void> {
         return count_overflow(row.id(0));
     };

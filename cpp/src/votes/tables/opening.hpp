@@ -39,18 +39,18 @@ class Openings {
         bool item, vote, anonymous, cell, meta;
     };
     static Differing differing(const VoteNames& names, const Tables& tables);
-    Openings(const VotesOptions& options, const VoteNames& names, const sql::Grammar& grammar);
+    Openings(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
     Result<Tables> find_tables(sql::Connection& connection) const;
     Result<void> refuse(sql::Connection& connection, const Differing& differing) const;
 
     const VotesOptions options_;
     const VoteNames names_;
-    const sql::Dialect dialect_;
+    const VoteDialect& dialect_;
     const Differing differing_;
     const sql::Statement tables_;
-    const sql::Statement lock_items_;
+    const sql::Statement lock_items_;  ///< Servers only.
     const sql::Statement keep_;
-    const sql::Statement too_large_;  ///< SQLite: -> the item of a balance beyond 64 bits
+    const sql::Statement too_large_;  ///< -> the item of a balance beyond 64 bits
 };
 
 }  // namespace hotcount

@@ -5,22 +5,10 @@
 #include <hotcount/detail/sql/transaction.hpp>
 #include <tuple>
 
-#include "dialects/mysql/vote_rows.hpp"
-#include "dialects/postgres/ballots.hpp"
+#include "vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
-
-std::unique_ptr<VoteRows> make_rows(std::shared_ptr<const Layout> layout, const VoteNames& names,
-                                    const VotesOptions& options) {
-    if (layout->dialect() == sql::Dialect::mysql) {
-        return make_mysql_vote_rows(std::move(layout), names, options);
-    }
-    if (layout->dialect() == sql::Dialect::postgres) {
-        return make_postgres_vote_rows(std::move(layout), names, options);
-    }
-    return make_sqlite_vote_rows(std::move(layout), names, options);
-}
 
 class BothTables final : public VoteRows {
   public:
@@ -47,11 +35,11 @@ class BothTables final : public VoteRows {
 
 std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
                                          const VotesOptions& options) {
-    const sql::Grammar grammar{layout->dialect()};
-    const VoteNames names{options, grammar};
+    const VoteDialect& dialect = layout->vote_dialect();
+    const VoteNames names{options, dialect.grammar()};
     return std::make_unique<BothTables>(
-        make_rows(layout, names, options),
-        make_rows(layout, names.anonymous(grammar), anonymous_options(options)));
+        dialect.vote_rows(layout, names, options),
+        dialect.vote_rows(layout, names.anonymous(dialect.grammar()), anonymous_options(options)));
 }
 
 sql::TicketKeys keys_of(const Ballot& ballot) {

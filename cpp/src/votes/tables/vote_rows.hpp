@@ -48,11 +48,6 @@ class VoteRows {
 std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
                                          const VotesOptions& options);
 
-/// Of one vote table: that of users' votes, or names.anonymous() with anonymous_options().
-std::unique_ptr<VoteRows> make_sqlite_vote_rows(std::shared_ptr<const Layout> layout,
-                                                const VoteNames& names,
-                                                const VotesOptions& options);
-
 /// A batch's votes, which are its tickets, by item and user; stable, so that several of one user for
 /// one item stay in the order in which they came.
 std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch);

@@ -1,5 +1,8 @@
-#include "votes/tables/vote_rows.hpp"
+// Votes on SQLite. A transaction is the only writer, so it reads a row and then writes it.
+#include "dialect.hpp"
+#include "votes/journal/journal.hpp"
 #include "votes/tables/count_place.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
@@ -82,12 +85,32 @@ class SqliteVoteRows final : public VoteRows {
     sql::Statement update_;  // A null version leaves the row's.
 };
 
+class SqliteVotes final : public VoteDialect {
+  public:
+    const sql::Grammar& grammar() const override { return sql::sqlite_grammar(); }
+    bool is_server() const override { return false; }
+    // The application's table keeps its rowid.
+    std::string item_table_end() const override { return {}; }
+    std::string journal_table(const VoteNames&) const override { return {}; }
+    std::string lock_fold(const VoteNames&) const override { return {}; }
+    std::string lock_all(const VoteNames&) const override { return {}; }
+    std::string lock_items(const VoteNames&) const override { return {}; }
+    std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
+                                        const VoteNames& names,
+                                        const VotesOptions& options) const override {
+        return std::make_unique<SqliteVoteRows>(std::move(layout), names, options);
+    }
+    std::unique_ptr<Journal> journal(std::shared_ptr<sql::Database>,
+                                     const VotesOptions&) const override {
+        return nullptr;
+    }
+};
+
 }  // namespace
 
-std::unique_ptr<VoteRows> make_sqlite_vote_rows(std::shared_ptr<const Layout> layout,
-                                                const VoteNames& names,
-                                                const VotesOptions& options) {
-    return std::make_unique<SqliteVoteRows>(std::move(layout), names, options);
+const VoteDialect& sqlite_votes() {
+    static const SqliteVotes kVotes;
+    return kVotes;
 }
 
 }  // namespace hotcount

@@ -6,6 +6,16 @@
 
 namespace hotcount::sql {
 
+class Grammar;
+
 Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options);
+const Grammar& postgres_grammar();
 
 }  // namespace hotcount::sql
+
+namespace hotcount {
+
+class VoteDialect;
+const VoteDialect& postgres_votes();
+
+}  // namespace hotcount

@@ -7,6 +7,16 @@
 
 namespace hotcount::sql {
 
+class Grammar;
+
 Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options);
+const Grammar& mysql_grammar();
 
 }  // namespace hotcount::sql
+
+namespace hotcount {
+
+class VoteDialect;
+const VoteDialect& mysql_votes();
+
+}  // namespace hotcount

@@ -1,4 +1,4 @@
-// The SQLite dialect: opens a file, or a private database in memory.
+// The SQLite dialect: a file, or a private database in memory.
 #pragma once
 
 #include <hotcount/sql.hpp>
@@ -6,9 +6,19 @@
 
 namespace hotcount::sql {
 
+class Grammar;
+
 /// Every connection: WAL, synchronous=FULL (a commit is on disk before it is acknowledged),
 /// foreign_keys=ON. Writers use BEGIN IMMEDIATE, because upgrading a deferred transaction fails
 /// at once with SQLITE_BUSY whatever the timeout.
 Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions options);
+const Grammar& sqlite_grammar();
 
 }  // namespace hotcount::sql
+
+namespace hotcount {
+
+class VoteDialect;
+const VoteDialect& sqlite_votes();
+
+}  // namespace hotcount

@@ -1,0 +1,59 @@
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+class MysqlGrammar final : public Grammar {
+  public:
+    Dialect dialect() const override { return Dialect::mysql; }
+    std::string_view name() const override { return "mysql"; }
+
+    std::string type(ColumnType type) const override {
+        switch (type) {
+            case ColumnType::integer:
+                return "BIGINT";
+            case ColumnType::uuid:
+                return "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin";
+            case ColumnType::text:
+                break;
+        }
+        // To the default collation 'a' and 'A' are one key; to utf8mb4_bin 'a' and 'a ' are; and what
+        // does neither has one name in MariaDB and another in MySQL.
+        return "VARBINARY(1000)";
+    }
+    std::string table_end() const override { return " ENGINE=InnoDB"; }
+    std::string find_table(const std::string& parameter) const override {
+        return "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND "
+               "TABLE_NAME = " +
+               parameter;
+    }
+    bool schema_changes_commit() const override { return true; }
+    // Not INSERT IGNORE, which also swallows a missing foreign key and a value out of range.
+    std::string or_nothing(std::string_view key) const override {
+        return " ON DUPLICATE KEY UPDATE " + std::string{key} + " = " + std::string{key};
+    }
+    std::string or_update(std::string_view) const override { return " ON DUPLICATE KEY UPDATE "; }
+    std::string excluded(std::string_view column) const override {
+        return "VALUES(" + std::string{column} + ")";
+    }
+    bool or_nothing_locks() const override { return true; }
+    std::string differ(std::string_view a, std::string_view b) const override {
+        return "NOT (" + std::string{a} + " <=> " + std::string{b} + ")";
+    }
+    std::string integer_cast() const override { return "SIGNED"; }
+    std::string text_cast() const override { return "CHAR"; }
+    std::string now_microseconds() const override {
+        return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
+    }
+    std::string for_share() const override { return " LOCK IN SHARE MODE"; }
+};
+
+}  // namespace
+
+const Grammar& mysql_grammar() {
+    static const MysqlGrammar kGrammar;
+    return kGrammar;
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,51 @@
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+class PostgresGrammar final : public Grammar {
+  public:
+    Dialect dialect() const override { return Dialect::postgres; }
+    std::string_view name() const override { return "postgresql"; }
+
+    std::string type(ColumnType type) const override {
+        switch (type) {
+            case ColumnType::integer:
+                return "BIGINT";
+            case ColumnType::uuid:
+                return "UUID";
+            case ColumnType::text:
+                break;
+        }
+        // "C": bytes are compared, whatever the database's own collation.
+        return "TEXT COLLATE \"C\"";
+    }
+    // Room on each page for the next versions of its rows: an update that moves no index entry
+    // leaves nothing for VACUUM.
+    std::string table_end() const override { return " WITH (fillfactor = 50)"; }
+    std::string find_table(const std::string& parameter) const override {
+        return "SELECT COUNT(to_regclass(quote_ident(CAST(" + parameter + " AS text))))";
+    }
+    // Two that create at once would meet in the catalogue.
+    std::string lock_schema() const override {
+        return "SELECT pg_advisory_xact_lock(hashtext('hotcount schema'));\n";
+    }
+    std::string differ(std::string_view a, std::string_view b) const override {
+        return std::string{a} + " IS DISTINCT FROM " + std::string{b};
+    }
+    std::string now_microseconds() const override {
+        return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)";
+    }
+    std::string for_no_key_update() const override { return " FOR NO KEY UPDATE"; }
+    std::string for_share() const override { return " FOR SHARE"; }
+};
+
+}  // namespace
+
+const Grammar& postgres_grammar() {
+    static const PostgresGrammar kGrammar;
+    return kGrammar;
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,47 @@
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+class SqliteGrammar final : public Grammar {
+  public:
+    Dialect dialect() const override { return Dialect::sqlite; }
+    std::string_view name() const override { return "sqlite"; }
+
+    std::string type(ColumnType type) const override {
+        return type == ColumnType::integer ? "INTEGER" : "TEXT";
+    }
+    std::string table_end() const override { return " WITHOUT ROWID"; }
+    std::string create_view(std::string_view name) const override {
+        return "CREATE VIEW IF NOT EXISTS " + std::string{name};
+    }
+    std::string find_table(const std::string& parameter) const override {
+        return "SELECT COUNT(*) FROM sqlite_master WHERE name = " + parameter;
+    }
+    std::string differ(std::string_view a, std::string_view b) const override {
+        return std::string{a} + " IS NOT " + std::string{b};
+    }
+    std::string greater(std::string_view a, std::string_view b) const override {
+        return "MAX(" + std::string{a} + ", " + std::string{b} + ")";
+    }
+    std::string now_microseconds() const override {
+        return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)";
+    }
+    bool sums_in_decimals() const override { return false; }
+    std::string and_fits(std::string_view sum) const override {
+        return " AND typeof(" + std::string{sum} + ") = 'integer'";
+    }
+    // One writer at a time.
+    std::string for_update() const override { return {}; }
+    std::string for_share() const override { return {}; }
+};
+
+}  // namespace
+
+const Grammar& sqlite_grammar() {
+    static const SqliteGrammar kGrammar;
+    return kGrammar;
+}
+
+}  // namespace hotcount::sql

@@ -1,0 +1,134 @@
+// What the SQL dialects write differently, and where the layers below them find them.
+//
+// A statement is written once for all dialects. It numbers its placeholders from 1 (?1, ?2; each may
+// stand several times) and quotes every name with quote_identifier(): SQLite's own form. A
+// connection translates the placeholders when it prepares the statement; MySQL's connections run in
+// ANSI_QUOTES mode. For the words that differ, a statement's author asks the dialect's Grammar.
+//
+// drivers() is declared here and defined above, in dialects/registry.cpp, which lists the dialects.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/detail/sql/dialect.hpp>
+#include <hotcount/sql.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount::sql {
+
+enum class ColumnType : std::uint8_t {
+    integer,  ///< Signed, 64 bits.
+    text,     ///< Compared byte by byte; up to 1,000 bytes in MySQL.
+    uuid,
+};
+
+/// The words of one dialect. Stateless, one object per dialect, thread-safe. Names of columns come
+/// quoted. A word without a comment in the dialect's own class is as the base class has it.
+class Grammar {
+  public:
+    virtual ~Grammar() = default;
+    virtual Dialect dialect() const = 0;
+    /// "sqlite", "postgresql", "mysql".
+    virtual std::string_view name() const = 0;
+
+    // -- tables ---------------------------------------------------------------------------------
+    virtual std::string type(ColumnType type) const = 0;
+    /// What follows a table's closing parenthesis.
+    virtual std::string table_end() const = 0;
+    /// CREATE VIEW, which replaces an older one or does nothing if the view exists.
+    virtual std::string create_view(std::string_view name) const;
+    /// A SELECT of how many tables or views of ours have the name that `parameter` stands for.
+    virtual std::string find_table(const std::string& parameter) const = 0;
+    /// A statement that keeps others from creating tables until the transaction ends; may be empty.
+    virtual std::string lock_schema() const { return {}; }
+    /// Whether every change of the schema commits the transaction.
+    virtual bool schema_changes_commit() const { return false; }
+
+    // -- after INSERT ... VALUES (...) ----------------------------------------------------------
+    /// Does nothing if `key`, one of the unique columns, is taken.
+    virtual std::string or_nothing(std::string_view key) const;
+    /// Updates instead if the unique columns `key` are taken: assignments follow. A bare column in
+    /// them is the row's in MySQL only: write own(table, column).
+    virtual std::string or_update(std::string_view key) const;
+    /// In those assignments: the row's own value, and the one that was to be inserted.
+    static std::string own(std::string_view table, std::string_view column);
+    virtual std::string excluded(std::string_view column) const;
+    /// Whether or_nothing() takes the lock of the row that exists from everybody until the commit.
+    virtual bool or_nothing_locks() const { return false; }
+
+    // -- expressions ----------------------------------------------------------------------------
+    /// a and b differ; NULL is a value like others.
+    virtual std::string differ(std::string_view a, std::string_view b) const = 0;
+    virtual std::string greater(std::string_view a, std::string_view b) const;
+    /// The types of CAST(... AS type).
+    virtual std::string integer_cast() const { return type(ColumnType::integer); }
+    virtual std::string text_cast() const { return "TEXT"; }
+    /// The database's clock in microseconds since 1970.
+    virtual std::string now_microseconds() const = 0;
+    /// Whether SUM is exact beyond 64 bits, and a sum that a column does not take is refused.
+    /// SQLite's SUM fails if a part of it leaves 64 bits, and its + makes a real of it.
+    virtual bool sums_in_decimals() const { return true; }
+    /// " AND ..." that is false if the sum leaves 64 bits; empty if the database refuses such a sum.
+    virtual std::string and_fits(std::string_view sum) const;
+
+    // -- after a SELECT in a transaction that writes ----------------------------------------------
+    /// Keeps the rows as they are until the transaction ends. Empty if there is one writer at a time.
+    virtual std::string for_update() const { return " FOR UPDATE"; }
+    /// The same, except that others may still refer to the rows by a foreign key, if the dialect can.
+    virtual std::string for_no_key_update() const { return for_update(); }
+    /// Keeps the rows as they are, shared with others who ask for the same.
+    virtual std::string for_share() const = 0;
+    bool locks_rows() const { return !for_update().empty(); }
+};
+
+/// How a dialect writes the placeholder ?2.
+enum class Placeholders : std::uint8_t {
+    as_written,  ///< ?2
+    dollar,      ///< $2
+    in_order,    ///< ? for each: they are bound by position.
+};
+/// A statement's text with a dialect's own placeholders. Placeholders inside quotes stay as they are.
+struct Placed {
+    std::string text;
+    /// in_order: which parameter, from 0, each placeholder stands for. Else empty.
+    std::vector<std::size_t> parameters;
+};
+Placed place_parameters(std::string_view text, Placeholders placeholders);
+
+/// The scheme of a URL.
+struct Scheme {
+    std::string_view name;
+    bool alias{false};  ///< Errors that list the schemes leave it out.
+};
+
+/// One dialect: how a URL names it, and how it is opened.
+struct Driver {
+    std::span<const Scheme> schemes;
+    Result<std::shared_ptr<Database>> (*open)(const Url&, DatabaseOptions);
+    const Grammar& grammar;
+};
+/// All dialects of this build.
+std::span<const Driver> drivers();
+/// The grammar of a dialect that drivers() lists.
+const Grammar& grammar_of(Dialect dialect);
+
+// -- what a commit means --------------------------------------------------------------------------
+
+/// A server's setting that can make a commit mean less than it should.
+struct WeakSetting {
+    std::string_view name;
+    bool (*is_weak)(std::string_view value);
+    std::string_view cost;         ///< What it costs, for a log.
+    std::string_view only_with{};  ///< Another setting, which must be on.
+};
+bool is_off(std::string_view setting);
+
+/// The costs, each on its own.
+inline constexpr std::string_view kLosesCommits = "the last commits may be lost in a crash";
+inline constexpr std::string_view kCorrupts = "a crash of the machine may corrupt the database";
+
+}  // namespace hotcount::sql

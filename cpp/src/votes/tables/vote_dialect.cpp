@@ -1,0 +1,51 @@
+#include "vote_dialect.hpp"
+
+#include "count_reader.hpp"
+
+namespace hotcount {
+
+std::string VoteDialect::migration(const VoteNames& n, const std::string& old_mark,
+                                   const std::string& mark) const {
+    return "START TRANSACTION;\n" + lock_fold(n) + lock_all(n) +
+           settle_text(n, *this, CountPlace::journal, old_mark) + mark + "\nCOMMIT;\n";
+}
+
+std::string VoteDialect::fold_lagging(const VoteNames& n) const {
+    return "UPDATE " + n.item + " AS i SET " + n.count + " = c.total FROM " + cell_totals(n) +
+           " WHERE c.item = i." + n.id + " AND " + grammar().differ("i." + n.count, "c.total");
+}
+
+BulkStatement VoteDialect::read_counts(const VotesOptions& options, const VoteNames& n) const {
+    return {"",
+            [n, place = count_place(options.strategy, grammar().dialect())](std::size_t first) {
+                const std::string number = std::to_string(first);
+                return select_count(n, place, "?" + number, number);
+            },
+            1, " UNION ALL ", ""};
+}
+
+std::optional<sql::Statement> VoteDialect::read_counts_of_array(const VotesOptions&,
+                                                                const VoteNames&) const {
+    return {};
+}
+
+std::optional<sql::Statement> VoteDialect::create_items(const VotesOptions&,
+                                                        const VoteNames&) const {
+    return {};
+}
+
+std::string VoteDialect::id_array(std::span<const sql::Id>) const { return {}; }
+
+Result<std::string> VoteDialect::item_type(sql::Connection&, const VotesOptions&) const {
+    return std::string{};
+}
+
+std::shared_ptr<sql::BatchWriter> VoteDialect::batch_writer(std::shared_ptr<const Layout>,
+                                                            const VotesOptions&,
+                                                            NoteAppended) const {
+    return nullptr;
+}
+
+std::unique_ptr<SingleVote> VoteDialect::single_vote(const VotesOptions&) const { return nullptr; }
+
+}  // namespace hotcount

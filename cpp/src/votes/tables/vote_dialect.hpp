@@ -1,0 +1,101 @@
+// What votes ask of a SQL dialect beyond its grammar: the statements that differ as a whole, and the
+// objects that work over the vote tables.
+//
+// Each dialect derives from VoteDialect, in dialects/NAME/vote_dialect.cpp. vote_dialect() is
+// declared here and defined above, in dialects/registry.cpp. The objects are stateless, one per
+// dialect, thread-safe. The base class has what most dialects need.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "bulk_statement.hpp"
+#include "layout.hpp"
+#include "sql/dialect.hpp"
+#include "vote_rows.hpp"
+
+namespace hotcount {
+
+class Journal;
+
+/// A vote and its count in one statement, which is a transaction of its own. Thread-safe.
+class SingleVote {
+  public:
+    virtual ~SingleVote() = default;
+    /// None if this vote needs more than one statement; nothing was done then.
+    virtual Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
+                                             std::int64_t slot, Deadline deadline) = 0;
+};
+
+class VoteDialect {
+  public:
+    virtual ~VoteDialect() = default;
+    virtual const sql::Grammar& grammar() const = 0;
+
+    /// False for a database in this process, which has one writer at a time: batched counts in the
+    /// item's row, reads have no round trip to share, and there is no journal.
+    virtual bool is_server() const { return true; }
+
+    // -- text of the tables ---------------------------------------------------------------------
+    /// What follows the item table's closing parenthesis.
+    virtual std::string item_table_end() const { return grammar().table_end(); }
+    /// CREATE TABLE of the journal with its indexes; each does nothing if it is done. Servers only.
+    virtual std::string journal_table(const VoteNames& names) const = 0;
+    /// Scripts: see Layout::lock_fold and lock_all. Empty if there is one writer.
+    virtual std::string lock_fold(const VoteNames& names) const = 0;
+    virtual std::string lock_all(const VoteNames& names) const = 0;
+    /// A statement that keeps others from changing items until the transaction ends. Servers only.
+    virtual std::string lock_items(const VoteNames& names) const = 0;
+    /// Moves the counts of a release without a journal there, if `old_mark`, a condition, is true:
+    /// a script with its locks and its transaction. `mark`: the statement that writes the new mark.
+    virtual std::string migration(const VoteNames& names, const std::string& old_mark,
+                                  const std::string& mark) const;
+    /// See Layout::fold_lagging.
+    virtual std::string fold_lagging(const VoteNames& names) const;
+    /// Whether fold_lagging() only finds the items, because an UPDATE would lock every cell that it
+    /// sums.
+    virtual bool folds_one_by_one() const { return false; }
+
+    // -- reading counts -------------------------------------------------------------------------
+    /// The most items in one statement of read_counts(): a server's round trip is worth a longer
+    /// text.
+    std::size_t most_counts() const { return is_server() ? 64 : 1; }
+    /// See CountReader: number, count, place, journal rows of each item.
+    virtual BulkStatement read_counts(const VotesOptions& options, const VoteNames& names) const;
+    /// The same of any number of items, ?1 being id_array() of them, if the dialect has arrays.
+    virtual std::optional<sql::Statement> read_counts_of_array(const VotesOptions& options,
+                                                               const VoteNames& names) const;
+    /// Adds the items of the array ?1 that do not exist, if the dialect has arrays.
+    virtual std::optional<sql::Statement> create_items(const VotesOptions& options,
+                                                       const VoteNames& names) const;
+    virtual std::string id_array(std::span<const sql::Id> ids) const;
+
+    // -- writing votes --------------------------------------------------------------------------
+    /// The type of the item table's ids if that table exists and others must be of the very same;
+    /// else empty.
+    virtual Result<std::string> item_type(sql::Connection& connection,
+                                          const VotesOptions& options) const;
+    /// Of one vote table: that of users' votes, or names.anonymous() with anonymous_options().
+    virtual std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
+                                                const VoteNames& names,
+                                                const VotesOptions& options) const = 0;
+    /// strategy batched: what writes a batch and counts it in the journal. Null if there is no
+    /// journal.
+    virtual std::shared_ptr<sql::BatchWriter> batch_writer(std::shared_ptr<const Layout> layout,
+                                                           const VotesOptions& options,
+                                                           NoteAppended appended) const;
+    /// strategy slotted. Null if every vote needs more than one statement.
+    virtual std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const;
+    /// Null if there is no journal.
+    virtual std::unique_ptr<Journal> journal(std::shared_ptr<sql::Database> database,
+                                             const VotesOptions& options) const = 0;
+};
+
+/// The dialect of that name.
+const VoteDialect& vote_dialect(sql::Dialect dialect);
+
+}  // namespace hotcount
