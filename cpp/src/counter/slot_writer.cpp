@@ -67,7 +67,7 @@ void Spread::grow(std::int64_t found_too_few) {
 }
 
 Result<void> SlotWriter::write(sql::Connection& connection,
-                               std::span<const std::shared_ptr<sql::Ticket>> batch) {
+                               std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
     HOTCOUNT_TRY_ASSIGN(const auto adds, not_yet_counted(connection, batch));
     HOTCOUNT_TRY_ASSIGN(const std::vector<Sum> sums, this->sums(connection, adds));
     std::span<const Sum> left{sums};
@@ -90,13 +90,13 @@ Result<void> SlotWriter::write(sql::Connection& connection,
     return {};
 }
 
-Result<std::vector<const AddTicket*>> SlotWriter::not_yet_counted(
-    sql::Connection& connection, std::span<const std::shared_ptr<sql::Ticket>> batch) const {
-    std::vector<const AddTicket*> adds;
-    std::vector<const AddTicket*> with_id;
+Result<std::vector<const QueuedAdd*>> SlotWriter::not_yet_counted(
+    sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch) const {
+    std::vector<const QueuedAdd*> adds;
+    std::vector<const QueuedAdd*> with_id;
     adds.reserve(batch.size());
-    for (const auto& ticket : batch) {
-        const auto* add = static_cast<const AddTicket*>(ticket.get());
+    for (const auto& write : batch) {
+        const auto* add = static_cast<const QueuedAdd*>(write.get());
         (add->op_id ? with_id : adds).push_back(add);
     }
     if (with_id.empty()) return adds;
@@ -109,7 +109,7 @@ Result<std::vector<const AddTicket*>> SlotWriter::not_yet_counted(
     const std::int64_t now = seconds_of(clock_->wall_now().time_since_epoch());
     // Two forgotten for each one remembered: the ledger shrinks while it is used.
     HOTCOUNT_TRY(forget_ops(connection, now - seconds_of(op_keep_), 2 * with_id.size()));
-    for (const AddTicket* add : with_id) {
+    for (const QueuedAdd* add : with_id) {
         HOTCOUNT_TRY_ASSIGN(
             const std::int64_t added,
             connection.execute(table_->remember_op,
@@ -147,10 +147,10 @@ std::int64_t SlotWriter::slot_for(const sql::Connection& connection) const {
 
 // One for each row, sorted, so that writers everywhere take their locks in one order.
 Result<std::vector<SlotWriter::Sum>> SlotWriter::sums(
-    const sql::Connection& connection, std::span<const AddTicket* const> adds) const {
+    const sql::Connection& connection, std::span<const QueuedAdd* const> adds) const {
     std::vector<Sum> all;
     all.reserve(adds.size());
-    for (const AddTicket* add : adds) all.push_back({add->key, slot_for(connection), add->n});
+    for (const QueuedAdd* add : adds) all.push_back({add->key, slot_for(connection), add->n});
     std::stable_sort(all.begin(), all.end(), [](const Sum& a, const Sum& b) {
         return std::tie(a.key, a.slot) < std::tie(b.key, b.slot);
     });

@@ -15,8 +15,8 @@
 
 namespace hotcount {
 
-struct AddTicket final : sql::Ticket {
-    AddTicket(std::string_view to_key, std::int64_t to_add, std::optional<std::string_view> id)
+struct QueuedAdd final : sql::QueuedWrite {
+    QueuedAdd(std::string_view to_key, std::int64_t to_add, std::optional<std::string_view> id)
         : key(to_key), n(to_add) {
         if (id) op_id.emplace(*id);
     }
@@ -54,7 +54,7 @@ class SlotWriter final : public sql::BatchWriter {
           spread_(std::move(spread)) {}
 
     Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::Ticket>> batch) override;
+                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
 
   private:
     struct Sum {
@@ -63,13 +63,14 @@ class SlotWriter final : public sql::BatchWriter {
         std::int64_t n;
     };
 
-    Result<std::vector<const AddTicket*>> not_yet_counted(
-        sql::Connection& connection, std::span<const std::shared_ptr<sql::Ticket>> batch) const;
+    Result<std::vector<const QueuedAdd*>> not_yet_counted(
+        sql::Connection& connection,
+        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) const;
     Result<void> forget_ops(sql::Connection& connection, std::int64_t before,
                             std::size_t limit) const;
     std::int64_t slot_for(const sql::Connection& connection) const;
     Result<std::vector<Sum>> sums(const sql::Connection& connection,
-                                  std::span<const AddTicket* const> adds) const;
+                                  std::span<const QueuedAdd* const> adds) const;
     Result<void> add_where_free(sql::Connection& connection, const Sum& sum) const;
 
     const std::shared_ptr<const SlotTable> table_;

@@ -41,7 +41,7 @@ class SqlSlottedCounter final : public SlottedCounter,
     Result<void> add(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
                      Timeout timeout) override {
         HOTCOUNT_TRY(check_add(key, op_id));
-        return commit_.get().submit(std::make_shared<AddTicket>(key, n, op_id),
+        return commit_.get().submit(std::make_shared<QueuedAdd>(key, n, op_id),
                                     database_->deadline(timeout));
     }
 
@@ -49,7 +49,7 @@ class SqlSlottedCounter final : public SlottedCounter,
         std::span<const std::pair<std::string_view, std::int64_t>> amounts,
         Timeout timeout) override {
         Batch batch = check(amounts);
-        return batch.merge(commit_.get().submit_all(batch.tickets, database_->deadline(timeout)));
+        return batch.merge(commit_.get().submit_all(batch.writes, database_->deadline(timeout)));
     }
 
     Result<std::int64_t> get(std::string_view key, Timeout timeout) override {
@@ -96,14 +96,14 @@ class SqlSlottedCounter final : public SlottedCounter,
     void add_async(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
                    Completion<void> done, AsyncCall call) override {
         if (auto fits = check_add(key, op_id); !fits) return done(std::move(fits));
-        commit_.get().submit_async(std::make_shared<AddTicket>(key, n, op_id),
+        commit_.get().submit_async(std::make_shared<QueuedAdd>(key, n, op_id),
                                    database_->deadline(call.timeout), std::move(done));
     }
 
     void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
                         Completion<std::vector<Result<void>>> done, AsyncCall call) override {
         const auto batch = std::make_shared<Batch>(check(amounts));
-        commit_.get().submit_all_async(batch->tickets, database_->deadline(call.timeout),
+        commit_.get().submit_all_async(batch->writes, database_->deadline(call.timeout),
                                        [batch, done = std::move(done)](auto written) {
                                            done(batch->merge(std::move(written)));
                                        });
@@ -151,11 +151,11 @@ class SqlSlottedCounter final : public SlottedCounter,
     }
 
   private:
-    // A batch's good elements as tickets, and the errors of the others in their places.
+    // A batch's good elements as writes, and the errors of the others in their places.
     struct Batch {
         std::vector<Result<void>> results;
-        std::vector<std::shared_ptr<sql::Ticket>> tickets;
-        std::vector<std::size_t> places;  // Where each ticket's result belongs.
+        std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
+        std::vector<std::size_t> places;  // Where each write's result belongs.
 
         std::vector<Result<void>> merge(std::vector<Result<void>> written) {
             for (std::size_t i = 0; i < places.size(); ++i) {
@@ -172,7 +172,7 @@ class SqlSlottedCounter final : public SlottedCounter,
             const auto& [key, n] = amounts[i];
             batch.results[i] = check_text(key);
             if (!batch.results[i]) continue;
-            batch.tickets.push_back(std::make_shared<AddTicket>(key, n, std::nullopt));
+            batch.writes.push_back(std::make_shared<QueuedAdd>(key, n, std::nullopt));
             batch.places.push_back(i);
         }
         return batch;

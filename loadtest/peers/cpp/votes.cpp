@@ -210,8 +210,8 @@ struct Row {
     std::int64_t user;
 };
 
-struct RowTicket final : sql::Ticket {
-    explicit RowTicket(Row of) : row(of) {}
+struct QueuedRow final : sql::QueuedWrite {
+    explicit QueuedRow(Row of) : row(of) {}
     Row row;
 };
 
@@ -221,10 +221,10 @@ class RowWriter final : public sql::BatchWriter {
     explicit RowWriter(sql::Dialect dialect) : dialect_(dialect) {}
 
     Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::Ticket>> batch) override {
+                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
         std::vector<Row> rows;
         rows.reserve(batch.size());
-        for (const auto& ticket : batch) rows.push_back(static_cast<RowTicket&>(*ticket).row);
+        for (const auto& write : batch) rows.push_back(static_cast<QueuedRow&>(*write).row);
         return insert(connection, rows);
     }
 
@@ -324,7 +324,7 @@ class Alone final : public Voters {
     }
     Result<void> vote(std::int64_t item, std::int64_t user) override {
         if (group_ != nullptr) {
-            return group_->submit(std::make_shared<RowTicket>(Row{item, user}),
+            return group_->submit(std::make_shared<QueuedRow>(Row{item, user}),
                                   Deadline::after(kTimeout));
         }
         std::vector<Row> one{{item, user}};

@@ -170,11 +170,11 @@ TEST_F(GroupCommitAsync, ALargeCallIsHandedInPortionByPortion) {
     GroupCommitOptions options;
     options.max_queue = 10;
     const auto group = make(options);
-    std::vector<std::shared_ptr<Ticket>> tickets;
-    for (int i = 0; i < 100; ++i) tickets.push_back(std::make_shared<Number>(i));
-    tickets[42] = std::make_shared<Number>(NumberWriter::kSpoilsBatch);
+    std::vector<std::shared_ptr<QueuedWrite>> writes;
+    for (int i = 0; i < 100; ++i) writes.push_back(std::make_shared<Number>(i));
+    writes[42] = std::make_shared<Number>(NumberWriter::kSpoilsBatch);
     std::promise<std::vector<Result<void>>> promise;
-    group->submit_all_async(tickets, Deadline::after(10s),
+    group->submit_all_async(writes, Deadline::after(10s),
                             [&](auto results) { promise.set_value(std::move(results)); });
     const auto results = promise.get_future().get();
     ASSERT_EQ(results.size(), 100U);

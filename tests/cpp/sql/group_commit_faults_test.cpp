@@ -33,9 +33,9 @@ class GroupCommitFaults : public ::testing::Test {
         return group_.submit(std::make_shared<Number>(value), Deadline::after(timeout));
     }
     std::vector<Result<void>> submit_all(std::initializer_list<std::int64_t> values) {
-        std::vector<std::shared_ptr<Ticket>> tickets;
-        for (const auto value : values) tickets.push_back(std::make_shared<Number>(value));
-        return group_.submit_all(tickets, Deadline::after(10s));
+        std::vector<std::shared_ptr<QueuedWrite>> writes;
+        for (const auto value : values) writes.push_back(std::make_shared<Number>(value));
+        return group_.submit_all(writes, Deadline::after(10s));
     }
     /// A blocked caller that leads, held where its transaction begins: who comes now joins it.
     std::thread lead(std::int64_t value, Duration timeout, Result<void>& result) {

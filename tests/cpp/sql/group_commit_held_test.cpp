@@ -18,9 +18,9 @@ using hotcount::testing::ScriptedDatabase;
 using hotcount::testing::succeeded;
 
 // Sets a user's value for an item.
-struct Write final : Ticket {
+struct Write final : QueuedWrite {
     Write(std::uint64_t to_item, std::uint64_t by_user, int to_value)
-        : Ticket(TicketKeys{to_item + 1, 1'000'000 + to_item * 1000 + by_user}),
+        : QueuedWrite(RowKeys{to_item + 1, 1'000'000 + to_item * 1000 + by_user}),
           item(to_item),
           user(by_user),
           value(to_value) {}
@@ -44,17 +44,17 @@ class HeldWriter final : public BatchWriter {
 
     bool commits_by_itself() const override { return true; }
 
-    Result<void> write_and_commit(Connection&, std::span<const std::shared_ptr<Ticket>> batch,
+    Result<void> write_and_commit(Connection&, std::span<const std::shared_ptr<QueuedWrite>> batch,
                                   BatchTurn& turn) override {
-        EXPECT_LE(++calls_, 2) << "the lane's and one leader's";
+        EXPECT_LE(++calls_, 2) << "the held thread's and one leader's";
         const auto result = write_batch(batch, turn);
         --calls_;
         return result;
     }
 
-    Result<void> write_batch(std::span<const std::shared_ptr<Ticket>> batch, BatchTurn& turn) {
+    Result<void> write_batch(std::span<const std::shared_ptr<QueuedWrite>> batch, BatchTurn& turn) {
         const bool alone = batch.size() == 1 && turn.is_alone();
-        if (!turn.close_doors()) return make_error(ErrorCode::deadline, "left");
+        if (!turn.seal()) return make_error(ErrorCode::deadline, "left");
         const Alone how = turn.alone(false);
         const auto started = std::chrono::steady_clock::now();
         std::unique_lock lock(mutex_);
@@ -63,15 +63,15 @@ class HeldWriter final : public BatchWriter {
         if (waits) ++waited_;
         // What the statement would wait for.
         const auto is_blocked = [&] {
-            return std::any_of(batch.begin(), batch.end(), [&](const auto& ticket) {
-                const auto& write = static_cast<const Write&>(*ticket);
+            return std::any_of(batch.begin(), batch.end(), [&](const auto& queued) {
+                const auto& write = static_cast<const Write&>(*queued);
                 return rows_.contains({write.item, write.user}) ||
                        ((alone || waits) && items_.contains(write.item));
             });
         };
         changed_.notify_all();
         while (is_blocked()) {
-            blocked_ = batch.size();  // Again and again: the lane's batch says so too.
+            blocked_ = batch.size();  // Again and again: the held thread's batch says so too.
             changed_.notify_all();
             if (waits && std::chrono::steady_clock::now() - started > turn.waits_for()) break;
             const bool patient = std::chrono::steady_clock::now() - started < how.patience;
@@ -85,8 +85,8 @@ class HeldWriter final : public BatchWriter {
             changed_.wait_for(lock, 1ms);
         }
         blocked_ = 0;
-        for (const auto& ticket : batch) {
-            if (static_cast<const Write&>(*ticket).value == kSpoilsBatch) {
+        for (const auto& queued : batch) {
+            if (static_cast<const Write&>(*queued).value == kSpoilsBatch) {
                 return make_error(ErrorCode::integrity, "spoils", "23514");
             }
         }
@@ -95,12 +95,12 @@ class HeldWriter final : public BatchWriter {
             return make_error(ErrorCode::outcome_unknown, "no answer");
         }
         std::set<std::pair<std::uint64_t, std::uint64_t>> rows;
-        for (const auto& ticket : batch) {
-            const auto& write = static_cast<const Write&>(*ticket);
+        for (const auto& queued : batch) {
+            const auto& write = static_cast<const Write&>(*queued);
             if (!rows.emplace(write.item, write.user).second) {
-                ticket->fate = Ticket::Fate::deferred;
+                queued->fate = QueuedWrite::Fate::deferred;
             } else if (items_.contains(write.item)) {
-                ticket->fate = Ticket::Fate::shared_held;
+                queued->fate = QueuedWrite::Fate::shared_held;
                 ++found_held_;
             } else {
                 applied_.push_back({write.item, write.user, write.value});
@@ -182,12 +182,12 @@ class GroupCommitHeld : public ::testing::Test {
     Result<void> submit(std::uint64_t item, std::uint64_t user, int value, Duration timeout = 30s) {
         return group_->submit(std::make_shared<Write>(item, user, value), Deadline::after(timeout));
     }
-    static std::vector<std::shared_ptr<Ticket>> writes(std::initializer_list<Applied> list) {
-        std::vector<std::shared_ptr<Ticket>> tickets;
+    static std::vector<std::shared_ptr<QueuedWrite>> writes(std::initializer_list<Applied> list) {
+        std::vector<std::shared_ptr<QueuedWrite>> queued_writes;
         for (const auto& each : list) {
-            tickets.push_back(std::make_shared<Write>(each.item, each.user, each.value));
+            queued_writes.push_back(std::make_shared<Write>(each.item, each.user, each.value));
         }
-        return tickets;
+        return queued_writes;
     }
     static bool is_open(Answer& answer) {
         return answer.wait_for(0s) == std::future_status::timeout;
@@ -306,14 +306,14 @@ TEST_F(GroupCommitHeld, OneRowThatIsHeldIsFoundByHalves) {
 TEST_F(GroupCommitHeld, WhatIsFoundHeldInMidBatchFollowsTheBatch) {
     writer_->hold_row(1, 7);
     writer_->hold_row(1, 8);
-    auto lanes = begin(1, 7, 1);
+    auto held_batch = begin(1, 7, 1);
     EXPECT_TRUE(succeeded(submit(3, 7, 1))) << "to which it gives way";
     EXPECT_EQ(group_->stats().held, 1U);
     auto batch = std::async(std::launch::async, [&] {
         return group_->submit_all(writes({{1, 8, 1}, {1, 8, 2}, {2, 8, 9}}), Deadline::after(30s));
     });
     writer_->await_blocked(3);
-    // The lane finds that the item is held which the batch found free.
+    // The held thread finds that the item is held which the batch found free.
     writer_->hold(1);
     writer_->release_row(1, 7);
     writer_->await_found_held();
@@ -321,7 +321,7 @@ TEST_F(GroupCommitHeld, WhatIsFoundHeldInMidBatchFollowsTheBatch) {
     while (group_->stats().held < 2) std::this_thread::sleep_for(1ms);
     auto third = begin(1, 8, 3);
     writer_->release();
-    for (auto* answer : {&lanes, &other, &third}) EXPECT_TRUE(succeeded(answer->get()));
+    for (auto* answer : {&held_batch, &other, &third}) EXPECT_TRUE(succeeded(answer->get()));
     for (const auto& result : batch.get()) EXPECT_TRUE(succeeded(result));
     std::vector<int> of_row;
     for (const Applied& each : writer_->applied()) {

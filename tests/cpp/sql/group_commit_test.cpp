@@ -29,10 +29,11 @@ class GroupCommitTest : public ::testing::Test {
         return GroupCommit{database_, writer_, options};
     }
     std::int64_t rows() { return query_integer(*database_, "SELECT COUNT(*) FROM t"); }
-    static std::vector<std::shared_ptr<Ticket>> numbers(std::initializer_list<std::int64_t> list) {
-        std::vector<std::shared_ptr<Ticket>> tickets;
-        for (const auto value : list) tickets.push_back(std::make_shared<Number>(value));
-        return tickets;
+    static std::vector<std::shared_ptr<QueuedWrite>> numbers(
+        std::initializer_list<std::int64_t> list) {
+        std::vector<std::shared_ptr<QueuedWrite>> writes;
+        for (const auto value : list) writes.push_back(std::make_shared<Number>(value));
+        return writes;
     }
 
     TemporaryDatabase file_;
@@ -213,9 +214,9 @@ TEST_F(GroupCommitTest, ALargeCallIsNotRefusedForItsSize) {
     options.max_queue = 10;
     options.max_batch = 4;
     GroupCommit group = make(options);
-    std::vector<std::shared_ptr<Ticket>> tickets;
-    for (int i = 0; i < 100; ++i) tickets.push_back(std::make_shared<Number>(i));
-    for (const auto& result : group.submit_all(tickets, Deadline::after(10s))) {
+    std::vector<std::shared_ptr<QueuedWrite>> writes;
+    for (int i = 0; i < 100; ++i) writes.push_back(std::make_shared<Number>(i));
+    for (const auto& result : group.submit_all(writes, Deadline::after(10s))) {
         EXPECT_TRUE(succeeded(result));
     }
     EXPECT_EQ(rows(), 100);

@@ -1,4 +1,4 @@
-// Tickets and a writer for tests of group commit: each ticket is a row.
+// Writes and a writer for tests of group commit: each write is a row.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace hotcount::testing {
 
-struct Number final : sql::Ticket {
+struct Number final : sql::QueuedWrite {
     explicit Number(std::int64_t number) : value(number) {}
     std::int64_t value;
 };
@@ -15,15 +15,15 @@ struct Number final : sql::Ticket {
 // Writes each number as a row. Some of them fail, in the three ways there are.
 class NumberWriter final : public sql::BatchWriter {
   public:
-    static constexpr std::int64_t kRefusedAlone = -1;  // Sets Ticket::error.
+    static constexpr std::int64_t kRefusedAlone = -1;  // Sets QueuedWrite::error.
     static constexpr std::int64_t kSpoilsBatch = -2;   // Fails the batch as one write can.
     static constexpr std::int64_t kBreaksBatch = -3;   // Fails the batch as a full disk does.
 
     Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::Ticket>> batch) override {
+                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
         largest = std::max(largest.load(), batch.size());
-        for (const auto& ticket : batch) {
-            auto& number = static_cast<Number&>(*ticket);
+        for (const auto& write : batch) {
+            auto& number = static_cast<Number&>(*write);
             if (number.value == kRefusedAlone) {
                 number.error = make_error(ErrorCode::integrity, "refused alone");
                 continue;
@@ -36,7 +36,7 @@ class NumberWriter final : public sql::BatchWriter {
         while (hold) std::this_thread::sleep_for(std::chrono::milliseconds{1});
         return {};
     }
-    void before_answers(std::span<const sql::TicketAnswer> answers) override {
+    void before_answers(std::span<const sql::WriteAnswer> answers) override {
         announced += answers.size();
     }
     std::atomic<std::size_t> largest{0};

@@ -61,14 +61,14 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     bool commits_by_itself() const override { return true; }
 
     Result<void> write_and_commit(sql::Connection& connection,
-                                  std::span<const std::shared_ptr<sql::Ticket>> batch,
+                                  std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
                                   sql::BatchTurn& turn) override {
         HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
         const bool open = connection.commit_is_open();
         bool hopes = true;
         if (batch.size() == 1 &&
             (open || (can.compound && turn.waits_for() == Duration{0} && turn.is_alone()))) {
-            auto& vote = static_cast<VoteTicket&>(*batch.front());
+            auto& vote = static_cast<QueuedVote&>(*batch.front());
             HOTCOUNT_TRY_ASSIGN(const bool written, write_one(connection, vote, turn));
             if (written) return after_commit(vote.cast.changed ? 1 : 0);
             hopes = false;
@@ -79,7 +79,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                                 run_and_commit(connection, note_and_commit_.of(1), {}, turn));
             return committed ? after_commit(batch.size()) : moved_meanwhile();
         }
-        const std::vector<VoteTicket*> votes = sorted_votes(batch);
+        const std::vector<QueuedVote*> votes = sorted_votes(batch);
         if (hopes) {
             HOTCOUNT_TRY_ASSIGN(hopes, may_hope(connection, turn, can));
         }
@@ -111,11 +111,11 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     // False where it is for write_all() to say what is the matter. A vote that waits for another
     // transaction's vote of the same user gives way to others.
-    Result<bool> write_one(sql::Connection& connection, VoteTicket& vote, sql::BatchTurn& turn) {
+    Result<bool> write_one(sql::Connection& connection, QueuedVote& vote, sql::BatchTurn& turn) {
         const Ballot& ballot = vote.ballot;
         if (!connection.commit_is_open()) {
             vote.cast = mysql_cast(0, ballot.value);
-            if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+            if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
         }
         return one_.write(connection, ballot, 0, turn.alone(false), vote.cast);
     }
@@ -130,7 +130,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     }
 
     // False where it takes a look: rolled back.
-    Result<bool> write_in_hope(sql::Connection& connection, std::span<VoteTicket* const> votes,
+    Result<bool> write_in_hope(sql::Connection& connection, std::span<QueuedVote* const> votes,
                                sql::BatchTurn& turn, Abilities can) {
         if (auto set = rows_->set_all(connection, votes); !set) {
             // ER_LOCK_WAIT_TIMEOUT, ER_NO_REFERENCED_ROW_2
@@ -145,10 +145,10 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return true;
     }
 
-    Result<void> write_all(sql::Connection& connection, std::vector<VoteTicket*> votes,
+    Result<void> write_all(sql::Connection& connection, std::vector<QueuedVote*> votes,
                            sql::BatchTurn& turn, Abilities can) {
         std::vector<sql::Id> items;
-        for (const VoteTicket* vote : votes) {
+        for (const QueuedVote* vote : votes) {
             if (items.empty() || items.back() != vote->ballot.item) {
                 items.push_back(vote->ballot.item);
             }
@@ -157,7 +157,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         auto found = find(connection, items, waits, can);
         if (!found && waits && found.error().server_code == "1205") {
             connection.rollback();
-            for (VoteTicket* vote : votes) vote->fate = sql::Ticket::Fate::shared_held;
+            for (QueuedVote* vote : votes) vote->fate = sql::QueuedWrite::Fate::shared_held;
             return {};
         }
         HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> missing, std::move(found));
@@ -224,7 +224,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     // Of the items that the look has passed over, those that are there are held by somebody else:
     // their votes are for later.
-    Result<void> put_aside_held(sql::Connection& connection, std::vector<VoteTicket*>& votes,
+    Result<void> put_aside_held(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                                 std::vector<sql::Id>& missing) {
         std::vector<sql::Id> held;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -246,22 +246,22 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             held = std::move(asked);
         }
         missing = without(missing, held);
-        std::erase_if(votes, [&](VoteTicket* vote) {
+        std::erase_if(votes, [&](QueuedVote* vote) {
             if (!std::binary_search(held.begin(), held.end(), vote->ballot.item)) return false;
-            vote->fate = sql::Ticket::Fate::shared_held;
+            vote->fate = sql::QueuedWrite::Fate::shared_held;
             return true;
         });
         return {};
     }
 
     // Makes the items that are not there, or refuses their votes alone; the others go on.
-    Result<void> supply(sql::Connection& connection, std::vector<VoteTicket*>& votes,
+    Result<void> supply(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                         const std::vector<sql::Id>& missing) {
         for (const sql::Id& item : missing) {
             HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, item));
         }
         if (options_.missing_item == MissingItem::create) return {};
-        std::erase_if(votes, [&](VoteTicket* vote) {
+        std::erase_if(votes, [&](QueuedVote* vote) {
             const sql::Id& item = vote->ballot.item;
             if (!std::binary_search(missing.begin(), missing.end(), item)) return false;
             vote->error = mysql_missing_item(vote->ballot);
@@ -270,7 +270,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return {};
     }
 
-    Result<void> note(sql::Connection& connection, std::span<VoteTicket* const> votes,
+    Result<void> note(sql::Connection& connection, std::span<QueuedVote* const> votes,
                       sql::BatchTurn& turn, Abilities can) {
         std::vector<sql::Value> values;
         for (auto first = votes.begin(); first != votes.end();) {
@@ -290,7 +290,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             const auto now = left.first(size * kColumns);
             left = left.subspan(now.size());
             if (left.empty() && can.compound) {
-                HOTCOUNT_TRY(close_doors(connection, turn));
+                HOTCOUNT_TRY(seal(connection, turn));
                 HOTCOUNT_TRY_ASSIGN(
                     const bool committed,
                     run_and_commit(connection, note_and_commit_.of(size), now, turn));
@@ -300,7 +300,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             HOTCOUNT_TRY(connection.run(note_.of(size), now, nullptr));
         }
         HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
-        HOTCOUNT_TRY(close_doors(connection, turn));
+        HOTCOUNT_TRY(seal(connection, turn));
         HOTCOUNT_TRY(connection.commit());
         return after_commit(values.size() / kColumns);
     }
@@ -329,8 +329,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return committed;
     }
 
-    static Result<void> close_doors(sql::Connection& connection, sql::BatchTurn& turn) {
-        if (turn.close_doors()) return {};
+    static Result<void> seal(sql::Connection& connection, sql::BatchTurn& turn) {
+        if (turn.seal()) return {};
         connection.rollback();
         return make_error(ErrorCode::deadline, "members have left");
     }

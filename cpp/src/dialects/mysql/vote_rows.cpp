@@ -81,23 +81,23 @@ class MysqlVoteRows final : public VoteRows {
         return write(connection, ballot);
     }
 
-    Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
+    Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         if (!at_once || votes.size() == 1) {
             // As they came: two spellings may be one user's for one item.
-            std::vector<VoteTicket*> came{votes.begin(), votes.end()};
+            std::vector<QueuedVote*> came{votes.begin(), votes.end()};
             std::sort(came.begin(), came.end(),
                       [](const auto* a, const auto* b) { return a->place < b->place; });
-            for (VoteTicket* vote : came) {
+            for (QueuedVote* vote : came) {
                 HOTCOUNT_TRY_ASSIGN(vote->cast, write(connection, vote->ballot));
             }
             return {};
         }
         // The second vote of one user for one item is of the next wave: a row that one statement
         // updates twice remembers only the first of the two old values.
-        std::vector<VoteTicket*> wave{votes.begin(), votes.end()};
+        std::vector<QueuedVote*> wave{votes.begin(), votes.end()};
         while (!wave.empty()) {
-            std::vector<VoteTicket*> next;
+            std::vector<QueuedVote*> next;
             std::size_t kept = 1;
             for (std::size_t i = 1; i < wave.size(); ++i) {
                 const Ballot& last = wave[kept - 1]->ballot;
@@ -164,13 +164,13 @@ class MysqlVoteRows final : public VoteRows {
         return cast;
     }
 
-    Result<void> set_wave(sql::Connection& connection, std::span<VoteTicket* const> wave) {
+    Result<void> set_wave(sql::Connection& connection, std::span<QueuedVote* const> wave) {
         std::vector<sql::Value> values;
         for (std::size_t done = 0; done < wave.size();) {
             const auto part = wave.subspan(done, BulkStatement::portion(wave.size() - done));
             done += part.size();
             values.clear();
-            for (const VoteTicket* vote : part) {
+            for (const QueuedVote* vote : part) {
                 const Ballot& ballot = vote->ballot;
                 values.push_back(sql::to_value(ballot.item));
                 values.push_back(sql::to_value(ballot.user));
@@ -186,7 +186,7 @@ class MysqlVoteRows final : public VoteRows {
             // says whether all are new. Most votes are.
             const bool changed = part.size() > 1 && connection.duplicates() != 0;
             if (!changed && *written == static_cast<std::int64_t>(part.size())) {
-                for (VoteTicket* vote : part) vote->cast = mysql_cast(0, vote->ballot.value);
+                for (QueuedVote* vote : part) vote->cast = mysql_cast(0, vote->ballot.value);
             } else {
                 HOTCOUNT_TRY(read_back(connection, part));
             }
@@ -194,7 +194,7 @@ class MysqlVoteRows final : public VoteRows {
         return {};
     }
 
-    Result<void> read_back(sql::Connection& connection, std::span<VoteTicket* const> part) {
+    Result<void> read_back(sql::Connection& connection, std::span<QueuedVote* const> part) {
         // Sorted: all are for one item where the first and the last are.
         const bool one_item = part.front()->ballot.item == part.back()->ballot.item;
         const std::size_t size = BulkStatement::padded(part.size());

@@ -45,9 +45,9 @@ const char* element_type(IdType type) {
     return "uuid";
 }
 
-PostgresBallots::PostgresBallots(std::vector<VoteTicket*> of) : votes(std::move(of)) {
+PostgresBallots::PostgresBallots(std::vector<QueuedVote*> of) : votes(std::move(of)) {
     const sql::Id* last = nullptr;
-    for (const VoteTicket* vote : votes) {
+    for (const QueuedVote* vote : votes) {
         const Ballot& ballot = vote->ballot;
         append_element(items, ballot.item);
         append_element(users, ballot.user);
@@ -61,8 +61,8 @@ PostgresBallots::PostgresBallots(std::vector<VoteTicket*> of) : votes(std::move(
     }
 }
 
-std::vector<PostgresBallots> in_waves(std::span<VoteTicket* const> votes) {
-    std::vector<std::vector<VoteTicket*>> waves;
+std::vector<PostgresBallots> in_waves(std::span<QueuedVote* const> votes) {
+    std::vector<std::vector<QueuedVote*>> waves;
     std::size_t wave = 0;
     for (std::size_t i = 0; i < votes.size(); ++i) {
         wave = i > 0 && same_row(votes[i - 1]->ballot, votes[i]->ballot) ? wave + 1 : 0;
@@ -122,16 +122,16 @@ Error unasked_row() {
                       "given: do item_type and user_type say what its columns are?");
 }
 
-VoteTicket* BallotReader::find(const sql::Row& row) {
+QueuedVote* BallotReader::find(const sql::Row& row) {
     while (next_ < ballots_.votes.size()) {
-        VoteTicket* const vote = ballots_.votes[next_++];
+        QueuedVote* const vote = ballots_.votes[next_++];
         if (is(row, 0, vote->ballot.item) && is(row, 1, vote->ballot.user)) return vote;
         unanswered_.push_back(vote);
     }
     return nullptr;
 }
 
-std::vector<VoteTicket*> BallotReader::unanswered() {
+std::vector<QueuedVote*> BallotReader::unanswered() {
     while (next_ < ballots_.votes.size()) unanswered_.push_back(ballots_.votes[next_++]);
     return std::move(unanswered_);
 }

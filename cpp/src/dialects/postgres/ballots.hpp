@@ -13,14 +13,14 @@ namespace hotcount {
 
 /// One statement's votes: at most one of a user for an item, sorted by (item, user).
 struct PostgresBallots {
-    explicit PostgresBallots(std::vector<VoteTicket*> of);
+    explicit PostgresBallots(std::vector<QueuedVote*> of);
 
     /// ?1 to ?4, and the distinct items as ?5.
     std::array<sql::Value, 5> parameters() const {
         return {items, users, values, versions, distinct_items};
     }
 
-    std::vector<VoteTicket*> votes;
+    std::vector<QueuedVote*> votes;
     // Array literals: '{1,2,NULL}'.
     std::string items, users, values, versions;
     std::string distinct_items;
@@ -28,7 +28,7 @@ struct PostgresBallots {
 
 /// A statement may not meet a row twice, so the second vote of a user for an item waits for the
 /// second statement, and so on. `votes` are sorted by (item, user), those of one user in order.
-std::vector<PostgresBallots> in_waves(std::span<VoteTicket* const> votes);
+std::vector<PostgresBallots> in_waves(std::span<QueuedVote* const> votes);
 
 /// The table of the parameters ?1 to ?4: items, users, values, versions, of the types that the
 /// options say. Columns: item, voter, val, version, number.
@@ -71,14 +71,14 @@ class BallotReader {
   public:
     explicit BallotReader(const PostgresBallots& ballots) : ballots_(ballots) {}
     /// The row's vote; null where no vote from the last one on is the row's.
-    VoteTicket* find(const sql::Row& row);
+    QueuedVote* find(const sql::Row& row);
     /// After the last row: the votes that had none.
-    std::vector<VoteTicket*> unanswered();
+    std::vector<QueuedVote*> unanswered();
 
   private:
     const PostgresBallots& ballots_;
     std::size_t next_{0};
-    std::vector<VoteTicket*> unanswered_;
+    std::vector<QueuedVote*> unanswered_;
 };
 
 }  // namespace hotcount

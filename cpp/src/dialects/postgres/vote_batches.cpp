@@ -10,7 +10,7 @@
 // of each vote what it came to (postgres_vote.hpp).
 //
 // A vote that is alone is written by a shorter statement, which waits where the item is held until
-// somebody else wants to write. What is held for long is waited for in a transaction of the lane's.
+// somebody else wants to write. What is held for long is waited for in a transaction of the held thread's.
 #include <algorithm>
 #include <atomic>
 
@@ -72,7 +72,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     bool commits_by_itself() const override { return true; }
 
     Result<void> write_and_commit(sql::Connection& connection,
-                                  std::span<const std::shared_ptr<sql::Ticket>> batch,
+                                  std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
                                   sql::BatchTurn& turn) override {
         const PostgresBallots ballots{take_one_table(batch)};
         const Table& table = ballots.votes.front()->ballot.by_op_id ? anonymous_ : of_users_;
@@ -94,19 +94,19 @@ class PostgresBatchWriter final : public sql::BatchWriter {
 
     // One statement's: those into the table of the first, sorted, one of each row. The others are
     // left for later.
-    static std::vector<VoteTicket*> take_one_table(
-        std::span<const std::shared_ptr<sql::Ticket>> batch) {
-        const auto& first = static_cast<const VoteTicket&>(*batch.front());
-        std::vector<VoteTicket*> votes = sorted_votes(batch);
-        const VoteTicket* last = nullptr;
-        std::erase_if(votes, [&](VoteTicket* vote) {
+    static std::vector<QueuedVote*> take_one_table(
+        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+        const auto& first = static_cast<const QueuedVote&>(*batch.front());
+        std::vector<QueuedVote*> votes = sorted_votes(batch);
+        const QueuedVote* last = nullptr;
+        std::erase_if(votes, [&](QueuedVote* vote) {
             const Ballot& ballot = vote->ballot;
             const bool other = ballot.by_op_id != first.ballot.by_op_id;
             const bool second = !other && last != nullptr && last->ballot.item == ballot.item &&
                                 last->ballot.user == ballot.user;
             if (!other) last = vote;
             if (!other && !second) return false;
-            vote->fate = sql::Ticket::Fate::deferred;
+            vote->fate = sql::QueuedWrite::Fate::deferred;
             return true;
         });
         return votes;
@@ -120,7 +120,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
                              const PostgresBallots& ballots, sql::BatchTurn& turn) {
         // Somebody may come or leave between two turns, so the answer's shape is the same.
         const bool single = ballots.votes.size() == 1 && turn.is_alone();
-        if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+        if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
         const Ballot& first = ballots.votes.front()->ballot;
         while (true) {
             const bool wraps = wraps_.load(std::memory_order_relaxed);
@@ -144,7 +144,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         }
     }
 
-    // The lane's: for items that have been held for long, which are waited for before anything is
+    // The held thread's: for items that have been held for long, which are waited for before anything is
     // written, so that nobody's outcome hangs on the wait.
     Result<void> write_waiting(sql::Connection& connection, const Table& table,
                                const PostgresBallots& ballots, sql::BatchTurn& turn) {
@@ -154,11 +154,11 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         HOTCOUNT_TRY(connection.query(set_lock_timeout_, {timeout}, kIgnoreRows));
         auto locked = connection.query(wait_for_items_, {ballots.distinct_items}, kIgnoreRows);
         if (!locked && locked.error().server_code == kLockTimeout) {
-            for (VoteTicket* vote : ballots.votes) vote->fate = sql::Ticket::Fate::shared_held;
+            for (QueuedVote* vote : ballots.votes) vote->fate = sql::QueuedWrite::Fate::shared_held;
             return {};
         }
         if (!locked) return std::move(locked).error();
-        if (!turn.close_doors()) return make_error(ErrorCode::deadline, "members have left");
+        if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
         Answers answers{*this, ballots};
         const sql::RowVisitor visit = answers.visitor();
         auto run = connection.run(table.batch, ballots.parameters(), &visit);
@@ -181,7 +181,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         Result<void> take(const sql::Row& row) {
             const auto index = static_cast<std::size_t>(row.integer(kNumberColumn)) - 1;
             if (index >= ballots.votes.size()) return unasked_row();
-            VoteTicket& vote = *ballots.votes[index];
+            QueuedVote& vote = *ballots.votes[index];
             const VoteOutcome outcome = read_outcome(row, vote.ballot);
             switch (outcome.kind) {
                 case VoteOutcome::Kind::cast:
@@ -189,13 +189,13 @@ class PostgresBatchWriter final : public sql::BatchWriter {
                     if (vote.cast.changed) ++changed;
                     break;
                 case VoteOutcome::Kind::held:
-                    vote.fate = sql::Ticket::Fate::shared_held;
+                    vote.fate = sql::QueuedWrite::Fate::shared_held;
                     break;
                 case VoteOutcome::Kind::missing:
                     missing.push_back(&vote);
                     break;
                 case VoteOutcome::Kind::overtaken:
-                    vote.fate = sql::Ticket::Fate::deferred;
+                    vote.fate = sql::QueuedWrite::Fate::deferred;
                     if (++vote.tries == kMostTries) vote.error = unasked_row();
                     break;
                 case VoteOutcome::Kind::elsewhere:
@@ -211,7 +211,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
 
         const PostgresBatchWriter& writer;
         const PostgresBallots& ballots;
-        std::vector<VoteTicket*> missing{};
+        std::vector<QueuedVote*> missing{};
         std::size_t changed{0};
         bool other_level{false};
     };
@@ -220,7 +220,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         if (answers.changed > 0 && appended_) appended_(answers.changed);
         if (answers.missing.empty()) return {};
         if (options_.missing_item == MissingItem::refuse) {
-            for (VoteTicket* vote : answers.missing) {
+            for (QueuedVote* vote : answers.missing) {
                 vote->error = explain_refusal(unknown_item(vote->ballot.item), vote->ballot, false);
             }
             return {};
@@ -228,7 +228,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         const PostgresBallots ballots{answers.missing};
         if (create(connection, ballots, turn) || ballots.votes.size() == 1) return {};
         // One of them is refused, or all are.
-        for (VoteTicket* vote : answers.missing) {
+        for (QueuedVote* vote : answers.missing) {
             (void)create(connection, PostgresBallots{{vote}}, turn);
         }
         return {};
@@ -239,9 +239,9 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     bool create(sql::Connection& connection, const PostgresBallots& ballots, sql::BatchTurn& turn) {
         const std::array<sql::Value, 1> items{ballots.distinct_items};
         auto created = connection.run_alone(create_, items, nullptr, turn.alone(true));
-        for (VoteTicket* vote : ballots.votes) {
+        for (QueuedVote* vote : ballots.votes) {
             vote->error.reset();
-            vote->fate = sql::Ticket::Fate::deferred;
+            vote->fate = sql::QueuedWrite::Fate::deferred;
             if (created) continue;
             vote->error =
                 explain_refusal(explain_missing_table(created.error()), vote->ballot, false);

@@ -55,7 +55,7 @@ class PostgresVoteRows final : public VoteRows {
         return *cast;
     }
 
-    Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
+    Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         for (const PostgresBallots& wave : in_waves(votes)) {
             HOTCOUNT_TRY(set_wave(connection, wave));
         }
@@ -66,7 +66,7 @@ class PostgresVoteRows final : public VoteRows {
     Result<void> set_wave(sql::Connection& connection, const PostgresBallots& wave) const {
         BallotReader reader{wave};
         const sql::RowVisitor written = [&](const sql::Row& row) -> Result<void> {
-            VoteTicket* const vote = reader.find(row);
+            QueuedVote* const vote = reader.find(row);
             if (vote == nullptr) return unasked_row();
             vote->cast = cast_of(row, 2);
             return {};
@@ -86,7 +86,7 @@ class PostgresVoteRows final : public VoteRows {
     Result<void> read_unchanged(sql::Connection& connection, const PostgresBallots& ballots) const {
         BallotReader reader{ballots};
         const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
-            VoteTicket* const vote = reader.find(row);
+            QueuedVote* const vote = reader.find(row);
             if (vote == nullptr) return unasked_row();
             vote->cast = unchanged_cast(row.integer(2));
             return {};

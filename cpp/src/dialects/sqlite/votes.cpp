@@ -28,8 +28,8 @@ class SqliteVoteRows final : public VoteRows {
         return write(connection, ballot);
     }
 
-    Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
-        for (VoteTicket* vote : votes) {
+    Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
+        for (QueuedVote* vote : votes) {
             auto cast = write(connection, vote->ballot);
             if (cast) {
                 vote->cast = *cast;

@@ -22,23 +22,24 @@ GroupCommit::GroupCommit(std::shared_ptr<Database> database, std::shared_ptr<Bat
 
 GroupCommit::~GroupCommit() { queue_->close(); }
 
-Result<void> GroupCommit::submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
-    return queue_->submit(ticket, deadline);
+Result<void> GroupCommit::submit(const std::shared_ptr<QueuedWrite>& write, Deadline deadline) {
+    return queue_->submit(write, deadline);
 }
 
-std::vector<Result<void>> GroupCommit::submit_all(std::span<const std::shared_ptr<Ticket>> tickets,
-                                                  Deadline deadline) {
-    return queue_->submit_all(tickets, deadline);
+std::vector<Result<void>> GroupCommit::submit_all(
+    std::span<const std::shared_ptr<QueuedWrite>> writes, Deadline deadline) {
+    return queue_->submit_all(writes, deadline);
 }
 
-void GroupCommit::submit_async(std::shared_ptr<Ticket> ticket, Deadline deadline,
+void GroupCommit::submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadline,
                                Completion<void> done) {
-    queue_->submit_async(std::move(ticket), deadline, std::move(done));
+    queue_->submit_async(std::move(write), deadline, std::move(done));
 }
 
-void GroupCommit::submit_all_async(std::vector<std::shared_ptr<Ticket>> tickets, Deadline deadline,
+void GroupCommit::submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> writes,
+                                   Deadline deadline,
                                    std::function<void(std::vector<Result<void>>)> done) {
-    queue_->submit_all_async(std::move(tickets), deadline, std::move(done));
+    queue_->submit_all_async(std::move(writes), deadline, std::move(done));
 }
 
 GroupCommit::Stats GroupCommit::stats() const { return queue_->stats(); }

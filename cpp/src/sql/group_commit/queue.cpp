@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "write.hpp"
+#include "leader_turn.hpp"
 
 namespace hotcount::sql {
 GroupQueue::GroupQueue(std::shared_ptr<Database> database, std::shared_ptr<BatchWriter> writer,
@@ -20,7 +20,7 @@ GroupCommit::Stats GroupQueue::stats() const {
     const std::lock_guard lock(mutex_);
     stats.waiting = queued_;
     stats.held = waits_held_;
-    for (const auto& group : looked_at_) stats.held += group->tickets.size();
+    for (const auto& group : held_being_written_) stats.held += group->writes.size();
     for (const auto& [key, held] : held_) {
         stats.held_for = std::max(stats.held_for, Duration{now - held.since});
     }
@@ -29,27 +29,27 @@ GroupCommit::Stats GroupQueue::stats() const {
 
 // -- callers ----------------------------------------------------------------
 
-Result<void> GroupQueue::submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
-    std::shared_ptr<Ticket> leads;
+Result<void> GroupQueue::submit(const std::shared_ptr<QueuedWrite>& write, Deadline deadline) {
+    std::shared_ptr<QueuedWrite> leads;
     {
         const std::lock_guard lock(mutex_);
-        HOTCOUNT_TRY(enqueue(std::span{&ticket, 1}, deadline, leads));
+        HOTCOUNT_TRY(enqueue(std::span{&write, 1}, deadline, leads));
     }
     if (leads != nullptr) {
-        if (auto answer = lead_once(ticket.get(), deadline)) return *std::move(answer);
+        if (auto answer = lead_once(write.get(), deadline)) return *std::move(answer);
     }
-    return await(ticket, deadline);
+    return await(write, deadline);
 }
 
-std::vector<Result<void>> GroupQueue::submit_all(Tickets tickets, Deadline deadline) {
+std::vector<Result<void>> GroupQueue::submit_all(Writes writes, Deadline deadline) {
     std::vector<Result<void>> results;
-    results.reserve(tickets.size());
+    results.reserve(writes.size());
     // In portions that fit the queue, so that a large call is not refused for its size alone.
     const std::size_t portion = std::max<std::size_t>(1, options_.max_queue / 2);
-    while (!tickets.empty()) {
-        const auto now = tickets.first(std::min(portion, tickets.size()));
-        tickets = tickets.subspan(now.size());
-        std::shared_ptr<Ticket> leads;
+    while (!writes.empty()) {
+        const auto now = writes.first(std::min(portion, writes.size()));
+        writes = writes.subspan(now.size());
+        std::shared_ptr<QueuedWrite> leads;
         const auto queued = [&] {
             const std::lock_guard lock(mutex_);
             return enqueue(now, deadline, leads);
@@ -60,40 +60,40 @@ std::vector<Result<void>> GroupQueue::submit_all(Tickets tickets, Deadline deadl
         }
         std::optional<Result<void>> led;
         if (leads != nullptr) led = lead_once(leads.get(), deadline);
-        // In order: a ticket whose turn it is to lead is always the first of ours not yet written.
-        for (const auto& ticket : now) {
-            results.push_back(led && ticket == leads ? *led : await(ticket, deadline));
+        // In order: a write whose turn it is to lead is always the first of ours not yet written.
+        for (const auto& write : now) {
+            results.push_back(led && write == leads ? *led : await(write, deadline));
         }
     }
     return results;
 }
 
 // Under the mutex. `leads`: the one of them whose caller is to lead.
-Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline,
-                                 std::shared_ptr<Ticket>& leads) {
+Result<void> GroupQueue::enqueue(Writes writes, Deadline deadline,
+                                 std::shared_ptr<QueuedWrite>& leads) {
     const std::size_t waiting = queued_ + waits_held_;
-    if (waiting + tickets.size() > options_.max_queue) {
+    if (waiting + writes.size() > options_.max_queue) {
         return make_error(ErrorCode::capacity, database_->name() + ": " + std::to_string(waiting) +
                                                    " writes are waiting (max_queue=" +
                                                    std::to_string(options_.max_queue) +
                                                    "); nothing was applied");
     }
-    for (const auto& ticket : tickets) {
-        ticket->deadline_ = deadline;
-        ticket->one_of_many_ = tickets.size() > 1;
-        if (const auto held = find_held(*ticket); held != held_.end()) {
-            hold(held, ticket);
+    for (const auto& write : writes) {
+        write->deadline_ = deadline;
+        write->one_of_many_ = writes.size() > 1;
+        if (const auto held = find_held(*write); held != held_.end()) {
+            hold(held, write);
             continue;
         }
-        if (groups_.empty() || groups_.back()->tickets.size() >= options_.max_batch) {
+        if (groups_.empty() || groups_.back()->writes.size() >= options_.max_batch) {
             groups_.push_back(std::make_shared<Group>());
         }
-        ticket->group_ = groups_.back();
-        groups_.back()->tickets.push_back(ticket);
+        write->group_ = groups_.back();
+        groups_.back()->writes.push_back(write);
         ++queued_;
         if (leading_) continue;
         leading_ = true;
-        leads = ticket;
+        leads = write;
     }
     if (wanted_ > 0 && queued_ >= wanted_) {
         wanted_ = 0;
@@ -102,64 +102,65 @@ Result<void> GroupQueue::enqueue(Tickets tickets, Deadline deadline,
     return {};
 }
 
-Result<void> GroupQueue::await(const std::shared_ptr<Ticket>& ticket, Deadline deadline) {
+Result<void> GroupQueue::await(const std::shared_ptr<QueuedWrite>& write, Deadline deadline) {
     bool late = false;
     while (true) {
         std::shared_ptr<Group> group;
         bool first = false;
         {
             const std::lock_guard lock(mutex_);
-            group = ticket->group_;
-            first = group->queued && group->tickets.front() == ticket;
+            group = write->group_;
+            first = group->queued && group->writes.front() == write;
         }
         const bool woken = (first ? group->turn : group->answered)
                                .wait(late ? Deadline::at(deadline.time() + kGrace) : deadline);
         {
             const std::lock_guard lock(mutex_);
-            if (ticket->group_ != group) {
+            if (write->group_ != group) {
                 late = false;
                 continue;
             }
-            first = group->queued && group->tickets.front() == ticket;
+            first = group->queued && group->writes.front() == write;
             // What came while we took the lock counts.
             if (!group->answered.is_set()) {
                 if (!first || !group->turn.is_set()) {
                     if (woken) continue;
-                    if (late || !is_in_statement(*group)) return give_up(*ticket);
+                    if (late || !is_in_statement(*group)) return give_up(*write);
                     late = true;
                     continue;
                 }
             } else {
                 first = false;
             }
-            // The lane may put others before its group, whom it leads then; its own turn is to come.
+            // The held thread may put others before its group: it leads those, and its own turn
+            // is to come.
             if (first) group->turn.clear();
         }
         if (first) {
-            if (auto answer = lead_once(ticket.get(), deadline)) return *std::move(answer);
+            if (auto answer = lead_once(write.get(), deadline)) return *std::move(answer);
             continue;
         }
-        if (ticket->error) return *ticket->error;
+        if (write->error) return *write->error;
         return {};
     }
 }
 
 // Under the mutex: what a caller is told whose deadline has passed.
-Error GroupQueue::give_up(Ticket& ticket) {
-    const std::shared_ptr<Group> group = ticket.group_;
-    ticket.gone_ = true;
+Error GroupQueue::give_up(QueuedWrite& write) {
+    const std::shared_ptr<Group> group = write.group_;
+    write.gone_ = true;
     if (group->queued) {
-        take_out(group, [&](const auto& each) { return each.get() == &ticket; });
+        take_out(group, [&](const auto& each) { return each.get() == &write; });
         return late_in_queue();
     }
     if (group->held) {
-        leave_held(ticket);
+        leave_held(write);
         return late_while_held();
     }
-    if (group->excuses) {
-        group->excused = true;
-        ticket.excused_ = true;
-        if (group != current_) return late_while_held();  // The lane's.
+    if (group->may_withdraw) {
+        group->withdrawn = true;
+        write.withdrawn_ = true;
+        if (group != current_) return late_while_held();  // The held thread's.
         return make_error(ErrorCode::deadline, database_->name() +
                                                    ": the deadline passed before the commit; "
                                                    "nothing was applied");
@@ -191,16 +192,16 @@ Error GroupQueue::late_while_held() const {
 }
 
 // Under the mutex: to the front of the queue, in order.
-void GroupQueue::put_back(const std::vector<std::shared_ptr<Ticket>>& tickets) {
+void GroupQueue::put_back(const std::vector<std::shared_ptr<QueuedWrite>>& writes) {
     std::vector<std::shared_ptr<Group>> groups;
-    for (const auto& ticket : tickets) {
-        if (groups.empty() || groups.back()->tickets.size() >= options_.max_batch) {
+    for (const auto& write : writes) {
+        if (groups.empty() || groups.back()->writes.size() >= options_.max_batch) {
             groups.push_back(std::make_shared<Group>());
         }
-        ticket->group_ = groups.back();
-        groups.back()->tickets.push_back(ticket);
+        write->group_ = groups.back();
+        groups.back()->writes.push_back(write);
     }
-    queued_ += tickets.size();
+    queued_ += writes.size();
     groups_.insert(groups_.begin(), groups.begin(), groups.end());
 }
 
@@ -220,8 +221,8 @@ void GroupQueue::lead_in_pool() {
             return;
         }
         // Who has less time leaves by itself, or is told by expire().
-        for (const auto& ticket : groups_.front()->tickets) {
-            if (ticket->deadline_.time() > deadline.time()) deadline = ticket->deadline_;
+        for (const auto& write : groups_.front()->writes) {
+            if (write->deadline_.time() > deadline.time()) deadline = write->deadline_;
         }
     }
     (void)lead_once(nullptr, deadline);
@@ -229,67 +230,67 @@ void GroupQueue::lead_in_pool() {
 
 // Returns what `own` is told; none where it is to be written by another turn, or by a thread of the
 // pool that waits on for others.
-std::optional<Result<void>> GroupQueue::lead_once(Ticket* own, Deadline deadline) {
-    wait_for_company(deadline);
+std::optional<Result<void>> GroupQueue::lead_once(QueuedWrite* own, Deadline deadline) {
+    linger(deadline);
     const SteadyTime started = std::chrono::steady_clock::now();
     std::shared_ptr<Group> group;
-    auto write = std::make_shared<GroupWrite>(*this, own, deadline);
+    auto leader = std::make_shared<LeaderTurn>(*this, own, deadline);
     bool own_is_settled = false;
-    if (auto begun = write->begin(); !begun) {
+    if (auto begun = leader->begin(); !begun) {
         group = fail_first(own, deadline, begun.error(), own_is_settled);
     } else if (group = take_group(own, own_is_settled); group != nullptr) {
-        write->run({group});
+        leader->run({group});
     }
-    if (write->awaits_commit()) {
+    if (leader->awaits_commit()) {
         if (own == nullptr) {
-            write->resume();
+            leader->resume();
         } else if (pool_.start()) {
-            return leave_commit_to_pool(*own, own_is_settled, std::move(write), std::move(group),
+            return leave_commit_to_pool(*own, own_is_settled, std::move(leader), std::move(group),
                                         started);
         } else {
-            write->forgo();
+            leader->forgo();
         }
     }
     std::optional<Result<void>> answer;
     if (own_is_settled && !own->again_) {
         answer = own->error ? Result<void>{*own->error} : Result<void>{};
     }
-    end_turn(std::move(write), group, started);
+    end_turn(std::move(leader), group, started);
     return answer;
 }
 
 // The caller that leads has no more time, and others of its group have. The role goes along.
-std::optional<Result<void>> GroupQueue::leave_commit_to_pool(Ticket& own, bool own_is_settled,
-                                                             std::shared_ptr<GroupWrite> write,
+std::optional<Result<void>> GroupQueue::leave_commit_to_pool(QueuedWrite& own, bool own_is_settled,
+                                                             std::shared_ptr<LeaderTurn> leader,
                                                              std::shared_ptr<Group> group,
                                                              SteadyTime started) {
     const std::lock_guard lock(mutex_);
     std::optional<Result<void>> answer;
-    if (write->awaits_commit_of(own)) {
+    if (leader->awaits_commit_of(own)) {
         answer = give_up(own);
     } else if (own_is_settled && !own.again_) {  // It was in another half.
         answer = own.error ? Result<void>{*own.error} : Result<void>{};
     }
     ++in_flight_;  // close() waits for it.
     pool_.run(
-        [self = shared_from_this(), write = std::move(write), group = std::move(group), started] {
-            write->resume();
-            self->end_turn(write, group, started);
+        [self = shared_from_this(), leader = std::move(leader), group = std::move(group), started] {
+            leader->resume();
+            self->end_turn(leader, group, started);
             const std::lock_guard ended(self->mutex_);
             if (--self->in_flight_ == 0) self->none_in_flight_.notify_all();
         });
     return answer;
 }
 
-void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_ptr<Group>& group,
+void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_ptr<Group>& group,
                           SteadyTime started) {
-    std::vector<TicketAnswer> answers;
+    std::vector<WriteAnswer> answers;
     {
         const Duration took = std::chrono::steady_clock::now() - started;
         const std::lock_guard lock(mutex_);
         if (group != nullptr) {
             const auto left = settle(group, answers);
-            const std::size_t settled = group->tickets.size() - left.size();
+            const std::size_t settled = group->writes.size() - left.size();
             return_left(left, {}, answers);
             expected_ = settled + queued_;
             patience_ = took / 2;
@@ -299,7 +300,7 @@ void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_p
         // wake.
         pass_leadership();
     }
-    write.reset();  // Its connection, where there was nothing to write.
+    leader.reset();  // Its connection, where there was nothing to write.
     if (group != nullptr) wake(*group);
     if (pool_.is_own_thread()) {
         answer(std::move(answers));
@@ -308,25 +309,25 @@ void GroupQueue::end_turn(std::shared_ptr<GroupWrite> write, const std::shared_p
     }
 }
 
-// A group's tickets are settled, or in another group.
+// A group's writes are settled, or in another group.
 void GroupQueue::wake(Group& group) {
     group.answered.set();
     group.turn.set();
-    group.tickets.clear();  // They hold the group, and it must not hold them for ever.
+    group.writes.clear();  // They hold the group, and it must not hold them for ever.
 }
 
 // Under the mutex, after a turn: returns those of the group that are to be written by another, in
 // order, and adds who is to be answered.
-std::vector<std::shared_ptr<Ticket>> GroupQueue::settle(const std::shared_ptr<Group>& group,
-                                                        std::vector<TicketAnswer>& answers) {
-    std::vector<std::shared_ptr<Ticket>> left;
-    for (const auto& ticket : group->tickets) {
-        if (ticket->gone_) continue;
-        if (ticket->again_) {
-            left.push_back(ticket);
-        } else if (!ticket->waited_for_) {
-            ticket->gone_ = true;
-            answers.push_back({ticket, ticket->error});
+std::vector<std::shared_ptr<QueuedWrite>> GroupQueue::settle(const std::shared_ptr<Group>& group,
+                                                             std::vector<WriteAnswer>& answers) {
+    std::vector<std::shared_ptr<QueuedWrite>> left;
+    for (const auto& write : group->writes) {
+        if (write->gone_) continue;
+        if (write->again_) {
+            left.push_back(write);
+        } else if (!write->waited_for_) {
+            write->gone_ = true;
+            answers.push_back({write, write->error});
         }
     }
     return left;
@@ -334,8 +335,8 @@ std::vector<std::shared_ptr<Ticket>> GroupQueue::settle(const std::shared_ptr<Gr
 
 // There is no transaction to be had. Where that is for a deadline, only those fail whose deadline it
 // is; else all who would have shared the transaction. Returns their group, taken.
-std::shared_ptr<TicketGroup> GroupQueue::fail_first(Ticket* own, Deadline deadline,
-                                                    const Error& error, bool& own_is_settled) {
+std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline deadline,
+                                                   const Error& error, bool& own_is_settled) {
     const bool late = error.code == ErrorCode::deadline;
     if (late && own != nullptr) {
         const std::lock_guard lock(mutex_);
@@ -349,7 +350,7 @@ std::shared_ptr<TicketGroup> GroupQueue::fail_first(Ticket* own, Deadline deadli
         return nullptr;
     }
     if (late && deadline.passed()) {
-        std::vector<TicketAnswer> expired;
+        std::vector<WriteAnswer> expired;
         {
             const std::lock_guard lock(mutex_);
             expired = take_expired(std::chrono::steady_clock::now());
@@ -359,7 +360,7 @@ std::shared_ptr<TicketGroup> GroupQueue::fail_first(Ticket* own, Deadline deadli
     }
     std::shared_ptr<Group> group = take_group(own, own_is_settled);
     if (group != nullptr) {
-        for (const auto& ticket : group->tickets) ticket->error = error;
+        for (const auto& write : group->writes) write->error = error;
     }
     return group;
 }
@@ -368,7 +369,7 @@ std::shared_ptr<TicketGroup> GroupQueue::fail_first(Ticket* own, Deadline deadli
 // for them writes half of them now, and the other half waits for its fsync: 64 callers on 2 cores
 // settled at 32 votes a transaction. Those who were answered last time and those who were waiting
 // then are all the callers there are; where some do not return, fewer are expected next time.
-void GroupQueue::wait_for_company(Deadline deadline) {
+void GroupQueue::linger(Deadline deadline) {
     std::unique_lock lock(mutex_);
     const bool by_option = options_.max_delay > Duration{0};
     const std::size_t wanted =
@@ -381,16 +382,16 @@ void GroupQueue::wait_for_company(Deadline deadline) {
     wanted_ = 0;
 }
 
-// The leader's: nobody else takes groups. None where all have left. The lane may have put others
+// The leader's: nobody else takes groups. None where all have left. The held thread may have put others
 // before the leader's own.
-std::shared_ptr<TicketGroup> GroupQueue::take_group(const Ticket* own, bool& has_own) {
+std::shared_ptr<WriteGroup> GroupQueue::take_group(const QueuedWrite* own, bool& has_own) {
     const std::lock_guard lock(mutex_);
     if (groups_.empty()) return nullptr;
     current_ = std::move(groups_.front());
     groups_.pop_front();
-    queued_ -= current_->tickets.size();
+    queued_ -= current_->writes.size();
     current_->queued = false;
-    current_->excuses = true;
+    current_->may_withdraw = true;
     has_own = own != nullptr && own->group_ == current_;
     return current_;
 }
@@ -402,7 +403,7 @@ void GroupQueue::pass_leadership() {
         return;
     }
     // Whoever waits for many may be waiting for one of them that is held.
-    const Ticket& first = *groups_.front()->tickets.front();
+    const QueuedWrite& first = *groups_.front()->writes.front();
     const bool stuck = first.one_of_many_ && writer_->commits_by_itself() && pool_.start();
     if (first.waited_for_ && !stuck) {
         groups_.front()->turn.set();

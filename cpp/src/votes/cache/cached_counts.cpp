@@ -6,17 +6,17 @@
 
 namespace hotcount {
 
-CountKeeper::CountKeeper(std::shared_ptr<sql::Database> database, VotesOptions options,
-                         std::unique_ptr<CountCache> cache)
+CachedCounts::CachedCounts(std::shared_ptr<sql::Database> database, VotesOptions options,
+                           std::unique_ptr<CountCache> cache)
     : database_(std::move(database)),
       options_(std::move(options)),
       table_(options_, database_->dialect()),
       cache_(std::move(cache)),
       doubts_([] { return std::make_unique<Doubts>(); }) {}
 
-std::string CountKeeper::to_text(const sql::Id& item) const { return hotcount::to_text(item); }
+std::string CachedCounts::to_text(const sql::Id& item) const { return hotcount::to_text(item); }
 
-std::optional<sql::Id> CountKeeper::to_item(const std::string& text) const {
+std::optional<sql::Id> CachedCounts::to_item(const std::string& text) const {
     if (options_.item_type != IdType::integer) return sql::Id{text};
     std::int64_t number = 0;
     const char* const end = text.data() + text.size();
@@ -25,14 +25,14 @@ std::optional<sql::Id> CountKeeper::to_item(const std::string& text) const {
     return sql::Id{number};
 }
 
-Result<std::string> CountKeeper::space(Deadline deadline) {
+Result<std::string> CachedCounts::space(Deadline deadline) {
     return sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
         return table_.cache_id(connection);
     });
 }
 
-void CountKeeper::count(std::string_view space, std::span<const CountCache::Increment> increments,
-                        Deadline deadline) {
+void CachedCounts::count(std::string_view space, std::span<const CountCache::Increment> increments,
+                         Deadline deadline) {
     const std::string token = random_name();
     const auto results = cache_->increment(space, increments, token, deadline.remaining());
     std::vector<Unfilled> born;
@@ -51,20 +51,20 @@ void CountKeeper::count(std::string_view space, std::span<const CountCache::Incr
     if (!all_counted) (void)hand_over(deadline);
 }
 
-void CountKeeper::doubt(const sql::Id& item, std::int64_t votes) {
+void CachedCounts::doubt(const sql::Id& item, std::int64_t votes) {
     Doubts& doubts = doubts_.get();
     std::lock_guard lock(doubts.mutex);
     doubts.votes[item] += votes;
 }
 
-std::int64_t CountKeeper::in_doubt(const sql::Id& item) {
+std::int64_t CachedCounts::in_doubt(const sql::Id& item) {
     Doubts& doubts = doubts_.get();
     std::lock_guard lock(doubts.mutex);
     const auto found = doubts.votes.find(item);
     return found == doubts.votes.end() ? 0 : found->second;
 }
 
-Result<void> CountKeeper::hand_over(Deadline deadline) {
+Result<void> CachedCounts::hand_over(Deadline deadline) {
     Doubts& doubts = doubts_.get();
     std::map<sql::Id, std::int64_t> taken;
     {
@@ -86,8 +86,8 @@ Result<void> CountKeeper::hand_over(Deadline deadline) {
     return written;
 }
 
-Result<void> CountKeeper::fill(std::string_view space, std::span<const Unfilled> hashes,
-                               Deadline deadline) {
+Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled> hashes,
+                                Deadline deadline) {
     HOTCOUNT_TRY_ASSIGN(const std::string holder, cache_->identity(space, deadline.remaining()));
     std::vector<CountCache::Fill> fills;
     std::vector<CountCache::Outdated> gone;
@@ -124,8 +124,8 @@ Result<void> CountKeeper::fill(std::string_view space, std::span<const Unfilled>
     return {};
 }
 
-Result<CountKeeper::Recounted> CountKeeper::recount(std::string_view space, std::size_t limit,
-                                                    Deadline deadline) {
+Result<CachedCounts::Recounted> CachedCounts::recount(std::string_view space, std::size_t limit,
+                                                      Deadline deadline) {
     Recounted result;
     const auto read = [&](sql::Connection& connection) {
         return table_.recounts(connection, limit + 1);

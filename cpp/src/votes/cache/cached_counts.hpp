@@ -36,10 +36,10 @@
 
 namespace hotcount {
 
-class CountKeeper {
+class CachedCounts {
   public:
-    CountKeeper(std::shared_ptr<sql::Database> database, VotesOptions options,
-                std::unique_ptr<CountCache> cache);
+    CachedCounts(std::shared_ptr<sql::Database> database, VotesOptions options,
+                 std::unique_ptr<CountCache> cache);
 
     const VotesOptions& options() const { return options_; }
     const SyncTable& table() const { return table_; }
@@ -89,7 +89,7 @@ class CountKeeper {
     ForkLocal<Doubts> doubts_;
 };
 
-std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CountKeeper> keeper);
+std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CachedCounts> cached);
 
 /// How long a round may take where its caller does not say.
 inline constexpr Duration kRoundTimeout{std::chrono::seconds{60}};

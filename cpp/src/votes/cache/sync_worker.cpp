@@ -27,7 +27,7 @@ void add(SyncRound& sum, const SyncRound& round) {
 
 class Worker final : public SyncWorker {
   public:
-    explicit Worker(std::shared_ptr<CountKeeper> keeper) : keeper_(std::move(keeper)) {}
+    explicit Worker(std::shared_ptr<CachedCounts> cached) : cached_(std::move(cached)) {}
 
     Result<SyncRound> run_once(Timeout timeout) override {
         const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
@@ -48,7 +48,7 @@ class Worker final : public SyncWorker {
         while (!stop(Duration{0})) {
             const auto round = run_once({});
             if (!round && !worth_another_try(round.error().code)) return round.error();
-            if (stop(keeper_->options().interval)) break;
+            if (stop(cached_->options().interval)) break;
         }
         return {};
     }
@@ -75,17 +75,17 @@ class Worker final : public SyncWorker {
     }
 
     Result<SyncRound> whole_round(Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const std::string space, keeper_->space(deadline));
+        HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline));
         if (space != space_) {
             seen_.clear();
             space_ = space;
         }
         ++round_number_;
         SyncRound round{};
-        HOTCOUNT_TRY(keeper_->hand_over(deadline));
+        HOTCOUNT_TRY(cached_->hand_over(deadline));
         HOTCOUNT_TRY_ASSIGN(
             const auto recounted,
-            keeper_->recount(space, std::min(kMaxRecounts, keeper_->options().page), deadline));
+            cached_->recount(space, std::min(kMaxRecounts, cached_->options().page), deadline));
         round.recounted = recounted.done;
         round.unsettled = recounted.left;
         HOTCOUNT_TRY(all_pages(deadline, round));
@@ -102,7 +102,7 @@ class Worker final : public SyncWorker {
         std::vector<std::thread> helpers;
         Result<void> own = one_page(pages, deadline, round);
         if (own.ok() && !pages.done) {
-            const std::size_t wanted = keeper_->options().workers - 1;
+            const std::size_t wanted = cached_->options().workers - 1;
             for (std::size_t i = 0; i < wanted; ++i) {
                 try {
                     helpers.emplace_back([&] { (void)pages_until_done(pages, deadline, round); });
@@ -145,7 +145,7 @@ class Worker final : public SyncWorker {
             std::lock_guard lock(pages.mutex);
             if (pages.done) return {};
             HOTCOUNT_TRY_ASSIGN(CountCache::Page page,
-                                keeper_->cache().scan(space_, pages.cursor, keeper_->options().page,
+                                cached_->cache().scan(space_, pages.cursor, cached_->options().page,
                                                       deadline.remaining()));
             pages.cursor = page.next;
             pages.done = page.next == "0";
@@ -177,7 +177,7 @@ class Worker final : public SyncWorker {
         std::vector<CountCache::Mark> marks;
         std::vector<CountCache::Mark> removable;
         std::vector<CountCache::Outdated> outdated;
-        std::vector<CountKeeper::Unfilled> unfilled;
+        std::vector<CachedCounts::Unfilled> unfilled;
         for (const Found& each : found) {
             const CacheEntry& entry = each.entry;
             if (!entry.filled() || each.state == SaveState::fenced) {
@@ -196,7 +196,7 @@ class Worker final : public SyncWorker {
             ++part.unsettled;
             part.at_risk += entry.version - entry.saved_version;
         }
-        CountCache& cache = keeper_->cache();
+        CountCache& cache = cached_->cache();
         if (!marks.empty()) HOTCOUNT_TRY(cache.mark(space_, marks, deadline.remaining()));
         part.saved = static_cast<std::int64_t>(marks.size());
         if (!removable.empty()) {
@@ -205,7 +205,7 @@ class Worker final : public SyncWorker {
         }
         if (!outdated.empty()) HOTCOUNT_TRY(cache.drop(space_, outdated, deadline.remaining()));
         if (!unfilled.empty()) {
-            HOTCOUNT_TRY(keeper_->fill(space_, unfilled, deadline));
+            HOTCOUNT_TRY(cached_->fill(space_, unfilled, deadline));
             part.filled = static_cast<std::int64_t>(unfilled.size());
         }
         return part;
@@ -214,7 +214,7 @@ class Worker final : public SyncWorker {
     Result<std::vector<Found>> look(std::span<const std::string> items, Deadline deadline) {
         // Before the question: due_at must not be later than any worker may delete.
         const SteadyTime asked = system_clock()->steady_now();
-        auto entries = keeper_->cache().read(space_, items, deadline.remaining());
+        auto entries = cached_->cache().read(space_, items, deadline.remaining());
         std::vector<Found> found;
         found.reserve(items.size());
         for (std::size_t i = 0; i < items.size(); ++i) {
@@ -222,7 +222,7 @@ class Worker final : public SyncWorker {
                 if (entries[i].error().code == ErrorCode::wrong_type) continue;  // Not ours.
                 return std::move(entries[i]).error();
             }
-            const auto item = keeper_->to_item(items[i]);
+            const auto item = cached_->to_item(items[i]);
             if (!item || !entries[i]->has_value()) continue;
             found.push_back({items[i], *item, std::move(**entries[i])});
         }
@@ -252,7 +252,7 @@ class Worker final : public SyncWorker {
         std::vector<std::string> behind;
         const auto save_all = [&](sql::Connection& connection) -> Result<void> {
             behind.clear();
-            const SyncTable& table = keeper_->table();
+            const SyncTable& table = cached_->table();
             HOTCOUNT_TRY_ASSIGN(const std::string id, table.cache_id(connection, true));
             if (id != space_) {
                 return make_error(ErrorCode::unavailable,
@@ -268,7 +268,7 @@ class Worker final : public SyncWorker {
             }
             return {};
         };
-        auto saved = sql::transact(keeper_->database(), deadline, save_all);
+        auto saved = sql::transact(cached_->database(), deadline, save_all);
         if (!saved && sql::may_be_one_writes_fault(saved.error())) {
             return save_apart(found, saved.error(), deadline);
         }
@@ -295,7 +295,7 @@ class Worker final : public SyncWorker {
     Result<void> check_behind(std::span<Found> found, std::span<const std::string> behind,
                               Deadline deadline) {
         if (behind.empty()) return {};
-        const auto now = keeper_->cache().read(space_, behind, deadline.remaining());
+        const auto now = cached_->cache().read(space_, behind, deadline.remaining());
         std::vector<sql::Id> lost;
         for (std::size_t i = 0; i < behind.size(); ++i) {
             if (!now[i]) return now[i].error();
@@ -319,7 +319,7 @@ class Worker final : public SyncWorker {
             if (seen.round != round_number_) missing.push_back(text);
         }
         if (missing.empty()) return {};
-        const auto entries = keeper_->cache().read(space_, missing, deadline.remaining());
+        const auto entries = cached_->cache().read(space_, missing, deadline.remaining());
         const SteadyTime now = system_clock()->steady_now();
         std::vector<sql::Id> lost;
         for (std::size_t i = 0; i < missing.size(); ++i) {
@@ -328,7 +328,7 @@ class Worker final : public SyncWorker {
             const Seen seen = seen_[missing[i]];
             seen_.erase(missing[i]);
             if (now >= seen.due_at) continue;
-            const auto item = keeper_->to_item(missing[i]);
+            const auto item = cached_->to_item(missing[i]);
             if (!item) continue;
             HOTCOUNT_TRY_ASSIGN(const bool recounted, epoch_is_above(*item, seen.epoch, deadline));
             if (!recounted) lost.push_back(*item);
@@ -339,20 +339,20 @@ class Worker final : public SyncWorker {
 
     Result<bool> epoch_is_above(const sql::Id& item, std::int64_t epoch, Deadline deadline) {
         const auto read = [&](sql::Connection& connection) {
-            return keeper_->table().read(connection, item);
+            return cached_->table().read(connection, item);
         };
         HOTCOUNT_TRY_ASSIGN(const auto state,
-                            sql::read_snapshot(keeper_->database(), deadline, read));
+                            sql::read_snapshot(cached_->database(), deadline, read));
         return !state || state->epoch > epoch;
     }
 
     Result<void> ask_recounts(std::span<const sql::Id> items, Deadline deadline) {
         if (items.empty()) return {};
-        for (const sql::Id& item : items) keeper_->doubt(item, 0);
-        return keeper_->hand_over(deadline);
+        for (const sql::Id& item : items) cached_->doubt(item, 0);
+        return cached_->hand_over(deadline);
     }
 
-    std::shared_ptr<CountKeeper> keeper_;
+    std::shared_ptr<CachedCounts> cached_;
     std::mutex round_mutex_;
     // Under round_mutex_: written before and after the helpers run.
     std::string space_;
@@ -365,8 +365,8 @@ class Worker final : public SyncWorker {
 
 }  // namespace
 
-std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CountKeeper> keeper) {
-    return std::make_shared<Worker>(std::move(keeper));
+std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CachedCounts> cached) {
+    return std::make_shared<Worker>(std::move(cached));
 }
 
 }  // namespace hotcount

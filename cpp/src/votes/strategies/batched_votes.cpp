@@ -15,7 +15,7 @@ class ItemRowWriter final : public GroupVoteWriter {
 
   private:
     Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
-                       std::span<VoteTicket* const>) override {
+                       std::span<QueuedVote* const>) override {
         if (difference == 0) return {};
         return bump_item(connection, layout(), item, difference);
     }
@@ -42,34 +42,34 @@ class BatchedVotes final : public SqlVotes {
 
     Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        const auto ticket = std::make_shared<VoteTicket>(ballot);
-        HOTCOUNT_TRY(commit_.get().submit(ticket, deadline));
-        return ticket->cast;
+        const auto write = std::make_shared<QueuedVote>(ballot);
+        HOTCOUNT_TRY(commit_.get().submit(write, deadline));
+        return write->cast;
     }
 
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
-        const auto tickets = make_tickets<VoteTicket>(ballots);
-        return to_casts(tickets, commit_.get().submit_all(tickets, database().deadline(timeout)));
+        const auto writes = make_queued<QueuedVote>(ballots);
+        return to_casts(writes, commit_.get().submit_all(writes, database().deadline(timeout)));
     }
 
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
-        const auto ticket = std::make_shared<VoteTicket>(ballot);
+        const auto write = std::make_shared<QueuedVote>(ballot);
         commit_.get().submit_async(
-            ticket, database().deadline(timeout),
-            [self = shared_from_this(), ticket = ticket.get(),
+            write, database().deadline(timeout),
+            [self = shared_from_this(), write = write.get(),
              done = std::move(done)](Result<void> result) {
-                done(result ? Result<Cast>{ticket->cast} : std::move(result).error());
+                done(result ? Result<Cast>{write->cast} : std::move(result).error());
             });
     }
 
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        auto tickets = make_tickets<VoteTicket>(ballots);
-        commit_.get().submit_all_async(tickets, database().deadline(timeout),
-                                       [self = shared_from_this(), tickets, done = std::move(done)](
-                                           auto results) { done(to_casts(tickets, results)); });
+        auto writes = make_queued<QueuedVote>(ballots);
+        commit_.get().submit_all_async(writes, database().deadline(timeout),
+                                       [self = shared_from_this(), writes, done = std::move(done)](
+                                           auto results) { done(to_casts(writes, results)); });
     }
 
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,

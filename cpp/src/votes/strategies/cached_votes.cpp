@@ -1,5 +1,5 @@
 // cached: the vote is committed in SQL, in one transaction with those of other callers, and counted
-// in memory or Redis; workers bring the counts to item.vote_count. count_keeper.hpp has the steps
+// in memory or Redis; workers bring the counts to item.vote_count. cached_counts.hpp has the steps
 // and why they are safe.
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
@@ -20,8 +20,8 @@ constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
 // How often a reader looks again where a hash is being filled.
 constexpr int kMaxLooks = 3;
 
-struct CachedTicket final : VoteTicket {
-    using VoteTicket::VoteTicket;
+struct QueuedCachedVote final : QueuedVote {
+    using QueuedVote::QueuedVote;
     // What the transaction read beside the vote.
     std::int64_t epoch{0};
     std::shared_ptr<const std::string> space{};
@@ -32,59 +32,59 @@ struct CachedTicket final : VoteTicket {
 // Committed votes, to be counted in the cache: one call for each id that the tables had.
 class Increments {
   public:
-    explicit Increments(CountKeeper& keeper) : keeper_(keeper) {}
+    explicit Increments(CachedCounts& cached) : cached_(cached) {}
 
-    void add(const CachedTicket& ticket) {
-        if (!ticket.cast.changed) return;
+    void add(const QueuedCachedVote& write) {
+        if (!write.cast.changed) return;
         // No overflow: the writer has refused a change that leaves 64 bits.
-        const std::int64_t difference = ticket.cast.value - ticket.cast.previous;
-        std::string item = keeper_.to_text(ticket.counted_item());
-        auto& each = by_space_[*ticket.space][{item, ticket.epoch}];
+        const std::int64_t difference = write.cast.value - write.cast.previous;
+        std::string item = cached_.to_text(write.counted_item());
+        auto& each = by_space_[*write.space][{item, write.epoch}];
         const auto sum = checked_add(each.difference, difference);
-        if (!sum) return keeper_.doubt(ticket.counted_item(), 1);
-        each = {std::move(item), *sum, each.votes + 1, ticket.epoch};
+        if (!sum) return cached_.doubt(write.counted_item(), 1);
+        each = {std::move(item), *sum, each.votes + 1, write.epoch};
     }
-    void add_failed(const CachedTicket& ticket, const Error& error) {
+    void add_failed(const QueuedCachedVote& write, const Error& error) {
         // Perhaps it is committed, and nobody would count it.
-        if (error.code == ErrorCode::outcome_unknown) keeper_.doubt(ticket.counted_item(), 1);
+        if (error.code == ErrorCode::outcome_unknown) cached_.doubt(write.counted_item(), 1);
     }
     void count(Deadline deadline) {
         for (const auto& [space, increments] : by_space_) {
             std::vector<CountCache::Increment> to_count;
             to_count.reserve(increments.size());
             for (const auto& [place, increment] : increments) to_count.push_back(increment);
-            keeper_.count(space, to_count, deadline);
+            cached_.count(space, to_count, deadline);
         }
     }
 
   private:
     using Place = std::pair<std::string, std::int64_t>;  // Item and epoch.
-    CountKeeper& keeper_;
+    CachedCounts& cached_;
     std::map<std::string, std::map<Place, CountCache::Increment>> by_space_{};
 };
 
 class CachedWriter final : public GroupVoteWriter {
   public:
-    CachedWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CountKeeper> keeper)
-        : GroupVoteWriter(std::move(layout), keeper->options()), keeper_(std::move(keeper)) {}
+    CachedWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CachedCounts> cached)
+        : GroupVoteWriter(std::move(layout), cached->options()), cached_(std::move(cached)) {}
 
     // As cast_many does for callers that wait.
-    void before_answers(std::span<const sql::TicketAnswer> answers) override {
-        Increments increments{*keeper_};
+    void before_answers(std::span<const sql::WriteAnswer> answers) override {
+        Increments increments{*cached_};
         for (const auto& [each, error] : answers) {
-            const auto& ticket = static_cast<const CachedTicket&>(*each);
+            const auto& write = static_cast<const QueuedCachedVote&>(*each);
             if (error) {
-                increments.add_failed(ticket, *error);
+                increments.add_failed(write, *error);
             } else {
-                increments.add(ticket);
+                increments.add(write);
             }
         }
-        increments.count(keeper_->database().deadline({}));
+        increments.count(cached_->database().deadline({}));
     }
 
   private:
     Result<void> begin(sql::Connection& connection) override {
-        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->table().cache_id(connection, true));
+        HOTCOUNT_TRY_ASSIGN(std::string id, cached_->table().cache_id(connection, true));
         if (space_ == nullptr || *space_ != id) {
             space_ = std::make_shared<const std::string>(std::move(id));
         }
@@ -92,13 +92,13 @@ class CachedWriter final : public GroupVoteWriter {
     }
 
     Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t,
-                       std::span<VoteTicket* const> votes) override {
-        const SyncTable& table = keeper_->table();
-        const auto changed = [](const VoteTicket* vote) {
+                       std::span<QueuedVote* const> votes) override {
+        const SyncTable& table = cached_->table();
+        const auto changed = [](const QueuedVote* vote) {
             return !vote->error && vote->cast.changed;
         };
         if (std::none_of(votes.begin(), votes.end(), changed)) return {};
-        const bool widens = std::any_of(votes.begin(), votes.end(), [&](const VoteTicket* vote) {
+        const bool widens = std::any_of(votes.begin(), votes.end(), [&](const QueuedVote* vote) {
             return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
         });
         using Hold = SyncTable::Hold;
@@ -118,18 +118,18 @@ class CachedWriter final : public GroupVoteWriter {
         if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
         // The cache would find out after the commit.
         if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
-        for (VoteTicket* vote : votes) {
-            auto& ticket = static_cast<CachedTicket&>(*vote);
-            ticket.epoch = state->epoch;
-            ticket.space = space_;
-            ticket.item = state->item;
+        for (QueuedVote* vote : votes) {
+            auto& write = static_cast<QueuedCachedVote&>(*vote);
+            write.epoch = state->epoch;
+            write.space = space_;
+            write.item = state->item;
         }
         return {};
     }
 
     static constexpr std::size_t kMaxKnownWide = 10'000;
 
-    std::shared_ptr<CountKeeper> keeper_;
+    std::shared_ptr<CachedCounts> cached_;
     // One leader at a time writes, so these need no lock.
     std::shared_ptr<const std::string> space_;
     std::set<sql::Id> known_wide_;
@@ -140,11 +140,11 @@ class CachedVotes final : public SqlVotes {
     CachedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
                 std::unique_ptr<CountCache> cache)
         : SqlVotes(votes_database, votes_options),
-          keeper_(std::make_shared<CountKeeper>(std::move(votes_database), std::move(votes_options),
-                                                std::move(cache))),
+          cached_(std::make_shared<CachedCounts>(std::move(votes_database),
+                                                 std::move(votes_options), std::move(cache))),
           commit_([this] {
               return std::make_unique<sql::GroupCommit>(
-                  shared_database(), std::make_shared<CachedWriter>(layout(), keeper_),
+                  shared_database(), std::make_shared<CachedWriter>(layout(), cached_),
                   options().commit);
           }) {}
 
@@ -155,38 +155,38 @@ class CachedVotes final : public SqlVotes {
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        const auto tickets = make_tickets<CachedTicket>(ballots);
-        const auto results = commit_.get().submit_all(tickets, deadline);
-        Increments increments{*keeper_};
-        for (std::size_t i = 0; i < tickets.size(); ++i) {
-            const auto& ticket = static_cast<const CachedTicket&>(*tickets[i]);
+        const auto writes = make_queued<QueuedCachedVote>(ballots);
+        const auto results = commit_.get().submit_all(writes, deadline);
+        Increments increments{*cached_};
+        for (std::size_t i = 0; i < writes.size(); ++i) {
+            const auto& write = static_cast<const QueuedCachedVote&>(*writes[i]);
             if (results[i]) {
-                increments.add(ticket);
+                increments.add(write);
             } else {
-                increments.add_failed(ticket, results[i].error());
+                increments.add_failed(write, results[i].error());
             }
         }
         increments.count(deadline);
-        return to_casts(tickets, results);
+        return to_casts(writes, results);
     }
 
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
-        const auto ticket = std::make_shared<CachedTicket>(ballot);
+        const auto write = std::make_shared<QueuedCachedVote>(ballot);
         commit_.get().submit_async(
-            ticket, database().deadline(timeout),
-            [self = shared_from_this(), ticket = ticket.get(),
+            write, database().deadline(timeout),
+            [self = shared_from_this(), write = write.get(),
              done = std::move(done)](Result<void> result) {
-                done(result ? Result<Cast>{ticket->cast} : std::move(result).error());
+                done(result ? Result<Cast>{write->cast} : std::move(result).error());
             });
     }
 
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        auto tickets = make_tickets<CachedTicket>(ballots);
-        commit_.get().submit_all_async(tickets, database().deadline(timeout),
-                                       [self = shared_from_this(), tickets, done = std::move(done)](
-                                           auto results) { done(to_casts(tickets, results)); });
+        auto writes = make_queued<QueuedCachedVote>(ballots);
+        commit_.get().submit_all_async(writes, database().deadline(timeout),
+                                       [self = shared_from_this(), writes, done = std::move(done)](
+                                           auto results) { done(to_casts(writes, results)); });
     }
 
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override {
@@ -207,8 +207,8 @@ class CachedVotes final : public SqlVotes {
         const Deadline deadline = database().deadline(timeout);
         std::vector<Drift> drifts;
         if (items) HOTCOUNT_TRY(check_items(*items));
-        HOTCOUNT_TRY_ASSIGN(const std::string space, keeper_->space(deadline));
-        HOTCOUNT_TRY(keeper_->hand_over(deadline));
+        HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline));
+        HOTCOUNT_TRY(cached_->hand_over(deadline));
         if (items) {
             const std::size_t page = options().page;
             for (std::size_t first = 0; first < items->size(); first += page) {
@@ -233,7 +233,7 @@ class CachedVotes final : public SqlVotes {
 
     Result<FlushReport> flush(Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        const auto worker = make_sync_worker(keeper_);
+        const auto worker = make_sync_worker(cached_);
         FlushReport report{0, 0, 0};
         while (true) {
             HOTCOUNT_TRY_ASSIGN(const SyncRound round, worker->run_once(deadline.remaining()));
@@ -248,7 +248,7 @@ class CachedVotes final : public SqlVotes {
         }
     }
 
-    Result<std::shared_ptr<SyncWorker>> sync_worker() override { return make_sync_worker(keeper_); }
+    Result<std::shared_ptr<SyncWorker>> sync_worker() override { return make_sync_worker(cached_); }
 
     Contract contract() const override {
         return Contract{
@@ -273,25 +273,25 @@ class CachedVotes final : public SqlVotes {
     }
 
     std::string more_schema(const std::string& item_type) const override {
-        return keeper_->table().schema(item_type);
+        return cached_->table().schema(item_type);
     }
     std::vector<std::string> more_tables() const override {
         return {options().vote_table + "_sync", options().vote_table + "_recount"};
     }
 
     Result<void> take_over(sql::Connection& connection) override {
-        return keeper_->table().renew(connection);
+        return cached_->table().renew(connection);
     }
 
     Result<std::vector<Count>> sums(std::span<const sql::Id> items, Deadline deadline) {
         const auto read = [&](sql::Connection& connection) -> Result<std::vector<Count>> {
-            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            HOTCOUNT_TRY(cached_->table().cache_id(connection));
             std::vector<Count> counts;
             counts.reserve(items.size());
             const WallTime now = options().clock->wall_now();
             for (const sql::Id& item : items) {
                 HOTCOUNT_TRY_ASSIGN(const std::int64_t value,
-                                    keeper_->table().sum(connection, item));
+                                    cached_->table().sum(connection, item));
                 counts.push_back(Count{value, true, now, "sql", 0});
             }
             return counts;
@@ -307,7 +307,7 @@ class CachedVotes final : public SqlVotes {
             std::lock_guard lock(known.mutex);
             if (!known.id.empty() && now < known.until) return known.id;
         }
-        HOTCOUNT_TRY_ASSIGN(std::string id, keeper_->space(deadline));
+        HOTCOUNT_TRY_ASSIGN(std::string id, cached_->space(deadline));
         std::lock_guard lock(known.mutex);
         known.id = id;
         known.until = now + options().max_age;
@@ -326,10 +326,10 @@ class CachedVotes final : public SqlVotes {
             for (std::size_t i = 0; i < items.size(); ++i) {
                 if (counts[i]) continue;
                 open.push_back(i);
-                texts.push_back(keeper_->to_text(known_as[i]));
+                texts.push_back(cached_->to_text(known_as[i]));
             }
             if (open.empty()) break;
-            const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
+            const auto entries = cached_->cache().read(space, texts, deadline.remaining());
             std::vector<std::size_t> from_sql;
             for (std::size_t k = 0; k < open.size(); ++k) {
                 const std::size_t i = open[k];
@@ -368,7 +368,7 @@ class CachedVotes final : public SqlVotes {
     }
 
     Count counted(const sql::Id& item, std::int64_t value, const char* source) {
-        return Count{value, false, options().clock->wall_now(), source, keeper_->in_doubt(item)};
+        return Count{value, false, options().clock->wall_now(), source, cached_->in_doubt(item)};
     }
 
     struct InSql {
@@ -390,9 +390,9 @@ class CachedVotes final : public SqlVotes {
                              std::vector<InSql>& in_sql, Deadline deadline) {
         if (which.empty()) return {};
         const auto read = [&](sql::Connection& connection) -> Result<void> {
-            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            HOTCOUNT_TRY(cached_->table().cache_id(connection));
             for (const std::size_t i : which) {
-                HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, items[i]));
+                HOTCOUNT_TRY_ASSIGN(const auto state, cached_->table().read(connection, items[i]));
                 in_sql[i] = state ? InSql{state->stored, state->epoch} : InSql{};
                 if (state) items[i] = state->item;
             }
@@ -413,7 +413,7 @@ class CachedVotes final : public SqlVotes {
         const std::size_t before = found.size();
         const auto read_page = [&](sql::Connection& connection) -> Result<void> {
             found.resize(before);
-            HOTCOUNT_TRY(keeper_->table().cache_id(connection));
+            HOTCOUNT_TRY(cached_->table().cache_id(connection));
             std::vector<sql::Id> ids(items.begin(), items.end());
             const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
                 ids.push_back(row.id(0));
@@ -427,10 +427,10 @@ class CachedVotes final : public SqlVotes {
                 HOTCOUNT_TRY(connection.query(layout()->items_first, {page}, read));
             }
             for (const sql::Id& item : ids) {
-                HOTCOUNT_TRY_ASSIGN(const auto state, keeper_->table().read(connection, item));
+                HOTCOUNT_TRY_ASSIGN(const auto state, cached_->table().read(connection, item));
                 if (!state) continue;
                 HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
-                                    keeper_->table().sum(connection, item));
+                                    cached_->table().sum(connection, item));
                 found.push_back({state->item, {state->stored, state->epoch}, votes});
             }
             return {};
@@ -442,8 +442,8 @@ class CachedVotes final : public SqlVotes {
                          std::vector<Drift>& drifts, Deadline deadline) {
         std::vector<std::string> texts;
         texts.reserve(found.size());
-        for (const Stored& each : found) texts.push_back(keeper_->to_text(each.item));
-        const auto entries = keeper_->cache().read(space, texts, deadline.remaining());
+        for (const Stored& each : found) texts.push_back(cached_->to_text(each.item));
+        const auto entries = cached_->cache().read(space, texts, deadline.remaining());
         std::vector<sql::Id> wrong;
         std::vector<CountCache::Outdated> outdated;
         for (std::size_t i = 0; i < found.size(); ++i) {
@@ -460,14 +460,14 @@ class CachedVotes final : public SqlVotes {
         // Left by a recount that a worker over another cache made, or whose drop was lost with a
         // server. Workers look at SQL for what is unsaved only.
         if (!outdated.empty()) {
-            HOTCOUNT_TRY(keeper_->cache().drop(space, outdated, deadline.remaining()));
+            HOTCOUNT_TRY(cached_->cache().drop(space, outdated, deadline.remaining()));
         }
         if (wrong.empty()) return {};
-        for (const sql::Id& item : wrong) keeper_->doubt(item, 0);
-        HOTCOUNT_TRY(keeper_->hand_over(deadline));
-        CountKeeper::Recounted recounted;
+        for (const sql::Id& item : wrong) cached_->doubt(item, 0);
+        HOTCOUNT_TRY(cached_->hand_over(deadline));
+        CachedCounts::Recounted recounted;
         do {
-            HOTCOUNT_TRY_ASSIGN(recounted, keeper_->recount(space, options().page, deadline));
+            HOTCOUNT_TRY_ASSIGN(recounted, cached_->recount(space, options().page, deadline));
         } while (recounted.done > 0 && recounted.left > 0);
         return {};
     }
@@ -478,7 +478,7 @@ class CachedVotes final : public SqlVotes {
         SteadyTime until{};
     };
 
-    std::shared_ptr<CountKeeper> keeper_;
+    std::shared_ptr<CachedCounts> cached_;
     mutable ForkLocal<sql::GroupCommit> commit_;
     ForkLocal<KnownSpace> known_{[] { return std::make_unique<KnownSpace>(); }};
 };

@@ -10,16 +10,16 @@ Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
 }
 
 Result<void> GroupVoteWriter::write(sql::Connection& connection,
-                                    std::span<const std::shared_ptr<sql::Ticket>> batch) {
+                                    std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
     HOTCOUNT_TRY(begin(connection));
     // By item, so that each is counted once; by user, so that pages are visited in order.
-    const std::vector<VoteTicket*> votes = sorted_votes(batch);
+    const std::vector<QueuedVote*> votes = sorted_votes(batch);
     const auto for_each_item = [&](const auto& visit) -> Result<void> {
         for (auto first = votes.begin(); first != votes.end();) {
             const sql::Id& item = (*first)->ballot.item;
             const auto last = std::find_if(
                 first, votes.end(), [&](const auto* vote) { return vote->ballot.item != item; });
-            HOTCOUNT_TRY(visit(item, std::span<VoteTicket* const>{first, last}));
+            HOTCOUNT_TRY(visit(item, std::span<QueuedVote* const>{first, last}));
             first = last;
         }
         return {};
@@ -28,15 +28,15 @@ Result<void> GroupVoteWriter::write(sql::Connection& connection,
         return ensure_item(connection, *layout_, options_.missing_item, item);
     }));
     HOTCOUNT_TRY(rows_->set_all(connection, votes));
-    return for_each_item([&](const sql::Id& item, std::span<VoteTicket* const> of_item) {
+    return for_each_item([&](const sql::Id& item, std::span<QueuedVote* const> of_item) {
         return count_item(connection, item, of_item);
     });
 }
 
 Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql::Id& item,
-                                         std::span<VoteTicket* const> votes) {
+                                         std::span<QueuedVote* const> votes) {
     std::int64_t difference = 0;
-    for (const VoteTicket* vote : votes) {
+    for (const QueuedVote* vote : votes) {
         if (vote->error) continue;
         const auto change = checked_subtract(vote->cast.value, vote->cast.previous);
         const auto sum = change ? checked_add(difference, *change) : std::nullopt;
@@ -46,13 +46,13 @@ Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql:
     return count(connection, item, difference, votes);
 }
 
-std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::Ticket>> tickets,
+std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::QueuedWrite>> writes,
                                    const std::vector<Result<void>>& results) {
     std::vector<Result<Cast>> casts;
-    casts.reserve(tickets.size());
-    for (std::size_t i = 0; i < tickets.size(); ++i) {
+    casts.reserve(writes.size());
+    for (std::size_t i = 0; i < writes.size(); ++i) {
         if (results[i]) {
-            casts.emplace_back(static_cast<const VoteTicket&>(*tickets[i]).cast);
+            casts.emplace_back(static_cast<const QueuedVote&>(*writes[i]).cast);
         } else {
             casts.emplace_back(results[i].error());
         }

@@ -19,7 +19,7 @@ class GroupVoteWriter : public sql::BatchWriter {
           rows_(make_vote_rows(layout_, options_)) {}
 
     Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::Ticket>> batch) final;
+                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) final;
 
   protected:
     const Layout& layout() const { return *layout_; }
@@ -29,27 +29,27 @@ class GroupVoteWriter : public sql::BatchWriter {
     /// Called once per item, in ascending order, after all votes are written: they move its count by
     /// `difference`.
     virtual Result<void> count(sql::Connection& connection, const sql::Id& item,
-                               std::int64_t difference, std::span<VoteTicket* const> votes) = 0;
+                               std::int64_t difference, std::span<QueuedVote* const> votes) = 0;
 
   private:
     Result<void> count_item(sql::Connection& connection, const sql::Id& item,
-                            std::span<VoteTicket* const> votes);
+                            std::span<QueuedVote* const> votes);
 
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
     const std::unique_ptr<VoteRows> rows_;
 };
 
-/// What a group commit's results come to; tickets are VoteTickets.
-std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::Ticket>> tickets,
+/// What a group commit's results come to; `writes` are QueuedVotes.
+std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::QueuedWrite>> writes,
                                    const std::vector<Result<void>>& results);
 /// Ballots as a group commit takes them.
-template <class Ticket>
-std::vector<std::shared_ptr<sql::Ticket>> make_tickets(std::span<const Ballot> ballots) {
-    std::vector<std::shared_ptr<sql::Ticket>> tickets;
-    tickets.reserve(ballots.size());
-    for (const Ballot& ballot : ballots) tickets.push_back(std::make_shared<Ticket>(ballot));
-    return tickets;
+template <class QueuedWrite>
+std::vector<std::shared_ptr<sql::QueuedWrite>> make_queued(std::span<const Ballot> ballots) {
+    std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
+    writes.reserve(ballots.size());
+    for (const Ballot& ballot : ballots) writes.push_back(std::make_shared<QueuedWrite>(ballot));
+    return writes;
 }
 
 }  // namespace hotcount

@@ -19,7 +19,7 @@ class BothTables final : public VoteRows {
         return (ballot.by_op_id ? anonymous_ : of_users_)->set(connection, ballot);
     }
 
-    Result<void> set_all(sql::Connection& connection, std::span<VoteTicket* const> votes) override {
+    Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         const auto [of_users, anonymous] = by_table(votes);
         if (!of_users.empty()) HOTCOUNT_TRY(of_users_->set_all(connection, of_users));
         if (!anonymous.empty()) HOTCOUNT_TRY(anonymous_->set_all(connection, anonymous));
@@ -42,7 +42,7 @@ std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
         dialect.vote_rows(layout, names.anonymous(dialect.grammar()), anonymous_options(options)));
 }
 
-sql::TicketKeys keys_of(const Ballot& ballot) {
+sql::RowKeys keys_of(const Ballot& ballot) {
     // Users choose ids.
     const auto hash = [](const sql::Id& id, char kind) {
         return keyed_hash(kind + sql::to_string(id));
@@ -52,11 +52,11 @@ sql::TicketKeys keys_of(const Ballot& ballot) {
     return {item, item * kOdd + hash(ballot.user, ballot.by_op_id ? 'o' : 'u')};
 }
 
-std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch) {
-    std::vector<VoteTicket*> votes;
+std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+    std::vector<QueuedVote*> votes;
     votes.reserve(batch.size());
-    for (const auto& ticket : batch) {
-        votes.push_back(static_cast<VoteTicket*>(ticket.get()));
+    for (const auto& write : batch) {
+        votes.push_back(static_cast<QueuedVote*>(write.get()));
         votes.back()->place = votes.size();
     }
     std::stable_sort(votes.begin(), votes.end(), [](const auto* a, const auto* b) {
@@ -65,11 +65,11 @@ std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticke
     return votes;
 }
 
-std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
-    std::span<VoteTicket* const> votes) {
-    std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> tables;
+std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(
+    std::span<QueuedVote* const> votes) {
+    std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> tables;
     tables.first.reserve(votes.size());
-    for (VoteTicket* vote : votes) {
+    for (QueuedVote* vote : votes) {
         (vote->ballot.by_op_id ? tables.second : tables.first).push_back(vote);
     }
     return tables;

@@ -17,10 +17,10 @@
 namespace hotcount {
 
 /// What two ballots have in common that another transaction may hold.
-sql::TicketKeys keys_of(const Ballot& ballot);
+sql::RowKeys keys_of(const Ballot& ballot);
 
-struct VoteTicket : sql::Ticket {
-    explicit VoteTicket(const Ballot& to_cast) : Ticket(keys_of(to_cast)), ballot(to_cast) {}
+struct QueuedVote : sql::QueuedWrite {
+    explicit QueuedVote(const Ballot& to_cast) : QueuedWrite(keys_of(to_cast)), ballot(to_cast) {}
     const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
     Cast cast{};
     int tries{0};          // The writer's: times that it was to be written and was not.
@@ -38,23 +38,23 @@ class VoteRows {
     /// counts are kept elsewhere (check_place).
     virtual Result<Cast> set(sql::Connection& connection, const Ballot& ballot) = 0;
     /// Sets several, sorted by (item, user), several of one user for one item as if one after the
-    /// other. Fills in each ticket's cast or, where the dialect can tell which vote was refused and
+    /// other. Fills in each write's cast or, where the dialect can tell which vote was refused and
     /// go on, its error; an error returned is of them all. Does not look at the place.
     virtual Result<void> set_all(sql::Connection& connection,
-                                 std::span<VoteTicket* const> votes) = 0;
+                                 std::span<QueuedVote* const> votes) = 0;
 };
 
 /// Of both vote tables.
 std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
                                          const VotesOptions& options);
 
-/// A batch's votes, which are its tickets, by item and user; stable, so that several of one user for
+/// A batch's votes, which are its writes, by item and user; stable, so that several of one user for
 /// one item stay in the order in which they came.
-std::vector<VoteTicket*> sorted_votes(std::span<const std::shared_ptr<sql::Ticket>> batch);
+std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::QueuedWrite>> batch);
 
 /// The users' votes and those without a user, each in the order that they have.
-std::pair<std::vector<VoteTicket*>, std::vector<VoteTicket*>> by_table(
-    std::span<VoteTicket* const> votes);
+std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(
+    std::span<QueuedVote* const> votes);
 
 /// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed", where it is this vote
 /// that the database refused. `missing_item`: it was that key.

@@ -40,11 +40,11 @@
 //   groups --> leader --> written
 //     ^  ^        |-----> deferred, to the front of the groups
 //     |  |        `-----> held, and all later writes to the same rows behind them
-//     |  `----------------- written by the lane, after 5 to 100 ms; after 1 s it waits for the rows
+//     |  `----------------- written by the held thread, after 5 to 100 ms; after 1 s it waits for the rows
 //     `-------------------- no longer held: those that came meanwhile, to the front
 //
-// The lane is a thread of its own with a connection of its own. So whatever one row waits for, the
-// others go on, and writes to one row keep their order.
+// Held writes have a thread and a connection of their own: the held thread. So whatever one row waits
+// for, the others go on, and writes to one row keep their order.
 //
 // Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal. A forked
 // child has none of the pool's threads and none of the calls under way.
@@ -67,7 +67,7 @@ struct GroupCommitOptions {
     /// Most writes in one transaction. More: fewer fsyncs per write, and a longer wait for the
     /// first of them (about 5 us a vote on SQLite). 1 is one transaction per write.
     std::size_t max_batch{1000};
-    /// How long a leader waits for company before it writes. 0: only for callers that are expected
+    /// How long a leader lingers for more writes before it writes. 0: only for callers that are expected
     /// back at once because the previous transaction has just answered them, and for at most half
     /// of the time that transaction took. More trades latency for fewer commits where callers are
     /// few and come at odd times.
@@ -84,23 +84,23 @@ struct GroupCommitOptions {
 /// Refuses options that could not work, by name.
 Result<void> check_options(const GroupCommitOptions& options);
 
-struct TicketGroup;
+struct WriteGroup;
 class GroupQueue;
-class GroupWrite;
+class LeaderTurn;
 
 /// What two writes have in common that another transaction may hold, as hashes: what collides waits
 /// along. A row of the one is a row of the other's where both are equal.
-struct TicketKeys {
+struct RowKeys {
     std::uint64_t shared{0};  ///< The row that many writes refer to: an item.
     std::uint64_t row{0};     ///< The row that is written: a user's vote for an item.
 };
 
 /// One caller's write. Derive from it; the batch writer knows the derived type.
-class Ticket {
+class QueuedWrite {
   public:
-    Ticket() = default;
-    explicit Ticket(TicketKeys keys) : keys_(keys) {}
-    virtual ~Ticket() = default;
+    QueuedWrite() = default;
+    explicit QueuedWrite(RowKeys keys) : keys_(keys) {}
+    virtual ~QueuedWrite() = default;
 
     /// Set by the writer where this write alone was refused; the others go on.
     std::optional<Error> error{};
@@ -117,8 +117,8 @@ class Ticket {
 
   private:
     friend class GroupQueue;
-    friend class GroupWrite;
-    const TicketKeys keys_{};
+    friend class LeaderTurn;
+    const RowKeys keys_{};
     bool again_{false};  // Its leader's: it is to be written by another turn.
     // Set before it is queued.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
@@ -126,15 +126,15 @@ class Ticket {
     bool waited_for_{true};
     bool one_of_many_{false};  // That its caller waits for.
     // Under the mutex of the queue.
-    std::shared_ptr<TicketGroup> group_{};
-    bool gone_{false};     // Its caller has been told already.
-    bool excused_{false};  // And that nothing was applied, so it must not be written any more.
+    std::shared_ptr<WriteGroup> group_{};
+    bool gone_{false};       // Its caller was answered already.
+    bool withdrawn_{false};  // With "nothing was applied": it must not be written any more.
 };
 
 /// What a call that does not wait is about to be told.
-struct TicketAnswer {
-    std::shared_ptr<Ticket> ticket;
-    std::optional<Error> error;  ///< None: committed. Else the ticket may be being written yet.
+struct WriteAnswer {
+    std::shared_ptr<QueuedWrite> write;
+    std::optional<Error> error;  ///< None: committed. Else the write may be being written yet.
 };
 
 /// A batch's turn, as a writer that commits by itself sees it.
@@ -144,12 +144,12 @@ class BatchTurn {
     /// Right before what commits the batch is sent: from here on nobody leaves with nothing applied.
     /// False where members have left: write_and_commit() returns then, with whatever error, and is
     /// called again without them.
-    virtual bool close_doors() = 0;
+    virtual bool seal() = 0;
     /// Nobody waits behind the batch and nothing is held: a statement that may wait for a row is as
     /// good as one that does not, as long as it gives way.
     virtual bool is_alone() = 0;
     /// How long to wait for what the batch shares, where another transaction holds it; 0: not at all.
-    /// The lane's, about what is held for long.
+    /// More than 0 only in the held thread, about what has been held for long.
     virtual Duration waits_for() const = 0;
     /// How a statement of it runs that may meet a row that is held: it gives way to others. What is
     /// cancelled so is written again in halves; one write alone is held.
@@ -166,23 +166,23 @@ class BatchWriter {
     /// Whether write_and_commit() is called, and write() is not.
     virtual bool commits_by_itself() const { return false; }
     /// Writes and commits the batch, or parts of it one after the other. The connection has begun a
-    /// transaction of which nothing was sent, which run_alone() takes for none. Each ticket's error
+    /// transaction of which nothing was sent, which run_alone() takes for none. Each write's error
     /// and fate are its own; a returned error is of those without either, and leaves them as write()
     /// would. Where it is outcome_unknown and the connection says commit_is_open(), the same call
-    /// may come again with those tickets, to wait on for the answer: with the same statement, which
-    /// is not sent. Two calls at a time, the lane's and another, which share no rows.
+    /// may come again with those writes, to wait on for the answer: with the same statement, which
+    /// is not sent. Two calls at a time, the held thread's and another, which share no rows.
     virtual Result<void> write_and_commit(Connection& connection,
-                                          std::span<const std::shared_ptr<Ticket>> batch,
+                                          std::span<const std::shared_ptr<QueuedWrite>> batch,
                                           BatchTurn& turn) {
         (void)connection, (void)batch, (void)turn;
         return make_error(ErrorCode::database, "this writer does not commit by itself");
     }
-    /// `Ticket::error` refuses one write only. A returned error rolls everything back; where it is
+    /// `QueuedWrite::error` refuses one write only. A returned error rolls everything back; where it is
     /// one that a single write can cause (may_be_one_writes_fault), the batch is halved and written
-    /// again until the guilty write alone fails. So write() may be called again with a ticket,
-    /// also for the reasons above. One call at a time.
+    /// again until the guilty write alone fails. So write() may be called again with the same
+    /// writes, also for the reasons above. One call at a time.
     virtual Result<void> write(Connection& connection,
-                               std::span<const std::shared_ptr<Ticket>> batch) {
+                               std::span<const std::shared_ptr<QueuedWrite>> batch) {
         (void)connection, (void)batch;
         return make_error(ErrorCode::database, "this writer commits by itself");
     }
@@ -191,7 +191,7 @@ class BatchWriter {
     virtual void committed() {}
     /// Called by a thread of the pool before completions are, for all that it is going to call;
     /// other threads may be in write(). For what is to be done once for many. May block.
-    virtual void before_answers(std::span<const TicketAnswer> answers) { (void)answers; }
+    virtual void before_answers(std::span<const WriteAnswer> answers) { (void)answers; }
 };
 
 class GroupCommit {
@@ -204,27 +204,27 @@ class GroupCommit {
     /// are waited for until their completions were called, except in a completion.
     ~GroupCommit();
 
-    /// Returns when the ticket's write is committed, refused, or its outcome unknown.
-    Result<void> submit(const std::shared_ptr<Ticket>& ticket, Deadline deadline);
+    /// Returns when the write is committed, refused, or its outcome unknown.
+    Result<void> submit(const std::shared_ptr<QueuedWrite>& write, Deadline deadline);
     /// The same for several; results by index. They share transactions as far as max_batch allows.
-    std::vector<Result<void>> submit_all(std::span<const std::shared_ptr<Ticket>> tickets,
+    std::vector<Result<void>> submit_all(std::span<const std::shared_ptr<QueuedWrite>> writes,
                                          Deadline deadline);
 
     /// The same without waiting. A thread of the pool calls `done`, which holds up others and must
     /// not block; for a write that is refused, the calling thread, before this returns. About 5 ms
     /// after the deadline at the latest, where a thread of the pool is free; 200 ms later where a
     /// statement of a writer that commits by itself is under way.
-    void submit_async(std::shared_ptr<Ticket> ticket, Deadline deadline, Completion<void> done);
+    void submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadline, Completion<void> done);
     /// Several, handed in together as far as half of max_queue; what is beyond follows when those
     /// before it have been answered, so calls made meanwhile come first.
-    void submit_all_async(std::vector<std::shared_ptr<Ticket>> tickets, Deadline deadline,
+    void submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> writes, Deadline deadline,
                           std::function<void(std::vector<Result<void>>)> done);
 
     struct Stats {
         std::uint64_t batches;  ///< Transactions written.
-        std::uint64_t writes;   ///< Tickets in them.
-        std::size_t waiting;    ///< Tickets that wait to be written now; held ones apart.
-        std::size_t held;       ///< Tickets that wait for rows which other transactions hold.
+        std::uint64_t writes;   ///< Writes in them.
+        std::size_t waiting;    ///< Writes that wait to be written now; held ones apart.
+        std::size_t held;       ///< Writes that wait for rows which other transactions hold.
         Duration held_for;      ///< How long the first of those rows has been held.
     };
     Stats stats() const;

@@ -1,4 +1,4 @@
-// One leader's transactions: from a lease to the outcome of every ticket of its group.
+// One leader's transactions: from a lease to the outcome of every write of its group.
 #pragma once
 
 #include <hotcount/detail/sql/transaction.hpp>
@@ -8,31 +8,31 @@
 
 namespace hotcount::sql {
 
-class GroupWrite final : public BatchTurn {
+class LeaderTurn final : public BatchTurn {
   public:
-    /// `own`: the ticket of the caller that leads; null for a thread of the pool.
-    GroupWrite(GroupQueue& queue, const Ticket* own, Deadline deadline)
+    /// `own`: the write of the caller that leads; null for a thread of the pool.
+    LeaderTurn(GroupQueue& queue, const QueuedWrite* own, Deadline deadline)
         : queue_(queue), own_(own), deadline_(deadline) {
         retry_.emplace(*queue.database_, deadline);
     }
-    /// The lane's.
-    GroupWrite(GroupQueue& queue, Deadline deadline, bool waits)
-        : GroupWrite(queue, nullptr, deadline) {
-        in_lane_ = true;
+    /// The held thread's.
+    LeaderTurn(GroupQueue& queue, Deadline deadline, bool waits)
+        : LeaderTurn(queue, nullptr, deadline) {
+        in_held_thread_ = true;
         waits_ = waits;
     }
 
     /// A transaction, begun. Before the group is taken.
     Result<void> begin();
-    /// Writes the groups. Sets the error of each of their tickets, or that it is to be written
+    /// Writes the groups. Sets the error of each of their writes, or that it is to be written
     /// again, unless awaits_commit().
-    void run(std::vector<std::shared_ptr<TicketGroup>> groups);
+    void run(std::vector<std::shared_ptr<WriteGroup>> groups);
     /// There is no transaction to be had.
-    void fail(const std::vector<std::shared_ptr<TicketGroup>>& groups, const Error& error);
+    void fail(const std::vector<std::shared_ptr<WriteGroup>>& groups, const Error& error);
     /// The deadline passed before COMMIT was answered, and others have more time: resume() or
     /// forgo().
     bool awaits_commit() const { return doubt_.has_value(); }
-    bool awaits_commit_of(const Ticket& ticket) const;
+    bool awaits_commit_of(const QueuedWrite& write) const;
     /// Goes on with run() for those others, until the last of their deadlines, in whatever thread.
     void resume();
     /// Nobody waits for the answer: the outcome is unknown to all.
@@ -40,42 +40,42 @@ class GroupWrite final : public BatchTurn {
 
     // BatchTurn
     Deadline deadline() const override { return deadline_; }
-    bool close_doors() override;
+    bool seal() override;
     bool is_alone() override;
     Duration waits_for() const override;
     Alone alone(bool read_committed) override;
 
   private:
-    using Tickets = GroupQueue::Tickets;
-    using Batch = std::vector<std::shared_ptr<Ticket>>;
+    using Writes = GroupQueue::Writes;
+    using Batch = std::vector<std::shared_ptr<QueuedWrite>>;
 
     Result<void> begin_once();
-    void write(Tickets batch);
-    Result<void> attempt(Tickets batch);
-    Result<void> write_in_transaction(Tickets batch);
-    Result<void> write_and_commit(Tickets batch);
-    Batch take_unsettled(Tickets batch);
-    Batch without_followers(Tickets batch) const;
-    std::optional<Deadline> time_of_others(Tickets batch) const;
+    void write_batch(Writes batch);
+    Result<void> attempt(Writes batch);
+    Result<void> write_in_transaction(Writes batch);
+    Result<void> write_and_commit(Writes batch);
+    Batch take_unsettled(Writes batch);
+    Batch without_followers(Writes batch) const;
+    std::optional<Deadline> time_of_others(Writes batch) const;
     bool is_cancelled(const Error& error) const;
-    Batch without_excused(Tickets batch);
-    void put_off(Tickets batch);
-    static void settle(Tickets batch, const Error& error);
-    void leave_to_others(Tickets batch, const Error& error);
+    Batch without_withdrawn(Writes batch);
+    void defer(Writes batch);
+    static void settle(Writes batch, const Error& error);
+    void leave_to_others(Writes batch, const Error& error);
 
     GroupQueue& queue_;
-    const Ticket* own_;
+    const QueuedWrite* own_;
     Deadline deadline_;
-    bool in_lane_{false};
+    bool in_held_thread_{false};
     bool waits_{false};
-    std::vector<std::shared_ptr<TicketGroup>> groups_{};
+    std::vector<std::shared_ptr<WriteGroup>> groups_{};
     std::optional<Retry> retry_{};
     std::optional<Lease> lease_{};
     bool begun_{false};
     bool reconnected_{false};
-    Tickets attempted_{};       // The last attempt's.
+    Writes attempted_{};        // The last attempt's.
     bool members_left_{false};  // Which it found.
-    bool puts_off_{false};      // What has not been written is for another leader.
+    bool defers_{false};        // What has not been written is for another leader.
     bool was_cancelled_{false};
     // What was left for later turns shares these: what follows does so too.
     std::unordered_set<std::uint64_t> set_aside_{};

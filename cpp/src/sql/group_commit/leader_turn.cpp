@@ -1,4 +1,4 @@
-#include "write.hpp"
+#include "leader_turn.hpp"
 
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
@@ -6,7 +6,7 @@
 
 namespace hotcount::sql {
 
-Result<void> GroupWrite::begin_once() {
+Result<void> LeaderTurn::begin_once() {
     if (begun_) return {};
     if (!lease_) {
         HOTCOUNT_TRY_ASSIGN(Lease lease, queue_.database_->writer(deadline_));
@@ -17,7 +17,7 @@ Result<void> GroupWrite::begin_once() {
     return {};
 }
 
-Result<void> GroupWrite::begin() {
+Result<void> LeaderTurn::begin() {
     auto begun = begin_once();
     // A connection that the server has dropped since it was last used: another one, once.
     if (begun || !lease_ || begun.error().code != ErrorCode::unavailable || deadline_.passed()) {
@@ -28,25 +28,25 @@ Result<void> GroupWrite::begin() {
     return begin_once();
 }
 
-void GroupWrite::run(std::vector<std::shared_ptr<TicketGroup>> groups) {
+void LeaderTurn::run(std::vector<std::shared_ptr<WriteGroup>> groups) {
     groups_ = std::move(groups);
     if (groups_.size() == 1) {
-        write(groups_.front()->tickets);
+        write_batch(groups_.front()->writes);
     } else {
         Batch all;
         for (const auto& group : groups_) {
-            all.insert(all.end(), group->tickets.begin(), group->tickets.end());
+            all.insert(all.end(), group->writes.begin(), group->writes.end());
         }
-        write(all);
+        write_batch(all);
     }
     if (!awaits_commit()) lease_.reset();
 }
 
-void GroupWrite::fail(const std::vector<std::shared_ptr<TicketGroup>>& groups, const Error& error) {
-    for (const auto& group : groups) leave_to_others(group->tickets, error);
+void LeaderTurn::fail(const std::vector<std::shared_ptr<WriteGroup>>& groups, const Error& error) {
+    for (const auto& group : groups) leave_to_others(group->writes, error);
 }
 
-void GroupWrite::resume() {
+void LeaderTurn::resume() {
     const Batch awaited = std::exchange(awaited_, {});
     const Batch after = std::exchange(after_awaited_, {});
     deadline_ = time_of_others(awaited).value_or(deadline_);
@@ -54,20 +54,20 @@ void GroupWrite::resume() {
     retry_.emplace(*queue_.database_, deadline_);
     doubt_.reset();
     resumes_ = true;
-    write(awaited);
+    write_batch(awaited);
     if (awaits_commit()) forgo();
-    put_off(after);
+    defer(after);
     lease_.reset();
 }
 
-bool GroupWrite::awaits_commit_of(const Ticket& ticket) const {
+bool LeaderTurn::awaits_commit_of(const QueuedWrite& write) const {
     return std::any_of(awaited_.begin(), awaited_.end(),
-                       [&](const auto& each) { return each.get() == &ticket; });
+                       [&](const auto& each) { return each.get() == &write; });
 }
 
-void GroupWrite::forgo() {
+void LeaderTurn::forgo() {
     settle(awaited_, *doubt_);
-    put_off(after_awaited_);
+    defer(after_awaited_);
     awaited_.clear();
     after_awaited_.clear();
     doubt_.reset();
@@ -75,26 +75,26 @@ void GroupWrite::forgo() {
 }
 
 // The last of their deadlines; none where the leader's was the last.
-std::optional<Deadline> GroupWrite::time_of_others(Tickets batch) const {
+std::optional<Deadline> LeaderTurn::time_of_others(Writes batch) const {
     std::optional<Deadline> latest;
     SteadyTime last = std::chrono::steady_clock::now();
-    for (const auto& ticket : batch) {
-        if (ticket.get() == own_ || ticket->deadline_.time() <= last) continue;
-        last = ticket->deadline_.time();
-        latest = ticket->deadline_;
+    for (const auto& write : batch) {
+        if (write.get() == own_ || write->deadline_.time() <= last) continue;
+        last = write->deadline_.time();
+        latest = write->deadline_;
     }
     return latest;
 }
 
-void GroupWrite::write(Tickets batch) {
+void LeaderTurn::write_batch(Writes batch) {
     Batch kept;  // What `batch` shows, once some are settled or have left.
     while (!batch.empty()) {
-        // In order: nothing is written before what was put off.
+        // In order: nothing is written before what was deferred.
         if (awaits_commit()) {
             after_awaited_.insert(after_awaited_.end(), batch.begin(), batch.end());
             return;
         }
-        if (puts_off_) return put_off(batch);
+        if (defers_) return defer(batch);
         if (!set_aside_.empty()) {
             kept = without_followers(batch);
             batch = kept;
@@ -103,7 +103,7 @@ void GroupWrite::write(Tickets batch) {
         auto written = attempt(batch);
         if (written) return;
         if (members_left_) {
-            kept = without_excused(batch);
+            kept = without_withdrawn(batch);
             batch = kept;
             continue;
         }
@@ -140,7 +140,7 @@ void GroupWrite::write(Tickets batch) {
             const std::size_t half = batch.size() / 2;
             const Batch first{batch.begin(), batch.begin() + static_cast<std::ptrdiff_t>(half)};
             const Batch second{batch.begin() + static_cast<std::ptrdiff_t>(half), batch.end()};
-            write(first);
+            write_batch(first);
             kept = second;
             batch = kept;
             continue;
@@ -149,20 +149,20 @@ void GroupWrite::write(Tickets batch) {
                               GroupQueue::kNoTime;
         if (!cancelled) return settle(batch, error);
         if (!has_time) return settle(batch, queue_.late_while_held());
-        batch.front()->fate = Ticket::Fate::row_held;
+        batch.front()->fate = QueuedWrite::Fate::row_held;
         (void)take_unsettled(batch);
         return;
     }
 }
 
 // A statement that ran into a row which somebody holds, and gave way.
-bool GroupWrite::is_cancelled(const Error& error) const {
+bool LeaderTurn::is_cancelled(const Error& error) const {
     // query_canceled, ER_QUERY_INTERRUPTED
     return queue_.writer_->commits_by_itself() && error.code == ErrorCode::deadline &&
            (error.server_code == "57014" || error.server_code == "1317");
 }
 
-Result<void> GroupWrite::attempt(Tickets batch) {
+Result<void> LeaderTurn::attempt(Writes batch) {
     members_left_ = false;
     attempted_ = batch;
     if (queue_.writer_->commits_by_itself()) return write_and_commit(batch);
@@ -175,8 +175,8 @@ Result<void> GroupWrite::attempt(Tickets batch) {
 }
 
 // Fails with members_left_, and whatever error, where nothing is wrong but that.
-Result<void> GroupWrite::write_in_transaction(Tickets batch) {
-    for (const auto& ticket : batch) ticket->error.reset();
+Result<void> LeaderTurn::write_in_transaction(Writes batch) {
+    for (const auto& write : batch) write->error.reset();
     HOTCOUNT_TRY(begin_once());
     Connection& connection = **lease_;
     begun_ = false;
@@ -184,18 +184,18 @@ Result<void> GroupWrite::write_in_transaction(Tickets batch) {
         connection.rollback();
         return written;
     }
-    if (!close_doors()) {
+    if (!seal()) {
         connection.rollback();
         return make_error(ErrorCode::deadline, "members have left");
     }
     return connection.commit();
 }
 
-Result<void> GroupWrite::write_and_commit(Tickets batch) {
+Result<void> LeaderTurn::write_and_commit(Writes batch) {
     if (!std::exchange(resumes_, false)) {
-        for (const auto& ticket : batch) {
-            ticket->error.reset();
-            ticket->fate = Ticket::Fate::open;
+        for (const auto& write : batch) {
+            write->error.reset();
+            write->fate = QueuedWrite::Fate::open;
         }
         HOTCOUNT_TRY(begin_once());
         begun_ = false;
@@ -204,11 +204,11 @@ Result<void> GroupWrite::write_and_commit(Tickets batch) {
     auto result = queue_.writer_->write_and_commit(connection, batch, *this);
     if (!connection.commit_is_open() && connection.in_transaction()) connection.rollback();
     std::uint64_t written = 0;
-    for (const auto& ticket : batch) {
-        if (result && !ticket->error && ticket->fate == Ticket::Fate::open) {
-            ticket->fate = Ticket::Fate::written;
+    for (const auto& write : batch) {
+        if (result && !write->error && write->fate == QueuedWrite::Fate::open) {
+            write->fate = QueuedWrite::Fate::written;
         }
-        if (ticket->fate == Ticket::Fate::written) ++written;
+        if (write->fate == QueuedWrite::Fate::written) ++written;
     }
     if (written > 0) {
         queue_.writer_->committed();
@@ -219,66 +219,66 @@ Result<void> GroupWrite::write_and_commit(Tickets batch) {
     if (result || written > 0) {
         (void)take_unsettled(batch);
     } else {
-        for (const auto& ticket : batch) {
-            if (ticket->fate == Ticket::Fate::deferred) ticket->fate = Ticket::Fate::open;
+        for (const auto& write : batch) {
+            if (write->fate == QueuedWrite::Fate::deferred) write->fate = QueuedWrite::Fate::open;
         }
     }
     return result;
 }
 
 // After write_and_commit(): those that it has neither written nor refused nor left to a later turn.
-GroupWrite::Batch GroupWrite::take_unsettled(Tickets batch) {
+LeaderTurn::Batch LeaderTurn::take_unsettled(Writes batch) {
     Batch unsettled;
-    for (const auto& ticket : batch) {
-        if (ticket->error || ticket->fate == Ticket::Fate::written) continue;
-        if (ticket->fate == Ticket::Fate::open) {
-            unsettled.push_back(ticket);
+    for (const auto& write : batch) {
+        if (write->error || write->fate == QueuedWrite::Fate::written) continue;
+        if (write->fate == QueuedWrite::Fate::open) {
+            unsettled.push_back(write);
             continue;
         }
-        ticket->again_ = true;
-        set_aside_.insert(ticket->keys_.shared);
+        write->again_ = true;
+        set_aside_.insert(write->keys_.shared);
     }
     return unsettled;
 }
 
 // Those that share nothing with what was left to a later turn. The others are left to it too.
-GroupWrite::Batch GroupWrite::without_followers(Tickets batch) const {
+LeaderTurn::Batch LeaderTurn::without_followers(Writes batch) const {
     Batch others;
-    for (const auto& ticket : batch) {
-        if (!set_aside_.contains(ticket->keys_.shared)) {
-            others.push_back(ticket);
+    for (const auto& write : batch) {
+        if (!set_aside_.contains(write->keys_.shared)) {
+            others.push_back(write);
             continue;
         }
-        ticket->fate = Ticket::Fate::deferred;
-        ticket->again_ = true;
+        write->fate = QueuedWrite::Fate::deferred;
+        write->again_ = true;
     }
     return others;
 }
 
-Duration GroupWrite::waits_for() const {
+Duration LeaderTurn::waits_for() const {
     // Longer: less is asked of the server for what is held for long, and other rows that are held
     // are looked at later.
     constexpr Duration kLongestWait = std::chrono::milliseconds{250};
     return waits_ ? kLongestWait : Duration{0};
 }
 
-bool GroupWrite::is_alone() {
-    if (in_lane_) return false;
+bool LeaderTurn::is_alone() {
+    if (in_held_thread_) return false;
     const std::lock_guard lock(queue_.mutex_);
     return queue_.queued_ == 0 && queue_.held_.empty();
 }
 
-Alone GroupWrite::alone(bool read_committed) {
+Alone LeaderTurn::alone(bool read_committed) {
     // A statement over several rows may take its time; one that met a row that is held has shown
     // why.
     constexpr Duration kPatience = std::chrono::milliseconds{50};
     constexpr Duration kPatienceWithMany = std::chrono::milliseconds{500};
-    const bool many = groups_.size() != 1 || groups_.front()->tickets.size() > 1;
+    const bool many = groups_.size() != 1 || groups_.front()->writes.size() > 1;
     Alone how{deadline_, read_committed};
     how.patience = many && !was_cancelled_ ? kPatienceWithMany : kPatience;
     // Those in the batch wait for each other too.
     how.gives_way = [this, many] {
-        if (in_lane_ || many) return true;
+        if (in_held_thread_ || many) return true;
         const std::lock_guard lock(queue_.mutex_);
         return queue_.queued_ > 0;
     };
@@ -287,49 +287,49 @@ Alone GroupWrite::alone(bool read_committed) {
 
 // From here on members cannot leave with nothing applied. False where some of the batch have: also of
 // one that was halved since.
-bool GroupWrite::close_doors() {
+bool LeaderTurn::seal() {
     const std::lock_guard lock(queue_.mutex_);
     bool some_left = false;
     for (const auto& group : groups_) {
-        some_left |= group->excused;
+        some_left |= group->withdrawn;
         // Not again: a group whose members' deadlines pass one after the other would never be
         // written.
-        group->excuses = false;
+        group->may_withdraw = false;
     }
     members_left_ = some_left && std::any_of(attempted_.begin(), attempted_.end(),
-                                             [](const auto& ticket) { return ticket->excused_; });
+                                             [](const auto& write) { return write->withdrawn_; });
     return !members_left_;
 }
 
-GroupWrite::Batch GroupWrite::without_excused(Tickets batch) {
+LeaderTurn::Batch LeaderTurn::without_withdrawn(Writes batch) {
     const std::lock_guard lock(queue_.mutex_);
     Batch kept;
     kept.reserve(batch.size());
     std::copy_if(batch.begin(), batch.end(), std::back_inserter(kept),
-                 [](const auto& ticket) { return !ticket->excused_; });
+                 [](const auto& write) { return !write->withdrawn_; });
     return kept;
 }
 
-void GroupWrite::put_off(Tickets batch) {
-    for (const auto& ticket : batch) ticket->again_ = true;
+void LeaderTurn::defer(Writes batch) {
+    for (const auto& write : batch) write->again_ = true;
 }
 
-void GroupWrite::settle(Tickets batch, const Error& error) {
-    for (const auto& ticket : batch) {
+void LeaderTurn::settle(Writes batch, const Error& error) {
+    for (const auto& write : batch) {
         // A write refused for itself stays so: that nothing of it was applied is certain.
-        if (!ticket->error) ticket->error = error;
+        if (!write->error) write->error = error;
     }
 }
 
 // `error` is for those who have no more time than the leader had.
-void GroupWrite::leave_to_others(Tickets batch, const Error& error) {
+void LeaderTurn::leave_to_others(Writes batch, const Error& error) {
     const SteadyTime over = interrupted() ? std::chrono::steady_clock::now() : deadline_.time();
-    for (const auto& ticket : batch) {
-        if (ticket.get() != own_ && ticket->deadline_.time() > over) {
-            ticket->again_ = true;
-            puts_off_ = true;
+    for (const auto& write : batch) {
+        if (write.get() != own_ && write->deadline_.time() > over) {
+            write->again_ = true;
+            defers_ = true;
         } else {
-            ticket->error = error;
+            write->error = error;
         }
     }
 }
