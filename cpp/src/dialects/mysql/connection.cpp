@@ -10,7 +10,7 @@
 
 #include "base/readable.hpp"
 #include "sql/dialect.hpp"
-#include "sql/tcp_limits.hpp"
+#include "sql/server_sessions.hpp"
 
 namespace hotcount::sql {
 

@@ -27,8 +27,7 @@
 
 #include "error.hpp"
 #include "libmariadb.hpp"
-#include "sql/inherited_sockets.hpp"
-#include "sql/primary_watch.hpp"
+#include "sql/server_sessions.hpp"
 #include "statement.hpp"
 
 namespace hotcount::sql {

@@ -12,7 +12,7 @@
 #include "libmariadb.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
-#include "sql/url_flag.hpp"
+#include "sql/server_sessions.hpp"
 
 namespace hotcount::sql {
 namespace {

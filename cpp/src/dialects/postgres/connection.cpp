@@ -12,7 +12,6 @@
 #include "row.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
-#include "sql/statement_name.hpp"
 
 namespace hotcount::sql {
 namespace {

@@ -32,8 +32,7 @@
 
 #include "authentication.hpp"
 #include "libpq.hpp"
-#include "sql/inherited_sockets.hpp"
-#include "sql/primary_watch.hpp"
+#include "sql/server_sessions.hpp"
 
 namespace hotcount::sql {
 
@@ -228,5 +227,10 @@ class PostgresConnection final : public Connection {
     std::vector<std::string> texts_;                 // Parameters on their way, kept for their
     std::vector<const char*> pointers_;              // memory.
 };
+
+/// "hotcount_", 32 hexadecimal digits: a hash (FNV-1a, 128 bits) of the statement's text and of
+/// `scope`, whatever else changes what the text means. Behind a pooler one session of the server
+/// serves many clients: equal names there are equal statements, whoever prepared them.
+std::string statement_name(std::string_view scope, std::string_view text);
 
 }  // namespace hotcount::sql

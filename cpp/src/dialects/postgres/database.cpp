@@ -12,8 +12,7 @@
 #include "connection.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
-#include "sql/tcp_limits.hpp"
-#include "sql/url_flag.hpp"
+#include "sql/server_sessions.hpp"
 
 namespace hotcount::sql {
 namespace {

@@ -1,5 +1,5 @@
 // Names of prepared statements: what is equal and what is not.
-#include "sql/statement_name.hpp"
+#include "dialects/postgres/connection.hpp"
 
 #include <gtest/gtest.h>
 
