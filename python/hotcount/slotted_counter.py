@@ -70,6 +70,10 @@ class SlottedCounterBase(Handle):
         """
 
     @native
+    def _session_statements(self, dialect: str) -> dict[str, str]:
+        """The statements of an add in a transaction of the caller's own, by name."""
+
+    @native
     def statement(self, key: Key, n: int = 1) -> Any:
         """A SQLAlchemy statement that adds n, to join a transaction of the caller's own.
 

@@ -132,6 +132,25 @@ class VotesBase(Handle):
         return SyncWorker(self)
 
     @native
+    def _checked_ballot(
+        self,
+        item: Id,
+        user: Id | None,
+        value: int,
+        version: int | None,
+        op_id: str | None,
+    ) -> dict[str, Any]:
+        """The parameters of a vote's statements; refuses what cast refuses."""
+
+    @native
+    def _checked_item(self, item: Id) -> int | str:
+        """An item as a parameter; refuses what count refuses."""
+
+    @native
+    def _session_statements(self, dialect: str, anonymous: bool) -> dict[str, str]:
+        """The statements of a vote in a transaction of the caller's own, by name."""
+
+    @native
     def _note_appended(self, rows: int) -> None:
         """The caller's own SQL has committed journal rows: folds them soon."""
 

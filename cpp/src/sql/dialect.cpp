@@ -6,6 +6,18 @@ namespace hotcount::sql {
 
 std::string_view to_string(Dialect dialect) { return grammar_of(dialect).name(); }
 
+Result<Dialect> dialect_of(std::string_view name) {
+    for (const Driver& driver : drivers()) {
+        if (driver.grammar.name() == name) return driver.grammar.dialect();
+        for (const Scheme& scheme : driver.schemes) {
+            if (!scheme.alias && scheme.name == name) return driver.grammar.dialect();
+        }
+    }
+    return make_error(ErrorCode::config, std::string{name} +
+                                             " is not a dialect that hotcount knows: sqlite, "
+                                             "postgresql, mysql, mariadb");
+}
+
 const Grammar& grammar_of(Dialect dialect) {
     const auto all = drivers();
     const auto is_it = [&](const Driver& driver) { return driver.grammar.dialect() == dialect; };
@@ -44,6 +56,14 @@ std::string Grammar::greater(std::string_view a, std::string_view b) const {
 }
 
 std::string Grammar::and_fits(std::string_view) const { return {}; }
+
+std::string Grammar::checked_sum(std::string_view column, std::string_view more) const {
+    return "COALESCE(" + std::string{column} + ", 0) + " + std::string{more};
+}
+
+std::string Grammar::typed(std::string_view parameter, ColumnType) const {
+    return std::string{parameter};
+}
 
 Placed place_parameters(std::string_view text, Placeholders placeholders) {
     Placed placed;

@@ -74,6 +74,10 @@ class Grammar {
     virtual bool sums_in_decimals() const { return true; }
     /// " AND ..." that is false if the sum leaves 64 bits; empty if the database refuses such a sum.
     virtual std::string and_fits(std::string_view sum) const;
+    /// The sum of a column that may be NULL and of `more`; an error if it leaves 64 bits.
+    virtual std::string checked_sum(std::string_view column, std::string_view more) const;
+    /// A parameter in a place that does not tell the database its type.
+    virtual std::string typed(std::string_view parameter, ColumnType type) const;
 
     // -- after a SELECT in a transaction that writes ----------------------------------------------
     /// Keeps the rows as they are until the transaction ends. Empty if there is one writer at a time.
@@ -82,7 +86,23 @@ class Grammar {
     virtual std::string for_no_key_update() const { return for_update(); }
     /// Keeps the rows as they are, shared with others who ask for the same.
     virtual std::string for_share() const = 0;
+    /// Keeps the rows there; others may change columns that no foreign key refers to, if the dialect
+    /// can say so.
+    virtual std::string for_key_share() const { return for_share(); }
     bool locks_rows() const { return !for_update().empty(); }
+
+    // -- what a dialect can, for statements in sessions of the application's own -----------------
+    /// What quotes a name in a session that nobody has set up.
+    virtual char session_quote() const { return '"'; }
+    /// An expression for the session's mode if numbers and texts are cut to fit in a lenient one, and
+    /// an update that finds no row locks the gap. Else empty.
+    virtual std::string_view session_mode() const { return {}; }
+    /// Whether a foreign key's check locks the row that it refers to against for_update(), until the
+    /// transaction ends.
+    virtual bool shares_parents() const { return false; }
+    virtual bool has_returning() const { return true; }
+    /// Whether INSERT may stand in WITH.
+    virtual bool writes_in_queries() const { return false; }
 };
 
 /// How a dialect writes the placeholder ?2.

@@ -23,16 +23,6 @@ LEAST = -(2**63)
 _MOST_BYTES = 1000  # Of a key or an id.
 
 
-def family(name: str) -> str:
-    if name in ("sqlite", "postgresql", "mysql"):
-        return name
-    if name == "mariadb":
-        return "mysql"
-    raise ConfigError(
-        f"{name} is not a dialect that hotcount knows: sqlite, postgresql, mysql, mariadb"
-    )
-
-
 def key_text(key: object) -> str:
     if isinstance(key, bytes):
         try:
@@ -64,20 +54,6 @@ def integer(value: object, name: str) -> int:
     if not LEAST <= number <= MOST:
         raise CounterOverflowError(f"{name} is {number}, outside of signed 64 bits")
     return number
-
-
-def id_of(value: object, wanted: type, name: str) -> int | str:
-    if wanted is int:
-        return integer(value, name)
-    if not isinstance(value, wanted):
-        raise TypeError(f"{name} must be {wanted.__name__}, not {type(value).__name__}")
-    text = str(value)
-    if "\0" in text:
-        raise ConfigError(f"{name} has a NUL byte: {text!r}")
-    # Also where the column would take it: Votes itself could not name such a vote.
-    if (size := size_of(text, name)) > _MOST_BYTES:
-        raise ConfigError(f"{name} has {size} bytes, and takes at most {_MOST_BYTES}: {text!r}")
-    return text
 
 
 def connection_of(where: Where) -> sa.Connection:

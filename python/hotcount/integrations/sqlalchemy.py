@@ -72,11 +72,8 @@ from hotcount.integrations._sqlalchemy_transaction import (
     Where,
     all_or_nothing,
     connection_of,
-    family,
-    id_of,
     integer,
     key_text,
-    size_of,
     translated,
     whole,
 )
@@ -92,8 +89,6 @@ __all__ = [
     "vote_count",
 ]
 
-# The fold adds many of them up.
-_LARGEST_VOTE = 2**31 - 1
 # Where this process begins to count connections: two that began at 0 would meet on every slot.
 _places = itertools.count(random.SystemRandom().randrange(1_000_000))
 
@@ -126,7 +121,7 @@ def increment_many(
 
 def _increment(where: Where, counter: SlottedCounter, amounts: list[tuple[str, int]]) -> None:
     connection = connection_of(where)
-    text = _counter_text(connection.dialect.name, counter)
+    text = counter_text(connection.dialect.name, counter)
     slot = _slot(connection, counter)
     with all_or_nothing(connection) as mode:
         for key, n in sorted(amounts):
@@ -163,7 +158,7 @@ def _update_or_insert(
 def count(where: Where, counter: SlottedCounter, key: str | bytes) -> int:
     """The key's count as this transaction sees it, what it has added itself included."""
     connection = connection_of(where)
-    text = _counter_text(connection.dialect.name, counter)
+    text = counter_text(connection.dialect.name, counter)
     with translated():
         found = connection.execute(text.sum, {"key": key_text(key)}).scalar_one()
     return whole(found)
@@ -176,7 +171,7 @@ def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextC
     `increment` picks the slot by the connection, raises hotcount's errors, and does not depend on
     the session's sql_mode.
     """
-    text = _counter_text(counter.dialect, counter)
+    text = counter_text(counter.dialect, counter)
     slot = 0 if counter.dialect == "sqlite" else random.randrange(counter.slots)
     return text.add.bindparams(key=key_text(key), slot=slot, n=integer(n, "n"))
 
@@ -220,47 +215,16 @@ def cast_vote(
     tables; value is 2**31 or more, or -2**31 or less. CounterOverflowError: the count would leave
     64 bits ('batched' on a server finds that out when it folds; see `Votes.stats`).
     """
-    value = _vote_value(value)
-    voted = id_of(item, votes.item_type, "item")
-    anonymous = op_id is not None
-    values: dict[str, Any] = {"item": voted, "value": value}
-    if anonymous:
-        # The version that the row then has, which a repeat does not exceed.
-        values |= {"user": _op_id(user, value, version, op_id), "version": 1}
-    else:
-        values["user"] = id_of(user, votes.user_type, "user")
-        values["version"] = None if version is None else integer(version, "version")
+    values = votes._checked_ballot(item, user, value, version, op_id)
     connection = connection_of(where)
-    text = _vote_text(connection.dialect.name, votes, anonymous)
+    text = vote_text(connection.dialect.name, votes, op_id is not None)
     with all_or_nothing(connection, of_votes=True) as mode:
         previous, now = _write_vote(connection, mode, votes, text, values)
         if now != previous:
-            _move_count(connection, mode, votes, text, voted, now - previous)
+            _move_count(connection, mode, votes, text, values["item"], now - previous)
             if text.folds:
                 _note_row(connection, votes)
     return Cast(now != 0, now != previous, previous, now)
-
-
-def _vote_value(value: object) -> int:
-    number = integer(value, "value")
-    if abs(number) > _LARGEST_VOTE:
-        raise ConfigError(f"value is {number}; it takes -{_LARGEST_VOTE} to {_LARGEST_VOTE}")
-    return number
-
-
-def _op_id(user: object, value: int, version: int | None, op_id: object) -> str:
-    if user is not None:
-        raise ConfigError("op_id is for votes without a user (user=None)")
-    if version is not None:
-        raise ConfigError("version is for votes of a user, and user is None")
-    if not isinstance(op_id, str):
-        raise TypeError(f"op_id must be str, not {type(op_id).__name__}")
-    if not 1 <= len(op_id) <= 255 or "\0" in op_id:
-        raise ConfigError(f"op_id takes 1 to 255 characters without NUL: {op_id!r}")
-    size_of(op_id, "op_id")
-    if value == 0:
-        raise ConfigError("value is 0: a vote without a user cannot be retracted")
-    return op_id
 
 
 def retract_vote(
@@ -277,9 +241,9 @@ def retract_vote(
 
 def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
     """The item's count as this transaction sees it; with 'cached', the sum of its votes."""
-    wanted = id_of(item, votes.item_type, "item")
+    wanted = votes._checked_item(item)
     connection = connection_of(where)
-    text = _vote_text(connection.dialect.name, votes)
+    text = vote_text(connection.dialect.name, votes)
     with translated():
         found = connection.execute(text.count, {"item": wanted}).scalar()
     return whole(found or 0)
@@ -400,34 +364,3 @@ def _tell_folders(rows: dict[int, tuple[Votes, int]] | None) -> None:
     for votes, appended in (rows or {}).values():
         with suppress(HotcountError):  # It was closed: others fold.
             votes._note_appended(appended)
-
-
-# -- statements -----------------------------------------------------------
-
-
-def _counter_text(dialect: str, counter: SlottedCounter) -> CounterText:
-    return counter_text(
-        family(dialect),
-        counter.table,
-        counter.key_column,
-        counter.slot_column,
-        counter.count_column,
-    )
-
-
-def _vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
-    return vote_text(
-        family(dialect),
-        votes.strategy,
-        votes.item_table,
-        votes.item_id,
-        votes.item_count,
-        votes.vote_table,
-        votes.vote_item,
-        votes.vote_user,
-        votes.item_type,  # type: ignore[arg-type]  # To mypy a class is not Hashable.
-        votes.user_type,  # type: ignore[arg-type]
-        votes.foreign_key,
-        votes.missing_items,
-        anonymous,
-    )

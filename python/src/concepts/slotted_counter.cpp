@@ -1,6 +1,7 @@
 // hotcount.SlottedCounter and hotcount.aio.SlottedCounter: declared in hotcount/slotted_counter.py
 // and hotcount/aio/slotted_counter.py.
 #include <array>
+#include <hotcount/detail/counter/session_statements.hpp>
 #include <hotcount/slotted_counter.hpp>
 
 #include "native/bind.hpp"
@@ -150,6 +151,15 @@ void add_many_async(SlottedCounter& counter, const Pairs& pairs, Completion<Amou
         call);
 }
 
+py::object session_statements(py::handle, BoundSlottedCounter& self, std::string_view dialect) {
+    const auto named = unwrap(sql::dialect_of(dialect));
+    py::dict made;
+    for (const auto& [name, text] : counter_session_statements(named, self.core->options())) {
+        made[py::str(name)] = py::str(text);
+    }
+    return made;
+}
+
 py::object statement(py::handle self, BoundSlottedCounter&, py::handle key, py::handle n) {
     const auto module = py::module_::import("hotcount.integrations.sqlalchemy");
     return module.attr("statement")(self, key, n);
@@ -183,6 +193,8 @@ void bind_slotted_counter() {
     method<&S::resize, nullptr, std::int64_t>("SlottedCounterBase.resize", "slots");
     object_method<&statement, BoundSlottedCounter, py::handle, py::handle>(
         "SlottedCounterBase.statement", "key n");
+    object_method<&session_statements, BoundSlottedCounter, std::string_view>(
+        "SlottedCounterBase._session_statements", "dialect");
     method<&S::create_table, &S::create_table_async, Timeout>("SlottedCounter.create_table",
                                                               "timeout");
     method<&S::add, &S::add_async, Key, Amount, std::optional<Key>, Timeout>("SlottedCounter.add",

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/votes/session_statements.hpp>
 #include <hotcount/votes.hpp>
 
 #include "native/bind.hpp"
@@ -434,6 +435,32 @@ Result<void> note_appended(Votes& votes, std::size_t rows) {
 
 // What needs no database, closed or not.
 py::object schema(py::handle, BoundVotes& self) { return py::str(self.core->schema()); }
+// Ids as drivers take them: a UUID is text.
+py::object id_parameter(const sql::Id& id) { return from_id(id, IdType::text); }
+
+py::object checked_ballot(py::handle, BoundVotes& self, const Ballot& ballot) {
+    unwrap(check_ballot(ballot, self.core->options()));
+    py::dict made;
+    made["item"] = id_parameter(ballot.item);
+    made["user"] = id_parameter(ballot.user);
+    made["value"] = py::int_(ballot.value);
+    made["version"] = ballot.version ? py::object{py::int_(*ballot.version)} : py::none();
+    return made;
+}
+py::object checked_item(py::handle, BoundVotes& self, const Item& item) {
+    unwrap(check_item(item.id, self.core->options()));
+    return id_parameter(item.id);
+}
+py::object session_statements(py::handle, BoundVotes& self, std::string_view dialect,
+                              bool anonymous) {
+    const auto named = unwrap(sql::dialect_of(dialect));
+    py::dict made;
+    for (const auto& [name, text] :
+         vote_session_statements(named, self.core->options(), anonymous)) {
+        made[py::str(name)] = py::str(text);
+    }
+    return made;
+}
 py::object contract(py::handle, BoundVotes& self) {
     return To<Contract>::make(self.core->contract());
 }
@@ -525,6 +552,11 @@ void bind_votes() {
     attributes<BoundVotes, kOptions>("VotesBase");
     object_method<&schema, BoundVotes>("VotesBase.schema", "");
     object_method<&contract, BoundVotes>("VotesBase.contract", "");
+    object_method<&checked_ballot, BoundVotes, Ballot>("VotesBase._checked_ballot",
+                                                       "item user value version op_id");
+    object_method<&checked_item, BoundVotes, Item>("VotesBase._checked_item", "item");
+    object_method<&session_statements, BoundVotes, std::string_view, bool>(
+        "VotesBase._session_statements", "dialect anonymous");
     method<&note_appended, nullptr, std::size_t>("VotesBase._note_appended", "rows");
 
     method<&Votes::cast, &cast_async, Ballot, Timeout>("Votes.cast",

@@ -432,7 +432,8 @@ struct ObjectMethod {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
             Self& self = function.self<Self>(values, given);
-            const auto held = read_arguments<Each>(function, values + 1, given - 1, keyword_names);
+            const auto held =
+                read_arguments<Each>(function, values + 1, given - 1, keyword_names, self);
             return std::apply(
                 [&](const auto&... all) { return F(py::handle(values[0]), self, all...); },
                 Each::pass(held));

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "sql/dialect.hpp"
+#include "sql/session_statement.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -63,6 +64,29 @@ TEST(Grammar, OnlyServersLockRows) {
     EXPECT_EQ(grammar_of(Dialect::postgres).for_update(), " FOR UPDATE");
     EXPECT_EQ(grammar_of(Dialect::postgres).for_share(), " FOR SHARE");
     EXPECT_EQ(grammar_of(Dialect::mysql).for_share(), " LOCK IN SHARE MODE");
+}
+
+TEST(DialectOf, EveryDialectIsFoundByItsNameAndAnUnknownOneIsRefused) {
+    for (const Dialect dialect : {Dialect::sqlite, Dialect::postgres, Dialect::mysql}) {
+        EXPECT_EQ(*dialect_of(to_string(dialect)), dialect);
+    }
+    EXPECT_EQ(*dialect_of("mariadb"), Dialect::mysql);
+    const auto unknown = dialect_of("oracle");
+    ASSERT_FALSE(unknown);
+    EXPECT_EQ(unknown.error().code, ErrorCode::config);
+    EXPECT_EQ(unknown.error().message,
+              "oracle is not a dialect that hotcount knows: sqlite, postgresql, mysql, mariadb");
+}
+
+TEST(SessionStatement, ParametersGetNamesAndColonsOfNamesAreEscaped) {
+    EXPECT_EQ(session_statement(grammar_of(Dialect::postgres),
+                                R"(SELECT "a:b""c", ?2, ?1 WHERE x = 'it''s ?1')", {"key", "n"}),
+              R"(SELECT "a\:b""c", :n, :key WHERE x = 'it''s ?1')");
+}
+
+TEST(SessionStatement, MysqlNamesStandInBackticks) {
+    EXPECT_EQ(session_statement(grammar_of(Dialect::mysql), R"(SELECT "a""b", "c`d", ?1)", {"n"}),
+              "SELECT `a\"b`, `c``d`, :n");
 }
 
 }  // namespace

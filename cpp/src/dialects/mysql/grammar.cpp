@@ -47,6 +47,10 @@ class MysqlGrammar final : public Grammar {
         return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
     }
     std::string for_share() const override { return " LOCK IN SHARE MODE"; }
+    char session_quote() const override { return '`'; }
+    std::string_view session_mode() const override { return "@@sql_mode"; }
+    bool shares_parents() const override { return true; }
+    bool has_returning() const override { return false; }
 };
 
 }  // namespace

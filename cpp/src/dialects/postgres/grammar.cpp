@@ -39,6 +39,14 @@ class PostgresGrammar final : public Grammar {
     }
     std::string for_no_key_update() const override { return " FOR NO KEY UPDATE"; }
     std::string for_share() const override { return " FOR SHARE"; }
+    std::string for_key_share() const override { return " FOR KEY SHARE"; }
+    std::string typed(std::string_view parameter, ColumnType type) const override {
+        const char* const name = type == ColumnType::integer ? "bigint"
+                                 : type == ColumnType::uuid  ? "uuid"
+                                                             : "text";
+        return "CAST(" + std::string{parameter} + " AS " + name + ")";
+    }
+    bool writes_in_queries() const override { return true; }
 };
 
 }  // namespace

@@ -32,6 +32,12 @@ class SqliteGrammar final : public Grammar {
     std::string and_fits(std::string_view sum) const override {
         return " AND typeof(" + std::string{sum} + ") = 'integer'";
     }
+    // Nothing but abs() of the least integer raises an error in an expression.
+    std::string checked_sum(std::string_view column, std::string_view more) const override {
+        const std::string sum = Grammar::checked_sum(column, more);
+        return "CASE WHEN typeof(" + sum + ") = 'integer' THEN " + sum +
+               " ELSE abs((-9223372036854775807 - 1)) END";
+    }
     // One writer at a time.
     std::string for_update() const override { return {}; }
     std::string for_share() const override { return {}; }

@@ -47,13 +47,17 @@ Result<void> check_id(const sql::Id& id, IdType type, const char* what, std::siz
     return {};
 }
 
+Result<void> check_item(const sql::Id& item, const VotesOptions& options) {
+    return check_id(item, options.item_type, "item");
+}
+
 Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options) {
     // So that no sum of four billion votes leaves 64 bits, and no one vote stops a fold of many.
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (ballot.value > kMost || ballot.value < -kMost) {
         return bad_value("value", ballot.value, "it takes -2147483647 to 2147483647");
     }
-    HOTCOUNT_TRY(check_id(ballot.item, options.item_type, "item"));
+    HOTCOUNT_TRY(check_item(ballot.item, options));
     constexpr std::size_t kMostOfOpId = std::size_t{4} * 255;  // Characters: Ballot::anonymous().
     return ballot.by_op_id ? check_id(ballot.user, IdType::text, "op_id", kMostOfOpId)
                            : check_id(ballot.user, options.user_type, "user");

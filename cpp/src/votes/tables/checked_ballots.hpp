@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/votes/session_statements.hpp>
 #include <hotcount/votes.hpp>
 #include <span>
 #include <utility>
@@ -15,7 +16,6 @@ namespace hotcount {
 /// `most` bytes. `what` names it: "item".
 Result<void> check_id(const sql::Id& id, IdType type, const char* what,
                       std::size_t most = kMaxKeyBytes);
-Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options);
 
 /// A call's ballots, those that are refused set apart.
 class CheckedBallots {

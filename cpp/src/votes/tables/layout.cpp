@@ -4,8 +4,6 @@
 
 namespace hotcount {
 
-namespace {
-
 sql::ColumnType column_type(IdType type) {
     switch (type) {
         case IdType::integer:
@@ -17,6 +15,8 @@ sql::ColumnType column_type(IdType type) {
     }
     return sql::ColumnType::uuid;
 }
+
+namespace {
 
 std::string bits_of(const std::string& column, Bits bits) {
     switch (bits) {

@@ -13,6 +13,9 @@ namespace hotcount {
 
 class VoteDialect;
 
+/// The column that holds ids of that type.
+sql::ColumnType column_type(IdType type);
+
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
 struct VoteNames {
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar);

@@ -1,0 +1,44 @@
+// A vote as part of a transaction of the application's own, for integrations with libraries that
+// have connections of their own. Which statements run, and in which order, is the integration's.
+#pragma once
+
+#include <hotcount/detail/sql/dialect.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/votes.hpp>
+#include <map>
+#include <string>
+
+namespace hotcount {
+
+/// Refuses what Votes::cast() and Votes::count() refuse before anything is sent: a config error.
+Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options);
+Result<void> check_item(const sql::Id& item, const VotesOptions& options);
+
+/// Statements by name, in the form of SQLAlchemy's text(): parameters are :item, :user, :value,
+/// :version, :difference and :slot. A vote does without those that are missing.
+///
+///   look         -> the place of the counts and the transaction's isolation. At READ COMMITTED that
+///                is enough: write_vote looks again, and leaves the vote alone if the counts have
+///                moved
+///   hold_place   -> the place, which stays until the transaction ends; in MySQL also the session's
+///                sql_mode, and whether an item that may have to be made exists
+///   add_item     item
+///   lock_item    item -> a row if the item exists
+///   write_vote   item, user, value, version -> prev, val unless there is read_vote
+///   read_vote    item, user -> prev, val
+///   note         item, difference: the journal's row, if write_vote has not written it
+///   find_cell    item, slot -> 1 or NULL, and the session's sql_mode. For dialects in which an
+///                update that finds no row locks the gap
+///   bump_cell    difference, item, slot
+///   insert_cell  difference, item, slot
+///   bump_item    difference, item
+///   ask_recount  item
+///   count        item -> its count
+///
+/// And, as texts that are no statements: `place`, and `folds`, which is there if rows stay in the
+/// journal until somebody folds them.
+std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
+                                                           const VotesOptions& options,
+                                                           bool anonymous);
+
+}  // namespace hotcount
