@@ -34,12 +34,12 @@ struct DatabaseOptions {
     /// has exactly one connection for all.
     std::size_t max_readers{4};
     /// The same for those that write. More: strategies with a transaction per write wait less for
-    /// one another where they meet on different rows, and more rows are fought over where they do
-    /// not; the server's own bound is shared by all processes. Group commit uses one or two.
+    /// one another if they write different rows, and fight more over rows that they share; the
+    /// server's own bound is shared by all processes. Group commit uses one or two.
     /// SQLite always has exactly one.
     std::size_t max_writers{16};
     /// Keep statements prepared in the server's sessions. They are kept in no session that turns
-    /// out to be shared with other clients (PgBouncer and the like), also where this is true. False
+    /// out to be shared with other clients (PgBouncer and the like), even if this is true. False
     /// spares the first transactions behind a pooler the discovery, and costs each statement the
     /// server's parsing and planning: on PostgreSQL in the same round trip, on MariaDB and MySQL
     /// in one more. SQLite's are in this process and stay prepared.
@@ -78,7 +78,7 @@ struct Alone {
     /// The statement is cancelled before it passes, early enough for the server to say so: on
     /// PostgreSQL a tenth of the time, at most 100 ms.
     Deadline deadline;
-    /// READ COMMITTED also where the session's transactions are of another level by default. On
+    /// READ COMMITTED also if the session's transactions are of another level by default. On
     /// PostgreSQL it costs BEGIN and COMMIT, which travel along.
     bool read_committed{false};
     /// Asked again and again once the statement has run for `patience`: true has it cancelled before
@@ -151,7 +151,7 @@ class Connection {
                                             const RowVisitor* visit, Deadline deadline);
 
     /// MySQL: how many rows of the INSERT ... ON DUPLICATE KEY UPDATE of several rows that ran last
-    /// were there and were changed. -1 where it is not known.
+    /// were there and were changed. -1 if it is not known.
     virtual std::int64_t duplicates() const { return -1; }
 
     Result<std::int64_t> execute(const Statement& statement,
@@ -166,8 +166,8 @@ class Connection {
     /// kept prepared. MySQL commits with every change of the schema, before and after.
     virtual Result<void> run_script(const std::string& text) = 0;
 
-    /// A number of this connection's own, for spreading writers: those that ask one after the other
-    /// are neighbours, and where a process begins is drawn.
+    /// A number of this connection's own, for spreading writers over rows. Connections that ask one
+    /// after the other get neighbouring numbers; the first one of a process is drawn.
     std::uint64_t place() const {
         if (place_ == 0) place_ = next_place();
         return place_;
@@ -228,12 +228,12 @@ class Database {
 
     const std::string& name() const { return name_; }  ///< For messages: the file's path.
     /// Which settings of the server make a commit mean less than it should, in a sentence for a log;
-    /// empty where none does, or where the server did not say. Asked once, when it is opened.
+    /// empty if none does, or if the server did not say. Asked once, when the database is opened.
     const std::string& durability_warning() const { return durability_warning_; }
     /// Reads settings as (name, value) and makes durability_warning() of those that are weak. Called
     /// by the dialect, before anybody shares this object. Never fails.
     void look_at_durability(const Statement& read, std::span<const WeakSetting> known);
-    /// The server's refusal, where it had no room for another connection and no call got one since.
+    /// The server's refusal, if it had no room for another connection and no call got one since.
     virtual std::optional<Error> out_of_room() { return {}; }
     const DatabaseOptions& options() const { return options_; }
     Deadline deadline(Timeout timeout) const {

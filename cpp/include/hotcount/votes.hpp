@@ -44,7 +44,7 @@
 namespace hotcount {
 
 enum class VoteStrategy : std::uint8_t {
-    naive,    ///< The seed's: one transaction per vote; it updates the item's one row.
+    naive,    ///< One transaction per vote; it updates the item's one row.
     slotted,  ///< One transaction per vote; it updates one of the item's cells.
     batched,  ///< Group commit: concurrent votes share a transaction; one update per item in it.
     cached,   ///< Votes in SQL, counted in memory or Redis; workers save the counts (sync_worker).
@@ -74,8 +74,8 @@ struct VotesOptions {
     std::string item_id{"id"};
     std::string item_count{"vote_count"};
     /// Also names {vote_table}_cell, _anonymous, _live, _count, _meta and _journal, and on PostgreSQL
-    /// the journal's index {vote_table}_by_item. That one is for exact counts: where nobody reads any
-    /// it may be dropped, which makes votes of many items about a tenth faster.
+    /// the journal's index {vote_table}_by_item. That one is for exact counts: if nobody reads
+    /// any, it may be dropped, which makes votes of many items about a tenth faster.
     std::string vote_table{"vote"};
     std::string vote_item{"item_id"};
     std::string vote_user{"user_id"};
@@ -84,8 +84,8 @@ struct VotesOptions {
     MissingItem missing_item{MissingItem::refuse};
     /// Cells per item for the slotted strategy, 1 to 10,000.
     std::int64_t slots{100};
-    /// For batched and cached. Of no account to the others, but for max_queue and workers, which
-    /// hold for their calls that do not wait.
+    /// For batched and cached. The other strategies use only max_queue and workers, for their calls
+    /// that do not wait.
     sql::GroupCommitOptions commit{};
     /// The vote tables that create_tables() makes reference the item table. False: a vote for an
     /// item that has no row is refused by the strategies all the same, and an item's votes stay
@@ -100,7 +100,7 @@ struct VotesOptions {
     // For cached, and max_age for batched with a cache too; ignored by the others.
     /// cached: how long count() trusts what it knows of the tables before it asks them again. A
     /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
-    /// lives there after the fold that published it, and so how long a count may lack votes where a
+    /// lives there after the fold that published it, and so how long a count may lack votes if a
     /// later fold could not reach the cache. Longer: fewer reads of SQL.
     Duration max_age{std::chrono::seconds{30}};
     /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
@@ -126,7 +126,7 @@ struct Ballot {
     sql::Id item;
     sql::Id user;
     std::int64_t value{1};
-    /// Applied only where higher than the version the vote's row has.
+    /// Applied only if it is higher than the version that the vote's row has.
     std::optional<std::int64_t> version{};
     /// The vote has no user: `user` is text that names this very vote (Ballot::anonymous).
     bool by_op_id{false};
@@ -137,7 +137,7 @@ struct Ballot {
     static Result<Ballot> anonymous(sql::Id item, std::string op_id, std::int64_t value = 1);
 };
 
-/// What a cast or retract came to.
+/// The outcome of a cast or retract.
 struct Cast {
     bool counted;           ///< The user's vote counts now: value is not 0.
     bool changed;           ///< This call changed it. A repeat, or an older version, does not.
@@ -187,7 +187,7 @@ struct VotesStats {
     std::uint64_t folds{0};         ///< By this process.
     std::uint64_t folded_rows{0};   ///< Journal rows in them.
     std::uint64_t failed_folds{0};  ///< That ended with an error.
-    std::string fold_error{};       ///< The last fold's; empty where it ended well.
+    std::string fold_error{};       ///< The last fold's; empty if it ended well.
     Duration fold_took{0};          ///< The last one.
     std::int64_t pending_rows{0};   ///< Journal rows, of all processes, that are to be folded.
     std::int64_t pending_items{0};  ///< Items with such rows: item.vote_count may be behind.
@@ -209,10 +209,9 @@ struct Contract {
     bool exact;                ///< count() equals the committed votes at all times.
 };
 
-/// What a count is to be: from the cache where there is one, or from SQL (cached: summed from the
-/// votes). Of no difference without a cache, where a count is exact either way. batched: a count from
-/// the cache, or read to fill it, has what folds have counted; a voter may not see his own vote in
-/// it for one fold.
+/// Where a count comes from: the cache if there is one, or SQL (strategy cached: summed from the
+/// votes). Without a cache both are exact. batched: a count from the cache, or read to fill it, has
+/// what folds have counted; a voter may not see his own vote in it for one fold.
 enum class Consistency : std::uint8_t { cached, exact };
 
 /// Where the strategy `cached` counts, and `batched` on a server keeps copies. A memory store is for
@@ -253,29 +252,29 @@ class SyncWorker {
     virtual Stats stats() const = 0;
 };
 
-/// The SQL that create_tables() runs where there are no tables yet, without a database; and what
-/// brings tables over that an older release counts in their cells, which does nothing to others. A
-/// config error for options that make() refuses.
+/// The SQL that create_tables() runs if there are no tables yet, made without a database. It also
+/// moves the counts of a release that kept them in cells, and does nothing to other tables. A config
+/// error for options that make() refuses.
 Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options = {});
 
 class Votes {
   public:
     /// `cache` is for strategy cached, which needs one, and batched, which keeps copies of its
-    /// counts there for count() (SQLite: reads them where they are); with another it is a config
-    /// error.
+    /// counts there for count() (SQLite: reads them from their rows). With another strategy it is a
+    /// config error.
     static Result<std::shared_ptr<Votes>> make(std::shared_ptr<sql::Database> database,
                                                VotesOptions options = {}, VoteCache cache = {});
     virtual ~Votes() = default;
 
-    /// Creates what is missing; idempotent, also where several processes do it at once, and without a
-    /// lock where nothing is. Where the tables were counted by a strategy or a release that keeps
-    /// its counts elsewhere, moves them here while nobody votes or folds: processes of those are
-    /// refused from then on, by an error that says so.
+    /// Creates what is missing. Idempotent; several processes may call it at once; takes no lock if
+    /// nothing is missing. If a strategy or a release that keeps its counts elsewhere counted the
+    /// tables before, moves the counts here while nobody votes or folds: processes of that strategy
+    /// are refused from then on, with an error that says so.
     /// `existing` is for tables that hotcount has not counted before, and ignored for others: an
-    /// item whose count (NULL is 0) is not the sum of its votes has a history of its own. Nothing
-    /// is created or changed where it refuses (MariaDB, MySQL: unless a count changes while it
-    /// looks; empty tables may stay then). The first time holds a lock on items and votes for as
-    /// long as a scan of both takes.
+    /// item whose count (NULL is 0) is not the sum of its votes has a history of its own. A refusal
+    /// creates and changes nothing (MariaDB, MySQL: unless a count changes meanwhile; empty tables
+    /// may stay then). The first call holds a lock on items and votes for as long as a scan of both
+    /// takes.
     virtual Result<void> create_tables(Timeout timeout = {},
                                        ExistingCounts existing = ExistingCounts::refuse) = 0;
     /// As votes_schema().
@@ -295,30 +294,30 @@ class Votes {
     virtual Result<std::vector<Count>> count_many(
         std::span<const sql::Id> items, Timeout timeout = {},
         Consistency consistency = Consistency::cached) = 0;
-    /// Finds counts that disagree with the votes (of all items where none are named) and, unless
+    /// Finds counts that disagree with the votes (of all items if none are named) and, unless
     /// dry_run, sets them right. In pages of 1,000 items, each a transaction with a timeout of its
     /// own. batched and slotted on the servers: no voter waits for it, and it also finds counts that
     /// items left behind whose rows are gone.
     virtual Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                                  bool dry_run = false, Timeout timeout = {}) = 0;
-    /// Brings item.vote_count up to date where the strategy does not keep it so itself (batched and
+    /// Brings item.vote_count up to date if the strategy does not keep it so itself (batched and
     /// slotted on the servers, cached; slotted on SQLite). Waits for items that somebody holds.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
     /// The caller's own SQL has committed so many journal rows, as hotcount.integrations.sqlalchemy
     /// does: this process folds them at its next pause, as it folds those of its own votes. Never
     /// waits. Nothing to do for strategies without a journal.
     virtual void note_appended(std::size_t rows) = 0;
-    /// A worker of its own, which lives on with this object. A config error where the strategy
+    /// A worker of its own, which lives on with this object. A config error if the strategy
     /// needs none.
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
-    /// Reads what waits in the journal from the database, where there is one.
+    /// If there is a journal, asks the database what waits in it.
     virtual Result<VotesStats> stats(Timeout timeout = {}) = 0;
     virtual Contract contract() const = 0;
     virtual const VotesOptions& options() const = 0;
 
     // The same without waiting, by at most commit.workers threads of this object (naive, slotted:
-    // twice as many). One of them calls `done`, which holds up others and must not block; where
-    // the call is refused (capacity, closed), the calling thread, before it returns. A call under
+    // twice as many). One of them calls `done`, which holds up others and must not block. If
+    // the call is refused (capacity, closed), the calling thread calls it before it returns. A call under
     // way holds this object; in a forked child none is under way.
     //
     // Of two votes of one user for one item the one handed in later is applied later.
@@ -334,7 +333,7 @@ class Votes {
                                   Completion<std::vector<Count>> done, Timeout timeout = {},
                                   Consistency consistency = Consistency::cached) = 0;
     /// Has one of the threads make calls that have no form of their own here. Refused with a
-    /// capacity error where max_queue of them wait.
+    /// capacity error if max_queue of them wait.
     virtual Result<void> run_async(std::function<void(Votes&)> work) = 0;
 };
 

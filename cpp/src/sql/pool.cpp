@@ -16,7 +16,7 @@ namespace {
 constexpr Duration kAskAfter = std::chrono::seconds{2};
 
 // Closes what was idle for too long, in all pools of the process.
-WorkerPool& housekeeper() {
+WorkerPool& idle_closer() {
     static auto* const own =
         new ForkLocal<WorkerPool>{[] { return std::make_unique<WorkerPool>(1); }};
     return own->get();
@@ -315,7 +315,7 @@ void Pool::stop() {
 void Pool::schedule_sweep() {
     if (!idle_timeout_ || closed_ || idle_.empty() || sweep_is_due_) return;
     sweep_is_due_ = true;
-    housekeeper().run_at(idle_.front().since + *idle_timeout_, [weak = weak_from_this()] {
+    idle_closer().run_at(idle_.front().since + *idle_timeout_, [weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->sweep();
     });
 }

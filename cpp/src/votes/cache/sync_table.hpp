@@ -94,7 +94,7 @@ class SyncTable {
     /// The cache id of these tables; a config error where another strategy counts them. `hold`: it
     /// stays so until the transaction, one that writes, ends.
     Result<std::string> cache_id(sql::Connection& connection, bool hold = false) const;
-    /// A new cache id: what was counted under the old one is of no account any more.
+    /// A new cache id: what was counted under the old one is not used any more.
     Result<void> renew(sql::Connection& connection) const;
 
   private:

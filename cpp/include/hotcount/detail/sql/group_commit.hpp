@@ -9,8 +9,8 @@
 // Callers gather in groups of at most max_batch; a group is one transaction. Blocked members sleep
 // on one event, so that one system call wakes them all: waking 60 callers one by one took as long
 // as writing their votes. The leader of a group is its first blocked caller, or one of `workers`
-// threads of the pool where its first write is asynchronous; after one group it hands the role to
-// whoever is first in the queue. Both kinds share groups.
+// threads of the pool if its first write is asynchronous. After one group it hands the role to the
+// first write in the queue. Both kinds share groups.
 //
 // Order of submission is order of application: one group is written at a time, and what has to be
 // written again goes to the front.
@@ -19,13 +19,14 @@
 //   - The leader has a transaction (on SQLite: the write lock) before it takes the group, so that a
 //     caller whose deadline passes while it waits for one leaves with nothing applied.
 //   - A caller whose deadline passes while its group is written, before COMMIT is sent, leaves with
-//     nothing applied too: the leader rolls back and writes the group again without it. Once for
-//     each group: whose deadline passes after that, or after COMMIT was sent, does not know.
-//   - Where the writer commits by itself, a caller whose deadline passes while its statement is under
-//     way waits 200 ms for what came of it: a statement that meets a held row gives way.
-//   - Where the leader's own deadline passes, that is the leader's error alone: what it has not
-//     written is written by the next leader. Where it passes before COMMIT is answered, the leader
-//     alone leaves without knowing: a thread of the pool waits on for those who have more time.
+//     nothing applied too: it withdraws, and the leader rolls back and writes the group again
+//     without it. Once for each group: a caller whose deadline passes after that, or after COMMIT
+//     was sent, does not know its outcome.
+//   - If the writer commits by itself, a caller whose deadline passes while its statement runs
+//     waits 200 ms for the outcome: a statement that meets a held row gives way.
+//   - If the leader's own deadline passes, only the leader gets an error: the next leader writes
+//     what it has not written. If it passes before COMMIT is answered, only the leader leaves without
+//     knowing: a thread of the pool waits on for those who have more time.
 //   - A deadlock or the like: the same group again, after a pause. A connection lost before COMMIT
 //     was sent: once more on another. COMMIT sent and not answered: unknown, for all members.
 //   - A write that the database refuses (a constraint, a trigger, a value that its column does not
@@ -33,18 +34,18 @@
 //     2 x log2(members) transactions for one such write. may_be_one_writes_fault() says which
 //     errors are looked into so; the others fail the group.
 //
-// A writer may commit by itself (commits_by_itself()), in one statement where a database has such a
-// one. It settles each write apart, and may leave some to be written later: a second write to a row
+// A writer may commit by itself (commits_by_itself()), in one statement if the database can. It
+// settles each write apart, and may leave some to be written later: a second write to a row
 // that this batch writes already (deferred), and those whose rows another transaction holds:
 //
 //   groups --> leader --> written
 //     ^  ^        |-----> deferred, to the front of the groups
 //     |  |        `-----> held, and all later writes to the same rows behind them
-//     |  `----------------- written by the held thread, after 5 to 100 ms; after 1 s it waits for the rows
+//     |  `----------------- written by the held thread, after 5 to 100 ms; after 1 s it waits for rows
 //     `-------------------- no longer held: those that came meanwhile, to the front
 //
-// Held writes have a thread and a connection of their own: the held thread. So whatever one row waits
-// for, the others go on, and writes to one row keep their order.
+// Held writes have a thread and a connection of their own: the held thread. So whatever one row
+// waits for, the others go on, and writes to one row keep their order.
 //
 // Thread-safe. Its state is per process (see fork.hpp): the owner keeps it in a ForkLocal. A forked
 // child has none of the pool's threads and none of the calls under way.
@@ -67,10 +68,10 @@ struct GroupCommitOptions {
     /// Most writes in one transaction. More: fewer fsyncs per write, and a longer wait for the
     /// first of them (about 5 us a vote on SQLite). 1 is one transaction per write.
     std::size_t max_batch{1000};
-    /// How long a leader lingers for more writes before it writes. 0: only for callers that are expected
-    /// back at once because the previous transaction has just answered them, and for at most half
-    /// of the time that transaction took. More trades latency for fewer commits where callers are
-    /// few and come at odd times.
+    /// How long a leader lingers for more writes before it writes. 0: only for callers that are
+    /// expected back at once because the previous transaction has just answered them, and for at
+    /// most half of the time that transaction took. More: fewer commits and more latency, if callers
+    /// are few and come at odd times.
     Duration max_delay{0};
     /// Most writes waiting. One beyond it is refused at once with a capacity error.
     std::size_t max_queue{100'000};
@@ -88,8 +89,8 @@ struct WriteGroup;
 class GroupQueue;
 class LeaderTurn;
 
-/// What two writes have in common that another transaction may hold, as hashes: what collides waits
-/// along. A row of the one is a row of the other's where both are equal.
+/// The rows of a write that another transaction may hold, as hashes. Writes with equal keys share
+/// a row; a collision makes a write wait along with others.
 struct RowKeys {
     std::uint64_t shared{0};  ///< The row that many writes refer to: an item.
     std::uint64_t row{0};     ///< The row that is written: a user's vote for an item.
@@ -102,7 +103,7 @@ class QueuedWrite {
     explicit QueuedWrite(RowKeys keys) : keys_(keys) {}
     virtual ~QueuedWrite() = default;
 
-    /// Set by the writer where this write alone was refused; the others go on.
+    /// Set by the writer if this write alone was refused; the others go on.
     std::optional<Error> error{};
 
     /// Set by a writer that commits by itself.
@@ -141,14 +142,14 @@ struct WriteAnswer {
 class BatchTurn {
   public:
     virtual Deadline deadline() const = 0;
-    /// Right before what commits the batch is sent: from here on nobody leaves with nothing applied.
-    /// False where members have left: write_and_commit() returns then, with whatever error, and is
+    /// To be called right before what commits the batch is sent: from then on no member can withdraw.
+    /// False if members have withdrawn: write_and_commit() returns then, with whatever error, and is
     /// called again without them.
     virtual bool seal() = 0;
     /// Nobody waits behind the batch and nothing is held: a statement that may wait for a row is as
     /// good as one that does not, as long as it gives way.
     virtual bool is_alone() = 0;
-    /// How long to wait for what the batch shares, where another transaction holds it; 0: not at all.
+    /// How long to wait for the shared row if another transaction holds it; 0: not at all.
     /// More than 0 only in the held thread, about what has been held for long.
     virtual Duration waits_for() const = 0;
     /// How a statement of it runs that may meet a row that is held: it gives way to others. What is
@@ -168,7 +169,7 @@ class BatchWriter {
     /// Writes and commits the batch, or parts of it one after the other. The connection has begun a
     /// transaction of which nothing was sent, which run_alone() takes for none. Each write's error
     /// and fate are its own; a returned error is of those without either, and leaves them as write()
-    /// would. Where it is outcome_unknown and the connection says commit_is_open(), the same call
+    /// would. If it is outcome_unknown and the connection says commit_is_open(), the same call
     /// may come again with those writes, to wait on for the answer: with the same statement, which
     /// is not sent. Two calls at a time, the held thread's and another, which share no rows.
     virtual Result<void> write_and_commit(Connection& connection,
@@ -177,8 +178,8 @@ class BatchWriter {
         (void)connection, (void)batch, (void)turn;
         return make_error(ErrorCode::database, "this writer does not commit by itself");
     }
-    /// `QueuedWrite::error` refuses one write only. A returned error rolls everything back; where it is
-    /// one that a single write can cause (may_be_one_writes_fault), the batch is halved and written
+    /// `QueuedWrite::error` refuses one write only. A returned error rolls everything back; if it
+    /// is one that a single write can cause (may_be_one_writes_fault), the batch is halved and written
     /// again until the guilty write alone fails. So write() may be called again with the same
     /// writes, also for the reasons above. One call at a time.
     virtual Result<void> write(Connection& connection,
@@ -212,8 +213,8 @@ class GroupCommit {
 
     /// The same without waiting. A thread of the pool calls `done`, which holds up others and must
     /// not block; for a write that is refused, the calling thread, before this returns. About 5 ms
-    /// after the deadline at the latest, where a thread of the pool is free; 200 ms later where a
-    /// statement of a writer that commits by itself is under way.
+    /// after the deadline at the latest if a thread of the pool is free; 200 ms later if a statement of
+    /// a writer that commits by itself is under way.
     void submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadline, Completion<void> done);
     /// Several, handed in together as far as half of max_queue; what is beyond follows when those
     /// before it have been answered, so calls made meanwhile come first.

@@ -1,4 +1,4 @@
-// One write transaction from begin to commit, done again where another one was in its way.
+// One write transaction from begin to commit, done again if another one was in its way.
 #pragma once
 
 #include <hotcount/clock.hpp>
@@ -25,12 +25,12 @@ bool may_be_one_writes_fault(const Error& error);
 class Retry {
   public:
     Retry(Database& database, Deadline deadline) : database_(database), deadline_(deadline) {}
-    /// True where `error` is transient and there is time for another attempt, after a pause that
+    /// True if `error` is transient and there is time for another attempt, after a pause that
     /// is drawn, so that two do not meet again, from a range that grows: to 26 ms, and to 0.5 s
-    /// where the server only reads or has no room.
+    /// if the server only reads or has no room.
     bool again(const Error& error);
-    /// `error` as the caller gets it: a transient one becomes a deadline error, but unavailable
-    /// where it was the server's state. After a server that only read, an attempt that reached no
+    /// `error` as the caller gets it: a transient one becomes a deadline error, or unavailable if
+    /// it was the server's state. After a server that only read, an attempt that reached no
     /// other one ends as that refusal: it is the reason, and nothing was applied either way.
     Error give_up(Error error) const;
 
@@ -41,7 +41,7 @@ class Retry {
     std::optional<Error> read_only_;  // The last refusal of a server that only read.
 };
 
-/// attempt() -> Result<T>, and again where it fails for a transient reason, until the deadline. What it
+/// attempt() -> Result<T>, and again if it fails for a transient reason, until the deadline. What it
 /// leased is back by then: nobody waits for a connection that sleeps.
 template <class Attempt>
 auto until_it_passes(Database& database, Deadline deadline, Attempt&& attempt)
@@ -54,7 +54,7 @@ auto until_it_passes(Database& database, Deadline deadline, Attempt&& attempt)
     }
 }
 
-/// Leases a writer, begins, runs body(Connection&) -> Result<T>, commits; where that fails for a
+/// Leases a writer, begins, runs body(Connection&) -> Result<T>, commits; if that fails for a
 /// transient reason, from the beginning, until the deadline. So the body may run more than once.
 template <class Body>
 auto transact(Database& database, Deadline deadline, Body&& body)
