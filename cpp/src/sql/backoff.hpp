@@ -19,8 +19,8 @@ inline constexpr BackoffRange kServerBackoff{std::chrono::milliseconds{4}, 7};
 
 /// The pause before attempt number `attempt` + 1, from 1.
 Duration drawn_pause(BackoffRange range, int attempt);
-/// Sleeps before attempt number `attempt` + 1, from 1. False, at once, where the deadline is nearer
-/// than the pause; false where it has passed or the thread was interrupted.
+/// Sleeps before attempt number `attempt` + 1, from 1. False, at once, if the deadline is nearer
+/// than the pause; false if it has passed or the thread was interrupted.
 bool pause_before_retry(BackoffRange range, int attempt, Deadline deadline);
 
 }  // namespace hotcount::sql

@@ -173,7 +173,7 @@ Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
     }
 }
 
-// After a refusal: first in the queue again. False, out of everything, where it was for another
+// After a refusal: first in the queue again. False, out of everything, if it was for another
 // reason.
 bool Pool::queue_for_room(Waiter& self, const Error& error) {
     --out_;

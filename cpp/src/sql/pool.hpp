@@ -1,6 +1,6 @@
 // A bounded pool of connections, first come, first served, safe across fork.
 //
-// A connection is opened by the caller who finds none idle and room below the bound. Where the
+// A connection is opened by the caller who finds none idle and room below the bound. If the
 // server itself has no room for another one, the callers wait for those that come back, and one of
 // them tries to open another from time to time: the prober. Around a fork the pool is frozen: it
 // holds its mutex, so that parent and child both go on from a state no thread was changing. What
@@ -44,7 +44,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
          std::optional<Duration> idle_timeout = {});
 
     Result<Lease> lease(Deadline deadline);
-    /// An idle connection, where there is one and room for others besides. `lent` is false again when
+    /// An idle connection, if there is one and room for others besides. `lent` is false again when
     /// it comes back.
     std::optional<Lease> lease_idle(Deadline deadline, std::atomic<bool>& lent);
     /// Whether it has no connection, idle or out.
@@ -56,9 +56,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void stop();
     /// Closes what is idle now.
     void close_idle();
-    /// Called where the server has no room, outside of all locks: what is idle elsewhere may go.
+    /// Called when the server has no room, outside of all locks: what is idle elsewhere may go.
     void on_no_room(std::function<void()> call) { make_room_ = std::move(call); }
-    /// The server's last refusal for want of room, where no caller got a connection since.
+    /// The server's last refusal for want of room, if no caller got a connection since.
     std::optional<Error> refusal();
 
     /// Before a fork. Keeps the pool locked until thaw().
@@ -81,7 +81,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
         Error error;
         int attempts;
     };
-    // What one step of lease() comes to: nothing where the caller waits again.
+    // What one step of lease() comes to: nothing if the caller waits again.
     using Step = std::optional<Result<Lease>>;
 
     Step await(Waiter& self, Deadline deadline);

@@ -121,7 +121,7 @@ constexpr std::array<std::string_view, 5> kStatementGone{
 };
 // Or it has none any more: idle_session_timeout ended it while ours was on its way there.
 constexpr std::string_view kIdleSessionTimeout = "57P05";
-// The server is no primary any more. A connection reports these as unavailable where that is so.
+// The server is no primary any more. A connection reports these as unavailable if that is so.
 constexpr std::array<std::string_view, 3> kReadsOnly{
     "25006",  // read_only_sql_transaction
     "1290",   // ER_OPTION_PREVENTS_STATEMENT: --read-only

@@ -38,11 +38,11 @@ TEST(QuoteIdentifier, DoublesQuotes) {
 }
 
 TEST(Grammar, UpsertsReadTheirTwoRowsInEachDialect) {
-    const Grammar\& postgres = grammar_of(Dialect::postgres);
+    const Grammar& postgres = grammar_of(Dialect::postgres);
     EXPECT_EQ(
         postgres.or_update("id") + "n = " + postgres.own("t", "n") + " + " + postgres.excluded("n"),
         " ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n");
-    const Grammar\& mysql = grammar_of(Dialect::mysql);
+    const Grammar& mysql = grammar_of(Dialect::mysql);
     EXPECT_EQ(mysql.or_update("id") + "n = " + mysql.own("t", "n") + " + " + mysql.excluded("n"),
               " ON DUPLICATE KEY UPDATE n = t.n + VALUES(n)");
 }

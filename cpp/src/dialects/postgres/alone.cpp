@@ -109,7 +109,7 @@ bool PostgresConnection::was_ended_before_answer() const {
     return state != nullptr && (state == kAdminShutdown || state == kIdleSessionTimeout);
 }
 
-// Until the answer is there. False where it did not come in time: the statement was cancelled then.
+// Until the answer is there. False if it did not come in time: the statement was cancelled then.
 bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
     const SteadyTime deadline = how.deadline.time();
     const SteadyTime cancel_at =

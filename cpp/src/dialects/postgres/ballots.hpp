@@ -70,7 +70,7 @@ std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(const VotesOptions&
 class BallotReader {
   public:
     explicit BallotReader(const PostgresBallots& ballots) : ballots_(ballots) {}
-    /// The row's vote; null where no vote from the last one on is the row's.
+    /// The row's vote; null if no vote from the last one on is the row's.
     QueuedVote* find(const sql::Row& row);
     /// After the last row: the votes that had none.
     std::vector<QueuedVote*> unanswered();

@@ -6,7 +6,7 @@
 
 namespace hotcount::sql {
 
-/// Best effort: where too many such threads are stuck already, does nothing.
+/// Best effort: if too many such threads are stuck already, does nothing.
 void cancel_in_background(const Libpq& pq, pg_conn* connection);
 
 }  // namespace hotcount::sql

@@ -181,7 +181,7 @@ Result<std::int64_t> PostgresConnection::take_rows(const RowVisitor* visit) {
     return count;
 }
 
-// The statement, and BEGIN ahead of it where it is the first of its transaction.
+// The statement, and BEGIN ahead of it if it is the first of its transaction.
 Result<void> PostgresConnection::send_and_settle(const Statement& statement,
                                                  std::span<const Value> parameters,
                                                  Deadline deadline) {
@@ -404,7 +404,7 @@ bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
 }
 
 void PostgresConnection::read_answers() {
-    // Between two commands libpq has a null; where there is nothing more it has no end of them.
+    // Between two commands libpq has a null; if there is nothing more it has no end of them.
     int nulls = 0;
     while (!expected_.empty() && nulls < 2 && pq_.PQisBusy(handle_) == 0) {
         Answer answer{pq_.PQgetResult(handle_), ClearResult{&pq_}};

@@ -1,21 +1,21 @@
 // One session of PostgreSQL's, over libpq in non-blocking pipeline mode.
 //
-//   begin, statement   Parse of both where new, Bind, Execute, Sync: one send, one answer
+//   begin, statement   Parse of both if new, Bind, Execute, Sync: one send, one answer
 //   statement          Bind, Execute, Sync
 //   commit             waits; of a transaction that only read, nobody waits for it
-//   run_alone          Parse where new, Bind, Execute, Sync; BEGIN before and COMMIT behind it where
+//   run_alone          Parse if new, Bind, Execute, Sync; BEGIN before and COMMIT behind it if
 //                      the session's own level of isolation will not do: one send, one answer
-//   read_alone         Parse where new, Bind, Execute, Sync
+//   read_alone         Parse if new, Bind, Execute, Sync
 //   rollback           sent; its answer is skipped when the next one is read
 //
 // Between it and the server there may be a pooler that gives each transaction another of the
 // server's sessions (PgBouncer's transaction mode), so nothing is left in a session that the next
 // transaction relies on or another client could trip over: isolation goes with BEGIN, what is
 // nowhere set is libpq's startup parameters (client_encoding, application_name), and a prepared
-// statement's name is its text's hash. Where a session turns out to be shared, statements go without
+// statement's name is its text's hash. If a session turns out to be shared, statements go without
 // names from then on.
 //
-// Every wait ends at the deadline: a statement of a transaction is cancelled then, and where the
+// Every wait ends at the deadline: a statement of a transaction is cancelled then, and if the
 // server does not say so at once, the connection is given up.
 #pragma once
 
@@ -72,7 +72,7 @@ class PostgresConnection final : public Connection {
     PostgresConnection& operator=(const PostgresConnection&) = delete;
     ~PostgresConnection() override { disconnect(); }
 
-    /// Where the server has no room for another session: waits for it until the deadline, or says so
+    /// If the server has no room for another session: waits for it until the deadline, or says so
     /// at once (is_out_of_room()).
     Result<void> connect(Deadline deadline, bool waits_for_room = true);
 
@@ -185,15 +185,15 @@ class PostgresConnection final : public Connection {
     bool await_alone(const Alone& how, SteadyTime sent);
     Result<void> settle_alone(const Alone& how, SteadyTime sent);
 
-    // False where libpq has no connection to queue on.
+    // False if libpq has no connection to queue on.
     bool queue(const Statement& statement, std::span<const Value> parameters, Expected::Kind kind);
     std::string name_of(const Known& known) const;
     bool prepare(const Statement& statement, Known& known);
     Known& know(const Statement& statement);
     void take_refusal(Answer answer, const Expected& of);
     bool queue_sync();
-    // Sends what is queued and reads until every answer is there. False at `until`, where `deadline`
-    // (if given) has passed or was interrupted, and where the connection is lost_.
+    // Sends what is queued and reads until every answer is there. False at `until`, if `deadline`
+    // (if given) has passed or was interrupted, and if the connection is lost_.
     bool settle(SteadyTime until, const Deadline* deadline);
     void read_answers();
     void take_answer(Answer answer);

@@ -53,7 +53,7 @@ bool asks_for_reads_only(const Parameters& parameters) {
            std::string::npos;
 }
 
-// Whether TLS will have verified the server. As libpq has it, require is verify-ca where there is a
+// Whether TLS will have verified the server. As libpq has it, require is verify-ca if there is a
 // root certificate.
 bool verifies_server(const Parameters& parameters) {
     std::string mode = parameter(parameters, "sslmode");

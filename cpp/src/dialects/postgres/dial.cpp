@@ -75,7 +75,7 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
 }
 
 // A server tells its client the number of the session's process, for cancel requests; a pooler tells
-// a number of its own. Where the two differ, what is prepared now is gone or somebody else's in the
+// a number of its own. If the two differ, what is prepared now is gone or somebody else's in the
 // next transaction.
 Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
     static const Statement kProcess{"SELECT pg_backend_pid()"};

@@ -40,7 +40,7 @@ std::size_t find_state(std::string_view text) {
     return std::string_view::npos;
 }
 
-// Which setting of the server's, a role's or a database's has ended it, where one has; the server's
+// Which setting of the server's, a role's or a database's has ended it, if one has; the server's
 // own words may be in any language.
 std::string_view setting_behind(std::string_view state, std::string_view said) {
     if (state == "57014") {

@@ -1,6 +1,6 @@
 // What we use of libpq (PostgreSQL's client library), found with dlopen on first use: a wheel built
 // without it runs without it, and its headers are not needed. A test compares these declarations
-// with the real header where that is installed.
+// with the real header if that is installed.
 #pragma once
 
 #include <hotcount/result.hpp>
@@ -88,12 +88,12 @@ struct Libpq {
 #define HOTCOUNT_DECLARE(name, returns, takes) returns(*name) takes;
     HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_DECLARE)
 #undef HOTCOUNT_DECLARE
-    /// Of the OpenSSL that it brings; null where it has none.
+    /// Of the OpenSSL that it brings; null if it has none.
     int (*SSL_peek)(void* ssl, void* buffer, int size);
     void (*ERR_clear_error)();
 };
 
-/// The library, loaded once and for good; a config error that names its package where it is missing
+/// The library, loaded once and for good; a config error that names its package if it is missing
 /// or too old. Thread-safe.
 Result<const Libpq*> load_libpq();
 

@@ -8,7 +8,7 @@
 namespace hotcount {
 namespace {
 
-// The columns of a vote's row. From old_val on they are NULL where it was written.
+// The columns of a vote's row. From old_val on they are NULL if it was written.
 enum Column : std::uint8_t {
     number,
     item_free,
@@ -22,7 +22,7 @@ enum Column : std::uint8_t {
 };
 static_assert(number == kNumberColumn);
 
-// What a statement brings upon itself where a row is no vote's: a number that is none, which the
+// What a statement brings upon itself if a row is no vote's: a number that is none, which the
 // server quotes.
 constexpr std::string_view kOtherRow = "hc_other_row";
 

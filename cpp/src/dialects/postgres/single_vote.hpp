@@ -2,7 +2,7 @@
 //
 // Such a statement says of each vote what it came to; of one that was not written, why: its item is
 // missing or held, it is as asked already, or the counts are kept elsewhere. What was there already is
-// read from the statement's snapshot. Where that snapshot says that the vote would change something,
+// read from the statement's snapshot. If that snapshot says that the vote would change something,
 // another transaction has changed it since, and the vote is written again: an answer is never put
 // together from two moments.
 #pragma once
@@ -24,7 +24,7 @@ std::string may_be_counted();
 /// SQL for a number, which fails the statement: `w` is no vote's of it. explain_postgres_vote() says so.
 std::string refuse_other_row();
 
-/// The last five columns of a vote's row, NULL where `w`, the vote as it was written, has one. `there`:
+/// The last five columns of a vote's row, NULL if `w`, the vote as it was written, has one. `there`:
 /// SQL for whether its item is.
 std::string unwritten_columns(const VoteNames& names, const std::string& item,
                               const std::string& voter, const std::string& there);

@@ -9,7 +9,7 @@
 // Each name has hc_ before it: without, one would hide the user's own table of that name. Its rows say
 // of each vote what it came to (postgres_vote.hpp).
 //
-// A vote that is alone is written by a shorter statement, which waits where the item is held until
+// A vote that is alone is written by a shorter statement, which waits if the item is held until
 // somebody else wants to write. What is held for long is waited for in a transaction of the held thread's.
 #include <algorithm>
 #include <atomic>
@@ -234,7 +234,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         return {};
     }
 
-    // Adds their items, for which the votes are written again. False, and each has its error, where
+    // Adds their items, for which the votes are written again. False, and each has its error, if
     // that is refused.
     bool create(sql::Connection& connection, const PostgresBallots& ballots, sql::BatchTurn& turn) {
         const std::array<sql::Value, 1> items{ballots.distinct_items};

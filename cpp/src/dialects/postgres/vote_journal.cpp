@@ -28,7 +28,7 @@ std::string mark_of(const VoteNames& n, const std::string& name) {
     return "(SELECT value FROM " + n.meta + " WHERE name = '" + name + "')";
 }
 
-// ?1 the items of `which`, ?2 whether to fold only where it is due, ?3 the least pause in
+// ?1 the items of `which`, ?2 whether to fold only if it is due, ?3 the least pause in
 // microseconds, ?4 the most rows, ?5 how many times what the last one took is the least pause too.
 std::string fold_text(const VoteNames& n, const std::string& which) {
     const std::string slot = std::to_string(kFoldSlot);

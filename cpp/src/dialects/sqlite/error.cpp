@@ -81,7 +81,7 @@ ErrorCode classify(int code, const char* text) {
         case SQLITE_CONSTRAINT:
             return ErrorCode::integrity;
         case SQLITE_ERROR:
-            // What SUM() says where it would leave 64 bits; there is no code of its own.
+            // What SUM() says if it would leave 64 bits; there is no code of its own.
             return std::strcmp(text, "integer overflow") == 0 ? ErrorCode::overflow
                                                               : ErrorCode::database;
         default:

@@ -35,7 +35,7 @@ class SqliteVoteRows final : public VoteRows {
                 vote->cast = *cast;
             } else if (connection.in_transaction() && cast.error().code == ErrorCode::integrity &&
                        cast.error().server_code != "SQLITE_CONSTRAINT_TRIGGER") {
-                // SQLite undoes the one statement and keeps the transaction. Not where a trigger
+                // SQLite undoes the one statement and keeps the transaction. Not if a trigger
                 // says RAISE(FAIL): then the row stays, so all is rolled back.
                 vote->error = std::move(cast).error();
             } else {

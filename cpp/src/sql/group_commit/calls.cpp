@@ -42,7 +42,7 @@ void GroupQueue::submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> writ
     hand_in(call);
 }
 
-// The next portion, and those after it where it is answered at once.
+// The next portion, and those after it if it is answered at once.
 void GroupQueue::hand_in(const std::shared_ptr<Portions>& call) {
     const std::size_t most = std::max<std::size_t>(1, options_.max_queue / 2);
     while (call->begun < call->writes.size()) {

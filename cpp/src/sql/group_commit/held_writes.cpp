@@ -177,7 +177,7 @@ void GroupQueue::schedule_held() {
     schedule_held_again();
 }
 
-// After the pause, where anything is held.
+// After the pause, if anything is held.
 void GroupQueue::schedule_held_again() {
     held_is_scheduled_ = !held_.empty();
     if (!held_is_scheduled_) return;

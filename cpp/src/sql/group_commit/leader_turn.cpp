@@ -74,7 +74,7 @@ void LeaderTurn::forgo() {
     lease_.reset();
 }
 
-// The last of their deadlines; none where the leader's was the last.
+// The last of their deadlines; none if the leader's was the last.
 std::optional<Deadline> LeaderTurn::time_of_others(Writes batch) const {
     std::optional<Deadline> latest;
     SteadyTime last = std::chrono::steady_clock::now();
@@ -174,7 +174,7 @@ Result<void> LeaderTurn::attempt(Writes batch) {
     return {};
 }
 
-// Fails with members_left_, and whatever error, where nothing is wrong but that.
+// Fails with members_left_, and whatever error, if nothing is wrong but that.
 Result<void> LeaderTurn::write_in_transaction(Writes batch) {
     for (const auto& write : batch) write->error.reset();
     HOTCOUNT_TRY(begin_once());
@@ -215,7 +215,7 @@ Result<void> LeaderTurn::write_and_commit(Writes batch) {
         queue_.batches_.fetch_add(1, std::memory_order_relaxed);
         queue_.writes_.fetch_add(written, std::memory_order_relaxed);
     }
-    // Where nothing was written there is nothing to follow.
+    // If nothing was written there is nothing to follow.
     if (result || written > 0) {
         (void)take_unsettled(batch);
     } else {
@@ -285,7 +285,7 @@ Alone LeaderTurn::alone(bool read_committed) {
     return how;
 }
 
-// From here on members cannot leave with nothing applied. False where some of the batch have: also of
+// From here on members cannot leave with nothing applied. False if some of the batch have: also of
 // one that was halved since.
 bool LeaderTurn::seal() {
     const std::lock_guard lock(queue_.mutex_);

@@ -79,7 +79,7 @@ class LeaderTurn final : public BatchTurn {
     bool was_cancelled_{false};
     // What was left for later turns shares these: what follows does so too.
     std::unordered_set<std::uint64_t> set_aside_{};
-    // Whose COMMIT was not answered at the deadline, and what is told where it never is.
+    // Whose COMMIT was not answered at the deadline, and what is told if it never is.
     Batch awaited_{};
     Batch after_awaited_{};
     std::optional<Error> doubt_{};

@@ -228,7 +228,7 @@ void GroupQueue::lead_in_pool() {
     (void)lead_once(nullptr, deadline);
 }
 
-// Returns what `own` is told; none where it is to be written by another turn, or by a thread of the
+// Returns what `own` is told; none if it is to be written by another turn, or by a thread of the
 // pool that waits on for others.
 std::optional<Result<void>> GroupQueue::lead_once(QueuedWrite* own, Deadline deadline) {
     linger(deadline);
@@ -300,7 +300,7 @@ void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_
         // wake.
         pass_leadership();
     }
-    leader.reset();  // Its connection, where there was nothing to write.
+    leader.reset();  // Its connection, if there was nothing to write.
     if (group != nullptr) wake(*group);
     if (pool_.is_own_thread()) {
         answer(std::move(answers));
@@ -333,7 +333,7 @@ std::vector<std::shared_ptr<QueuedWrite>> GroupQueue::settle(const std::shared_p
     return left;
 }
 
-// There is no transaction to be had. Where that is for a deadline, only those fail whose deadline it
+// There is no transaction to be had. If that is for a deadline, only those fail whose deadline it
 // is; else all who would have shared the transaction. Returns their group, taken.
 std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline deadline,
                                                    const Error& error, bool& own_is_settled) {
@@ -368,7 +368,7 @@ std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline de
 // Callers in a closed loop come back a moment after they were answered. A leader that does not wait
 // for them writes half of them now, and the other half waits for its fsync: 64 callers on 2 cores
 // settled at 32 votes a transaction. Those who were answered last time and those who were waiting
-// then are all the callers there are; where some do not return, fewer are expected next time.
+// then are all the callers there are; if some do not return, fewer are expected next time.
 void GroupQueue::linger(Deadline deadline) {
     std::unique_lock lock(mutex_);
     const bool by_option = options_.max_delay > Duration{0};
@@ -382,7 +382,7 @@ void GroupQueue::linger(Deadline deadline) {
     wanted_ = 0;
 }
 
-// The leader's: nobody else takes groups. None where all have left. The held thread may have put others
+// The leader's: nobody else takes groups. None if all have left. The held thread may have put others
 // before the leader's own.
 std::shared_ptr<WriteGroup> GroupQueue::take_group(const QueuedWrite* own, bool& has_own) {
     const std::lock_guard lock(mutex_);

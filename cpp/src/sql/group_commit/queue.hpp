@@ -160,7 +160,7 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     WorkerPool held_thread_{1};
 };
 
-// Under the mutex: takes writes out of a group that is still queued. Where the first one goes,
+// Under the mutex: takes writes out of a group that is still queued. If the first one goes,
 // those left are regrouped, so that they wake and the next of them waits for its turn.
 template <class Leaves>
 void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) {

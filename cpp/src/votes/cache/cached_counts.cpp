@@ -39,7 +39,7 @@ void CachedCounts::count(std::string_view space, std::span<const CountCache::Inc
     bool all_counted = true;
     for (std::size_t i = 0; i < increments.size(); ++i) {
         if (!results[i]) {
-            // Also where the outcome is unknown: a recount is right either way.
+            // Also if the outcome is unknown: a recount is right either way.
             if (const auto item = to_item(increments[i].item)) doubt(*item, increments[i].votes);
             all_counted = false;
         } else if (*results[i] == CountCache::Counted::born) {

@@ -1,6 +1,6 @@
 // The steps of strategy cached between SQL and the cache, for voters and workers alike.
 //
-//   voter    commit the vote, reading the item's epoch -> increment the hash -> where it was born
+//   voter    commit the vote, reading the item's epoch -> increment the hash -> if it was born
 //            by that: fill
 //   fill     fence in SQL (raises gen, reads vote_count) -> land in the very hash it was made for
 //   worker   scan -> read -> save in SQL what is unsaved -> mark; fill what lacks a gen; remove what
@@ -91,7 +91,7 @@ class CachedCounts {
 
 std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CachedCounts> cached);
 
-/// How long a round may take where its caller does not say.
+/// How long a round may take if its caller does not say.
 inline constexpr Duration kRoundTimeout{std::chrono::seconds{60}};
 
 }  // namespace hotcount

@@ -71,7 +71,7 @@ class CountCache {
     };
     struct Page {
         std::vector<std::string> items;
-        std::string next;  ///< The cursor to go on from; "0" where this was the last page.
+        std::string next;  ///< The cursor to go on from; "0" if this was the last page.
     };
     using Entries = std::vector<Result<std::optional<CacheEntry>>>;
 
@@ -83,7 +83,7 @@ class CountCache {
                                                    std::span<const Increment> increments,
                                                    std::string_view token, Timeout timeout) = 0;
     /// Gives a hash what SQL knows. In an unfilled hash the base is added to what was counted
-    /// since; in a filled one only a higher gen is noted. False where nothing was to be done.
+    /// since; in a filled one only a higher gen is noted. False if nothing was to be done.
     virtual Result<bool> land(std::string_view space, const Fill& fill, Timeout timeout) = 0;
     virtual Entries read(std::string_view space, std::span<const std::string> items,
                          Timeout timeout) = 0;

@@ -227,7 +227,7 @@ void CountCopies::note_cache(bool answered) {
 
 // -- the tables' name ---------------------------------------------------------------------------
 
-// Empty where they have none yet. Asked again after max_age: tables made anew have another.
+// Empty if they have none yet. Asked again after max_age: tables made anew have another.
 Result<std::string> CountCopies::find_space(Deadline deadline, bool folds) {
     Known& known = known_.get();
     {

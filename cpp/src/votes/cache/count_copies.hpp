@@ -38,7 +38,7 @@ class CopyStore {
 
     virtual ~CopyStore() = default;
 
-    /// By index; none where the item has no copy.
+    /// By index; none if the item has no copy.
     virtual Result<std::vector<std::optional<Copy>>> read(std::string_view space,
                                                           std::span<const std::string> items,
                                                           Timeout timeout) = 0;
@@ -80,7 +80,7 @@ class CountCopies {
                 std::unique_ptr<CopyStore> store, const VoteNames& names,
                 const sql::Grammar& grammar);
     Result<std::string> find_space(Deadline deadline, bool folds);
-    // The same; names the tables, where they have no name yet.
+    // The same; names the tables, if they have no name yet.
     Result<std::string> space(Deadline deadline, bool folds);
     bool cache_is_away();
     void note_cache(bool answered);

@@ -59,17 +59,17 @@ class SyncTable {
     /// item's row, those that change the state have it alone. So a recount waits for the votes
     /// under way, and a vote that comes after it reads the new epoch.
     enum class Hold : std::uint8_t { none, shared, alone };
-    /// None where the item has no row. An item that was never filled has zeros.
+    /// None if the item has no row. An item that was never filled has zeros.
     Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
                                       Hold hold = Hold::none) const;
 
-    /// The exact sum of the item's votes and its opening balance; an overflow error where it would
+    /// The exact sum of the item's votes and its opening balance; an overflow error if it would
     /// leave 64 bits.
     Result<std::int64_t> sum(sql::Connection& connection, const sql::Id& item) const;
     Result<void> set_wide(sql::Connection& connection, const sql::Id& item) const;
 
-    /// Raises the gen; what is read with it holds until a save with that gen. None where the item
-    /// has no row. Asks for a recount where another cache has counted the item before: what that
+    /// Raises the gen; what is read with it holds until a save with that gen. None if the item
+    /// has no row. Asks for a recount if another cache has counted the item before: what that
     /// one had not saved is in nobody's count.
     Result<std::optional<State>> fence(sql::Connection& connection, const sql::Id& item,
                                        const std::string& holder) const;
@@ -85,13 +85,13 @@ class SyncTable {
         std::int64_t asked;
         sql::Id asked_for;  ///< As it was asked.
     };
-    /// Asks for a recount; once more where it is asked for already.
+    /// Asks for a recount; once more if it is asked for already.
     Result<void> ask_recount(sql::Connection& connection, const sql::Id& item) const;
     Result<std::vector<Request>> recounts(sql::Connection& connection, std::size_t limit) const;
     /// Forgets a request unless it was asked again since it was read.
     Result<void> settle(sql::Connection& connection, const Request& request) const;
 
-    /// The cache id of these tables; a config error where another strategy counts them. `hold`: it
+    /// The cache id of these tables; a config error if another strategy counts them. `hold`: it
     /// stays so until the transaction, one that writes, ends.
     Result<std::string> cache_id(sql::Connection& connection, bool hold = false) const;
     /// A new cache id: what was counted under the old one is not used any more.

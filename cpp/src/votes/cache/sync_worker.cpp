@@ -290,7 +290,7 @@ class Worker final : public SyncWorker {
         return save(found.subspan(half), deadline);
     }
 
-    // Behind is usual where another worker was faster; a cache that went back to an older state,
+    // Behind is usual if another worker was faster; a cache that went back to an older state,
     // a failover to a replica, looks the same and stays so.
     Result<void> check_behind(std::span<Found> found, std::span<const std::string> behind,
                               Deadline deadline) {

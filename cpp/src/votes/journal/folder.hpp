@@ -70,7 +70,7 @@ class Folder {
 
   private:
     struct Work;
-    // Ends the work of this process, where it is destroyed in it.
+    // Ends the work of this process, if it is destroyed in it.
     struct Handle {
         explicit Handle(std::shared_ptr<Work> of) : work(std::move(of)) {}
         Handle(const Handle&) = delete;

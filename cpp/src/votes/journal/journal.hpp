@@ -2,8 +2,8 @@
 //
 //   a voter   appends (item, difference) in the transaction of his votes, and locks no count
 //   a fold    takes a page of rows out, adds their sums to the cells of slot kFoldSlot, copies the
-//             sum of all cells to item.vote_count where the item's row is free, and appends
-//             (item, 0) where somebody holds it, so that a later fold comes back
+//             sum of all cells to item.vote_count if the item's row is free, and appends
+//             (item, 0) if somebody holds it, so that a later fold comes back
 //   a count   is the sum of an item's cells and its journal rows, in one statement
 //
 // A fold is one transaction, one at a time for all processes, and only while the mark says that the
@@ -38,14 +38,14 @@ inline constexpr Duration kLongestPause = std::chrono::seconds{60};
 /// The pause after a fold is the longer one of VotesOptions::fold_interval and so many times what it
 /// took, so that folds take a twentieth of the time at most.
 inline constexpr std::int64_t kRest = 20;
-/// Where exact reads sum many rows it is the longer one of this and what the fold took.
+/// If exact reads sum many rows it is the longer one of this and what the fold took.
 inline constexpr Duration kShortPause = std::chrono::milliseconds{20};
 
 /// What one fold is to do.
 struct FoldRequest {
-    bool due_only{false};             ///< Nothing, where the last fold was too recent.
+    bool due_only{false};             ///< Nothing, if the last fold was too recent.
     bool hurried{false};              ///< The pause is the short one: see kShortPause.
-    std::span<const sql::Id> only{};  ///< The items to fold; all where empty.
+    std::span<const sql::Id> only{};  ///< The items to fold; all if empty.
     std::span<const sql::Id> but{};   ///< Else: items to leave alone.
     std::size_t most{kFoldPage};      ///< Rows.
     /// With one item in `only`: waits a moment for its row instead of leaving it as held. For those
@@ -87,7 +87,7 @@ class Journal {
     /// Items that have rows, at most a page's.
     virtual Result<std::vector<sql::Id>> items(Deadline deadline) = 0;
     virtual Result<JournalBacklog> backlog(Deadline deadline) = 0;
-    /// Gives the room of rows taken out back to voters, where the database leaves that to be asked
+    /// Gives the room of rows taken out back to voters, if the database leaves that to be asked
     /// for and the role may.
     virtual Result<void> tidy(Deadline deadline) = 0;
 };

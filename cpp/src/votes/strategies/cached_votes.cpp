@@ -17,7 +17,7 @@ namespace {
 // Below this no sum of votes can leave 64 bits: there are fewer than 2^32 users.
 constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
 
-// How often a reader looks again where a hash is being filled.
+// How often a reader looks again while a hash is being filled.
 constexpr int kMaxLooks = 3;
 
 struct QueuedCachedVote final : QueuedVote {

@@ -21,7 +21,7 @@ class CallTimes {
     std::uint64_t good() const { return good_.load(std::memory_order_relaxed); }
     std::uint64_t failed() const { return failed_.load(std::memory_order_relaxed); }
 
-    /// The upper end of the bucket that the share of the calls ends in; 0 where there were none.
+    /// The upper end of the bucket that the share of the calls ends in; 0 if there were none.
     Duration at(double share) const {
         std::uint64_t all = 0;
         for (const auto& bucket : buckets_) all += bucket.load(std::memory_order_relaxed);

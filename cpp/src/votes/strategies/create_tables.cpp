@@ -54,7 +54,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     const VoteDialect& dialect = layout_->vote_dialect();
     // If changes of the schema commit, what follows them is a transaction of its own.
     const bool apart = dialect.grammar().schema_changes_commit();
-    // Where all is there, making it is not only idle: CREATE INDEX IF NOT EXISTS locks the journal
+    // If all is there, making it is not only idle: CREATE INDEX IF NOT EXISTS locks the journal
     // against voters first, who then meet the lock below in a deadlock.
     if (apart && !made) {
         HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {

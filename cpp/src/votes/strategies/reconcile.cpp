@@ -1,8 +1,8 @@
 // Finds counts that disagree with the votes, and sets them right beside voters and folds.
 //
 // The difference between votes and counts is read in one statement and then added: voters who commit
-// meanwhile move both alike, so the difference stays right where the numbers do not. Only another
-// reconcile would add it twice, so each transaction waits for the others' end before it reads. Where
+// meanwhile move both alike, so the difference stays right although the numbers change. Only another
+// reconcile would add it twice, so each transaction waits for the others' end before it reads. If
 // there is a journal the difference goes there, and no voter waits for it.
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
@@ -13,7 +13,7 @@
 namespace hotcount {
 namespace {
 
-// Items per transaction: bounds how long voters wait for it where there is no journal.
+// Items per transaction: bounds how long voters wait for it if there is no journal.
 constexpr std::int64_t kPage = 1000;
 
 const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
@@ -75,7 +75,7 @@ Result<void> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
         const auto counted = checked_add(row.cells, row.pending);
         const auto difference = counted ? checked_subtract(row.votes, *counted) : std::nullopt;
         if (!difference) return count_overflow(row.item);
-        // 0 where item.vote_count alone is wrong: it asks for the fold.
+        // 0 if item.vote_count alone is wrong: it asks for the fold.
         HOTCOUNT_TRY(connection.execute(layout_->append, {item, *difference}));
         return {};
     }
@@ -133,7 +133,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
         if (which != Which::all || place() != CountPlace::journal) break;
         which = Which::orphans;
     }
-    // Shown at once where nobody holds the items; else by a later fold.
+    // Shown at once if nobody holds the items; else by a later fold.
     if (folder_ != nullptr && !dry_run && !drifts.empty()) {
         (void)folder_->fold_once(database_->deadline(timeout));
     }

@@ -21,7 +21,7 @@ namespace hotcount {
 
 class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
-    /// `publish` is told of folds, where the strategy has a journal.
+    /// `publish` is told of folds, if the strategy has a journal.
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
              Folder::Publish publish = {});
 
@@ -67,7 +67,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
 
     /// Where this strategy counts in this database.
     CountPlace place() const { return layout_->place(); }
-    /// Null where the strategy has no journal.
+    /// Null if the strategy has no journal.
     const std::shared_ptr<Folder>& folder() const { return folder_; }
 
     /// What stats() says of votes that share transactions.
@@ -77,13 +77,13 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<void> check_items(std::span<const sql::Id> items) const;
 
     /// What a strategy needs beside the tables of all, and what those tables are called.
-    /// `item_type`: of columns that hold an item's id, where it is not the one that the options say.
+    /// `item_type`: of columns that hold an item's id, if it is not the one that the options say.
     virtual std::string more_schema(const std::string& item_type) const {
         (void)item_type;
         return {};
     }
     virtual std::vector<std::string> more_tables() const { return {}; }
-    /// Called in the transaction of create_tables where another strategy, or none, counted these
+    /// Called in the transaction of create_tables if another strategy, or none, counted these
     /// tables before; item.vote_count is right by then.
     virtual Result<void> take_over(sql::Connection& connection);
 
@@ -127,12 +127,12 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     ForkLocal<JoinedReads> joined_reads_;
     std::shared_ptr<Journal> journal_{};
     std::shared_ptr<Folder> folder_{};
-    std::optional<sql::Statement> create_items_;  // Where the dialect takes an array of ids.
+    std::optional<sql::Statement> create_items_;  // If the dialect takes an array of ids.
     ForkLocal<Workers> workers_;
     mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
 };
 
-/// What a plain reader of item.vote_count sees where there is a journal: for contract().
+/// What a plain reader of item.vote_count sees if there is a journal: for contract().
 std::string lag_of_item_count(const VotesOptions& options);
 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,

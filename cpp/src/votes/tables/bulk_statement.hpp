@@ -32,17 +32,17 @@ class BulkStatement {
           tail_(std::move(tail)),
           before_(before) {}
 
-    /// How many of `left` rows to give to the next statement, where each may stand in it once:
+    /// How many of `left` rows to give to the next statement, if each may stand in it once:
     /// batches of up to 64 callers are one statement of just that many.
     static std::size_t portion(std::size_t left) {
         if (left <= kExact) return left;
         return std::min(kMost, std::size_t{1} << (std::bit_width(left) - 1));
     }
-    /// The same where rows may be repeated, to fill the statement up to padded().
+    /// The same if rows may be repeated, to fill the statement up to padded().
     static std::size_t padded_portion(std::size_t left) { return std::min(kMost, left); }
     static std::size_t padded(std::size_t rows) { return std::bit_ceil(rows); }
 
-    /// Where a row is one id: runs it over all of them, repeating the last one to fill up.
+    /// If a row is one id: runs it over all of them, repeating the last one to fill up.
     Result<void> run_padded(sql::Connection& connection, std::span<const sql::Id> ids,
                             const sql::RowVisitor* visit) {
         std::vector<sql::Value> values;

@@ -23,14 +23,14 @@ class CheckedBallots {
     CheckedBallots(std::span<const Ballot> ballots, const VotesOptions& options);
 
     bool all_good() const { return refused_.empty(); }
-    /// The others, where some are refused.
+    /// The others, if some are refused.
     const std::vector<Ballot>& good() const { return good_; }
     /// What the good ones came to, with the refusals in their places.
     std::vector<Result<Cast>> merge(std::vector<Result<Cast>> results) const;
 
   private:
     std::size_t size_;
-    std::vector<Ballot> good_{};  // Empty where all are.
+    std::vector<Ballot> good_{};  // Empty if all are.
     std::vector<std::pair<std::size_t, Error>> refused_{};
 };
 

@@ -123,7 +123,7 @@ Result<void> bump_item(sql::Connection& connection, const Layout& layout, const 
     HOTCOUNT_TRY_ASSIGN(const std::int64_t changed,
                         connection.execute(layout.bump_item, {difference, sql::to_value(item)}));
     if (changed != 0) return {};
-    // Not there, where a table has no foreign key; or full.
+    // Not there, if a table has no foreign key; or full.
     bool there = false;
     const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
         there = true;

@@ -40,7 +40,7 @@ JoinedReads::Counts JoinedReads::read(std::span<const sql::Id> items, Deadline d
     Waiter self;
     const std::shared_ptr<Group> group = join(items, self);
     take_part(*group, self, deadline, lock);
-    // Where it was not over in time, or failed for reasons that may be another caller's.
+    // If it was not over in time, or failed for reasons that may be another caller's.
     const bool answered = group->over.load(std::memory_order_acquire);
     if (!answered || (!group->counts && group->shared)) return read_(items, deadline);
     if (!group->counts) return group->counts.error();

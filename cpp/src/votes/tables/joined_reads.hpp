@@ -1,6 +1,6 @@
 // Exact reads that would wait for a connection become one statement.
 //
-//   a reader   joins the reads that wait. Where fewer statements are under way than may be, there are
+//   a reader   joins the reads that wait. If fewer statements are under way than may be, there are
 //              none in most cases, and it sends its own at once
 //   a leader   takes all that wait, sends one statement, and hands its turn to one of those that came
 //              meanwhile before it wakes the others
@@ -60,7 +60,7 @@ class JoinedReads {
     const Read read_;
     const std::size_t most_at_once_;
     std::mutex mutex_;
-    std::shared_ptr<Group> open_;  // Those that wait to be sent; null where nobody does.
+    std::shared_ptr<Group> open_;  // Those that wait to be sent; null if nobody does.
     std::size_t turns_{0};         // Statements under way, and turns handed on.
 };
 

@@ -47,7 +47,7 @@ inline constexpr std::int64_t kFoldSlot = -1;
 std::string sum_over(const std::string& table, const std::string& key, const std::string& item,
                      const std::string& value);
 
-/// Which bits of each number are summed: SQLite's SUM fails where a part of it leaves 64 bits.
+/// Which bits of each number are summed: SQLite's SUM fails if a part of it leaves 64 bits.
 enum class Bits : std::uint8_t { all, upper, lower };
 
 /// The item's opening balance, `item` being SQL for its id: an expression.
@@ -68,7 +68,7 @@ std::string literal(const std::string& text);
 std::string settle_text(const VoteNames& names, const VoteDialect& dialect, CountPlace place,
                         const std::string& when);
 
-/// CREATE TABLE and CREATE VIEW statements, each doing nothing where it is done already.
+/// CREATE TABLE and CREATE VIEW statements, each doing nothing if it is done already.
 std::string schema_text(const VoteNames& names, const VoteDialect& dialect);
 
 class Layout {
@@ -80,10 +80,10 @@ class Layout {
     const VoteDialect& vote_dialect() const { return dialect_; }
 
     // Parameters in order, then the columns returned.
-    sql::Statement add_item;         ///< item; nothing where it exists
-    sql::Statement bump_item;        ///< difference, item; no row where it would leave 64 bits
+    sql::Statement add_item;         ///< item; nothing if it exists
+    sql::Statement bump_item;        ///< difference, item; no row if it would leave 64 bits
     sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or 64 bits left
-    sql::Statement insert_cell;      ///< item, slot, n; no row where it is there
+    sql::Statement insert_cell;      ///< item, slot, n; no row if it is there
     sql::Statement fold_item;        ///< item: vote_count = sum of its cells
     sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
     sql::Statement lock_item;        ///< item: its row is the transaction's until its end
@@ -91,7 +91,7 @@ class Layout {
     sql::Statement count_in_item;    ///< item -> vote_count
     sql::Statement count_in_cells;   ///< item -> sum of its cells
     // id, vote_count, cells, journal rows' sum, whether one of those asks for vote_count only,
-    // counted_sum. The journal's columns are 0 where the strategy has none.
+    // counted_sum. The journal's columns are 0 if the strategy has none.
     sql::Statement audit_one;      ///< item -> the columns above
     sql::Statement audit_first;    ///< limit -> the same, by ascending id
     sql::Statement audit_after;    ///< id, limit -> the same, following that id

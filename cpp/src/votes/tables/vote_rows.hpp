@@ -38,7 +38,7 @@ class VoteRows {
     /// counts are kept elsewhere (check_place).
     virtual Result<Cast> set(sql::Connection& connection, const Ballot& ballot) = 0;
     /// Sets several, sorted by (item, user), several of one user for one item as if one after the
-    /// other. Fills in each write's cast or, where the dialect can tell which vote was refused and
+    /// other. Fills in each write's cast or, if the dialect can tell which vote was refused and
     /// go on, its error; an error returned is of them all. Does not look at the place.
     virtual Result<void> set_all(sql::Connection& connection,
                                  std::span<QueuedVote* const> votes) = 0;
@@ -56,7 +56,7 @@ std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::Queue
 std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(
     std::span<QueuedVote* const> votes);
 
-/// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed", where it is this vote
+/// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed", if it is this vote
 /// that the database refused. `missing_item`: it was that key.
 Error explain_refusal(Error error, const Ballot& ballot, bool missing_item);
 
