@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 
-#include "cancel.hpp"
 #include "connection.hpp"
 
 namespace hotcount::sql {

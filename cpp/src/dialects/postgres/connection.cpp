@@ -7,7 +7,6 @@
 #include <charconv>
 #include <hotcount/detail/base/interrupt.hpp>
 
-#include "cancel.hpp"
 #include "error.hpp"
 #include "row.hpp"
 #include "sql/dialect.hpp"

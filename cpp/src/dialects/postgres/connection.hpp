@@ -228,6 +228,11 @@ class PostgresConnection final : public Connection {
     std::vector<const char*> pointers_;              // memory.
 };
 
+/// Asks PostgreSQL to stop a statement. libpq's call for it blocks, on a connection of its own, so it
+/// runs in a thread of its own; nobody waits for it. Best effort: does nothing if too many such
+/// threads are stuck already.
+void cancel_in_background(const Libpq& pq, pg_conn* connection);
+
 /// "hotcount_", 32 hexadecimal digits: a hash (FNV-1a, 128 bits) of the statement's text and of
 /// `scope`, whatever else changes what the text means. Behind a pooler one session of the server
 /// serves many clients: equal names there are equal statements, whoever prepared them.

@@ -2,19 +2,43 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <hotcount/detail/base/interrupt.hpp>
 
-#include "cancel.hpp"
+#include "base/spawn_thread.hpp"
 #include "connection.hpp"
 #include "error.hpp"
 
 namespace hotcount::sql {
 namespace {
 
+// A server that does not answer holds each until its TCP gives up.
+constexpr int kMostThreads = 16;
+std::atomic<int> running{0};
+
 // A server that takes longer to answer nothing at all is not worth the wait: another session may be.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
 
 }  // namespace
+
+void cancel_in_background(const Libpq& pq, pg_conn* connection) {
+    if (running.fetch_add(1) >= kMostThreads) {
+        running.fetch_sub(1);
+        return;
+    }
+    pg_cancel* const request = pq.PQgetCancel(connection);
+    const auto send = [&pq, request] {
+        std::array<char, 256> ignored{};
+        pq.PQcancel(request, ignored.data(), static_cast<int>(ignored.size()));
+        pq.PQfreeCancel(request);
+        running.fetch_sub(1);
+    };
+    if (!spawn_background_thread(send)) {
+        pq.PQfreeCancel(request);
+        running.fetch_sub(1);
+    }
+}
 
 void PostgresConnection::disconnect() {
     if (handle_ == nullptr) return;

@@ -5,135 +5,14 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
-#include <map>
-#include <set>
 
-#include "group_writer.hpp"
-#include "votes/cache/cached_counts.hpp"
+#include "cached_writer.hpp"
 
 namespace hotcount {
 namespace {
 
-// Below this no sum of votes can leave 64 bits: there are fewer than 2^32 users.
-constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
-
 // How often a reader looks again while a hash is being filled.
 constexpr int kMaxLooks = 3;
-
-struct QueuedCachedVote final : QueuedVote {
-    using QueuedVote::QueuedVote;
-    // What the transaction read beside the vote.
-    std::int64_t epoch{0};
-    std::shared_ptr<const std::string> space{};
-    std::optional<sql::Id> item{};  // SyncTable::State::item
-    const sql::Id& counted_item() const { return item ? *item : ballot.item; }
-};
-
-// Committed votes, to be counted in the cache: one call for each id that the tables had.
-class Increments {
-  public:
-    explicit Increments(CachedCounts& cached) : cached_(cached) {}
-
-    void add(const QueuedCachedVote& write) {
-        if (!write.cast.changed) return;
-        // No overflow: the writer has refused a change that leaves 64 bits.
-        const std::int64_t difference = write.cast.value - write.cast.previous;
-        std::string item = cached_.to_text(write.counted_item());
-        auto& each = by_space_[*write.space][{item, write.epoch}];
-        const auto sum = checked_add(each.difference, difference);
-        if (!sum) return cached_.doubt(write.counted_item(), 1);
-        each = {std::move(item), *sum, each.votes + 1, write.epoch};
-    }
-    void add_failed(const QueuedCachedVote& write, const Error& error) {
-        // Perhaps it is committed, and nobody would count it.
-        if (error.code == ErrorCode::outcome_unknown) cached_.doubt(write.counted_item(), 1);
-    }
-    void count(Deadline deadline) {
-        for (const auto& [space, increments] : by_space_) {
-            std::vector<CountCache::Increment> to_count;
-            to_count.reserve(increments.size());
-            for (const auto& [place, increment] : increments) to_count.push_back(increment);
-            cached_.count(space, to_count, deadline);
-        }
-    }
-
-  private:
-    using Place = std::pair<std::string, std::int64_t>;  // Item and epoch.
-    CachedCounts& cached_;
-    std::map<std::string, std::map<Place, CountCache::Increment>> by_space_{};
-};
-
-class CachedWriter final : public GroupVoteWriter {
-  public:
-    CachedWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CachedCounts> cached)
-        : GroupVoteWriter(std::move(layout), cached->options()), cached_(std::move(cached)) {}
-
-    // As cast_many does for callers that wait.
-    void before_answers(std::span<const sql::WriteAnswer> answers) override {
-        Increments increments{*cached_};
-        for (const auto& [each, error] : answers) {
-            const auto& write = static_cast<const QueuedCachedVote&>(*each);
-            if (error) {
-                increments.add_failed(write, *error);
-            } else {
-                increments.add(write);
-            }
-        }
-        increments.count(cached_->database().deadline({}));
-    }
-
-  private:
-    Result<void> begin(sql::Connection& connection) override {
-        HOTCOUNT_TRY_ASSIGN(std::string id, cached_->table().cache_id(connection, true));
-        if (space_ == nullptr || *space_ != id) {
-            space_ = std::make_shared<const std::string>(std::move(id));
-        }
-        return {};
-    }
-
-    Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t,
-                       std::span<QueuedVote* const> votes) override {
-        const SyncTable& table = cached_->table();
-        const auto changed = [](const QueuedVote* vote) {
-            return !vote->error && vote->cast.changed;
-        };
-        if (std::none_of(votes.begin(), votes.end(), changed)) return {};
-        const bool widens = std::any_of(votes.begin(), votes.end(), [&](const QueuedVote* vote) {
-            return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
-        });
-        using Hold = SyncTable::Hold;
-        const bool alone = widens || known_wide_.count(item) != 0;
-        HOTCOUNT_TRY_ASSIGN(auto state,
-                            table.read(connection, item, alone ? Hold::alone : Hold::shared));
-        // Two sums that do not see each other's votes could fit one by one and not together. Two
-        // that both share the row wait for each other here: once for each item and process.
-        if (state && state->wide) {
-            if (known_wide_.size() >= kMaxKnownWide) known_wide_.clear();
-            known_wide_.insert(item);
-            if (!alone) {
-                HOTCOUNT_TRY_ASSIGN(state, table.read(connection, item, Hold::alone));
-            }
-        }
-        if (!state) return unknown_item(item);
-        if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
-        // The cache would find out after the commit.
-        if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
-        for (QueuedVote* vote : votes) {
-            auto& write = static_cast<QueuedCachedVote&>(*vote);
-            write.epoch = state->epoch;
-            write.space = space_;
-            write.item = state->item;
-        }
-        return {};
-    }
-
-    static constexpr std::size_t kMaxKnownWide = 10'000;
-
-    std::shared_ptr<CachedCounts> cached_;
-    // One leader at a time writes, so these need no lock.
-    std::shared_ptr<const std::string> space_;
-    std::set<sql::Id> known_wide_;
-};
 
 class CachedVotes final : public SqlVotes {
   public:
