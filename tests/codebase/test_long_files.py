@@ -13,7 +13,6 @@ LONG = {
     "state",
     "cpp/src/redis/multiplexer.cpp": "one lock and the state that it guards",
     "cpp/src/votes/strategies/cached_votes.cpp": "one strategy from the cast to the flush",
-    "loadtest/peers/cpp/votes.cpp": "about to be split",
     "python/src/aio/loop_adapter.cpp": "one object that two threads share under one lock",
     "python/src/concepts/votes.cpp": "the list of what Python sees of Votes",
     "python/src/native/native_calls.hpp": "templates that instantiate one another",

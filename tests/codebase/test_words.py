@@ -16,7 +16,6 @@ from tests.codebase.tracked import ROOT, tracked
 # No class, function or file may have such a name, as a whole.
 NAMES = {
     "Adds": "IncrBatch",
-    "BatchWriter": "the name of what it writes",
     "Calls": "ScriptBatch",
     "CountKeeper": "CachedCounts",
     "CountMirror": "CountCopies",
@@ -45,9 +44,8 @@ PARTS = {
 # Words that names in these folders still have.
 RENAMING = ("cpp/", "python/", "tests/cpp/", "tests/hostile/")
 REMAINING = {
-    *("Adds", "BatchWriter", "Calls", "CountKeeper", "Departures", "Exclusive", "Look"),
-    *("LoopSide", "Pipeline", "Plan", "Settler", "Term", "Ticket", "close_doors"),
-    *("wait_for_company", "excused", "housekeeper", "judge", "lane", "lanes", "verdict"),
+    *("Adds", "Calls", "Departures", "Exclusive", "Look", "LoopSide", "Pipeline", "Plan"),
+    *("Settler", "Term", "Ticket", "housekeeper", "judge", "lane", "lanes", "verdict"),
 }
 
 SUFFIXES = {".py", ".pyi", ".cpp", ".hpp"}

@@ -4,7 +4,7 @@
 //
 // blocking: WIDTH threads, each calling Counter::add on the one client they share. completions: one
 // thread that keeps WIDTH adds under way. The keys are drawn uniformly, before the clock starts.
-// loadtest/peers/native.py runs it. Exit code: 0, 1 where an add failed, 2 on bad usage.
+// loadtest/peers/native.py runs it. Exit code: 0, 1 if an add failed, 2 on bad usage.
 
 #include <barrier>
 #include <charconv>
@@ -92,7 +92,7 @@ Result<Outcome> blocking(Counter& counter, const Settings& settings) {
 
     const auto work = [&](int caller) {
         const std::vector<std::string> keys = draw(settings, caller);
-        // False where it failed: then this caller is done.
+        // False if it failed: then this caller is done.
         const auto add = [&](std::size_t at) {
             Result<std::int64_t> value = counter.add(keys[at % kDraws]);
             if (!value.ok()) errors[caller] = value.error();

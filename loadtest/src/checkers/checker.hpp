@@ -7,9 +7,9 @@
 //   unknown         took effect at some moment after sent, or never
 //   failed          never took effect
 //
-// The last operation to take effect decides. An acknowledged one cannot be it where another
-// acknowledged one was sent after it was done; so two that overlap may leave either state, and
-// what is left must be one of those states.
+// The operation that took effect last decides. An acknowledged operation was not the last one if
+// another acknowledged one was sent after it was done. Two that overlap may leave either state.
+// The state that is found must be one of those.
 //
 //   lost      an acknowledged vote (or un-vote) that is not there, or is missing from a count
 //   double    more than one row for one (item, user), a row counting more than once, or a count
@@ -47,7 +47,7 @@ struct VoteRow {
     std::int64_t value;
 };
 
-/// What an item's count says. None where there is no such row or no such answer.
+/// What an item's count says. None if there is no such row or no such answer.
 struct ItemCount {
     std::int64_t item;
     std::optional<std::int64_t> stored;   ///< item.vote_count
@@ -79,7 +79,7 @@ struct AuditResult {
     std::uint64_t wrong_refusals{0};  ///< Refused, although nothing stood against it.
     std::uint64_t keys_without_ttl{0};
     std::uint64_t rogue_sets{0};    ///< There, though never made or already expired.
-    std::uint64_t late_writes{0};   ///< Upserts answered `applied` where no set was any more.
+    std::uint64_t late_writes{0};   ///< Upserts answered `applied` after their set had expired.
     std::uint64_t wrong_scores{0};  ///< Scores that are not the last one written.
     /// Of those from wrong_answers on, the ones that the contract of the strategy allows.
     std::uint64_t allowed_breaches{0};

@@ -161,7 +161,7 @@ std::uint64_t gcra_wrong_refusals(std::vector<LimiterHit> passed, std::vector<Li
     return wrong;
 }
 
-/// Windows that end together: a hit belongs to one where all of its time does.
+/// Windows that end together: a hit belongs to a window if its whole time does.
 Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRules& rules) {
     const std::int64_t error = rules.clock_error_ns + kExpiryNs / 2;
     const auto window_of = [&](std::int64_t at_ns) { return at_ns / rules.period_ns; };

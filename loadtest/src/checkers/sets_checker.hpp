@@ -35,7 +35,7 @@ struct SetWrite {
     std::int64_t sent_ns;
     std::int64_t done_ns;
     Status status;
-    Upsert answer;  ///< Where the status is ok.
+    Upsert answer;  ///< Valid if the status is ok.
 };
 
 struct SetMember {

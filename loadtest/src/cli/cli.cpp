@@ -270,7 +270,7 @@ Result<void> read_stores(const Given& given, Settings& settings) {
     return read(given, "limit", Rate::parse, trial.limit);
 }
 
-/// Limiters take nothing back; where they are driven beside others, only their share is left out.
+/// Limiters take nothing back; if they are driven beside others, only their share is left out.
 Result<void> fit_mix(const Given& given, const Settings& settings, TrialSettings& trial) {
     if (trial.workload != WorkloadKind::limiter || trial.traffic.mix.unvote == 0) return {};
     if (settings.groups.size() == 1) {

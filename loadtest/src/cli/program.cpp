@@ -53,7 +53,7 @@ class Program {
     }
 
   private:
-    /// The private servers asked for; the canonical comparison takes a Redis where it can.
+    /// The private servers asked for; the canonical comparison takes a Redis if it can.
     Result<void> start_servers() {
         const bool canonical = settings_.command == Command::canonical;
         std::vector<ServerKind> kinds = settings_.managed;

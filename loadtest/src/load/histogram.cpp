@@ -38,7 +38,7 @@ void store(T& cell, T value) {
 // All zero at first, so that it can be left to calloc, which hands out untouched pages.
 struct Histogram::State {
     std::int64_t sum;
-    std::int64_t least_plus_one;  // 0 where nothing is recorded.
+    std::int64_t least_plus_one;  // 0 if nothing is recorded.
     std::int64_t largest;
     std::uint64_t cells[kCells];
 };

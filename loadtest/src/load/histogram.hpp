@@ -35,11 +35,11 @@ class Histogram {
 
     std::uint64_t count() const;
     /// The least value v such that the share `quantile` (0 to 1) of all recorded values is <= v,
-    /// to within its cell: the cell's upper end, but never above max(). 0 where nothing is recorded.
+    /// to within its cell: the cell's upper end, but never above max(). 0 if nothing is recorded.
     std::int64_t value_at(double quantile) const;
-    std::int64_t min() const;  ///< Exact; 0 where nothing is recorded.
-    std::int64_t max() const;  ///< Exact; 0 where nothing is recorded.
-    double mean() const;       ///< Exact but for rounding; 0 where nothing is recorded.
+    std::int64_t min() const;  ///< Exact; 0 if nothing is recorded.
+    std::int64_t max() const;  ///< Exact; 0 if nothing is recorded.
+    double mean() const;       ///< Exact but for rounding; 0 if nothing is recorded.
 
     /// The cell of a value, and the largest value of a cell. For tests.
     static std::size_t cell_of(std::int64_t value);

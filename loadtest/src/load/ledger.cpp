@@ -137,7 +137,7 @@ Result<void> Ledger::reserve(std::uint64_t until) {
     if (wanted <= reserved_) return {};
     const std::uint64_t target = std::min(mapped, (wanted / kReserveStep + 1) * kReserveStep);
     const int failed = fallocate(file_, 0, 0, static_cast<off_t>(bytes_for(target)));
-    // Where the file system cannot do this, the space is taken as it is written.
+    // If the file system cannot do this, each write takes its space.
     if (failed != 0 && errno != EOPNOTSUPP) return system_error(path_, "extend", errno);
     reserved_ = target;
     return {};

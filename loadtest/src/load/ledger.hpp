@@ -42,7 +42,7 @@ struct LedgerRecord {
     std::int32_t value;  ///< vote: 1, or its number; unvote: 0, or -1 to a counter; read: 0.
     OperationKind kind;
     bool resent;
-    std::uint8_t error;  ///< Why it failed: ErrorCode + 1; 0 where it did not.
+    std::uint8_t error;  ///< Why it failed: ErrorCode + 1; 0 if it did not.
     std::uint8_t reserved;
     std::int64_t intended_ns;  ///< These three from the start of the run; closed loop: 0.
     std::int64_t sent_ns;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "permutation.hpp"
+#include "draws.hpp"
 
 namespace hotcount::loadtest {
 

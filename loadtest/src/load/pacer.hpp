@@ -1,9 +1,9 @@
 // When each operation is due, and sleeping until then.
 //
-// Open loop: the schedule is fixed before the run and takes no notice of how fast the system
-// answers; latency counts from the intended time, so a stall is charged to every operation that
-// was due during it (no coordinated omission). There is no dispatcher thread: a worker takes the
-// next slot and sleeps to its absolute time itself.
+// Open loop: the schedule is fixed before the run and does not depend on how fast the system
+// answers. Latency counts from the intended time, so a stall is charged to every operation that was
+// due during it (no coordinated omission). There is no dispatcher thread: a worker takes the next
+// slot and sleeps to its absolute time itself.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class Schedule {
 /// Makes the calling thread's sleeps as exact as Linux allows (a timer slack of 1 ns, not 50 us).
 void sharpen_timers();
 
-/// Sleeps to an absolute time of the monotonic clock; returns at once where it has passed.
+/// Sleeps to an absolute time of the monotonic clock; returns at once if it has passed.
 void sleep_until(SteadyTime time);
 
 }  // namespace hotcount::loadtest

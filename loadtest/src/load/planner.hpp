@@ -1,8 +1,9 @@
 // Fills the ledger with operations a little ahead of the workers.
 //
-// A worker claims the next index and asks for it; whoever comes near the planned end plans the
-// next chunk, under a lock that the others do not wait for unless they have caught up. So the
-// stream is made in order, whatever the threads do, and its cost is shared without a thread for it.
+// A worker claims the next index and asks for its operation. The worker that comes near the planned
+// end plans the next chunk, under a lock; the others wait for it only if they have used up what is
+// planned. So the operations are made in order, whatever the threads do, and no thread of its own is
+// needed.
 //
 // Thread-safe.
 #pragma once
@@ -29,10 +30,10 @@ class Planner {
     Planner(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule,
             std::int64_t horizon_ns, UnvoteValue unvote);
 
-    /// Makes sure that operation `index` is in the ledger; false where the plan ends before it.
+    /// Makes sure that operation `index` is in the ledger; false if the plan ends before it.
     bool reach(std::uint64_t index);
 
-    /// True where the ledger, not the time, was what ended the plan.
+    /// True if the plan ended because the ledger was full, not because its time was over.
     bool ledger_full() const;
     /// Why planning stopped early: no space on the disk.
     std::optional<Error> error() const;

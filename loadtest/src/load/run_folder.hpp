@@ -44,8 +44,8 @@ class RunFolder {
 Result<void> write_json(const std::filesystem::path& path, const nlohmann::json& content);
 Result<nlohmann::json> read_json(const std::filesystem::path& path);
 
-/// Where a temporary folder goes: $TMPDIR, else the system's, else /var/tmp where that is memory:
-/// a commit to memory costs no fsync, and a comparison there would show nothing.
+/// Where a temporary folder goes: $TMPDIR, else the system's. If that is in memory:
+/// /var/tmp, because a commit to memory costs no fsync and a comparison there would show nothing.
 std::filesystem::path temporary_parent();
 
 /// "ext4", "tmpfs", ... or the number of a kind not known here.

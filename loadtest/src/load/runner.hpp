@@ -21,7 +21,6 @@
 #include "driver.hpp"
 #include "histogram.hpp"
 #include "ledger.hpp"
-#include "offered.hpp"
 #include "pacer.hpp"
 #include "planner.hpp"
 
@@ -53,6 +52,24 @@ struct Tally {
     std::uint64_t writes_ok() const { return votes_ok + unvotes_ok; }
     std::uint64_t ok() const { return writes_ok() + reads_ok; }
     std::uint64_t answered() const { return ok() + failed + unknown; }
+};
+
+/// Whether the generator offered the load that it was asked for. If not, the latencies say little.
+///
+/// An open-loop run is valid if at least 99 % of the operations due in its window were sent inside
+/// the window, and if the backlog (operations due and not yet sent) did not keep growing.
+struct OfferedLoad {
+    static constexpr double kLeastShare = 0.99;
+
+    std::uint64_t due{0};   ///< Operations due in the window.
+    std::uint64_t sent{0};  ///< Of those, sent before its end.
+    double share{1};        ///< sent / due.
+    /// Mean number of operations due and not sent, early in the window and at its end.
+    double backlog_early{0};
+    double backlog_late{0};
+    bool growing{false};
+
+    bool carried() const { return share >= kLeastShare && !growing; }
 };
 
 struct LoadResult {
@@ -94,5 +111,9 @@ LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger
 
 /// Records that the ledger of such a run must hold at most; closed loop: `max_operations`.
 std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations);
+
+/// A pure function of the ledger. The window is [from_ns, until_ns) after the start of the run.
+OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
+                            std::uint32_t workers);
 
 }  // namespace hotcount::loadtest

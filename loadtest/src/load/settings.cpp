@@ -30,7 +30,7 @@ Error refuse(std::string_view what, std::string_view text, std::string_view take
                       fmt::format("'{}' is no {}; it takes {}", text, what, takes));
 }
 
-/// A decimal number with an optional unit of the list; nothing where it is anything else.
+/// A decimal number with an optional unit of the list; nothing if it is anything else.
 template <std::size_t size>
 std::optional<double> scaled(std::string_view text, const std::array<Unit, size>& units) {
     double number = 0;

@@ -35,7 +35,7 @@ struct TrialSettings {
     Arrival arrival{Arrival::closed};
     double rate_per_s{0};  ///< 0 in the closed loop.
     std::uint32_t workers{32};
-    /// Calls under way at once where the strategy is driven by completions.
+    /// Calls under way at once, if the strategy is driven by completions.
     std::uint32_t in_flight{1000};
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
@@ -110,7 +110,7 @@ Result<std::string> look_up_url(const std::string& text);
 Result<std::string> parse_redis_url(std::string_view text);
 /// The URL with *** for its password, and without the values of its options.
 std::string redacted(std::string_view url);
-/// The URL as it is where it has no password, and otherwise redacted: it can be opened again, or not.
+/// The URL as it is if it has no password, and otherwise redacted: then it cannot be opened again.
 std::string without_password(const std::string& url);
 bool is_redacted(const std::string& url);
 /// The URL with its file's path made absolute, so that a later audit finds it from any folder; a

@@ -10,7 +10,8 @@
 //              STORE/unguarded_pipeline
 //
 // STORE is memory or redis. No name stands for two things, so a name tells its workload too. The
-// part after the slash alone (gcra) means it on the Redis given, and in memory where none is.
+// part after the slash alone (gcra) means the strategy on Redis if a Redis is given, and otherwise
+// in memory.
 #pragma once
 
 #include <cstdint>

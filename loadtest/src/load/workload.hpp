@@ -15,8 +15,7 @@
 #include <hotcount/detail/base/random.hpp>
 #include <vector>
 
-#include "permutation.hpp"
-#include "zipf.hpp"
+#include "draws.hpp"
 
 namespace hotcount::loadtest {
 

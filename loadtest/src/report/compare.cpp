@@ -45,32 +45,16 @@ void add_reasons(Summary& summary, const TrialResult& trial) {
 }
 
 void summarise_strategy(Summary& summary) {
-    double cpu_s = 0;
-    std::uint64_t transactions = 0;
     for (const TrialResult& trial : summary.trials) {
         const LoadResult& load = trial.load;
         summary.response_ns.merge(load.response_ns);
         summary.service_ns.merge(load.service_ns);
-        summary.offered_share = std::min(summary.offered_share, load.offered.share);
-        summary.answered += load.tally.answered();
-        summary.failed += load.tally.failed;
-        summary.unknown += load.tally.unknown;
-        summary.censored += load.censored;
-        cpu_s += load.cpu_s;
-        transactions += trial.stats.transactions;
         summary.audit.add(trial.audit);
         summary.overloaded = summary.overloaded || trial.overloaded();
         add_reasons(summary, trial);
         if (trial.conclusion == Conclusion::broken || summary.conclusion == Conclusion::passed) {
             summary.conclusion = trial.conclusion;
         }
-    }
-    if (transactions > 0) {
-        summary.writes_per_transaction =
-            static_cast<double>(summary.audit.acknowledged) / static_cast<double>(transactions);
-    }
-    if (summary.answered > 0) {
-        summary.cpu_us_per_operation = 1e6 * cpu_s / static_cast<double>(summary.answered);
     }
     summary.writes_per_s = spread_of(by_round(summary, [](const TrialResult& trial) {
         return trial.load.per_second(trial.load.tally.writes_ok());
@@ -188,6 +172,27 @@ double fastest(const PartResult& result) {
 }
 
 }  // namespace
+
+Spread spread_of(std::span<const double> values) {
+    if (values.empty()) return {};
+    std::vector<double> sorted(values.begin(), values.end());
+    std::sort(sorted.begin(), sorted.end());
+    const std::size_t middle = sorted.size() / 2;
+    const double median =
+        sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+    return {median, sorted.front(), sorted.back()};
+}
+
+std::vector<double> paired_ratios(std::span<const double> values,
+                                  std::span<const double> baselines) {
+    std::vector<double> ratios;
+    const std::size_t pairs = std::min(values.size(), baselines.size());
+    ratios.reserve(pairs);
+    for (std::size_t round = 0; round < pairs; ++round) {
+        if (baselines[round] > 0) ratios.push_back(values[round] / baselines[round]);
+    }
+    return ratios;
+}
 
 std::vector<Part> compare_parts(const Settings& settings) {
     std::vector<Part> parts;

@@ -9,16 +9,32 @@
 #include <filesystem>
 #include <hotcount/result.hpp>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "load/histogram.hpp"
 #include "load/settings.hpp"
 #include "progress.hpp"
-#include "statistics.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {
+
+/// The few numbers that a handful of rounds can support: a median and the range around it.
+struct Spread {
+    double median{0};
+    double min{0};
+    double max{0};
+};
+
+/// All zero if there are no values.
+Spread spread_of(std::span<const double> values);
+
+/// values[i] / baselines[i]: rounds that ran side by side are compared with each other, so that a
+/// machine which slows down for a while slows both. A round without both, or whose baseline is 0,
+/// is left out.
+std::vector<double> paired_ratios(std::span<const double> values,
+                                  std::span<const double> baselines);
 
 /// One table: several strategies under one load.
 struct Part {
@@ -27,29 +43,21 @@ struct Part {
     std::vector<std::string> strategies{};
     std::string baseline{};
     std::uint32_t rounds{5};
-    /// The rate is a default: it is lowered to half of what the fastest strategy reached in the
-    /// closed loop before, where that is less than twice the rate, so that a slow disk leaves
-    /// something to see.
+    /// The rate is a default. It falls to half of what the fastest strategy reached in the closed
+    /// loop before, if that is less than twice the rate: a slow disk leaves something to see.
     bool rate_may_fall{false};
 };
 
-/// All rounds of one strategy.
+/// All rounds of one strategy. columns.cpp computes from them what a report shows.
 struct Summary {
     std::string strategy{};
     std::vector<TrialResult> trials{};  ///< By round.
 
     Spread writes_per_s{};  ///< Acknowledged votes and un-votes.
     Spread reads_per_s{};
-    Spread ratio{};  ///< writes_per_s against the baseline's; of reads where nothing is written.
+    Spread ratio{};  ///< writes_per_s against the baseline's; of reads if nothing is written.
     Histogram response_ns{};
     Histogram service_ns{};
-    double offered_share{1};  ///< The least of any round.
-    std::uint64_t answered{0};
-    std::uint64_t failed{0};
-    std::uint64_t unknown{0};
-    std::uint64_t censored{0};
-    double writes_per_transaction{0};  ///< 0 where nothing is committed.
-    double cpu_us_per_operation{0};
     AuditResult audit{};
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};
@@ -72,7 +80,7 @@ struct Comparison {
 
 /// The parts that `compare` with these settings has.
 std::vector<Part> compare_parts(const Settings& settings);
-/// The canonical comparison: votes on SQLite in a closed and an open loop, counters in memory; where
+/// The canonical comparison: votes on SQLite in a closed and an open loop, counters in memory; if
 /// the settings have a Redis, counters, limiters and sorted sets on it as well.
 std::vector<Part> canonical_parts(const Settings& settings);
 

@@ -1,4 +1,4 @@
-// Where and with what a figure was measured: a number without these says nothing.
+// The machine and the build with which a figure was measured: a number without them says nothing.
 #pragma once
 
 #include <nlohmann/json.hpp>

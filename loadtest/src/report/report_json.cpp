@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "figures.hpp"
 #include "load/run_folder.hpp"
 #include "machine.hpp"
 
@@ -14,19 +15,6 @@ namespace {
 using nlohmann::json;
 
 double in_s(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
-
-json latency(const Histogram& histogram) {
-    return {{"count", histogram.count()},
-            {"min", in_us(histogram.min())},
-            {"mean", histogram.mean() * 1e-3},
-            {"p50", in_us(histogram.value_at(0.5))},
-            {"p90", in_us(histogram.value_at(0.9))},
-            {"p99", in_us(histogram.value_at(0.99))},
-            {"p999", in_us(histogram.value_at(0.999))},
-            {"max", in_us(histogram.max())}};
-}
-
 json describe(const Mix& mix) {
     return {{"vote", mix.vote}, {"unvote", mix.unvote}, {"read", mix.read}};
 }
@@ -65,90 +53,6 @@ json describe(const Contract& contract) {
             {"exact", contract.exact}};
 }
 
-json describe(const AuditResult& audit) {
-    return {{"passed", audit.passed()},
-            {"lost", audit.lost()},
-            {"double", audit.doubled()},
-            {"ghost", audit.ghost()},
-            {"counts_equal_live_votes", audit.counts_agree()},
-            {"acknowledged", audit.acknowledged},
-            {"failed", audit.failed},
-            {"unknown", audit.unknown},
-            {"unsent", audit.unsent},
-            {"refused", audit.refused},
-            {"rows", audit.rows},
-            {"live_votes", audit.live},
-            {"sum_of_counters", audit.sum},
-            {"items", audit.items},
-            {"lost_rows", audit.lost_rows},
-            {"double_rows", audit.double_rows},
-            {"vote_count_low", audit.stored_low},
-            {"vote_count_high", audit.stored_high},
-            {"count_low", audit.counted_low},
-            {"count_high", audit.counted_high},
-            {"wrong_answers", audit.wrong_answers},
-            {"over_admitted", audit.over_admitted},
-            {"wrong_refusals", audit.wrong_refusals},
-            {"keys_without_ttl", audit.keys_without_ttl},
-            {"rogue_sets", audit.rogue_sets},
-            {"late_writes", audit.late_writes},
-            {"wrong_scores", audit.wrong_scores},
-            {"declared", audit.allowed_breaches},
-            {"examples", audit.examples}};
-}
-
-json describe_errors(const Tally& tally) {
-    json errors = json::object();
-    for (std::size_t code = 0; code < kErrorCodes; ++code) {
-        if (tally.errors[code] == 0) continue;
-        errors[std::string{to_string(static_cast<ErrorCode>(code))}] = tally.errors[code];
-    }
-    return errors;
-}
-
-json describe_result(const TrialResult& trial) {
-    const LoadResult& load = trial.load;
-    const Tally& tally = load.tally;
-    json result = {{"window_s", load.window_s},
-                   {"operations",
-                    {{"sent_in_whole_run", load.operations},
-                     {"answered", tally.answered()},
-                     {"ok", tally.ok()},
-                     {"votes_ok", tally.votes_ok},
-                     {"unvotes_ok", tally.unvotes_ok},
-                     {"reads_ok", tally.reads_ok},
-                     {"refused", tally.refused},
-                     {"failed", tally.failed},
-                     {"unknown", tally.unknown},
-                     {"repeated_votes", load.repeated}}},
-                   {"errors", describe_errors(tally)},
-                   {"ok_per_s", load.per_second(tally.ok())},
-                   {"writes_per_s", load.per_second(tally.writes_ok())},
-                   {"reads_per_s", load.per_second(tally.reads_ok)},
-                   {"service_us", latency(load.service_ns)},
-                   {"cpu_s", load.cpu_s},
-                   {"transactions", trial.stats.transactions},
-                   {"statements", trial.stats.statements},
-                   {"busy_waits", trial.stats.busy_waits},
-                   {"set_up_s", trial.set_up_s},
-                   {"audit_s", trial.audit_s},
-                   {"ended_by_max_operations", load.ledger_full},
-                   {"interrupted", load.interrupted}};
-    if (trial.settings.arrival != Arrival::closed) {
-        result["response_us"] = latency(load.response_ns);
-        result["send_lag_us"] = latency(load.send_lag_ns);
-        result["offered"] = {{"scheduled", load.scheduled},
-                             {"sent_in_time", load.offered.sent},
-                             {"share", load.offered.share},
-                             {"censored", load.censored},
-                             {"backlog_early", load.offered.backlog_early},
-                             {"backlog_late", load.offered.backlog_late},
-                             {"backlog_grew", load.offered.growing},
-                             {"carried", load.offered.carried()}};
-    }
-    return result;
-}
-
 json envelope(std::string_view kind, const json& provenance) {
     json document = {{"schema", kSchema}, {"kind", kind}};
     document.update(provenance);
@@ -160,28 +64,13 @@ void add_conclusion(json& document, Conclusion conclusion) {
     document["exit_code"] = static_cast<int>(conclusion);
 }
 
-json describe(const Spread& spread) {
-    return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
-}
-
 json describe(const Summary& summary) {
-    json result = {{"strategy", summary.strategy},
-                   {"rounds", summary.trials.size()},
-                   {"writes_per_s", describe(summary.writes_per_s)},
-                   {"reads_per_s", describe(summary.reads_per_s)},
-                   {"ratio_to_baseline", describe(summary.ratio)},
-                   {"service_us", latency(summary.service_ns)},
-                   {"response_us", latency(summary.response_ns)},
-                   {"offered_share", summary.offered_share},
-                   {"overloaded", summary.overloaded},
-                   {"censored", summary.censored},
-                   {"failed", summary.failed},
-                   {"unknown", summary.unknown},
-                   {"writes_per_transaction", summary.writes_per_transaction},
-                   {"cpu_us_per_operation", summary.cpu_us_per_operation},
-                   {"audit", describe(summary.audit)},
-                   {"conclusion", to_string(summary.conclusion)},
-                   {"reasons", summary.reasons}};
+    json result = summary_figures(summary);
+    result["strategy"] = summary.strategy;
+    result["overloaded"] = summary.overloaded;
+    result["audit"] = audit_figures(summary.audit);
+    result["conclusion"] = to_string(summary.conclusion);
+    result["reasons"] = summary.reasons;
     if (!summary.trials.empty()) {
         result["contract"] = describe(summary.trials[0].contract);
         result["place"] = summary.trials[0].place;
@@ -189,8 +78,8 @@ json describe(const Summary& summary) {
     json& trials = result["trials"] = json::array();
     for (const TrialResult& trial : summary.trials) {
         trials.push_back({{"started", trial.started},
-                          {"result", describe_result(trial)},
-                          {"audit", describe(trial.audit)},
+                          {"result", trial_figures(trial)},
+                          {"audit", audit_figures(trial.audit)},
                           {"conclusion", to_string(trial.conclusion)},
                           {"reasons", trial.reasons}});
     }
@@ -213,8 +102,8 @@ json run_document(const TrialResult& trial, const json& provenance, bool finishe
     document["place"] = trial.place;
     document["contract"] = describe(trial.contract);
     if (!finished) return document;
-    document["result"] = describe_result(trial);
-    document["audit"] = describe(trial.audit);
+    document["result"] = trial_figures(trial);
+    document["audit"] = audit_figures(trial.audit);
     document["reasons"] = trial.reasons;
     add_conclusion(document, trial.conclusion);
     return document;
@@ -299,7 +188,7 @@ json audit_document(const std::vector<FolderAudit>& audits, const json& provenan
                         {"state", audit.state},
                         {"settings", describe(audit.settings)},
                         {"contract", describe(audit.contract)},
-                        {"audit", describe(audit.result)},
+                        {"audit", audit_figures(audit.result)},
                         {"conclusion", to_string(audit.conclusion)},
                         {"reasons", audit.reasons}});
     }

@@ -25,7 +25,7 @@ nlohmann::json describe_provenance(const std::vector<std::string>& command_line)
 /// run.json, and what `run --json` prints. Unfinished: settings only, state "running".
 nlohmann::json run_document(const TrialResult& trial, const nlohmann::json& provenance,
                             bool finished);
-/// The settings of such a document. An error where it is none, or of another schema version.
+/// The settings of such a document. An error if it is none, or of another schema version.
 Result<TrialSettings> trial_settings_of(const nlohmann::json& document);
 
 /// compare.json, and what `compare --json` prints.

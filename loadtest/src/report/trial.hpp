@@ -62,7 +62,7 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const std::filesyst
 struct FolderAudit {
     std::filesystem::path folder{};
     TrialSettings settings{};
-    std::string state{};  ///< "running" where the run did not live to write its results.
+    std::string state{};  ///< "running" if the run died before it wrote its results.
     Contract contract{};
     AuditResult result{};
     Conclusion conclusion{Conclusion::passed};

@@ -24,10 +24,10 @@ namespace hotcount::loadtest {
 
 class ManagedServer {
   public:
-    /// The path of its program; a config error that names the package where it is not installed.
+    /// The path of its program; a config error that names the package if it is not installed.
     static Result<std::filesystem::path> find(ServerKind kind);
-    /// Returns when it answers, or with what it said. Call it from the thread that lives longest:
-    /// the server goes with the thread that started it.
+    /// Returns when the server answers, or an error with what it said. Call it from the thread that
+    /// lives longest: the server ends with the thread that started it.
     static Result<std::unique_ptr<ManagedServer>> start(ServerKind kind,
                                                         const std::atomic<bool>& interrupt);
     ~ManagedServer();

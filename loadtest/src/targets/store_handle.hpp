@@ -48,7 +48,7 @@ class StoreHandle {
     };
     Result<Offset> clock_offset() const;
 
-    /// The integers under the keys (without the run's prefix), 0 where absent.
+    /// The integers under the keys (without the run's prefix), 0 if absent.
     Result<std::vector<std::int64_t>> integers(std::span<const std::string> keys) const;
     /// How many of the run's keys have no expiry; `example` gets one of them.
     Result<std::uint64_t> keys_without_ttl(std::string& example) const;
@@ -56,7 +56,7 @@ class StoreHandle {
         bool expires;
         std::vector<ScoredMember> members;
     };
-    /// The sorted set under the key (without the run's prefix); none where there is none.
+    /// The sorted set under the key (without the run's prefix); none if there is none.
     Result<std::optional<SetState>> set_at(const std::string& key) const;
     /// Removes the run's keys. In memory they go with the store.
     Result<void> remove_keys() const;

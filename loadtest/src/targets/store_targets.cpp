@@ -11,7 +11,6 @@
 #include "checkers/audit.hpp"
 #include "checkers/limiter_checker.hpp"
 #include "checkers/sets_checker.hpp"
-#include "checkers/writes_by_item.hpp"
 #include "store_handle.hpp"
 
 namespace hotcount::loadtest {

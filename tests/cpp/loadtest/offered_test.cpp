@@ -1,4 +1,4 @@
-#include "load/offered.hpp"
+#include "load/runner.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,82 @@
+// The processes of hotcount-peers-votes, and the memory that they share.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "voters.hpp"
+
+namespace hotcount::peers {
+
+std::int64_t now_ns();
+std::int64_t in_ns(double seconds);
+/// How many cells a histogram on the board has.
+std::size_t histogram_cells();
+
+/// Votes for this item do not wait if --aside is given.
+constexpr std::int64_t kAsideItem = 1;
+
+using Number = std::atomic<std::uint64_t>;
+
+/// What all processes share: memory that is mapped before they are forked.
+class Board {
+  public:
+    struct State {
+        std::atomic<bool> tables_made{false};
+        std::atomic<int> ready{0};
+        std::atomic<bool> go{false};
+        std::atomic<std::int64_t> opens_ns{INT64_MAX};
+        std::atomic<std::int64_t> closes_ns{INT64_MAX};
+        Number votes{0}, reads{0};  ///< Answered between opens_ns and closes_ns.
+        Number aside_sent{0}, aside_landed{0}, aside_diverted{0}, aside_worst_ns{0};
+        std::atomic<bool> failed{false};
+        char error[1024]{};
+    };
+
+    explicit Board(std::int64_t items);
+    Board(const Board&) = delete;
+    Board& operator=(const Board&) = delete;
+    ~Board();
+
+    State* operator->() const { return state_; }
+    /// Votes acknowledged for an item, by all processes so far.
+    Number& acknowledged(std::int64_t item) const { return numbers_[item]; }
+    Number* vote_cells() const { return numbers_ + items_; }
+    Number* read_cells() const { return vote_cells() + histogram_cells(); }
+
+    /// The run has failed, for this reason; the first reason is kept.
+    void fail(const std::string& why) const;
+
+  private:
+    std::size_t items_;
+    std::size_t size_{};
+    void* memory_{};
+    State* state_{};
+    Number* numbers_{};
+};
+
+/// The processes. Those that still run when this object ends are killed.
+class Children {
+  public:
+    /// Forks them; each starts from nothing and runs until the board says that it is over.
+    Children(const Settings& settings, const Board& board);
+    Children(const Children&) = delete;
+    Children& operator=(const Children&) = delete;
+    ~Children();
+
+    /// Notes who has ended; an end that was not asked for fails the run.
+    void check(const Board& board);
+    bool ended() const { return pids_.empty(); }
+
+  private:
+    bool collect(int how);
+
+    std::vector<pid_t> pids_{};
+};
+
+}  // namespace hotcount::peers

@@ -1,0 +1,321 @@
+#include "columns.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace hotcount::loadtest {
+namespace {
+
+using nlohmann::json;
+
+// -- how values are computed ----------------------------------------------------------------------
+
+bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
+double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
+
+auto spread(Spread Summary::*member) {
+    return [member](const Summary& summary) -> json {
+        const Spread& spread = summary.*member;
+        return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
+    };
+}
+
+/// A member of a trial's load, or of its tally.
+template <class T>
+auto load(T LoadResult::*member) {
+    return [member](const TrialResult& trial) -> json { return trial.load.*member; };
+}
+template <class T>
+auto tally(T Tally::*member) {
+    return [member](const TrialResult& trial) -> json { return trial.load.tally.*member; };
+}
+template <class T>
+auto tally(T (Tally::*method)() const) {
+    return [method](const TrialResult& trial) -> json { return (trial.load.tally.*method)(); };
+}
+/// Of a member or a method of the tally.
+template <class T>
+auto per_second(T member) {
+    return [member](const TrialResult& trial) -> json {
+        return trial.load.per_second(std::invoke(member, trial.load.tally));
+    };
+}
+template <class T>
+auto open_only(T value) {
+    return [value](const TrialResult& trial) -> json {
+        return is_open(trial.settings) ? json(value(trial)) : json(nullptr);
+    };
+}
+template <class T>
+auto audit(T AuditResult::*member) {
+    return [member](const AuditResult& found) -> json { return found.*member; };
+}
+template <class T>
+auto audit(T (AuditResult::*method)() const) {
+    return [method](const AuditResult& found) -> json { return (found.*method)(); };
+}
+
+/// The sum of a trial's value over the rounds.
+template <class Value>
+double sum_of(const Summary& summary, const Value& value) {
+    double sum = 0;
+    for (const TrialResult& trial : summary.trials) sum += static_cast<double>(value(trial));
+    return sum;
+}
+template <class Value>
+auto total(Value value) {
+    return [value](const Summary& summary) -> json {
+        return static_cast<std::uint64_t>(sum_of(summary, [&](const TrialResult& trial) {
+            return value(trial).template get<double>();
+        }));
+    };
+}
+
+std::uint64_t errors(const TrialResult& trial) {
+    return trial.load.tally.failed + trial.load.tally.unknown;
+}
+
+json error_codes(const TrialResult& trial) {
+    json codes = json::object();
+    for (std::size_t code = 0; code < kErrorCodes; ++code) {
+        const std::uint64_t count = trial.load.tally.errors[code];
+        if (count > 0) codes[std::string{to_string(static_cast<ErrorCode>(code))}] = count;
+    }
+    return codes;
+}
+
+json least_offered(const Summary& summary) {
+    double least = 1;
+    for (const TrialResult& trial : summary.trials) {
+        least = std::min(least, trial.load.offered.share);
+    }
+    return least;
+}
+
+json writes_per_transaction(const Summary& summary) {
+    const double transactions =
+        sum_of(summary, [](const TrialResult& trial) { return trial.stats.transactions; });
+    return transactions > 0 ? static_cast<double>(summary.audit.acknowledged) / transactions : 0.0;
+}
+
+json cpu_us_per_operation(const Summary& summary) {
+    const double answered =
+        sum_of(summary, [](const TrialResult& trial) { return trial.load.tally.answered(); });
+    const double cpu_s = sum_of(summary, [](const TrialResult& trial) { return trial.load.cpu_s; });
+    return answered > 0 ? 1e6 * cpu_s / answered : 0.0;
+}
+
+bool writes_something(const PartResult& result) {
+    return result.part.settings.traffic.mix.vote > 0;
+}
+bool writes_nothing(const PartResult& result) { return !writes_something(result); }
+bool has_several(const PartResult& result) { return result.summaries.size() > 1; }
+
+/// A column for each percentile: members of the group `path`, such as "service_us", by their names.
+void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
+                 Histogram LoadResult::*of, Histogram Summary::*of_rounds, unsigned tables) {
+    const bool open = of != &LoadResult::service_ns;
+    const auto add = [&](const char* name, const char* header, unsigned in, auto value) {
+        ReportColumn column;
+        column.trial = {path + "/" + name, [=](const TrialResult& trial) -> json {
+                            if (open && !is_open(trial.settings)) return nullptr;
+                            return value(trial.load.*of);
+                        }};
+        if (of_rounds != nullptr) {
+            column.summary = {path + "/" + name, [=](const Summary& summary) -> json {
+                                  return value(summary.*of_rounds);
+                              }};
+        }
+        column.header = header;
+        column.format = Format::time;
+        column.tables = in;
+        columns.push_back(std::move(column));
+    };
+    const auto at = [](double quantile) {
+        return [quantile](const Histogram& times) { return in_us(times.value_at(quantile)); };
+    };
+    // The closed loop's tail says nothing about a loaded system.
+    const unsigned tail = tables & ~kCompareClosed;
+    add("count", "", 0, [](const Histogram& times) { return times.count(); });
+    add("min", "", 0, [](const Histogram& times) { return in_us(times.min()); });
+    add("mean", "", 0, [](const Histogram& times) { return times.mean() * 1e-3; });
+    add("p50", "p50_{unit}", tables, at(0.5));
+    add("p90", "", 0, at(0.9));
+    add("p99", "p99_{unit}", tables, at(0.99));
+    add("p999", "p999_{unit}", tail, at(0.999));
+    add("max", "max_{unit}", tail, [](const Histogram& times) { return in_us(times.max()); });
+}
+
+// -- the lists: add a column here -----------------------------------------------------------------
+
+std::vector<ReportColumn> make_columns() {
+    using R = LoadResult;
+    // In the order of the tables.
+    std::vector<ReportColumn> all = {
+        {{"writes_per_s", per_second(&Tally::writes_ok)},
+         {"writes_per_s", spread(&Summary::writes_per_s)},
+         "{writes}/s",
+         Format::whole,
+         kRun | kCompareClosed,
+         writes_something},
+        {{"reads_per_s", per_second(&Tally::reads_ok)},
+         {"reads_per_s", spread(&Summary::reads_per_s)},
+         "reads/s",
+         Format::whole,
+         kRun | kCompareClosed,
+         writes_nothing},
+        {{},
+         {"ratio_to_baseline", spread(&Summary::ratio)},
+         "x {baseline}",
+         Format::ratio,
+         kCompareClosed,
+         has_several},
+        {{"offered/share", open_only([](const TrialResult& t) { return t.load.offered.share; })},
+         {"offered_share", least_offered},
+         "offered",
+         Format::percent,
+         kCompareOpen},
+        {{"operations/ok", tally(&Tally::ok)}, {}, "ok", Format::whole, kRun},
+        {{"operations/failed", tally(&Tally::failed)},
+         {"failed", total(tally(&Tally::failed))},
+         "failed",
+         Format::whole,
+         kRun},
+        {{"operations/unknown", tally(&Tally::unknown)},
+         {"unknown", total(tally(&Tally::unknown))},
+         "unknown",
+         Format::whole,
+         kRun},
+    };
+    add_latency(all, "response_us", &R::response_ns, &Summary::response_ns,
+                kRunOpen | kCompareOpen);
+    add_latency(all, "service_us", &R::service_ns, &Summary::service_ns,
+                kRunClosed | kCompareClosed);
+    add_latency(all, "send_lag_us", &R::send_lag_ns, nullptr, 0);
+    const std::vector<ReportColumn> rest = {
+        {{"offered/censored", open_only(load(&R::censored))},
+         {"censored", total(load(&R::censored))},
+         "unserved",
+         Format::whole,
+         kRunOpen | kCompareOpen},
+        {{},
+         {"writes_per_transaction", writes_per_transaction},
+         "per commit",
+         Format::decimal,
+         kCompareClosed},
+        {{"", errors},
+         {"", total([](const TrialResult& t) -> json { return errors(t); })},
+         "errors",
+         Format::whole,
+         kCompare},
+        // In JSON alone.
+        {{}, {"cpu_us_per_operation", cpu_us_per_operation}},
+        {{}, {"rounds", [](const Summary& summary) { return summary.trials.size(); }}},
+        {{"window_s", load(&R::window_s)}},
+        {{"operations/sent_in_whole_run", load(&R::operations)}},
+        {{"operations/answered", tally(&Tally::answered)}},
+        {{"operations/votes_ok", tally(&Tally::votes_ok)}},
+        {{"operations/unvotes_ok", tally(&Tally::unvotes_ok)}},
+        {{"operations/reads_ok", tally(&Tally::reads_ok)}},
+        {{"operations/refused", tally(&Tally::refused)}},
+        {{"operations/repeated_votes", load(&R::repeated)}},
+        {{"errors", error_codes}},
+        {{"ok_per_s", per_second(&Tally::ok)}},
+        {{"cpu_s", load(&R::cpu_s)}},
+        {{"transactions", [](const TrialResult& t) { return t.stats.transactions; }}},
+        {{"statements", [](const TrialResult& t) { return t.stats.statements; }}},
+        {{"busy_waits", [](const TrialResult& t) { return t.stats.busy_waits; }}},
+        {{"set_up_s", [](const TrialResult& t) { return t.set_up_s; }}},
+        {{"audit_s", [](const TrialResult& t) { return t.audit_s; }}},
+        {{"ended_by_max_operations", load(&R::ledger_full)}},
+        {{"interrupted", load(&R::interrupted)}},
+        {{"offered/scheduled", open_only(load(&R::scheduled))}},
+        {{"offered/sent_in_time",
+          open_only([](const TrialResult& t) { return t.load.offered.sent; })}},
+        {{"offered/backlog_early",
+          open_only([](const TrialResult& t) { return t.load.offered.backlog_early; })}},
+        {{"offered/backlog_late",
+          open_only([](const TrialResult& t) { return t.load.offered.backlog_late; })}},
+        {{"offered/backlog_grew",
+          open_only([](const TrialResult& t) { return t.load.offered.growing; })}},
+        {{"offered/carried",
+          open_only([](const TrialResult& t) { return t.load.offered.carried(); })}},
+    };
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+}
+
+std::string audit_word(const AuditResult& found) {
+    if (!found.passed()) return "FAILED";
+    return found.allowed_breaches > 0 ? "allowed" : "passed";
+}
+
+std::vector<AuditColumn> make_audit_columns() {
+    using A = AuditResult;
+    using W = WorkloadKind;
+    constexpr Format n = Format::whole;
+    constexpr unsigned kAll = kCompare | kRunAudit | kFolderAudit;
+    const std::vector<W> counted = {W::votes, W::counters};
+    return {
+        // What was attempted, and what is there.
+        {"acknowledged",
+         audit(&A::acknowledged),
+         "writes acked",
+         n,
+         kRunAudit | kFolderAudit,
+         {},
+         false},
+        {"unknown", audit(&A::unknown), "unanswered", n, kFolderAudit, {}, false},
+        {"rows", audit(&A::rows), "rows", n, kRunAudit | kFolderAudit, {W::votes}, false},
+        {"live_votes", audit(&A::live), "live", n, kRunAudit | kFolderAudit, {W::votes}, false},
+        {"sum_of_counters", audit(&A::sum), "sum", n, kRunAudit, {W::counters}, false},
+        {"failed", audit(&A::failed)},
+        {"unsent", audit(&A::unsent)},
+        {"items", audit(&A::items)},
+        {"refused", audit(&A::refused), "refused", n, kAll, {W::limiter, W::zset}},
+        // What is wrong.
+        {"over_admitted", audit(&A::over_admitted), "over-admitted", n, kAll, {W::limiter}},
+        {"rogue_sets", audit(&A::rogue_sets), "rogue sets", n, kAll, {W::zset}},
+        {"late_writes", audit(&A::late_writes), "late writes", n, kAll, {W::zset}},
+        {"wrong_scores", audit(&A::wrong_scores), "wrong scores", n, kAll, {W::zset}},
+        {"wrong_refusals",
+         audit(&A::wrong_refusals),
+         "wrong refusals",
+         n,
+         kAll,
+         {W::limiter, W::zset}},
+        {"keys_without_ttl", audit(&A::keys_without_ttl), "no TTL", n, kAll, {W::limiter}},
+        {"lost", audit(&A::lost), "lost", n, kAll, {W::votes, W::counters, W::zset}},
+        {"double", audit(&A::doubled), "double", n, kAll, counted},
+        {"ghost", audit(&A::ghost), "ghost", n, kAll, counted},
+        {"", [](const A& found) { return found.counts_agree() && found.wrong_answers == 0; },
+         "counts right", Format::yes_no, kAll, counted},
+        {"", audit_word, "audit", Format::words, kAll},
+        // In JSON alone.
+        {"passed", audit(&A::passed)},
+        {"counts_equal_live_votes", audit(&A::counts_agree)},
+        {"lost_rows", audit(&A::lost_rows)},
+        {"double_rows", audit(&A::double_rows)},
+        {"vote_count_low", audit(&A::stored_low)},
+        {"vote_count_high", audit(&A::stored_high)},
+        {"count_low", audit(&A::counted_low)},
+        {"count_high", audit(&A::counted_high)},
+        {"wrong_answers", audit(&A::wrong_answers)},
+        {"declared", audit(&A::allowed_breaches)},
+        {"examples", audit(&A::examples)},
+    };
+}
+
+}  // namespace
+
+const std::vector<ReportColumn>& report_columns() {
+    static const std::vector<ReportColumn> kColumns = make_columns();
+    return kColumns;
+}
+const std::vector<AuditColumn>& audit_columns() {
+    static const std::vector<AuditColumn> kColumns = make_audit_columns();
+    return kColumns;
+}
+
+}  // namespace hotcount::loadtest

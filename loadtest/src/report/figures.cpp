@@ -1,0 +1,194 @@
+#include "figures.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "columns.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using nlohmann::json;
+
+bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
+double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
+
+void put(json& document, const std::string& path, json value) {
+    if (path.empty() || value.is_null()) return;
+    document[json::json_pointer("/" + path)] = std::move(value);
+}
+
+/// Milliseconds for what goes to a disk, microseconds for what stays in memory.
+struct TimeUnit {
+    const char* name;
+    double per_us;
+};
+TimeUnit time_unit(const TrialSettings& settings) {
+    return settings.workload == WorkloadKind::votes ? TimeUnit{"ms", 1e-3} : TimeUnit{"us", 1};
+}
+
+/// What is written.
+std::string_view writes(WorkloadKind workload) {
+    switch (workload) {
+        case WorkloadKind::votes:
+            return "votes";
+        case WorkloadKind::counters:
+            return "adds";
+        case WorkloadKind::limiter:
+            return "hits";
+        case WorkloadKind::zset:
+            return "upserts";
+    }
+    return "writes";
+}
+
+std::string two_decimals(double value) {
+    return value < 10 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
+}
+
+std::string cell(const json& value, Format format, const TrialSettings& settings) {
+    switch (format) {
+        case Format::whole:
+            return grouped(value.get<double>());
+        case Format::decimal:
+            return value.get<double>() > 0 ? two_decimals(value.get<double>()) : "-";
+        case Format::ratio:
+            return two_decimals(value.get<double>());
+        case Format::percent:
+            return fmt::format("{:.1f} %", 100 * value.get<double>());
+        case Format::time:
+            return three_digits(value.get<double>() * time_unit(settings).per_us);
+        case Format::yes_no:
+            return value.get<bool>() ? "yes" : "NO";
+        case Format::words:
+            break;
+    }
+    return value.get<std::string>();
+}
+
+/// One line of a table, with the header of each cell.
+struct Line {
+    std::vector<std::string> header;
+    std::vector<std::string> cells;
+
+    void add(std::string name, std::string text) {
+        header.push_back(std::move(name));
+        cells.push_back(std::move(text));
+    }
+    /// A value over several rounds takes two cells: its median and its range.
+    void add(const ReportColumn& column, const json& value, const TrialSettings& settings,
+             const std::string& baseline) {
+        const auto text = [&](const json& one) { return cell(one, column.format, settings); };
+        std::string name =
+            fmt::format(fmt::runtime(column.header), fmt::arg("writes", writes(settings.workload)),
+                        fmt::arg("unit", time_unit(settings).name), fmt::arg("baseline", baseline));
+        if (!value.is_object()) return add(std::move(name), text(value));
+        add(std::move(name), text(value["median"]));
+        add("min .. max", fmt::format("{} .. {}", text(value["min"]), text(value["max"])));
+    }
+    void add(const AuditResult& found, WorkloadKind workload, unsigned table, bool complete) {
+        for (const AuditColumn& column : audit_columns()) {
+            const auto& only = column.workloads;
+            if ((column.tables & table) == 0) continue;
+            if (!only.empty() && std::find(only.begin(), only.end(), workload) == only.end()) {
+                continue;
+            }
+            add(column.header,
+                column.finding && !complete ? "-" : cell(column.value(found), column.format, {}));
+        }
+    }
+};
+
+Table table_of(const std::vector<Line>& lines) {
+    Table table(lines.empty() ? std::vector<std::string>{""} : lines.front().header);
+    for (const Line& line : lines) table.add(line.cells);
+    return table;
+}
+
+}  // namespace
+
+json trial_figures(const TrialResult& trial) {
+    json figures = json::object();
+    for (const ReportColumn& column : report_columns()) {
+        if (column.trial.value) put(figures, column.trial.path, column.trial.value(trial));
+    }
+    return figures;
+}
+
+json summary_figures(const Summary& summary) {
+    json figures = json::object();
+    for (const ReportColumn& column : report_columns()) {
+        if (column.summary.value) put(figures, column.summary.path, column.summary.value(summary));
+    }
+    return figures;
+}
+
+json audit_figures(const AuditResult& found) {
+    json figures = json::object();
+    for (const AuditColumn& column : audit_columns())
+        put(figures, column.path, column.value(found));
+    return figures;
+}
+
+Table run_table(const TrialResult& trial) {
+    const unsigned table = is_open(trial.settings) ? kRunOpen : kRunClosed;
+    Line line;
+    line.add("strategy", trial.settings.strategy);
+    for (const ReportColumn& column : report_columns()) {
+        if ((column.tables & table) == 0) continue;
+        line.add(column, column.trial.value(trial), trial.settings, "");
+    }
+    return table_of({line});
+}
+
+Table run_audit_table(const TrialResult& trial) {
+    Line line;
+    line.add("strategy", trial.settings.strategy);
+    line.add(trial.audit, trial.settings.workload, kRunAudit, true);
+    return table_of({line});
+}
+
+Table comparison_table(const PartResult& result) {
+    const TrialSettings& settings = result.part.settings;
+    const unsigned table = is_open(settings) ? kCompareOpen : kCompareClosed;
+    std::vector<Line> lines;
+    for (const Summary& summary : result.summaries) {
+        Line& line = lines.emplace_back();
+        line.add("strategy", summary.strategy);
+        for (const ReportColumn& column : report_columns()) {
+            if ((column.tables & table) == 0) continue;
+            if (column.shown != nullptr && !column.shown(result)) continue;
+            line.add(column, column.summary.value(summary), settings, result.part.baseline);
+            if (!summary.overloaded) continue;
+            // A queue that grows has no percentiles, only a length that depends on the wait.
+            if (column.format == Format::time) line.cells.back() = "-";
+            if (column.format == Format::percent) line.cells.back() += " overloaded";
+        }
+        line.add(summary.audit, settings.workload, kCompare, true);
+    }
+    return table_of(lines);
+}
+
+Table folder_audit_table(const std::vector<FolderAudit>& audits) {
+    std::vector<Line> lines;
+    for (const FolderAudit& audit : audits) {
+        Line& line = lines.emplace_back();
+        line.add("run", audit.folder.filename().string());
+        line.add("strategy", audit.settings.strategy);
+        line.add("state", audit.state);
+        // One table for runs of all workloads has the columns of votes.
+        line.add(audit.result, WorkloadKind::votes, kFolderAudit,
+                 audit.conclusion != Conclusion::inconclusive);
+    }
+    return table_of(lines);
+}
+
+std::string time_text(const TrialSettings& settings, std::int64_t ns) {
+    const TimeUnit unit = time_unit(settings);
+    return fmt::format("{} {}", three_digits(in_us(ns) * unit.per_us), unit.name);
+}
+
+}  // namespace hotcount::loadtest
