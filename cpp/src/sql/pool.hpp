@@ -1,10 +1,10 @@
 // A bounded pool of connections, first come, first served, safe across fork.
 //
-// A connection is opened by the caller who finds none idle and room below the bound. If the
-// server itself has no room for another one, the callers wait for those that come back, and one of
-// them tries to open another from time to time: the prober. Around a fork the pool is frozen: it
-// holds its mutex, so that parent and child both go on from a state no thread was changing. What
-// becomes of the connections is the database's choice: AtFork.
+// A caller that finds no idle connection opens one, if the pool is below its bound. If the server
+// itself has no room for another session, the callers wait for connections that come back, and one
+// of them, the prober, tries to open another from time to time. Around a fork the pool is frozen: it
+// holds its mutex, so that parent and child both go on from a state that no thread was changing. The
+// database chooses what happens to the connections: AtFork.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ enum class AtFork : std::uint8_t {
 
 /// Whether the server, or a pooler before it, refused a session for want of room: one may come free.
 bool is_out_of_room(const Error& error);
-/// Such a refusal as a caller gets it who has waited until his deadline.
+/// The error for a caller that has waited until its deadline after such a refusal.
 Error no_room_in_time(Error refusal, int attempts);
 
 class Pool : public std::enable_shared_from_this<Pool> {

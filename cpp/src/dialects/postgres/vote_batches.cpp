@@ -10,7 +10,7 @@
 // of each vote what it came to (postgres_vote.hpp).
 //
 // A vote that is alone is written by a shorter statement, which waits if the item is held until
-// somebody else wants to write. What is held for long is waited for in a transaction of the held thread's.
+// somebody else wants to write. The held thread waits for what is held for long.
 #include <algorithm>
 #include <atomic>
 

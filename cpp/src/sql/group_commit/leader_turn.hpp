@@ -1,4 +1,4 @@
-// One leader's transactions: from a lease to the outcome of every write of its group.
+// One leader's turn: its transactions, from a lease to the outcome of every write of its group.
 #pragma once
 
 #include <hotcount/detail/sql/transaction.hpp>

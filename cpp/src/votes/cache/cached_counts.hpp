@@ -1,13 +1,13 @@
 // The steps of strategy cached between SQL and the cache, for voters and workers alike.
 //
-//   voter    commit the vote, reading the item's epoch -> increment the hash -> if it was born
-//            by that: fill
+//   voter    commit the vote and read the item's epoch -> increment the hash -> if that made the
+//            hash: fill
 //   fill     fence in SQL (raises gen, reads vote_count) -> land in the very hash it was made for
 //   worker   scan -> read -> save in SQL what is unsaved -> mark; fill what lacks a gen; remove what
 //            is saved and past its retention
 //   recount  sum the votes in SQL, begin an epoch -> drop hashes of lower epochs
 //
-// What holds, with U the votes that are committed and not yet in the cache:
+// This is always true, with U the votes that are committed and not yet in the cache:
 //   no hash, or an unfilled one:  item.vote_count + value + U = the votes
 //   a filled hash:                                 value + U = the votes
 // - A fill lands only under the token that the hash had before SQL was read. Between the two no
@@ -15,9 +15,9 @@
 //   full before it was deleted, and the fence ended all its gens.
 // - A save is an absolute count under (gen, version), and a gen belongs to one hash, so a stalled
 //   worker's older count is refused.
-// - A recount has all votes of lower epochs, whichever way they are still going.
-// Whoever dies between two steps leaves work, and no wrong count, to the next worker; a vote whose
-// increment failed is handed to vote_recount.
+// - A recount has all votes of lower epochs, also those whose increments are still on their way.
+// A process that dies between two steps leaves work, and no wrong count, to the next worker. The
+// item of a vote whose increment failed is written to vote_recount.
 //
 // Thread-safe.
 #pragma once

@@ -1,13 +1,13 @@
 // Counts of strategy batched in a cache: copies, for readers only.
 //
-// An item's copy is a text "ver n" in Redis, a struct in memory: the sum of the item's cells as a
-// fold left it, and that fold's number for it. A fold publishes what it has counted after its
-// commit; a reader who finds no copy reads the cells and writes one. The higher ver stands, whoever
-// writes it, so that copies may come late, twice or in any order. A copy ends max_age after it was
-// written: what is lost on the way is missed for so long and no longer.
+// An item's copy is the sum of its cells as a fold left it (n), and that fold's number (ver): a text
+// "ver n" in Redis, a struct in memory. A fold publishes its counts after its commit. A reader who
+// finds no copy reads the cells and writes one. The copy with the higher ver stays, so copies may
+// come late, twice or in any order. A copy ends max_age after it was written: if a newer one was
+// lost on the way, readers miss it for so long and no longer.
 //
-// What waits in the journal is in no copy. A reader who added it would write a count from which the
-// next one, read by who did not, falls back.
+// No copy has what waits in the journal. If one reader added the journal's rows and the next one did
+// not, the count would go back.
 #pragma once
 
 #include <hotcount/detail/base/fork.hpp>

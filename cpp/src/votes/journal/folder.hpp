@@ -1,10 +1,10 @@
 // Folds the journal from this process: at the pace that all processes share, and on demand.
 //
-// A background thread of its own, started by the first append and not joined. It folds after own
-// appends when the pause since the last fold, of whatever process, has passed: the longer of
-// fold_interval and 20 times what that fold took, but 60 s at most of the latter; at once after 20,000 own rows. A fold that fails
-// for one item's sake is halved by item until that item alone is left out; it keeps its rows, is
-// named in stats() and tried again after 30 s.
+// A background thread, started by the first append and not joined, folds after appends of this
+// process. It waits for the pause since the last fold, of whatever process: the longer of
+// fold_interval and 20 times what that fold took (at most 60 s of the latter). After 20,000 own rows
+// it folds at once. A fold that fails because of one item is halved by item until that item alone is
+// left out; the item keeps its rows, is named in stats(), and is tried again after 30 s.
 #pragma once
 
 #include <functional>
@@ -21,12 +21,12 @@
 
 namespace hotcount {
 
-/// What fold_now() came to, in items.
+/// The outcome of fold_now(), in items.
 struct FoldReport {
     std::int64_t shown{0};   ///< Whose item.vote_count was brought up to date.
-    std::int64_t held{0};    ///< Whose row somebody holds: a later fold does it.
-    std::int64_t failed{0};  ///< That keep their rows.
-    bool more{false};        ///< There are others, which the time was too short for.
+    std::int64_t held{0};    ///< Whose row somebody holds: a later fold brings them up to date.
+    std::int64_t failed{0};  ///< Whose fold failed: they keep their rows.
+    bool more{false};        ///< The time was too short for other items.
 };
 
 /// Thread-safe. A forked child has one of its own, which has folded nothing.

@@ -31,14 +31,14 @@ struct FoldedCount {
 /// 2,500 items took 30 to 50 ms).
 inline constexpr std::size_t kFoldPage = 20'000;
 
-/// The longest pause that a slow fold brings about. Without it a clock that jumped forward during a
-/// fold, or a server that stood still, would keep all folds away for hours.
+/// The longest pause after a slow fold. Without it a clock that jumped forward during a fold, or a
+/// server that stood still, would stop all folds for hours.
 inline constexpr Duration kLongestPause = std::chrono::seconds{60};
 
-/// The pause after a fold is the longer one of VotesOptions::fold_interval and so many times what it
-/// took, so that folds take a twentieth of the time at most.
+/// The pause after a fold is VotesOptions::fold_interval or so many times what the fold took,
+/// whichever is longer: folds take a twentieth of the time at most.
 inline constexpr std::int64_t kRest = 20;
-/// If exact reads sum many rows it is the longer one of this and what the fold took.
+/// If exact reads sum many rows, the pause is this or what the fold took, whichever is longer.
 inline constexpr Duration kShortPause = std::chrono::milliseconds{20};
 
 /// What one fold is to do.

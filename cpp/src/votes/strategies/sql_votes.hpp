@@ -21,7 +21,7 @@ namespace hotcount {
 
 class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
-    /// `publish` is told of folds, if the strategy has a journal.
+    /// `publish` is called with each fold's counts, if the strategy has a journal.
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
              Folder::Publish publish = {});
 
@@ -38,7 +38,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<VotesStats> stats(Timeout timeout) override;
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
-    // Ids are looked at first, so that one that no database takes is not written with others.
+    // Ids are checked first, so that an id that no database takes is not written with others.
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) final;
     std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) final;
     void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) final;
@@ -132,7 +132,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
 };
 
-/// What a plain reader of item.vote_count sees if there is a journal: for contract().
+/// For contract(), if there is a journal: what a plain reader of item.vote_count sees.
 std::string lag_of_item_count(const VotesOptions& options);
 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,

@@ -1,16 +1,15 @@
 // Exact reads that would wait for a connection become one statement.
 //
-//   a reader   joins the reads that wait. If fewer statements are under way than may be, there are
-//              none in most cases, and it sends its own at once
-//   a leader   takes all that wait, sends one statement, and hands its turn to one of those that came
-//              meanwhile before it wakes the others
+//   a reader   joins the reads that wait. If a connection is free, usually no read waits, and the
+//              reader sends its own at once
+//   a leader   takes all reads that wait, sends one statement for them, hands its turn to a reader
+//              that came meanwhile, and then wakes the others
 //
-// So nobody waits for longer than he would for a connection. With one statement at a time for the
-// whole process the server does less, and its readers wait: the 99th percentile was three times as
-// long.
+// So no reader waits longer than it would wait for a connection. One statement at a time for the
+// whole process would give the server less work, but the 99th percentile was three times as long.
 //
-// What was sent is joined by nobody: its snapshot may be older than a vote which the new reader
-// knows to be acknowledged.
+// No reader joins a statement that was sent: its snapshot may be older than a vote which the new
+// reader knows to be acknowledged.
 #pragma once
 
 #include <cstddef>
@@ -39,10 +38,11 @@ class JoinedReads {
     /// `most_at_once`: statements under way, for which there are as many connections.
     JoinedReads(Read read, std::size_t most_at_once);
 
-    /// By index. A caller's deadline is his own; what one caller's read fails of fails no other's.
+    /// By index. Each caller has its own deadline. An error that one caller's read causes is no
+    /// error of the others.
     Counts read(std::span<const sql::Id> items, Deadline deadline);
 
-    /// Callers whose reads are to be sent yet.
+    /// The number of callers whose reads were not sent yet.
     std::size_t waiting();
 
   private:
@@ -60,7 +60,7 @@ class JoinedReads {
     const Read read_;
     const std::size_t most_at_once_;
     std::mutex mutex_;
-    std::shared_ptr<Group> open_;  // Those that wait to be sent; null if nobody does.
+    std::shared_ptr<Group> open_;  // The reads that wait to be sent; null if there are none.
     std::size_t turns_{0};         // Statements under way, and turns handed on.
 };
 

@@ -35,7 +35,7 @@ struct VoteNames {
     bool foreign_key;
 };
 
-/// What VoteNames::anonymous() is to the names.
+/// The options for the table of votes without a user: as VoteNames::anonymous().
 VotesOptions anonymous_options(VotesOptions options);
 
 /// The slot of an item's opening balance (opening.hpp), and the one that folds add to. Those that
@@ -52,10 +52,9 @@ enum class Bits : std::uint8_t { all, upper, lower };
 
 /// The item's opening balance, `item` being SQL for its id: an expression.
 std::string opening_of(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
-/// What the journal place says an item's count is: its cells and its journal rows.
+/// An item's count in the journal place: its cells and its journal rows.
 std::string journal_sum(const VoteNames& names, const std::string& item);
-/// What an item's count is to be: the sum of its votes, over both vote tables, and its opening
-/// balance.
+/// What an item's count must be: the sum of its votes in both vote tables, and its opening balance.
 std::string counted_sum(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
 
 /// (SELECT item, total): the sum of each item's cells, as a table named c.

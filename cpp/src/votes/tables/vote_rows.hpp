@@ -1,4 +1,4 @@
-// The rows of the vote table: sets votes and says what they were, each dialect in its own way.
+// The rows of the vote table: sets votes and returns what they were, each dialect in its own way.
 //
 // SQLite's transaction is the only writer, so it reads a row and then writes it. On the servers
 // another voter may stand between the two: there the row itself keeps its old value, in one upsert.
@@ -16,18 +16,18 @@
 
 namespace hotcount {
 
-/// What two ballots have in common that another transaction may hold.
+/// The rows of a ballot that another transaction may hold.
 sql::RowKeys keys_of(const Ballot& ballot);
 
 struct QueuedVote : sql::QueuedWrite {
     explicit QueuedVote(const Ballot& to_cast) : QueuedWrite(keys_of(to_cast)), ballot(to_cast) {}
-    const Ballot ballot;  // A copy: the caller may be gone when its deadline passed in mid-commit.
+    const Ballot ballot;  // A copy: the caller may leave at its deadline, in mid-commit.
     Cast cast{};
-    int tries{0};          // The writer's: times that it was to be written and was not.
-    std::size_t place{0};  // In its batch: set by sorted_votes().
+    int tries{0};          // The writer's: how often it tried in vain.
+    std::size_t place{0};  // Its index in the batch: set by sorted_votes().
 };
 
-/// Told after their commit how many rows, about, a batch has added to the journal.
+/// Called after the commit of a batch, with about how many rows it has added to the journal.
 using NoteAppended = std::function<void(std::size_t)>;
 
 class VoteRows {
