@@ -353,7 +353,7 @@ def test_a_balance_near_the_bounds_refuses_the_vote_that_leaves_them(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_recount_trusts_the_votes(sides: BothSides, strategy: str) -> None:
+def test_existing_counts_recount_takes_the_number_of_votes(sides: BothSides, strategy: str) -> None:
     make_tables(sides)
     votes = make(sides, strategy)
     votes.create_tables(existing_counts="recount")
@@ -381,7 +381,7 @@ def test_an_item_that_counts_nothing_yet_counts_its_votes(sides: BothSides, stra
     assert votes.reconcile() == []
 
 
-def test_the_awaited_call_takes_the_same_word(sides: BothSides) -> None:
+def test_async_create_tables_takes_existing_counts(sides: BothSides) -> None:
     make_tables(sides)
 
     async def work() -> int:

@@ -189,7 +189,7 @@ def test_a_fill_that_raises_the_gen_of_a_stale_hash_makes_a_wrong_count_current(
 
 
 @pytest.mark.parametrize(("voters", "workers"), [(2, 2), (3, 2), (5, 1)])
-def test_ours_ends_with_the_votes_in_every_order(voters: int, workers: int) -> None:
+def test_the_library_ends_with_the_votes_in_every_order(voters: int, workers: int) -> None:
     states, missed = explore(our_voter, fenced_worker, voters, workers)
     assert states > 400
     assert missed == {0}

@@ -73,7 +73,7 @@ def test_votes_retracted_and_cast_by_two_at_once_are_folded(dialect: str) -> Non
 
 
 @BOTH
-def test_two_folders_and_an_item_that_is_held(dialect: str) -> None:
+def test_two_folders_that_leave_a_held_item_keep_the_invariants(dialect: str) -> None:
     start = world(cast((0, 1, 1)), folds(), folds(), actor("holder", (0,)))
     right(Design(dialect), start)
 
@@ -86,7 +86,7 @@ def test_a_batch_with_a_held_item_writes_the_others(dialect: str) -> None:
 
 
 @BOTH
-def test_pages_of_one_row_and_two_folders(dialect: str) -> None:
+def test_two_folders_with_pages_of_one_row_keep_the_invariants(dialect: str) -> None:
     start = world(cast((0, 1, 1)), folds(2), folds(), **VOTED)
     right(Design(dialect, page=1), start)
 
@@ -102,7 +102,7 @@ def test_two_reconciles_add_a_drift_once_beside_voters_and_a_fold(dialect: str) 
 
 
 @BOTH
-def test_a_switch_to_naive_beside_voters_of_both_and_late_folds(dialect: str) -> None:
+def test_a_switch_to_naive_beside_voters_and_late_folds_keeps_the_invariants(dialect: str) -> None:
     start = world(
         cast((0, 1, 1)),
         actor("naive_voter", (0, 2, 1)),
@@ -166,7 +166,7 @@ def test_a_single_statement_vote_beside_a_removed_item_keeps_the_invariants(
 
 
 @BOTH
-def test_slotted_and_batched_side_by_side(dialect: str) -> None:
+def test_slotted_and_batched_side_by_side_keep_the_invariants(dialect: str) -> None:
     start = world(cast((0, 1, 1)), slotted((0, 2, 1, 0)), folds(), folds())
     findings = explore(Design(dialect, lags=True), start)
     assert not findings.faults, findings
@@ -272,13 +272,13 @@ def test_a_reconcile_that_ignores_pending_adds_it_again(dialect: str) -> None:
 
 
 @BOTH
-def test_pending_in_a_copy_makes_counts_fall_back(dialect: str) -> None:
+def test_a_copy_that_includes_pending_votes_goes_back_to_a_lower_count(dialect: str) -> None:
     start = world(*both(), folds(), actor("filler", (0,)))
     wrong(Design(dialect, copies=True, copy_has_pending=True), start, BACK)
 
 
 @BOTH
-def test_copies_without_versions_fall_back(dialect: str) -> None:
+def test_copies_without_versions_go_back_to_an_older_count(dialect: str) -> None:
     start = world(cast((0, 1, 1), (0, 2, 1)), folds(), folds())
     wrong(Design(dialect, copies=True, copy_is_versioned=False), start, BACK)
 

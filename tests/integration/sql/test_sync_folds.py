@@ -49,7 +49,7 @@ def sync(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_once_folds_everything_and_says_so(sides: BothSides) -> None:
+def test_sync_once_folds_everything_and_says_so(sides: BothSides) -> None:
     votes = make_votes(sides.database)
     votes.cast_many([1, 1, 2], [1, 2, 2])
     assert stored(sides) == 0
@@ -61,7 +61,7 @@ def test_once_folds_everything_and_says_so(sides: BothSides) -> None:
     assert (again.returncode, again.stdout) == (0, "rounds 1, failed 0, folded 0\n")
 
 
-def test_once_says_where_an_item_was_held_all_the_time(sides: BothSides) -> None:
+def test_sync_once_says_that_an_item_was_held_all_the_time(sides: BothSides) -> None:
     votes = make_votes(sides.database)
     votes.cast(1, 1)
     with sides.engine.begin() as other:
@@ -89,7 +89,7 @@ def syncing(url: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_it_folds_until_it_is_told_to_stop(sides: BothSides) -> None:
+def test_sync_folds_until_it_is_told_to_stop(sides: BothSides) -> None:
     votes = make_votes(sides.database)
     with syncing(sides.url) as process:
         for user in range(1, 4):
@@ -122,7 +122,7 @@ def test_a_server_that_is_away_for_a_while_is_folded_on_when_it_is_back(
         assert json.loads(said)["failed"] > 0
 
 
-def test_with_a_cache_its_folds_are_published(sides: BothSides, redis_server: RedisServer) -> None:
+def test_sync_with_a_cache_publishes_its_folds(sides: BothSides, redis_server: RedisServer) -> None:
     with hotcount.Redis(redis_server.url, timeout=20) as redis:
         votes = make_votes(sides.database, cache=redis)
         votes.count(1)
@@ -133,7 +133,7 @@ def test_with_a_cache_its_folds_are_published(sides: BothSides, redis_server: Re
         assert (int(votes.count(1)), votes.count(1).source) == (1, "cache")
 
 
-def test_slotted_is_folded_too(tmp_path: Path) -> None:
+def test_sync_folds_slotted_votes_too(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/votes.db"
     with hotcount.Votes(url, strategy="slotted") as votes:
         votes.create_tables()
