@@ -1,9 +1,9 @@
 // Votes on MariaDB and MySQL: rows of the vote table, and whole batches.
 //
-// An upsert keeps a row's old value in the row itself (prev = val), under the row's lock; what it
-// was is read back afterwards, in the same transaction. Locks are taken in the order item, vote,
-// cell, each sorted. Who will update the item's row takes it before the votes: the foreign key's
-// check leaves a shared lock on it, and two that both want more than that would wait for each other.
+// An upsert keeps a row's old value in the row itself (prev = val), under the row's lock. A read in
+// the same transaction returns it. Locks are taken in the order item, vote, cell, each sorted. A
+// transaction that will update the item's row locks it before the votes: the foreign key's check
+// leaves a shared lock on it, and two transactions that want more would wait for each other.
 #pragma once
 
 #include <memory>

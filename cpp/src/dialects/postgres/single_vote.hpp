@@ -1,10 +1,9 @@
 // A vote as part of one PostgreSQL statement that commits by itself: the text, and what its row says.
 //
-// Such a statement says of each vote what it came to; of one that was not written, why: its item is
-// missing or held, it is as asked already, or the counts are kept elsewhere. What was there already is
-// read from the statement's snapshot. If that snapshot says that the vote would change something,
-// another transaction has changed it since, and the vote is written again: an answer is never put
-// together from two moments.
+// Such a statement returns the outcome of each vote. If a vote was not written, it says why: its item
+// is missing or held, the vote is as asked already, or the counts are in another place. The old vote
+// comes from the statement's snapshot. If the vote would change something in that snapshot, another
+// transaction has changed it since, and the vote is written again: an answer never mixes two moments.
 #pragma once
 
 #include <array>

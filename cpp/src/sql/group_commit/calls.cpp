@@ -6,7 +6,7 @@
 namespace hotcount::sql {
 namespace {
 
-// Calls in flight are looked at for deadlines no more often than that.
+// The least time between two checks of the deadlines of calls in flight.
 constexpr Duration kBetweenExpiries = std::chrono::milliseconds{2};
 
 }  // namespace

@@ -155,7 +155,7 @@ void LeaderTurn::write_batch(Writes batch) {
     }
 }
 
-// A statement that ran into a row which somebody holds, and gave way.
+// A statement that met a row which another transaction holds, and gave way.
 bool LeaderTurn::is_cancelled(const Error& error) const {
     // query_canceled, ER_QUERY_INTERRUPTED
     return queue_.writer_->commits_by_itself() && error.code == ErrorCode::deadline &&
@@ -285,8 +285,7 @@ Alone LeaderTurn::alone(bool read_committed) {
     return how;
 }
 
-// From here on members cannot leave with nothing applied. False if some of the batch have: also of
-// one that was halved since.
+// From here on no member can withdraw. False if some of the batch have, also if it was halved since.
 bool LeaderTurn::seal() {
     const std::lock_guard lock(queue_.mutex_);
     bool some_left = false;
@@ -316,12 +315,12 @@ void LeaderTurn::defer(Writes batch) {
 
 void LeaderTurn::settle(Writes batch, const Error& error) {
     for (const auto& write : batch) {
-        // A write refused for itself stays so: that nothing of it was applied is certain.
+        // A write that was refused alone keeps its error: nothing of it was applied.
         if (!write->error) write->error = error;
     }
 }
 
-// `error` is for those who have no more time than the leader had.
+// `error` is for the writes that have no more time than the leader had.
 void LeaderTurn::leave_to_others(Writes batch, const Error& error) {
     const SteadyTime over = interrupted() ? std::chrono::steady_clock::now() : deadline_.time();
     for (const auto& write : batch) {

@@ -309,7 +309,7 @@ void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_
     }
 }
 
-// A group's writes are settled, or in another group.
+// Called once each write of the group is settled or in another group.
 void GroupQueue::wake(Group& group) {
     group.answered.set();
     group.turn.set();
@@ -333,8 +333,8 @@ std::vector<std::shared_ptr<QueuedWrite>> GroupQueue::settle(const std::shared_p
     return left;
 }
 
-// There is no transaction to be had. If that is for a deadline, only those fail whose deadline it
-// is; else all who would have shared the transaction. Returns their group, taken.
+// No transaction could be begun. If a deadline is the reason, only the writes with that deadline
+// fail; else all that would have shared the transaction. Returns their group, taken.
 std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline deadline,
                                                    const Error& error, bool& own_is_settled) {
     const bool late = error.code == ErrorCode::deadline;
@@ -365,10 +365,10 @@ std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline de
     return group;
 }
 
-// Callers in a closed loop come back a moment after they were answered. A leader that does not wait
-// for them writes half of them now, and the other half waits for its fsync: 64 callers on 2 cores
-// settled at 32 votes a transaction. Those who were answered last time and those who were waiting
-// then are all the callers there are; if some do not return, fewer are expected next time.
+// Callers in a closed loop come back a moment after they were answered. A leader that does not
+// linger writes half of them now, and the other half waits for its fsync: 64 callers on 2 cores
+// settled at 32 votes a transaction. The leader expects all that were answered last time and all
+// that waited then; if some do not return, the next leader expects fewer.
 void GroupQueue::linger(Deadline deadline) {
     std::unique_lock lock(mutex_);
     const bool by_option = options_.max_delay > Duration{0};

@@ -66,10 +66,10 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     Result<void> enqueue_async(Writes writes, Deadline deadline);
     void hand_in(const std::shared_ptr<Portions>& call);
 
-    // How long after its deadline a write waits whose statement is under way: who meets a row that is
-    // held gives way, and then it is known that nothing was applied. As long as a leader's own does.
+    // How long a write waits after its deadline while its statement runs. A statement that meets a
+    // held row gives way within that time, and then it is known that nothing was applied.
     static constexpr Duration kGrace = std::chrono::milliseconds{200};
-    // A statement that may have to wait is not begun again for who has less time.
+    // A statement that may have to wait is not begun again for a write that has less time.
     static constexpr Duration kNoTime = std::chrono::milliseconds{110};
     bool is_in_statement(const Group& group) const {
         return !group.queued && !group.held && !group.may_withdraw && writer_->commits_by_itself();
@@ -160,8 +160,8 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     WorkerPool held_thread_{1};
 };
 
-// Under the mutex: takes writes out of a group that is still queued. If the first one goes,
-// those left are regrouped, so that they wake and the next of them waits for its turn.
+// Under the mutex: takes writes out of a group that is still queued. If the first one goes, the
+// others form a new group, so that they wake and the next of them waits for its turn.
 template <class Leaves>
 void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) {
     auto& writes = group->writes;

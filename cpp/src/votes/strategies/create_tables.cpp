@@ -1,4 +1,4 @@
-// The tables: made where they are missing, and their counts moved to where this strategy keeps them.
+// Makes the tables that are missing, and moves their counts to the place of this strategy.
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "sql_votes.hpp"
@@ -10,7 +10,7 @@ std::string SqlVotes::schema() const {
     return layout_->schema() + more_schema({}) + layout_->migration;
 }
 
-// Asked without a lock, so that a process that only starts keeps nobody waiting and waits for nobody.
+// Asked without a lock: a process that only starts keeps nobody waiting and waits for nobody.
 Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
     const std::string& base = options_.vote_table;
     std::vector<std::string> wanted{options_.item_table, base,           base + "_anonymous",
@@ -58,7 +58,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     // against voters first, who then meet the lock below in a deadlock.
     if (apart && !made) {
         HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
-            return openings_.look(connection, *layout_, existing);
+            return openings_.refuse_early(connection, *layout_, existing);
         }));
         HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
             HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
@@ -84,7 +84,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         // Tables that were never counted here, by a strategy that keeps other counts true, or by a
         // release that kept them elsewhere. Nobody votes or folds meanwhile.
         HOTCOUNT_TRY(connection.run_script(layout_->settle));
-        // Last: who reads it finds the counts where it says.
+        // Last: a reader of the mark finds the counts in that place.
         HOTCOUNT_TRY(connection.execute(layout_->write_marks,
                                         {to_string(place()), to_string(options_.strategy)}));
         return take_over(connection);

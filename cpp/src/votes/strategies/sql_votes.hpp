@@ -65,7 +65,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                                   std::function<void(std::vector<Result<Cast>>)> done,
                                   Timeout timeout) = 0;
 
-    /// Where this strategy counts in this database.
+    /// The place of this strategy's counts in this database.
     CountPlace place() const { return layout_->place(); }
     /// Null if the strategy has no journal.
     const std::shared_ptr<Folder>& folder() const { return folder_; }

@@ -1,5 +1,5 @@
-// What is looked at in a call's ids before anything is queued or sent: what no database takes, one
-// that fails a transaction of many, and what another database would take for another id.
+// Checks of a call's ids before anything is queued or sent. They refuse what no database takes, what
+// would fail a transaction of many votes, and what another database would take for another id.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hotcount {
 Result<void> check_id(const sql::Id& id, IdType type, const char* what,
                       std::size_t most = kMaxKeyBytes);
 
-/// A call's ballots, those that are refused set apart.
+/// A call's ballots: the good ones, and the errors of the others.
 class CheckedBallots {
   public:
     CheckedBallots(std::span<const Ballot> ballots, const VotesOptions& options);

@@ -83,8 +83,8 @@ Result<Openings::Tables> Openings::find_tables(sql::Connection& connection) cons
     return tables;
 }
 
-Result<void> Openings::look(sql::Connection& connection, const Layout& layout,
-                            ExistingCounts existing) const {
+Result<void> Openings::refuse_early(sql::Connection& connection, const Layout& layout,
+                                    ExistingCounts existing) const {
     if (existing != ExistingCounts::refuse) return {};
     HOTCOUNT_TRY_ASSIGN(const Tables tables, find_tables(connection));
     if (!tables.item) return {};

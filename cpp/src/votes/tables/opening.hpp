@@ -22,10 +22,10 @@ class Openings {
   public:
     Openings(const VotesOptions& options, sql::Dialect dialect);
 
-    /// MySQL commits with every change of the schema, so it is asked before the first one: refuses
-    /// as settle() would, whichever of the tables are there.
-    Result<void> look(sql::Connection& connection, const Layout& layout,
-                      ExistingCounts existing) const;
+    /// For dialects in which every change of the schema commits: called before the first change,
+    /// refuses as settle() would, whichever of the tables exist.
+    Result<void> refuse_early(sql::Connection& connection, const Layout& layout,
+                              ExistingCounts existing) const;
     /// All tables are there, nobody votes, and hotcount has not counted them before.
     Result<void> settle(sql::Connection& connection, ExistingCounts existing) const;
 
