@@ -9,10 +9,7 @@ SUFFIXES = {".py", ".pyi", ".cpp", ".hpp", ".lua", ".go"}
 
 # The reason why these are one file all the same.
 LONG = {
-    "cpp/src/dialects/postgres/connection.cpp": "one class whose every method keeps one protocol "
-    "state",
     "cpp/src/redis/multiplexer.cpp": "one lock and the state that it guards",
-    "cpp/src/votes/strategies/cached_votes.cpp": "one strategy from the cast to the flush",
     "python/src/aio/loop_adapter.cpp": "one object that two threads share under one lock",
     "python/src/concepts/votes.cpp": "the list of what Python sees of Votes",
     "python/src/native/native_calls.hpp": "templates that instantiate one another",
