@@ -7,6 +7,7 @@
 //   pending.cpp  what is awaited         loop_adapter.cpp  joins a client to an event loop
 //
 // Not declared safe without the GIL (py::mod_gil_not_used): handles and batches rely on it.
+
 #include <pybind11/pybind11.h>
 
 #include <hotcount/build_info.hpp>

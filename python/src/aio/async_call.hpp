@@ -10,8 +10,6 @@
 // everything else is the Pending's outcome.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <hotcount/detail/redis/channel.hpp>
 #include <memory>
 #include <new>
@@ -21,6 +19,7 @@
 #include "loop_adapter.hpp"
 #include "pending.hpp"
 #include "values/errors.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

@@ -2,7 +2,7 @@
 // not import asyncio.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

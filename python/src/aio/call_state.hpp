@@ -7,8 +7,6 @@
 // later and in any thread: only then is the flag that it reads gone.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <hotcount/detail/redis/channel.hpp>
 
 #include <atomic>
@@ -18,6 +16,7 @@
 
 #include "pending.hpp"
 #include "values/gil.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

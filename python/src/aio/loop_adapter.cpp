@@ -232,7 +232,7 @@ bool LoopSide::has_readers() const {
     bool has = true;
     try {
         const py::handle loop(loop_);
-        loop.attr("add_reader")(fd, py::module_::import("builtins").attr("id"), 0);
+        loop.attr("add_reader")(fd, import_module("builtins").attr("id"), 0);
         loop.attr("remove_reader")(fd);
     } catch (py::error_already_set& error) {
         has = false;

@@ -18,8 +18,6 @@
 // All of it with the GIL, and but for LoopSides::end() and post() in the loop's own thread.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <cstdint>
 #include <functional>
 #include <hotcount/redis.hpp>
@@ -31,6 +29,7 @@
 #include <vector>
 
 #include "call_state.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

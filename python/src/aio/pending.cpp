@@ -36,7 +36,7 @@ void set_outcome(Pending& self, PendingState state, py::object outcome) {
 
 const AsyncioNames& asyncio_names() {
     return made_once<AsyncioNames>([] {
-        const auto asyncio = py::module_::import("asyncio");
+        const auto asyncio = import_module("asyncio");
         const auto kept = [&](const char* name) {
             return py::object(asyncio.attr(name)).release().ptr();
         };

@@ -14,7 +14,7 @@
 // For the loop's thread, with the GIL.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 
@@ -61,7 +61,7 @@ struct Pending {
 };
 
 /// Makes the type, and the module's hidden name for it.
-void bind_pending(py::module_& module);
+void bind_pending(const py::object& module);
 
 /// loop.call_soon(callback, argument, context=context); throws where the loop refuses.
 void call_soon(py::handle loop, py::handle callback, py::handle argument, py::handle context);

@@ -453,7 +453,7 @@ py::object Pending::make(py::handle loop) {
     return stolen(made->as_object());
 }
 
-void bind_pending(py::module_& module) {
+void bind_pending(const py::object& module) {
     PyType_Slot slots[] = {
         {Py_tp_doc, const_cast<char*>("What a call of hotcount.aio returns: await it.")},
         {Py_tp_dealloc, as_slot(&dealloc)},
@@ -480,7 +480,7 @@ void bind_pending(py::module_& module) {
     pending_type->tp_new = nullptr;
     Py_INCREF(pending_type);
     // So that create_task() takes it: asyncio asks no more than that.
-    py::module_::import("collections.abc").attr("Coroutine").attr("register")(type);
+    import_module("collections.abc").attr("Coroutine").attr("register")(type);
     module.attr("Pending") = type;
 }
 

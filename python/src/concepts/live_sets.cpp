@@ -66,8 +66,8 @@ struct MemberType {
 template <>
 struct From<Score> {
     static bool is_real(py::handle value) {
-        const auto& type = made_once<py::object>(
-            [] { return py::object(py::module_::import("numbers").attr("Real")); });
+        const auto& type =
+            made_once<py::object>([] { return py::object(import_module("numbers").attr("Real")); });
         return py::isinstance(value, type);
     }
 

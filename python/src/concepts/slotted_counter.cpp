@@ -161,7 +161,7 @@ py::object session_statements(py::handle, BoundSlottedCounter& self, std::string
 }
 
 py::object statement(py::handle self, BoundSlottedCounter&, py::handle key, py::handle n) {
-    const auto module = py::module_::import("hotcount.integrations.sqlalchemy");
+    const auto module = import_module("hotcount.integrations.sqlalchemy");
     return module.attr("statement")(self, key, n);
 }
 

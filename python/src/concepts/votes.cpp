@@ -165,7 +165,7 @@ struct To<IdType> {
     static py::object make(IdType type) {
         if (type == IdType::integer) return py::type::of(py::int_());
         if (type == IdType::text) return py::type::of(py::str());
-        return py::module_::import("uuid").attr("UUID");
+        return import_module("uuid").attr("UUID");
     }
 };
 

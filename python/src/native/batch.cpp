@@ -142,7 +142,7 @@ void drop_buffer(PyObject*, Py_buffer* view) { delete[] static_cast<Py_ssize_t*>
 PyBufferProcs buffer_calls{&get_buffer, &drop_buffer};
 PyTypeObject buffer_type{};
 
-void make_buffer_type(py::module_& module) {
+void make_buffer_type(const py::object& module) {
     const py::object base = module.attr("Handle");
     Py_SET_REFCNT(reinterpret_cast<PyObject*>(&buffer_type), 1);
     buffer_type.tp_name = "hotcount._core.Buffer";
@@ -263,7 +263,7 @@ py::object finish(const std::shared_ptr<BoundBatch>& batch, OnErrors on_errors) 
     return result;
 }
 
-void bind_batch(py::module_& module) {
+void bind_batch(const py::object& module) {
     make_buffer_type(module);
     object_method<&length, BoundBatch>("Values.__len__", "");
     object_method<&iterate, BoundBatch>("Values.__iter__", "");

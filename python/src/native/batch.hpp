@@ -8,8 +8,6 @@
 // All are immutable. Errors are kept as Python exceptions, so this needs the GIL.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +22,7 @@
 #include "bound.hpp"
 #include "values/convert.hpp"
 #include "values/errors.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

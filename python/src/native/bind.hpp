@@ -1,14 +1,14 @@
 // One function per concept; module.cpp calls them in this order.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 
 namespace py = pybind11;
 
-void bind_batch(py::module_& module);
-void bind_pending(py::module_& module);
+void bind_batch(const py::object& module);
+void bind_pending(const py::object& module);
 void bind_stores();
 void bind_counter();
 void bind_period_counter();

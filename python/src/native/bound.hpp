@@ -1,12 +1,11 @@
 // What stands behind an object of a class that Python declares: one C type, _core.Handle, holds it.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <memory>
 #include <string>
 
 #include "values/errors.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

@@ -473,7 +473,7 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-void bind_native(py::module_& module) {
+void bind_native(const py::object& module) {
     make_handle_type();
     NativeType::make_type();
     module.attr("Handle") =

@@ -20,8 +20,6 @@
 // method's, or an object whose __init__ never ran, is a TypeError.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,6 +30,7 @@
 #include "bound.hpp"
 #include "store.hpp"
 #include "table.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 
@@ -179,6 +178,6 @@ class NativeFunction {
 
 /// Makes _core.Handle, `native`, `result` and what else hotcount/_native.py takes from here, and
 /// registers what all concepts have: close(), `with`, closed.
-void bind_native(py::module_& module);
+void bind_native(const py::object& module);
 
 }  // namespace hotcount::python

@@ -2,8 +2,6 @@
 // parameters.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <array>
 #include <functional>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "aio/asyncio_names.hpp"
 #include "native.hpp"
 #include "values/gil.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

@@ -65,7 +65,7 @@ struct SharedDatabase {
 void log_warning(const std::string& text) {
     if (text.empty()) return;
     try {
-        py::module_::import("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
+        import_module("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
     } catch (py::error_already_set& error) {
         error.discard_as_unraisable("hotcount: logging a warning");
     }

@@ -10,8 +10,6 @@
 //   attributes<BoundLimiter, kOptions>("LimiterBase");
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -20,6 +18,7 @@
 #include <tuple>
 
 #include "native.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

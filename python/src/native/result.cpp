@@ -52,7 +52,7 @@ std::optional<std::size_t> EnumClass::find(py::handle value) const {
 py::object ResultClassBase::join(const py::object& declared) {
     std::vector<std::string> names;
     for (const py::handle field :
-         py::module_::import("dataclasses").attr("fields")(declared).cast<py::tuple>()) {
+         import_module("dataclasses").attr("fields")(declared).cast<py::tuple>()) {
         names.push_back(text_attribute(field, "name"));
     }
     const std::vector<std::string> ours(fields_, fields_ + size_);

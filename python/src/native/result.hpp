@@ -13,8 +13,6 @@
 // place is an ImportError that names it.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <array>
 #include <cstddef>
 #include <initializer_list>
@@ -25,6 +23,7 @@
 #include <vector>
 
 #include "table.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

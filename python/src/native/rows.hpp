@@ -5,8 +5,6 @@
 //   ... return finish(std::make_shared<RowBatch<DecisionRow>>(rows, errors), on_errors);
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "options.hpp"
 #include "table.hpp"
 #include "values/convert.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

@@ -11,8 +11,6 @@
 // Everything here is guarded by the GIL.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/sql.hpp>
@@ -23,6 +21,7 @@
 #include "aio/loop_adapter.hpp"
 #include "bound.hpp"
 #include "values/errors.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

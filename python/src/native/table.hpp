@@ -17,8 +17,6 @@
 //   check(first, name)   what must hold of the declared defaults: default that they can be read
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <cstdint>
 #include <hotcount/clock.hpp>
 #include <optional>
@@ -30,6 +28,7 @@
 
 #include "batch.hpp"
 #include "values/convert.hpp"
+#include "values/pybind.hpp"
 
 namespace hotcount::python {
 

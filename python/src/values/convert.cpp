@@ -13,8 +13,7 @@ namespace {
 constexpr double kMaxSeconds = 100.0 * 365.25 * 86400;  // Fits nanoseconds, and any clock plus it.
 
 const py::object& uuid_class() {
-    return made_once<py::object>(
-        [] { return py::object(py::module_::import("uuid").attr("UUID")); });
+    return made_once<py::object>([] { return py::object(import_module("uuid").attr("UUID")); });
 }
 
 // timedelta as seconds, exactly as far as a double goes; none for another type.

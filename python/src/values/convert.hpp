@@ -6,8 +6,6 @@
 // one element only.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <cstdint>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/sql/value.hpp>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "pybind.hpp"
 
 namespace hotcount::python {
 

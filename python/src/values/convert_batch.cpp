@@ -268,7 +268,7 @@ bool is_mapping(py::handle value) {
         return false;
     }
     const auto& type = made_once<py::object>(
-        [] { return py::object(py::module_::import("collections.abc").attr("Mapping")); });
+        [] { return py::object(import_module("collections.abc").attr("Mapping")); });
     return py::isinstance(value, type);
 }
 

@@ -55,7 +55,7 @@ py::str to_text(const std::string& text) {
 }  // namespace
 
 void load_exceptions() {
-    const auto module = py::module_::import("hotcount.errors");
+    const auto module = import_module("hotcount.errors");
     for (std::size_t i = 0; i < kExceptions.size(); ++i) {
         exception_classes[i] = py::object(module.attr(kExceptions[i].exception)).release().ptr();
     }

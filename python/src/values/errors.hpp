@@ -3,13 +3,13 @@
 // Everything here needs the GIL.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <hotcount/error.hpp>
 #include <hotcount/result.hpp>
 #include <new>
 #include <string>
 #include <utility>
+
+#include "pybind.hpp"
 
 namespace hotcount::python {
 

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <pybind11/gil_safe_call_once.h>
-#include <pybind11/pybind11.h>
 #include <unistd.h>
 
 #include <type_traits>
 #include <utility>
 
 #include "interrupt.hpp"
+#include "pybind.hpp"
 
 namespace hotcount::python {
 

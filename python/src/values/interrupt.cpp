@@ -1,8 +1,8 @@
 #include "interrupt.hpp"
 
-#include <pybind11/pybind11.h>
-
 #include <hotcount/detail/base/interrupt.hpp>
+
+#include "pybind.hpp"
 
 namespace hotcount::python {
 namespace {

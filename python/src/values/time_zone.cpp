@@ -25,9 +25,9 @@ microseconds to_microseconds(const py::object& timedelta) {
 
 py::object find_zone(const std::string& name) {
     // Known without a database of zones.
-    if (name == "UTC") return py::module_::import("datetime").attr("timezone").attr("utc");
+    if (name == "UTC") return import_module("datetime").attr("timezone").attr("utc");
     try {
-        return py::module_::import("zoneinfo").attr("ZoneInfo")(name);
+        return import_module("zoneinfo").attr("ZoneInfo")(name);
     } catch (py::error_already_set& error) {
         // ZoneInfoNotFoundError is a KeyError; names that are no names end in the others.
         if (!error.matches(PyExc_KeyError) && !error.matches(PyExc_ValueError) &&
@@ -44,7 +44,7 @@ py::object find_zone(const std::string& name) {
 
 PythonZone::PythonZone(std::string name) : name_(std::move(name)), zone_(find_zone(name_)) {
     import_datetime();
-    const auto datetime = py::module_::import("datetime");
+    const auto datetime = import_module("datetime");
     timedelta_ = datetime.attr("timedelta");
     epoch_ =
         datetime.attr("datetime")(1970, 1, 1, 0, 0, 0, 0, datetime.attr("timezone").attr("utc"));

@@ -1,8 +1,6 @@
 // Time zones as Python knows them, and datetimes as instants and back.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -11,6 +9,7 @@
 #include <string>
 
 #include "convert.hpp"
+#include "pybind.hpp"
 
 namespace hotcount::python {
 
