@@ -40,9 +40,11 @@ setup:
 # C++ tests, so that the core compiles once. It is kept, so a second run compiles
 # what changed. No build isolation: an environment with another path each time
 # would make every compile command differ, and so compile everything again.
+#
+# -v: pip shows what ninja does; without it minutes pass in silence.
 build: setup
-	.venv/bin/python -m pip install --no-build-isolation --no-deps --disable-pip-version-check \
-	    --config-settings=build-dir=$(BUILD) \
+	.venv/bin/python -m pip install -v --no-build-isolation --no-deps --disable-pip-version-check \
+	    --config-settings=build-dir=$(BUILD) --config-settings=build.verbose=false \
 	    --config-settings='install.components=python;loadtest' \
 	    --config-settings=cmake.define.HOTCOUNT_LOADTEST=ON \
 	    --config-settings=cmake.define.HOTCOUNT_MICRO=ON \
@@ -51,10 +53,15 @@ build: setup
 	    --config-settings=cmake.define.HOTCOUNT_HARDENING=ON \
 	    .
 
+# The load generator and the core alone, in the tree that `make build` uses: neither compiles again
+# what the other has compiled. A tree that is there keeps its options.
 # DEMO_ARGS="-d 5s --rounds 9"
 DEMO_ARGS ?=
-demo: build
-	.venv/bin/hotcount-load $(DEMO_ARGS)
+demo:
+	@scripts/setup demo
+	@test -f $(BUILD)/build.ninja || cmake --preset demo
+	cmake --build $(BUILD) --target hotcount-load
+	$(BUILD)/loadtest/hotcount-load $(DEMO_ARGS)
 
 test: build
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)

@@ -63,7 +63,7 @@ def test_python_blocks_print_what_they_show(
     assert failed == 0, "".join(report)
 
 
-# make demo puts the package into .venv anew.
+# The loads of make demo take all cores, and its build takes the tree that other tests read.
 @pytest.mark.alone
 @pytest.mark.parametrize("command", SHELL)
 @pytest.mark.timeout(900)
