@@ -51,6 +51,7 @@ build: setup
 	    --config-settings=cmake.define.HOTCOUNT_TESTS=ON \
 	    --config-settings=cmake.define.HOTCOUNT_WERROR=ON \
 	    --config-settings=cmake.define.HOTCOUNT_HARDENING=ON \
+	    --config-settings=cmake.define.HOTCOUNT_UNITY=OFF \
 	    .
 
 # The load generator and the core alone, in the tree that `make build` uses: neither compiles again
@@ -80,6 +81,8 @@ sanitize: setup
 lint: build
 	git ls-files -z '*.cpp' '*.hpp' | xargs -0 clang-format --dry-run -Werror
 	scripts/tidy $(BUILD)
+	cmake --preset unity
+	cmake --build --preset unity
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
