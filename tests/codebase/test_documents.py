@@ -1,0 +1,86 @@
+"""What documents, comments and docstrings say of other files is true: the files are there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A path of ours: its first folder, at least one more part, maybe with * or {a,b} in it.
+PATH = re.compile(
+    r"(?<![\w/.{}$-])((?:cpp|python|loadtest|tests|docs|scripts|notebooks)/[\w./*-]*[\w*])"
+)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
+# History names files as they were; the hygiene tests and those of layers name files that are not.
+LEFT_OUT = ("CHANGELOG.md", "tests/codebase/")
+SUFFIXES = {".md", ".py", ".hpp", ".cpp", ".lua", ".cmake", ".toml"}
+# In the build tree.
+BUILT = {"loadtest/micro/hotcount-micro"}
+# A file of ours by its name alone, in a comment.
+BARE = re.compile(r"(?<![\w/.<\"-])(\w+\.(?:hpp|cpp|lua))\b")
+COMMENT = re.compile(r"(?://|--|#).*")
+
+
+def tracked() -> list[str]:
+    try:
+        names = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git work tree")
+    return [name for name in names.split("\0") if name and (ROOT / name).is_file()]
+
+
+def is_there(named: str, files: list[str], folders: set[str]) -> bool:
+    if "*" in named:
+        pattern = re.compile(re.escape(named).replace(r"\*", "[^/]*"))
+        return any(pattern.match(file) for file in files)
+    return (
+        named in folders
+        or named in files
+        or named in BUILT
+        # "cpp/src/votes/folder" stands for the header and the source.
+        or any(file.startswith(named + ".") for file in files)
+    )
+
+
+def test_every_file_that_a_text_names_exists() -> None:
+    files = tracked()
+    folders = {parent.as_posix() for name in files for parent in Path(name).parents}
+    missing = []
+    for name in files:
+        if Path(name).suffix not in SUFFIXES or name.startswith(LEFT_OUT):
+            continue
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+            for match in PATH.finditer(line):
+                if not is_there(match[1].rstrip("."), files, folders):
+                    missing.append(f"{name}:{number}: {match[1]}")
+    assert missing == []
+
+
+def test_every_file_that_a_comment_names_exists() -> None:
+    files = tracked()
+    names = {Path(name).name for name in files}
+    missing = []
+    for name in files:
+        if Path(name).suffix not in {".hpp", ".cpp", ".lua"}:
+            continue
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+            comment = COMMENT.search(line)
+            for match in BARE.finditer(comment[0] if comment else ""):
+                if match[1] not in names:
+                    missing.append(f"{name}:{number}: {match[1]}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", [name for name in tracked() if name.endswith(".md")])
+def test_every_link_of_a_document_leads_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    broken = [
+        link for link in LINK.findall(text) if not ((ROOT / name).parent / link).resolve().exists()
+    ]
+    assert broken == []
