@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.codebase.tracked import ROOT, tracked
 
 # A path of ours: its first folder, at least one more part, maybe with * or {a,b} in it.
 PATH = re.compile(
@@ -25,16 +22,6 @@ BARE = re.compile(r"(?<![\w/.<\"-])(\w+\.(?:hpp|cpp|lua))\b")
 COMMENT = re.compile(r"(?://|--|#).*")
 
 
-def tracked() -> list[str]:
-    try:
-        names = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
-        ).stdout
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git work tree")
-    return [name for name in names.split("\0") if name and (ROOT / name).is_file()]
-
-
 def is_there(named: str, files: list[str], folders: set[str]) -> bool:
     if "*" in named:
         pattern = re.compile(re.escape(named).replace(r"\*", "[^/]*"))
@@ -49,7 +36,7 @@ def is_there(named: str, files: list[str], folders: set[str]) -> bool:
 
 
 def test_every_file_that_a_text_names_exists() -> None:
-    files = tracked()
+    files = [path.relative_to(ROOT).as_posix() for path in tracked()]
     folders = {parent.as_posix() for name in files for parent in Path(name).parents}
     missing = []
     for name in files:
@@ -63,7 +50,7 @@ def test_every_file_that_a_text_names_exists() -> None:
 
 
 def test_every_file_that_a_comment_names_exists() -> None:
-    files = tracked()
+    files = [path.relative_to(ROOT).as_posix() for path in tracked()]
     names = {Path(name).name for name in files}
     missing = []
     for name in files:
@@ -77,10 +64,12 @@ def test_every_file_that_a_comment_names_exists() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", [name for name in tracked() if name.endswith(".md")])
-def test_every_link_of_a_document_leads_somewhere(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    broken = [
-        link for link in LINK.findall(text) if not ((ROOT / name).parent / link).resolve().exists()
-    ]
+def test_every_link_of_a_document_leads_somewhere() -> None:
+    broken = []
+    for path in tracked():
+        if path.suffix != ".md":
+            continue
+        for link in LINK.findall(path.read_text(encoding="utf-8")):
+            if not (path.parent / link).resolve().exists():
+                broken.append(f"{path.relative_to(ROOT)}: {link}")
     assert broken == []

@@ -8,7 +8,7 @@
 //   wrong refusal   denied, although all that can have been admitted before it, each at the worst
 //                   moment, leaves room for it
 //
-// Pure functions of values; limiter_audit.hpp gathers those.
+// Pure functions of values, which targets/store_targets.cpp gathers.
 #pragma once
 
 #include <cstdint>

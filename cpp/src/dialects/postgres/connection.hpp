@@ -144,11 +144,11 @@ class PostgresConnection final : public Connection {
     static const Statement& begin_read_statement();
     static const Statement& commit_statement();
 
-    // postgres_dial.cpp
+    // dial.cpp
     Result<void> dial(Deadline deadline);
     Result<void> look_for_pooler(Deadline deadline);
 
-    // postgres_session.cpp
+    // session.cpp
     void disconnect();
     void watch_socket(int socket);
     Result<void> await_connection(Deadline deadline);
@@ -178,7 +178,7 @@ class PostgresConnection final : public Connection {
         return options_.prepare && !options_.shared->pooled.load(std::memory_order_relaxed);
     }
 
-    // postgres_alone.cpp
+    // alone.cpp
     bool queue_alone(const Statement& statement, std::span<const Value> parameters,
                      bool read_committed);
     bool was_ended_before_answer() const;

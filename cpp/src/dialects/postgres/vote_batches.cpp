@@ -7,7 +7,7 @@
 //   noted     by how much each item's count moves, in the journal
 //
 // Each name has hc_ before it: without, one would hide the user's own table of that name. Its rows say
-// of each vote what it came to (postgres_vote.hpp).
+// of each vote what it came to (single_vote.hpp).
 //
 // A vote that is alone is written by a shorter statement, which waits if the item is held until
 // somebody else wants to write. The held thread waits for what is held for long.
