@@ -61,6 +61,7 @@ class HeldWriter final : public BatchWriter {
         ++batches_;
         const bool waits = turn.waits_for() > 0s;
         if (waits) ++waited_;
+        if (turn.is_retry()) note_retry(batch);
         // What the statement would wait for.
         const auto is_blocked = [&] {
             return std::any_of(batch.begin(), batch.end(), [&](const auto& queued) {
@@ -110,6 +111,13 @@ class HeldWriter final : public BatchWriter {
         return {};
     }
 
+    // Under the mutex.
+    void note_retry(std::span<const std::shared_ptr<QueuedWrite>> batch) {
+        std::set<std::uint64_t> items;
+        for (const auto& queued : batch) items.insert(static_cast<const Write&>(*queued).item);
+        if (items.size() == 1) retried_alone_.insert(*items.begin());
+    }
+
     void hold(std::uint64_t item) {
         const std::lock_guard lock(mutex_);
         items_.insert(item);
@@ -145,9 +153,16 @@ class HeldWriter final : public BatchWriter {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&, until = batches_ + more] { return batches_ >= until; });
     }
-    void await_waiting() {
+    /// Returns how many batches there were until then.
+    int await_waiting(int times = 1) {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return waited_ > 0; });
+        changed_.wait(lock, [&] { return waited_ >= times; });
+        return batches_;
+    }
+    /// False if the held thread never tries that item and no other one with it.
+    bool await_retry_alone(std::uint64_t item) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, 20s, [&] { return retried_alone_.contains(item); });
     }
     std::vector<Applied> applied() const {
         const std::lock_guard lock(mutex_);
@@ -160,6 +175,7 @@ class HeldWriter final : public BatchWriter {
     std::set<std::uint64_t> items_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> rows_;
     std::vector<Applied> applied_;
+    std::set<std::uint64_t> retried_alone_;
     std::size_t blocked_{0};  // Writes in the batch that waits.
     int found_held_{0};
     std::atomic<int> calls_{0};
@@ -341,6 +357,28 @@ TEST_F(GroupCommitHeld, WhatIsHeldForLongIsWaitedFor) {
     writer_->release();
     EXPECT_TRUE(succeeded(first.get()));
     EXPECT_TRUE(succeeded(second.get()));
+}
+
+TEST_F(GroupCommitHeld, WhatIsHeldForLongIsTriedMoreOftenThanWaitedFor) {
+    writer_->hold(1);
+    auto held = begin(1, 7, 1);
+    const int first = writer_->await_waiting(1);
+    const int second = writer_->await_waiting(2);
+    EXPECT_GE(second - first, 5) << "what else is held has its turns in between";
+    writer_->release();
+    EXPECT_TRUE(succeeded(held.get()));
+}
+
+TEST_F(GroupCommitHeld, WhatWasFoundHeldAMomentAgoIsTriedSoonerThanWhatIsHeldForLong) {
+    writer_->hold(1);
+    auto held_for_long = begin(1, 7, 1);
+    writer_->await_batches(8);
+    writer_->hold(2);
+    auto held_later = begin(2, 7, 2);
+    EXPECT_TRUE(writer_->await_retry_alone(2));
+    writer_->release();
+    EXPECT_TRUE(succeeded(held_for_long.get()));
+    EXPECT_TRUE(succeeded(held_later.get()));
 }
 
 TEST_F(GroupCommitHeld, ClosingEndsWhatIsHeld) {

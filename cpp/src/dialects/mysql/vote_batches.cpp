@@ -45,8 +45,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
           keys_(options),
           look_(look(n, " LOCK IN SHARE MODE")),
           look_past_(look(n, " LOCK IN SHARE MODE SKIP LOCKED")),
-          // In whole seconds.
-          look_and_wait_(look(n, " LOCK IN SHARE MODE WAIT 1")),
+          // As long as BatchTurn::waits_for() says; WAIT would take whole seconds.
+          look_and_wait_(
+              look(n, " LOCK IN SHARE MODE", "SET STATEMENT max_statement_time = 0.25 FOR ")),
           look_past_8_(look(n, " FOR SHARE SKIP LOCKED")),
           exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
                  ", ", ")"),
@@ -101,12 +102,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return {};
     }
 
-    static BulkStatement look(const VoteNames& n, const std::string& lock) {
-        return BulkStatement{"SELECT " + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
-                                 n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
-                                 std::string{to_string(CountPlace::journal)} + "' AND " + n.id +
-                                 " IN (",
-                             placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
+    static BulkStatement look(const VoteNames& n, const std::string& lock,
+                              const std::string& settings = {}) {
+        return BulkStatement{
+            settings + "SELECT " + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
+                n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+                std::string{to_string(CountPlace::journal)} + "' AND " + n.id + " IN (",
+            placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
     }
 
     // False where it is for write_all() to say what is the matter. A vote that waits for another
@@ -121,7 +123,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     }
 
     Result<bool> may_hope(sql::Connection& connection, sql::BatchTurn& turn, Abilities can) {
-        if (!can.compound || turn.waits_for() > Duration{0} ||
+        if (!can.compound || turn.is_retry() ||
             std::chrono::steady_clock::now().time_since_epoch().count() <
                 careful_until_.load(std::memory_order_relaxed)) {
             return false;
@@ -155,7 +157,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         }
         const bool waits = can.compound && turn.waits_for() > Duration{0};
         auto found = find(connection, items, waits, can);
-        if (!found && waits && found.error().server_code == "1205") {
+        // ER_STATEMENT_TIMEOUT, or the session's own innodb_lock_wait_timeout.
+        if (!found && waits &&
+            (found.error().server_code == "1969" || found.error().server_code == "1205")) {
             connection.rollback();
             for (QueuedVote* vote : votes) vote->fate = sql::QueuedWrite::Fate::shared_held;
             return {};

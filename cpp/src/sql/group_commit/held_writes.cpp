@@ -1,18 +1,24 @@
 // Writes whose rows other transactions hold, and the thread that writes them. See group_commit.hpp.
 #include <algorithm>
+#include <tuple>
 
 #include "leader_turn.hpp"
 
 namespace hotcount::sql {
 namespace {
 
-// Between two attempts at what is held. Shorter: a row that is free again is noticed earlier, and the
-// server is asked more often.
+// Between two attempts at something that is held. Shorter: a row that is free again is noticed
+// earlier, and the server is asked more often. Each has a pause of its own. So what was found held a
+// moment ago, by a fold that ends in a moment, is tried again soon, whatever somebody else keeps for
+// long.
 constexpr Duration kFirstPause = std::chrono::milliseconds{5};
 constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 // From when on the held thread waits for a row. Without a wait it may never find a row free that
 // others take by turns.
 constexpr Duration kWaitsAfter = std::chrono::seconds{1};
+// While the held thread waits for one row it tries no other, and the votes that met a fold wait as
+// long. So after a wait it waits for no row for 9 times as long: a tenth of the time at most.
+constexpr int kRestAfterWait = 9;
 
 }  // namespace
 
@@ -22,6 +28,7 @@ struct GroupQueue::HeldBatch {
     std::vector<std::shared_ptr<Group>> groups{};
     std::size_t writes{0};
     Deadline deadline{Deadline::at(SteadyTime::min())};  // The last of theirs.
+    SteadyTime begun{};
     bool waits{false};
 };
 
@@ -87,9 +94,13 @@ void GroupQueue::return_left(const std::vector<std::shared_ptr<QueuedWrite>>& le
         if (const auto before = known.find(key); before != known.end()) {
             held.since = before->second.since;
             held.turn = before->second.turn;
+            held.pause = std::min(2 * before->second.pause, kLongestPause);
+            held.next_try = now + held.pause;
             continue;
         }
         held.since = now;
+        held.pause = kFirstPause;
+        held.next_try = now + held.pause;
         held.turn = ++turns_;
         held.follows = current_;
         more_rows |= !shared;
@@ -171,18 +182,15 @@ void GroupQueue::hold_queued() {
 
 // -- the held thread -----------------------------------------------------------------------------
 
+// For the time when the first of what is held is due.
 void GroupQueue::schedule_held() {
-    if (held_is_scheduled_) return;
-    held_pause_ = kFirstPause;
-    schedule_held_again();
-}
-
-// After the pause, if anything is held.
-void GroupQueue::schedule_held_again() {
-    held_is_scheduled_ = !held_.empty();
-    if (!held_is_scheduled_) return;
-    held_thread_.run_at(std::chrono::steady_clock::now() + held_pause_, [weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->write_held();
+    if (held_thread_writes_) return;  // The end of its turn schedules the next.
+    SteadyTime first = SteadyTime::max();
+    for (const auto& [key, held] : held_) first = std::min(first, held.next_try);
+    if (next_held_turn_ <= first) return;
+    next_held_turn_ = first;
+    held_thread_.run_at(first, [weak = weak_from_this(), first] {
+        if (const auto self = weak.lock()) self->write_held(first);
     });
 }
 
@@ -209,39 +217,54 @@ void GroupQueue::take_held(HeldByKey::iterator where, HeldBatch& batch) {
     batch.groups.push_back(group);
 }
 
-// Tries all; every other time waits for one that has been held for long, in turn.
-GroupQueue::HeldBatch GroupQueue::take_held(SteadyTime now) {
-    HeldBatch batch;
+// Tries what is due. If a wait is due too, the turn after that waits for one row that has been held
+// for long; the rows take turns.
+void GroupQueue::take_held(HeldBatch& batch) {
+    const SteadyTime now = batch.begun;
     forget_empty();
     auto longest = held_.end();
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> in_turn;
-    for (auto held = held_.begin(); held != held_.end(); ++held) {
-        if (held->second.follows != nullptr && held->second.follows == current_) continue;
-        in_turn.emplace_back(held->second.turn, held->first);
-        if (now - held->second.since < kWaitsAfter) continue;
-        if (longest == held_.end() || held->second.turn < longest->second.turn) longest = held;
+    bool some_young = false;
+    std::vector<std::tuple<Duration, std::uint64_t, std::uint64_t>> due;
+    for (auto each = held_.begin(); each != held_.end(); ++each) {
+        Held& held = each->second;
+        if (held.follows != nullptr && held.follows == current_) {
+            held.next_try = std::max(held.next_try, now + kFirstPause);
+            continue;
+        }
+        const bool young = now - held.since < kWaitsAfter;
+        // What is due soon is tried now too: so those that are held for long share their batches.
+        if (held.next_try - now <= held.pause / 2) {
+            due.emplace_back(held.pause, held.turn, each->first);
+            some_young |= young;
+        }
+        if (young) continue;
+        if (longest == held_.end() || held.turn < longest->second.turn) longest = each;
     }
-    batch.waits = longest != held_.end() && !has_waited_;
-    has_waited_ = batch.waits;
+    const bool may_wait = longest != held_.end() && now >= next_wait_;
+    batch.waits = may_wait && (!some_young || wait_was_put_off_);
+    wait_was_put_off_ = may_wait && !batch.waits;
     if (batch.waits) {
         take_held(longest, batch);
         longest->second.turn = ++turns_;
-        return batch;
+        return;
     }
-    std::sort(in_turn.begin(), in_turn.end());
-    for (const auto& [turn, key] : in_turn) {
+    std::sort(due.begin(), due.end());
+    for (const auto& [pause, turn, key] : due) {
         if (batch.writes >= options_.max_batch) break;
         take_held(held_.find(key), batch);
     }
-    return batch;
 }
 
-void GroupQueue::write_held() {
+void GroupQueue::write_held(SteadyTime scheduled) {
     HeldBatch batch;
     {
         const std::lock_guard lock(mutex_);
-        batch = take_held(std::chrono::steady_clock::now());
-        if (batch.groups.empty()) return schedule_held_again();
+        if (scheduled != next_held_turn_) return;  // An earlier one took its place.
+        next_held_turn_ = SteadyTime::max();
+        batch.begun = std::chrono::steady_clock::now();
+        take_held(batch);
+        if (batch.groups.empty()) return schedule_held();
+        held_thread_writes_ = true;
         held_being_written_ = batch.groups;
     }
     LeaderTurn leader{*this, batch.deadline, batch.waits};
@@ -259,12 +282,10 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
     {
         const std::lock_guard lock(mutex_);
         std::vector<std::shared_ptr<QueuedWrite>> left;
-        std::size_t unwritten = 0;
         HeldByKey known;
         for (std::size_t i = 0; i < batch.keys.size(); ++i) {
             const auto still = settle(batch.groups[i], answers);
             left.insert(left.end(), still.begin(), still.end());
-            unwritten += still.size();
             // Those that have come meanwhile follow.
             const auto held = held_.find(batch.keys[i]);
             behind.push_back(held->second.group);
@@ -273,15 +294,16 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
             waits_held_ -= came.size();
             known.insert(held_.extract(held));
         }
-        const bool some_written = unwritten < batch.writes;
         return_left(left, known, answers);
         held_being_written_.clear();
         if (!leading_ && !groups_.empty()) {
             leading_ = true;
             pass_leadership();
         }
-        held_pause_ = some_written ? kFirstPause : std::min(2 * held_pause_, kLongestPause);
-        schedule_held_again();
+        const SteadyTime now = std::chrono::steady_clock::now();
+        if (batch.waits) next_wait_ = now + kRestAfterWait * (now - batch.begun);
+        held_thread_writes_ = false;
+        schedule_held();
     }
     for (const auto& group : batch.groups) wake(*group);
     for (const auto& group : behind) wake(*group);

@@ -43,6 +43,7 @@ class LeaderTurn final : public BatchTurn {
     bool seal() override;
     bool is_alone() override;
     Duration waits_for() const override;
+    bool is_retry() const override { return in_held_thread_; }
     Alone alone(bool read_committed) override;
 
   private:

@@ -59,6 +59,8 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
         std::shared_ptr<Group> follows;
         // The held thread writes some that are not in the group any more.
         bool being_written{false};
+        SteadyTime next_try;  // When the held thread tries it again.
+        Duration pause;       // From the last attempt until then.
     };
     using HeldByKey = std::unordered_map<std::uint64_t, Held>;
 
@@ -97,10 +99,9 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     void hold_queued();
     void hold_rows_apart();
     void schedule_held();
-    void schedule_held_again();
-    void write_held();
+    void write_held(SteadyTime scheduled);
     struct HeldBatch;
-    HeldBatch take_held(SteadyTime now);
+    void take_held(HeldBatch& batch);
     void take_held(HeldByKey::iterator where, HeldBatch& batch);
     void end_held_turn(const HeldBatch& batch);
 
@@ -142,10 +143,11 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     std::vector<std::shared_ptr<Group>> held_being_written_;  // By the held thread.
     std::size_t waits_held_{0};                               // Writes in held_.
     std::uint64_t turns_{0};                                  // Drawn by what is held.
-    bool held_is_scheduled_{false};                           // The held thread writes, or will.
-    bool has_waited_{false};                                  // The held thread's last turn.
-    Duration held_pause_{0};
-    std::size_t in_flight_{0};  // Calls whose completions were not called yet.
+    bool held_thread_writes_{false};                          // A turn of it is under way.
+    SteadyTime next_held_turn_{SteadyTime::max()};            // Of the held thread; scheduled.
+    SteadyTime next_wait_{};        // The held thread waits for no row until then.
+    bool wait_was_put_off_{false};  // By its last turn, for what was held since a moment.
+    std::size_t in_flight_{0};      // Calls whose completions were not called yet.
     bool leading_{false};
     bool closed_{false};
     std::size_t wanted_{0};    // The gathering leader is woken when so many are queued.

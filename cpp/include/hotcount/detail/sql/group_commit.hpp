@@ -41,7 +41,7 @@
 //   groups --> leader --> written
 //     ^  ^        |-----> deferred, to the front of the groups
 //     |  |        `-----> held, and all later writes to the same rows behind them
-//     |  `----------------- written by the held thread, after 5 to 100 ms; after 1 s it waits for rows
+//     |  `----------------- written by the held thread, after 5 to 100 ms; from 1 s on it also waits
 //     `-------------------- no longer held: those that came meanwhile, to the front
 //
 // Held writes have a thread and a connection of their own: the held thread. So whatever one row
@@ -152,6 +152,8 @@ class BatchTurn {
     /// How long to wait for the shared row if another transaction holds it; 0: not at all.
     /// More than 0 only in the held thread, about what has been held for long.
     virtual Duration waits_for() const = 0;
+    /// Whether this is the held thread's turn: all of the batch was found held before.
+    virtual bool is_retry() const = 0;
     /// How a statement of it runs that may meet a row that is held: it gives way to others. What is
     /// cancelled so is written again in halves; one write alone is held.
     virtual Alone alone(bool read_committed) = 0;
