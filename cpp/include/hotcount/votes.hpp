@@ -332,9 +332,10 @@ class Votes {
     virtual void count_many_async(std::span<const sql::Id> items,
                                   Completion<std::vector<Count>> done, Timeout timeout = {},
                                   Consistency consistency = Consistency::cached) = 0;
-    /// Has one of the threads make calls that have no form of their own here. Refused with a
-    /// capacity error if max_queue of them wait.
-    virtual Result<void> run_async(std::function<void(Votes&)> work) = 0;
+    /// Has one of the threads make calls that have no form of their own here. If none is free by the
+    /// deadline, or max_queue of them wait, `refuse` is told, and nothing was begun.
+    virtual void run_async(Deadline deadline, std::function<void(Votes&)> work,
+                           std::function<void(Error)> refuse) = 0;
 };
 
 }  // namespace hotcount

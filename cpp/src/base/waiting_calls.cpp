@@ -9,6 +9,12 @@
 #include <vector>
 
 namespace hotcount {
+namespace {
+
+// Each look is at the whole queue.
+constexpr Duration kBetweenLooks = std::chrono::milliseconds{1};
+
+}  // namespace
 
 // Lives as long as one of its threads is busy.
 struct WaitingCalls::State : std::enable_shared_from_this<State> {
@@ -18,56 +24,61 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
     // Makes calls until none waits.
     void work_off() {
         while (true) {
-            std::shared_ptr<Call> call;
+            Call call;
             {
                 const std::lock_guard lock(mutex);
-                while (!queue.empty() && call == nullptr) {
-                    if (begin(*queue.front())) call = std::move(queue.front());
-                    queue.pop_front();
-                }
-                if (call == nullptr) {
+                if (queue.empty()) {
                     --busy;
                     return;
                 }
+                call = std::move(queue.front());
+                queue.pop_front();
             }
-            if (call->cancelled == nullptr || !*call->cancelled) call->work();
+            if (call.cancelled == nullptr || !*call.cancelled) call.work();
         }
     }
 
-    void expire(Call& call) {
-        std::vector<std::shared_ptr<Call>> gone;  // What they hold ends without the mutex.
+    // Refuses those that are late. There is one timer for all: calls may be any number a second, and
+    // few are late.
+    void look(SteadyTime planned) {
+        std::vector<Call> late;  // What they hold ends without the mutex.
         {
             const std::lock_guard lock(mutex);
-            if (!begin(call)) return;
-            // Those that are late would else be in the queue until all before them are made, and
-            // they may be any number.
-            if (2 * waiting < queue.size()) {
-                const auto late = std::stable_partition(
-                    queue.begin(), queue.end(), [](const auto& each) { return !each->begun; });
-                gone.assign(std::move_iterator(late), std::move_iterator(queue.end()));
-                queue.erase(late, queue.end());
-            }
+            if (planned != next_look) return;  // Another one looks sooner, or has.
+            next_look = SteadyTime::max();
+            const SteadyTime now = std::chrono::steady_clock::now();
+            const auto is_in_time = [now](const Call& call) { return call.deadline.time() > now; };
+            const auto first_late = std::stable_partition(queue.begin(), queue.end(), is_in_time);
+            late.assign(std::move_iterator(first_late), std::move_iterator(queue.end()));
+            queue.erase(first_late, queue.end());
+            SteadyTime next = SteadyTime::max();
+            for (const Call& call : queue) next = std::min(next, call.deadline.time());
+            look_at(std::max(next, now + kBetweenLooks));
         }
-        call.refuse(make_error(ErrorCode::deadline,
-                               name + ": all " + std::to_string(max_busy) +
-                                   " threads for calls that wait were busy and the deadline "
-                                   "passed; nothing was applied"));
+        for (const Call& call : late) {
+            call.refuse(make_error(ErrorCode::deadline,
+                                   name + ": all " + std::to_string(max_busy) +
+                                       " threads for calls that wait were busy and the deadline "
+                                       "passed; nothing was applied"));
+        }
     }
 
-    // Under the mutex: whether the call is the caller's to make or to refuse.
-    bool begin(Call& call) {
-        if (std::exchange(call.begun, true)) return false;
-        --waiting;
-        return true;
+    // Under the mutex.
+    void look_at(SteadyTime time) {
+        if (queue.empty() || time >= next_look) return;
+        next_look = time;
+        pool.run_at(time, [held = weak_from_this(), time] {
+            if (const auto owner = held.lock()) owner->look(time);
+        });
     }
 
     const std::string name;
     const std::size_t max_busy;
     const std::size_t max_waiting;
     std::mutex mutex{};
-    std::deque<std::shared_ptr<Call>> queue{};  // At most half of them were late.
-    std::size_t waiting{0};
+    std::deque<Call> queue{};
     std::size_t busy{0};
+    SteadyTime next_look{SteadyTime::max()};
     WorkerPool pool;  // One thread more than may be busy, for those that are late.
 };
 
@@ -76,33 +87,32 @@ WaitingCalls::WaitingCalls(std::string name, std::size_t threads, std::size_t ma
 
 WaitingCalls::~WaitingCalls() = default;
 
+void WaitingCalls::run(Deadline deadline, std::function<void()> work,
+                       std::function<void(Error)> refuse) {
+    add({std::move(work), std::move(refuse), deadline, nullptr});
+}
+
 void WaitingCalls::add(Call call) {
     State& state = *state_;
-    const auto kept = std::make_shared<Call>(std::move(call));
     const auto queued = [&]() -> Result<void> {
         const std::lock_guard lock(state.mutex);
-        if (state.waiting >= state.max_waiting) {
+        if (state.queue.size() >= state.max_waiting) {
             return make_error(ErrorCode::capacity,
                               state.name + ": " + std::to_string(state.max_waiting) +
                                   " calls are waiting (max_queue); nothing was applied");
         }
         HOTCOUNT_TRY(state.pool.start());
-        state.queue.push_back(kept);
-        ++state.waiting;
+        const SteadyTime late = call.deadline.time();
+        state.queue.push_back(std::move(call));
         if (state.busy < state.max_busy) {
             ++state.busy;
             state.pool.run([held = state_] { held->work_off(); });
         } else {
-            state.pool.run_at(kept->deadline.time(),
-                              [held = std::weak_ptr{state_}, late = std::weak_ptr{kept}] {
-                                  const auto owner = held.lock();
-                                  const auto waits = late.lock();
-                                  if (owner != nullptr && waits != nullptr) owner->expire(*waits);
-                              });
+            state.look_at(late);
         }
         return {};
     }();
-    if (!queued) kept->refuse(queued.error());
+    if (!queued) call.refuse(queued.error());
 }
 
 }  // namespace hotcount

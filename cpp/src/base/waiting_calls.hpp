@@ -39,13 +39,15 @@ class WaitingCalls {
              .cancelled = cancelled});
     }
 
+    /// The same of a call that tells its outcome by itself.
+    void run(Deadline deadline, std::function<void()> work, std::function<void(Error)> refuse);
+
   private:
     struct Call {
-        std::function<void()> work;
-        std::function<void(Error)> refuse;
-        Deadline deadline;
-        const std::atomic<bool>* cancelled;
-        bool begun{false};  // Or refused. Under the mutex.
+        std::function<void()> work{};
+        std::function<void(Error)> refuse{};
+        Deadline deadline{Deadline::after(Duration{0})};
+        const std::atomic<bool>* cancelled{nullptr};
     };
     struct State;
     void add(Call call);

@@ -368,12 +368,13 @@ struct Method {
         if constexpr (kInThread) {
             // The time runs from now on, not from when a thread is free.
             const Deadline deadline = self.deadline(timeout(held));
-            auto begun =
-                core->run_async([held = std::move(held), deadline, done](Concept& own) mutable {
+            core->run_async(
+                deadline,
+                [held = std::move(held), deadline, done](Concept& own) mutable {
                     std::get<sizeof...(P) - 1>(held) = deadline.remaining();
                     done(run_now<Now, Each>(own, held));
-                });
-            if (!begun) done(std::move(begun).error());
+                },
+                [done](Error error) { done(std::move(error)); });
         } else {
             std::apply(
                 [&](const auto&... all) {

@@ -10,11 +10,12 @@ from contextvars import Context
 from typing import Any
 
 import hotcount
+import psycopg
 import pytest
 from hotcount import aio
 
 from tests.support.loops import LOOPS, LoopFactory, run
-from tests.support.servers import RedisServer
+from tests.support.servers import PostgresDatabase, RedisServer
 
 pytestmark = pytest.mark.server
 
@@ -166,3 +167,34 @@ def test_calls_beyond_max_queue_are_refused_with_nothing_applied_and_the_others_
         assert await counter.add("after") == 1
 
     run(factory, main())
+
+
+def test_a_votes_call_ends_by_its_deadline_where_others_hold_all_threads(
+    postgres_database: PostgresDatabase,
+) -> None:
+    url = postgres_database.url
+    with psycopg.connect(url) as other:
+
+        async def main() -> None:
+            async with aio.Votes(url, strategy="naive", missing_items="create") as votes:
+                await votes.create_tables()
+                await votes.cast(7, 1)
+                other.execute("LOCK TABLE item IN ACCESS EXCLUSIVE MODE")
+
+                async def read(timeout: float) -> int:
+                    return (await votes.count(7, timeout=timeout)).value
+
+                patient = [asyncio.create_task(read(60)) for _ in range(2 * votes.commit_workers)]
+                await asyncio.sleep(0)
+                hasty = [
+                    asyncio.ensure_future(read(1)),
+                    asyncio.ensure_future(read(2)),
+                    asyncio.ensure_future(read(1)),
+                ]
+                ends = await asyncio.wait_for(asyncio.gather(*hasty, return_exceptions=True), 30)
+                assert [type(end) for end in ends] == [hotcount.DeadlineError] * 3
+                assert not any(call.done() for call in patient)
+                other.rollback()
+                assert await asyncio.gather(*patient) == [1] * len(patient)
+
+        asyncio.run(main())

@@ -1,6 +1,7 @@
 // naive and slotted: one transaction per vote.
 #include <functional>
 #include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/counter/slot.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 

@@ -28,7 +28,10 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
               },
               database_->options().max_readers);
       }),
-      workers_([threads = options_.commit.workers] { return std::make_unique<Workers>(threads); }) {
+      waiting_calls_([this] {
+          return std::make_unique<WaitingCalls>(database_->name(), options_.commit.workers,
+                                                options_.commit.max_queue);
+      }) {
     const VoteDialect& dialect = layout_->vote_dialect();
     create_items_ = dialect.create_items(options_, VoteNames{options_, dialect.grammar()});
     if (place() != CountPlace::journal) return;
@@ -209,39 +212,32 @@ Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency 
     return std::move(counts.front());
 }
 
-Result<void> SqlVotes::run_async(std::function<void(Votes&)> work) {
-    Workers& workers = workers_.get();
-    if (workers.waiting.load(std::memory_order_relaxed) >= options_.commit.max_queue) {
-        return make_error(ErrorCode::capacity,
-                          database_->name() + ": " + std::to_string(options_.commit.max_queue) +
-                              " calls are waiting (max_queue); nothing was applied");
-    }
-    HOTCOUNT_TRY(workers.pool.start());
-    workers.waiting.fetch_add(1, std::memory_order_relaxed);
-    workers.pool.run([self = shared_from_this(), &workers, work = std::move(work)] {
-        workers.waiting.fetch_sub(1, std::memory_order_relaxed);
-        work(*self);
-    });
-    return {};
+void SqlVotes::run_async(Deadline deadline, std::function<void(Votes&)> work,
+                         std::function<void(Error)> refuse) {
+    waiting_calls_.get().run(
+        deadline, [self = shared_from_this(), work = std::move(work)] { work(*self); },
+        std::move(refuse));
 }
 
 void SqlVotes::count_async(const sql::Id& item, Completion<Count> done, Timeout timeout,
                            Consistency consistency) {
     const Deadline deadline = database_->deadline(timeout);
-    auto begun = run_async([item, done, deadline, consistency](Votes& votes) {
-        done(votes.count(item, deadline.remaining(), consistency));
-    });
-    if (!begun) done(std::move(begun).error());
+    run_async(
+        deadline,
+        [item, done, deadline, consistency](Votes& votes) {
+            done(votes.count(item, deadline.remaining(), consistency));
+        },
+        [done](Error error) { done(std::move(error)); });
 }
 
 void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
                                 Timeout timeout, Consistency consistency) {
     const Deadline deadline = database_->deadline(timeout);
-    auto begun = run_async([kept = std::vector<sql::Id>(items.begin(), items.end()), done, deadline,
-                            consistency](Votes& votes) {
-        done(votes.count_many(kept, deadline.remaining(), consistency));
-    });
-    if (!begun) done(std::move(begun).error());
+    run_async(
+        deadline,
+        [kept = std::vector<sql::Id>(items.begin(), items.end()), done, deadline, consistency](
+            Votes& votes) { done(votes.count_many(kept, deadline.remaining(), consistency)); },
+        [done](Error error) { done(std::move(error)); });
 }
 
 Result<FlushReport> SqlVotes::flush(Timeout timeout) {

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/waiting_calls.hpp"
 #include "call_times.hpp"
 #include "votes/journal/folder.hpp"
 #include "votes/tables/count_reader.hpp"
@@ -49,7 +49,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                      Consistency consistency) override;
     void count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
                           Timeout timeout, Consistency consistency) override;
-    Result<void> run_async(std::function<void(Votes&)> work) override;
+    void run_async(Deadline deadline, std::function<void(Votes&)> work,
+                   std::function<void(Error)> refuse) override;
 
   protected:
     sql::Database& database() const { return *database_; }
@@ -112,13 +113,6 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     // create_tables.cpp
     Result<bool> is_made(sql::Connection& connection) const;
     Result<bool> is_marked(sql::Connection& connection) const;
-    // Threads for what no group commit does, and how much waits for them.
-    struct Workers {
-        explicit Workers(std::size_t threads) : pool(threads) {}
-        std::atomic<std::size_t> waiting{0};
-        WorkerPool pool;
-    };
-
     std::shared_ptr<sql::Database> database_;
     VotesOptions options_;
     std::shared_ptr<const Layout> layout_;
@@ -128,7 +122,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     std::shared_ptr<Journal> journal_{};
     std::shared_ptr<Folder> folder_{};
     std::optional<sql::Statement> create_items_;  // If the dialect takes an array of ids.
-    ForkLocal<Workers> workers_;
+    ForkLocal<WaitingCalls> waiting_calls_;       // For what no group commit does.
     mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
 };
 
