@@ -1,7 +1,7 @@
 // Calls that wait, made by a few threads of the library for those who do not.
 //
 //   run() --> queue --> at most `threads` of them at a time, in order: work()
-//                `----> a deadline error where none was free by then: nothing was begun
+//                `----> a deadline error if none was free by then: nothing was begun
 //
 // So what can only be waited for holds up neither its caller nor the process with a thread each.
 // Thread-safe. A forked child has none of the threads: owners keep this in a ForkLocal. Who lets go
@@ -28,7 +28,7 @@ class WaitingCalls {
     ~WaitingCalls();
 
     /// `work` returns by the deadline, and must not throw. `done` is called by a thread of the
-    /// library, or before this returns where nothing can be begun. Where *cancelled is true before
+    /// library, or before this returns if nothing can be begun. If *cancelled is true before
     /// its turn, the call is dropped; `cancelled` must live until then.
     template <class T>
     void run(Deadline deadline, const std::atomic<bool>* cancelled, Completion<T> done,
@@ -39,14 +39,14 @@ class WaitingCalls {
              .cancelled = cancelled});
     }
 
-    /// The same of a call that tells its outcome by itself.
+    /// The same for a call whose `work` reports its outcome by itself.
     void run(Deadline deadline, std::function<void()> work, std::function<void(Error)> refuse);
 
   private:
     struct Call {
         std::function<void()> work{};
         std::function<void(Error)> refuse{};
-        Deadline deadline{Deadline::after(Duration{0})};
+        Deadline deadline{Deadline::at(SteadyTime::max())};
         const std::atomic<bool>* cancelled{nullptr};
     };
     struct State;
