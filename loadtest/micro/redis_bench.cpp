@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "redis/encode.hpp"
+#include "redis/commands.hpp"
 #include "redis/multiplexer.hpp"
 #include "redis/reply_reader.hpp"
 
@@ -29,7 +29,7 @@ void encode_an_add(benchmark::State& state) {
     const std::string key = "count:user:12345";
     std::string out;
     for (auto _ : state) {
-        out.clear();  // Its memory stays, as that of a lane does.
+        out.clear();  // Its memory stays, as that of a connection does.
         encode_add(out, key, 5);
         benchmark::DoNotOptimize(out.data());
     }
@@ -53,7 +53,7 @@ void encode_a_script_call(benchmark::State& state) {
 }
 BENCHMARK(encode_a_script_call);
 
-void encode_a_pipeline_of_adds(benchmark::State& state) {
+void encode_a_batch_of_adds(benchmark::State& state) {
     std::string out;
     for (auto _ : state) {
         out.clear();
@@ -65,7 +65,7 @@ void encode_a_pipeline_of_adds(benchmark::State& state) {
     }
     state.SetItemsProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(encode_a_pipeline_of_adds)->Arg(100)->Arg(1000);
+BENCHMARK(encode_a_batch_of_adds)->Arg(100)->Arg(1000);
 
 // `replies` as a socket gives them: as much at a time as there is room for.
 void parse(benchmark::State& state, std::string_view replies, std::int64_t count) {
@@ -120,18 +120,18 @@ BENCHMARK(parse_values_of_get)->Arg(1)->Arg(100);
 // Calls from the queue to the wire and their replies back to them: `keys` of them, 64 calls at once.
 void combine(benchmark::State& state, const auto& request_of, const auto& reply_to) {
     const hotcount::redis::Options options;
-    hotcount::redis::Pipeline pipeline{options};
+    hotcount::redis::Multiplexer multiplexer{options};
     const auto keys = state.range(0);
     const auto deadline = hotcount::Deadline::after(std::chrono::hours{1});
     for (auto _ : state) {
         for (std::int64_t i = 0; i < kCalls; ++i) {
-            pipeline.push(std::make_shared<hotcount::redis::Operation>(
+            multiplexer.push(std::make_shared<hotcount::redis::Operation>(
                 request_of("count:user:" + std::to_string(i % keys)), deadline));
         }
-        benchmark::DoNotOptimize(pipeline.take());
+        benchmark::DoNotOptimize(multiplexer.take());
         const auto now = std::chrono::steady_clock::now();
-        while (pipeline.in_flight() > 0) pipeline.settle(reply_to(keys), now);
-        benchmark::DoNotOptimize(pipeline.take_finished());
+        while (multiplexer.in_flight() > 0) multiplexer.settle(reply_to(keys), now);
+        benchmark::DoNotOptimize(multiplexer.take_finished());
     }
     state.SetItemsProcessed(state.iterations() * kCalls);
 }

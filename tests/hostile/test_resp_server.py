@@ -1,4 +1,4 @@
-"""A server that never answers properly, for every lane that a call can take: the call ends by its
+"""A server that never answers properly, for every route that a call can take: the call ends by its
 deadline, is never given another's reply, and costs no more memory than it may."""
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def alone_awaited(url: str) -> object:
 
 
 TYPED = [add, hit, add_many, hit_many, upsert, watch, add_awaited]
-LANES = [*TYPED, alone, alone_awaited]
+ROUTES = [*TYPED, alone, alone_awaited]
 
 KNOWN = (
     hotcount.UnavailableError,
@@ -168,14 +168,14 @@ def attacked(attack: Attack) -> RespServer:
     return server
 
 
-@pytest.mark.parametrize("lane", LANES, ids=lambda lane: lane.__name__)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.__name__)
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_call_ends_by_its_deadline_whatever_comes(
-    name: str, lane: Callable[[str], object]
+    name: str, route: Callable[[str], object]
 ) -> None:
     with attacked(ENDLESS[name]) as server:
         started = time.monotonic()
-        errors = errors_of(lane, server.url)
+        errors = errors_of(route, server.url)
         took = time.monotonic() - started
     assert all(isinstance(error, KNOWN) for error in errors), errors
     assert took < TIMEOUT + SLACK
@@ -186,7 +186,7 @@ def test_a_handshake_ends_by_the_deadline_whatever_comes(name: str) -> None:
     def respond(_: int, client: socket.socket, __: Words) -> None:
         pytest.fail("nothing may come before the handshake is over")
 
-    for lane in (add, watch, add_awaited):
+    for route in (add, watch, add_awaited):
         with RespServer(respond, greeting=b"") as server:
             # The greeting itself is the attack.
             def greet(client: socket.socket, server: RespServer = server) -> None:
@@ -194,20 +194,20 @@ def test_a_handshake_ends_by_the_deadline_whatever_comes(name: str) -> None:
 
             server.greet = greet
             started = time.monotonic()
-            errors = errors_of(lane, server.url)
+            errors = errors_of(route, server.url)
             took = time.monotonic() - started
         kinds = (hotcount.UnavailableError, hotcount.DeadlineError)
         assert all(isinstance(error, kinds) for error in errors), errors
         assert took < TIMEOUT + SLACK
 
 
-@pytest.mark.parametrize("lane", TYPED, ids=lambda lane: lane.__name__)
+@pytest.mark.parametrize("route", TYPED, ids=lambda route: route.__name__)
 @pytest.mark.parametrize("name", OTHER_SHAPES)
-def test_a_reply_of_another_shape_is_nobodys(name: str, lane: Callable[[str], object]) -> None:
+def test_a_reply_of_another_shape_is_nobodys(name: str, route: Callable[[str], object]) -> None:
     with attacked(once(OTHER_SHAPES[name])) as server:
-        for error in errors_of(lane, server.url):
+        for error in errors_of(route, server.url):
             assert isinstance(error, KNOWN), repr(error)
-            if lane is not watch:  # Whose looks come before its writes.
+            if route is not watch:  # Whose looks come before its writes.
                 assert isinstance(error, hotcount.OutcomeUnknownError)
                 assert "another shape" in str(error)
 
@@ -274,8 +274,8 @@ def test_a_reply_too_many_in_the_handshake_is_never_the_first_calls(extra: bytes
 
     greeting = b"-ERR unknown command\r\n" + extra
     with RespServer(respond, greeting=greeting) as server:
-        for lane in (add, add_awaited):
-            errors = errors_of(lane, server.url)
+        for route in (add, add_awaited):
+            errors = errors_of(route, server.url)
             assert all(isinstance(error, hotcount.UnavailableError) for error in errors), errors
 
 
@@ -297,9 +297,9 @@ MEMORY_ATTACKS = {
 MOST_GROWTH = 96 << 20
 
 
-@pytest.mark.parametrize("lane", ["sync", "aio", "alone"])
+@pytest.mark.parametrize("route", ["sync", "aio", "alone"])
 @pytest.mark.parametrize("name", MEMORY_ATTACKS)
-def test_what_comes_and_is_not_kept_takes_no_memory(name: str, lane: str) -> None:
+def test_what_comes_and_is_not_kept_takes_no_memory(name: str, route: str) -> None:
     def peak_growth() -> int:
         # What any first call takes is not counted.
         with RespServer(lambda _, client, words: client.sendall(bulk(words[-1]))) as warm:
@@ -310,8 +310,8 @@ def test_what_comes_and_is_not_kept_takes_no_memory(name: str, lane: str) -> Non
         return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
     def call(url: str, timeout: float) -> None:
-        command = ("MODULE.DO", "k") if lane == "alone" else ("GET", "k")
-        if lane != "aio":
+        command = ("MODULE.DO", "k") if route == "alone" else ("GET", "k")
+        if route != "aio":
             with hotcount.Redis(url, timeout=timeout) as redis, contextlib.suppress(*KNOWN):
                 redis.execute(*command)
             return
@@ -347,9 +347,9 @@ def test_a_flood_does_not_starve_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "dripping pushes"])
-@pytest.mark.parametrize("lane", [add, watch, alone], ids=lambda lane: lane.__name__)
+@pytest.mark.parametrize("route", [add, watch, alone], ids=lambda route: route.__name__)
 def test_ctrl_c_ends_a_call_while_replies_keep_coming(
-    name: str, lane: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+    name: str, route: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.hostile.test_resp_server.TIMEOUT", 30)
     arrived = threading.Event()
@@ -367,7 +367,7 @@ def test_ctrl_c_ends_a_call_while_replies_keep_coming(
         killer.start()
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            lane(server.url)
+            route(server.url)
         assert time.monotonic() - started < 10
         killer.join()
 

@@ -1,7 +1,7 @@
-// Time, injected: layers above never call now() themselves.
+// Time, as a parameter: a Clock says what time it is, a Deadline bounds how long a call may wait.
 //
-// Clock answers "what time is it" for expiry and timestamps and may be a ManualClock in tests.
-// Deadline bounds real waiting, so it always runs on the machine's monotonic clock.
+// Expiry and timestamps ask a Clock, which is a ManualClock in tests. A Deadline bounds real waiting,
+// so it always runs on the machine's monotonic clock. Both are thread-safe.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ using Duration = std::chrono::nanoseconds;
 using SteadyTime = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::system_clock::time_point;
 
-/// A call's time limit; none means the store's default. There is no "for ever".
+/// A call's time limit; none means the store's default. No call waits for ever.
 using Timeout = std::optional<Duration>;
 
 /// Where the time comes from. Implementations are safe to call from many threads.
@@ -29,7 +29,7 @@ class Clock {
 /// The machine's clocks.
 const std::shared_ptr<const Clock>& system_clock();
 
-/// A clock that stands still until it is told to move. For tests.
+/// A clock that moves only by advance(). For tests.
 class ManualClock final : public Clock {
   public:
     SteadyTime steady_now() const override;
@@ -48,7 +48,7 @@ class Deadline {
     static Deadline at(SteadyTime time) { return Deadline{time}; }
 
     SteadyTime time() const { return time_; }
-    bool passed() const;         ///< Also where the thread is interrupted (interrupt.hpp).
+    bool passed() const;         ///< Also true if the thread is interrupted (interrupt.hpp).
     Duration remaining() const;  ///< Never negative; 0 once passed.
 
   private:

@@ -17,7 +17,6 @@
 
 #include <cstdint>
 #include <hotcount/clock.hpp>
-#include <hotcount/detail/base/column.hpp>
 #include <hotcount/detail/base/completion.hpp>
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
@@ -108,10 +107,11 @@ class Counter {
     Result<TryAdd> try_add(std::string_view key, std::int64_t n, Bounds bounds,
                            Timeout timeout = {});
     /// Element by element in order; keys may repeat. One failure does not stop the others.
-    Column<std::int64_t> add_many(std::span<const std::string_view> keys,
-                                  std::span<const std::int64_t> amounts, Timeout timeout = {});
+    BatchResult<std::int64_t> add_many(std::span<const std::string_view> keys,
+                                       std::span<const std::int64_t> amounts, Timeout timeout = {});
     Result<std::int64_t> get(std::string_view key, Timeout timeout = {});  ///< 0 where absent.
-    Column<std::int64_t> get_many(std::span<const std::string_view> keys, Timeout timeout = {});
+    BatchResult<std::int64_t> get_many(std::span<const std::string_view> keys,
+                                       Timeout timeout = {});
     /// Removes the key and returns its last value, 0 where absent.
     Result<std::int64_t> reset(std::string_view key, Timeout timeout = {});
     /// Remaining life; none where the key is absent or never expires.
@@ -128,10 +128,10 @@ class Counter {
                        AsyncCall call = {});
     void add_many_async(std::span<const std::string_view> keys,
                         std::span<const std::int64_t> amounts,
-                        Completion<Column<std::int64_t>> done, AsyncCall call = {});
+                        Completion<BatchResult<std::int64_t>> done, AsyncCall call = {});
     void get_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call = {});
     void get_many_async(std::span<const std::string_view> keys,
-                        Completion<Column<std::int64_t>> done, AsyncCall call = {});
+                        Completion<BatchResult<std::int64_t>> done, AsyncCall call = {});
     void reset_async(std::string_view key, Completion<std::int64_t> done, AsyncCall call = {});
     void ttl_async(std::string_view key, Completion<std::optional<Duration>> done,
                    AsyncCall call = {});

@@ -1,7 +1,7 @@
-// What can go wrong, in one enum: each code says what the caller knows afterwards.
+// What can go wrong, in one enum. Each code says what the caller knows afterwards.
 //
-// Core functions return Result<T> (result.hpp) carrying an Error; only python/src/values/errors.cpp turns
-// one into an exception. Errors are values: free to copy, safe to hand between threads.
+// Core functions return a Result<T> (result.hpp) that may hold an Error; none throws. Errors are
+// values: free to copy, safe to hand between threads.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +34,17 @@ enum class ErrorCode : std::uint8_t {
 /// The code's name as spelled above, for messages and tables.
 std::string_view to_string(ErrorCode code);
 
-/// True where a failed call certainly changed nothing, so that doing it again is safe.
+/// Whether a call that failed with this code certainly changed nothing, so that a retry is safe.
 constexpr bool nothing_applied(ErrorCode code) { return code != ErrorCode::outcome_unknown; }
 
-/// What an error is about, where its message says so; empty where it does not.
+/// What an error is about, for programs: the parts of its message. Empty if it names none.
 struct ErrorFacts {
-    std::string server;               ///< Where it happened, as messages name it.
-    std::optional<Duration> timeout;  ///< What the call was given.
-    std::string key;                  ///< In full, where a message may shorten it.
+    std::string server;               ///< The server, as messages name it.
+    std::optional<Duration> timeout;  ///< The timeout of the call.
+    std::string key;                  ///< In full; a message may shorten it.
     std::string option;               ///< The option or argument that is bad.
-    std::string value;                ///< What the option was, as text; never a password.
-    /// Of a vote, as the tables have them.
+    std::string value;                ///< The value of the option, as text; never a password.
+    /// The ids of a vote, as the tables hold them.
     std::optional<std::variant<std::int64_t, std::string>> item, user;
 };
 
@@ -52,9 +52,9 @@ struct Error {
     ErrorCode code;
     std::string message;      ///< A sentence that names the offending thing; never a password.
     std::string server_code;  ///< SQLSTATE, SQLite code name or Redis error word; empty if none.
-    std::shared_ptr<const ErrorFacts> facts{};  ///< Null where there are none.
+    std::shared_ptr<const ErrorFacts> facts{};  ///< Null if there are none.
 
-    /// The same error with a fact more: make_error(...).about(&ErrorFacts::key, key).
+    /// The same error with one more fact: make_error(...).about(&ErrorFacts::key, key).
     template <class Fact, class Says>
     Error&& about(Fact ErrorFacts::*fact, const Says& says) && {
         about(fact, says);

@@ -1,12 +1,16 @@
-// THE SEAM to Redis: send a command, get its reply or an error that says what is known.
+// A client of one Redis or Valkey server: it sends a command and returns the reply, or an error that
+// says what is known.
 //
-// One connection per process, made on first use and again after a failure, shared by all callers:
-// their commands travel together, concurrent adds to one key as one INCRBY, concurrent calls of one
-// combinable script as one EVALSHA. A command that was never fully sent is unavailable (nothing
-// applied); one that was sent and got no answer is outcome_unknown and is never sent again, unless
-// Repeat says that it may be. A reply that cannot be that of its call ends the connection. Event loops have a connection each (make_loop_lane), check_and_set() uses
-// connections of its own, at most Options::exclusive_connections.
-// Thread-safe; a forked child connects anew.
+// A process has one connection. The client makes it when it is first needed, makes it anew after a
+// failure, and shares it among all callers: their commands travel together. Concurrent adds to one
+// key become one INCRBY, and concurrent calls of one combinable script one EVALSHA. An event loop has
+// a connection of its own (make_loop_connection). check_and_set() and commands that are not known to
+// answer exactly once use others, at most Options::exclusive_connections.
+//
+// Thread-safe. A forked child makes connections of its own.
+// Failure: when a command never left as a whole its error is unavailable, and nothing was applied. When
+// it was sent and not answered its error is outcome_unknown, and it is never sent again, unless its
+// Repeat allows that. A reply that cannot be the reply of its call ends the connection.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +31,14 @@
 
 namespace hotcount::redis {
 
-/// An optimistic transaction: WATCH keys, looks, MULTI, writes, EXEC.
+/// An optimistic transaction: WATCH keys, reads, MULTI, writes, EXEC.
 struct CheckAndSet {
-    /// What must not change between the looks and the writes, by anybody or by expiry.
+    /// Nobody may change these between the reads and the writes; a key that expires has changed.
     std::vector<std::string_view> keys;
-    std::vector<std::vector<std::string_view>> looks;
-    /// Whether the writes are to be done, by the replies of the looks. Not asked where one of them
-    /// is an error: that ends the transaction.
-    std::function<bool(std::span<const Reply>)> go;
+    std::vector<std::vector<std::string_view>> reads;
+    /// Decides by the replies of the reads. It is not called when one of them is an error, which ends
+    /// the transaction.
+    std::function<bool(std::span<const Reply>)> should_write;
     std::vector<std::vector<std::string_view>> writes;
 };
 
@@ -43,11 +47,11 @@ class Client {
     static Result<std::shared_ptr<Client>> make(Options options);
     virtual ~Client() = default;
 
-    /// Sends one command and waits for its reply. Commands that change the connection's state or
-    /// hold it (MULTI, SELECT, SUBSCRIBE, CLIENT TRACKING, blocking ones ...) are refused with a
-    /// config error. One that is not known to answer exactly once, such as a module's, goes over
-    /// one of the exclusive_connections, with an ECHO behind it: two replies instead of one, and
-    /// where it did not answer exactly once the outcome is unknown and that connection is closed.
+    /// Sends one command and waits for its reply. A command that changes the connection's state or
+    /// holds it (MULTI, SELECT, SUBSCRIBE, CLIENT TRACKING, blocking ones ...) is a config error. A
+    /// command that is not known to answer exactly once, such as a module's, goes over one of the
+    /// exclusive_connections with an ECHO behind it. If it did not answer exactly once, the outcome
+    /// is unknown and that connection is closed.
     virtual Result<Reply> execute(std::span<const std::string_view> command,
                                   Timeout timeout = {}) = 0;
     /// INCRBY, the value after this very add. Concurrent adds to one key may travel as one
@@ -57,33 +61,32 @@ class Client {
     /// Several commands in one go, results by index; each as execute().
     virtual std::vector<Result<Reply>> execute_many(
         std::span<const std::vector<std::string_view>> commands, Timeout timeout = {}) = 0;
-    /// EVALSHA; where the server does not know the script (NOSCRIPT, so nothing was run) it is
-    /// sent with its text. Every key the script touches is in `keys`.
+    /// Runs a script by EVALSHA. When the server does not know it (NOSCRIPT, so nothing was run), it
+    /// is sent with its text. `keys` names every key that the script touches.
     virtual Result<Reply> run(const Script& script, std::span<const std::string_view> keys,
                               std::span<const std::string_view> arguments,
                               Timeout timeout = {}) = 0;
-    /// Runs the transaction, from the start again while a watched key changes in between, until
-    /// the deadline. The writes' replies, an error of one of them in its place; none where `go`
-    /// said no. Two round trips an attempt, on a connection of its own. What breaks before EXEC is
-    /// all sent has applied nothing; after it the outcome is unknown. Needs Redis 6.2.5: older
-    /// servers run EXEC although a watched key has expired.
+    /// Runs the transaction, and again from the start when a watched key changed in between, until
+    /// the deadline. Returns the writes' replies, a refused write's error in its place, or none when
+    /// should_write() returned false. An attempt takes two round trips, on a dedicated connection.
+    /// What breaks before EXEC has left as a whole has applied nothing; after that the outcome is
+    /// unknown. Needs Redis 6.2.5: older servers run EXEC although a watched key has expired.
     virtual Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
                                                             Timeout timeout = {}) = 0;
     virtual Result<void> ping(Timeout timeout = {}) = 0;
 
-    /// The shared connection as a channel that waits: `done` is called before submit() returns, by
-    /// the calling thread.
+    /// The shared connection as a channel that waits: submit() calls `done` before it returns.
     virtual Channel& waiting() = 0;
-    /// The shared connection as one that does not wait. `done` is called by whoever calls
-    /// run_once(), by a thread that waits for a call of its own and does the work for all, or by a
-    /// thread of the library that begins where nobody has called run_once() for 50 ms.
-    /// With Options::max_queue calls waiting a call ends with a capacity error at once.
+    /// The shared connection as a channel that does not wait. `done` is called by whoever calls
+    /// run_once(), by a thread that waits for a call of its own and works for all, or by the client's
+    /// background thread, which works when nobody has called run_once() for 50 ms. When
+    /// Options::max_queue calls wait, one more ends with a capacity error at once.
     virtual Channel& without_waiting() = 0;
-    /// Sends and receives for those who do not wait: returns once completions were called, or at
-    /// the timeout. How many calls have ended. Several threads may call it.
+    /// Sends and receives for the calls that nobody waits for. Returns how many of them ended, when
+    /// their completions were called or at the timeout. Several threads may call it.
     virtual std::size_t run_once(Timeout timeout = {}) = 0;
     /// A connection for one event loop. It ends with the client or before it.
-    virtual std::unique_ptr<LoopLane> make_loop_lane(LoopHost& host) = 0;
+    virtual std::unique_ptr<LoopConnection> make_loop_connection(LoopHost& host) = 0;
     /// Makes every new connection load the script, so that its first call finds it there.
     virtual void prepare(const Script& script) = 0;
     Deadline deadline(Timeout timeout) const {
@@ -99,7 +102,7 @@ class Client {
         std::uint64_t bytes_received{0};
         std::uint64_t connects{0};    ///< Connections made.
         std::uint64_t reconnects{0};  ///< Those made after one was lost.
-        /// From a command's encoding to its reply, in microseconds; within 7 % above the truth.
+        /// From a command's encoding to its reply, in microseconds; at most 7 % above the truth.
         double latency_us_p50{0};
         double latency_us_p99{0};
         double latency_us_max{0};

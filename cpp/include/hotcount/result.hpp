@@ -1,15 +1,18 @@
-// Result<T>: a value or an Error. g++ 12 has no std::expected; this is the part of it we use.
+// Result<T>: a value or an Error; BatchResult<T>: values, and the errors of elements that failed.
 //
-// The Error stands on the heap, so that a Result costs its value and a pointer: nearly all calls
-// succeed, and a Result is moved several times on its way up.
-//
-// Reading value() of a failed result, or error() of a good one, is a programming error and asserts.
+// g++ 12 has no std::expected; Result is the part of it that the library uses. The Error is on the heap,
+// so that a Result costs its value and a pointer: nearly all calls succeed, and a Result is moved
+// several times on its way up. To read value() of a failed result, or error() of a good one, is a
+// programming error and asserts.
 #pragma once
 
 #include <cassert>
+#include <cstddef>
 #include <hotcount/error.hpp>
+#include <map>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace hotcount {
 
@@ -106,19 +109,26 @@ class [[nodiscard]] Result<void> {
     detail::MaybeError error_;
 };
 
+/// What a batch call returns.
+template <class T>
+struct BatchResult {
+    std::vector<T> values;                ///< By index; T{} for an element that failed.
+    std::map<std::size_t, Error> errors;  ///< By index; empty if all succeeded.
+};
+
 }  // namespace hotcount
 
 #define HOTCOUNT_CONCAT_(a, b) a##b
 #define HOTCOUNT_CONCAT(a, b) HOTCOUNT_CONCAT_(a, b)
 
-/// Leaves the function with the error of a failed Result; goes on otherwise.
+/// Returns the error of a failed Result from the function; goes on otherwise.
 #define HOTCOUNT_TRY(expression)                                    \
     do {                                                            \
         if (auto hotcount_try_ = (expression); !hotcount_try_.ok()) \
             return std::move(hotcount_try_).error();                \
     } while (false)
 
-/// Declares `variable` from a Result's value, or leaves the function with its error.
+/// Declares `variable` from a Result's value, or returns its error from the function.
 #define HOTCOUNT_TRY_ASSIGN(variable, expression)                              \
     auto HOTCOUNT_CONCAT(hotcount_result_, __LINE__) = (expression);           \
     if (!HOTCOUNT_CONCAT(hotcount_result_, __LINE__).ok())                     \

@@ -2,7 +2,7 @@
 //
 //   scheme://user:password@host:port/path?name=value&name=value
 //
-// A password leaves it through `password` alone; what cannot be taken apart is not echoed.
+// No message shows a password: str() hides it, and the error for text that is no URL does not quote it.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Url {
     std::string scheme;  ///< Lower case, a SQLAlchemy driver suffix ("+psycopg") removed.
     std::string user;
     std::string password;
-    std::string host;              ///< Percent-decoded; of [::1] what is inside, a zone included.
-    bool host_was_escaped{false};  ///< It had a percent sign, which some readers leave as it is.
+    std::string host;              ///< Percent-decoded; [::1] without its brackets, zone included.
+    bool host_was_escaped{false};  ///< It had a percent sign, which some parsers do not decode.
     std::optional<std::uint16_t> port;
     std::string path;  ///< Percent-decoded, with its leading "/".
     std::map<std::string, std::string> query;
@@ -28,7 +28,7 @@ struct Url {
     std::string str() const;
 };
 
-/// Refuses what is not a URL, naming what is wrong; unknown schemes are the caller's to refuse.
+/// A config error that names what is wrong if the text is no URL. Callers refuse unknown schemes.
 Result<Url> parse_url(std::string_view text);
 
 }  // namespace hotcount

@@ -79,7 +79,7 @@ Result<std::string> key_beside(std::string_view key, std::string_view what) {
                               "it in its slot")
             .about(&ErrorFacts::key, key);
     }
-    // Another ending than above, or "a" and "{a}" would share one.
+    // Not the same ending as above, or "a" and "{a}" would give the same result.
     return std::string{key} + ":" + name + "t";
 }
 

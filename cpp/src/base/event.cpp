@@ -28,7 +28,7 @@ long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
                    nullptr, places);
 }
 
-// Until a wake, a signal or the time.
+// Sleeps until it is woken, a signal comes or the time has passed.
 void sleep_while(std::atomic<std::uint32_t>* word, std::uint32_t value, SteadyTime until,
                  std::uint32_t places = FUTEX_BITSET_MATCH_ANY) {
     // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC: steady_clock on Linux.
@@ -62,8 +62,8 @@ bool Event::wait(Deadline deadline) {
     }
 }
 
-// In one order for all: whoever is not among the sleepers yet when they are counted finds another
-// epoch when it goes to sleep.
+// Sequentially consistent: a waiter that wake() does not count among the sleepers finds another epoch
+// when it goes to sleep.
 void Signal::wake(std::uint32_t places) {
     epoch_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
@@ -85,7 +85,7 @@ bool Signal::wait(std::uint32_t seen, Deadline deadline, std::uint32_t place) {
 #else
 
 namespace {
-// One mutex for all events: correct everywhere, fast enough where this is not the main platform.
+// For systems without a futex: one mutex for all events, correct and fast enough.
 std::mutex mutex;
 std::condition_variable changed;
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 class ForkHandlers {
   public:
     static ForkHandlers& instance() {
-        static auto* const handlers = new ForkHandlers;  // Never destroyed: forks come at exit too.
+        static auto* const handlers =
+            new ForkHandlers;  // Never destroyed: a process may fork while it exits.
         return *handlers;
     }
 

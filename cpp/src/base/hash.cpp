@@ -56,7 +56,7 @@ std::uint64_t siphash13(HashKey key, std::string_view bytes) {
     }
     std::uint64_t last = static_cast<std::uint64_t>(bytes.size()) << 56;
     if (left > 0 && bytes.size() >= 8) {
-        // The last eight bytes at once, without those that are taken already.
+        // Load the last eight bytes at once, and shift out those that were hashed already.
         std::uint64_t word = 0;
         std::memcpy(&word, at + left - 8, 8);
         last |= word >> (8 * (8 - left));

@@ -17,7 +17,7 @@ namespace {
 std::atomic<InterruptHook> installed{nullptr};
 thread_local bool stopped = false;
 
-// Also in a forked child, where the thread that forked is the first one.
+// In a forked child the first thread is the one that forked.
 bool is_first_thread() {
 #ifdef __linux__
     struct Known {
@@ -31,7 +31,7 @@ bool is_first_thread() {
     }
     return known.first;
 #else
-    return true;  // The hook finds out.
+    return true;  // Not known: let the hook find out.
 #endif
 }
 
@@ -53,7 +53,7 @@ bool check_interrupt() {
 
 SteadyTime next_check(Deadline deadline) {
     if (deadline.time() == SteadyTime::max()) return deadline.time();
-    if (stopped) return SteadyTime{};  // Long ago: not to be waited for.
+    if (stopped) return SteadyTime{};  // In the past: do not wait.
     if (!asks()) return deadline.time();
     return std::min(deadline.time(), std::chrono::steady_clock::now() + kInterruptSlice);
 }
@@ -61,7 +61,7 @@ SteadyTime next_check(Deadline deadline) {
 void sleep_or_interrupt(Duration duration) {
     const Deadline until = Deadline::after(duration);
     while (!until.passed()) {
-        // Not std::this_thread: its sleep goes on after a signal.
+        // Not std::this_thread::sleep_for, which goes on sleeping after a signal.
         const Duration left = std::min(until.remaining(), kInterruptSlice);
         const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
         const timespec pause{static_cast<std::time_t>(seconds.count()),

@@ -39,7 +39,7 @@ std::uint64_t Random::next() {
 }
 
 std::uint64_t Random::below(std::uint64_t bound) {
-    // Lemire's multiplication: the few values that would favour small results are drawn again.
+    // Lemire's method: the few values that would favour small results are drawn again.
     __extension__ using Wide = unsigned __int128;
     Wide product = Wide{next()} * bound;
     auto low = static_cast<std::uint64_t>(product);

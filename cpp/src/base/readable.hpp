@@ -1,4 +1,4 @@
-// Whether a socket has something to say, without waiting for it.
+// Whether a socket can be read now, without waiting.
 #pragma once
 
 #include <poll.h>
@@ -7,8 +7,8 @@
 
 namespace hotcount {
 
-/// Bytes to read, an end, or an error. A signal that is yet to be handled ends a poll with EINTR even
-/// where it does not sleep: that says nothing of the socket.
+/// True for bytes, an end or an error. A pending signal ends even a poll that does not sleep with EINTR,
+/// which says nothing about the socket.
 inline bool readable_now(int descriptor) {
     pollfd looked{descriptor, POLLIN, 0};
     const int ready = ::poll(&looked, 1, 0);

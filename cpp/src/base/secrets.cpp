@@ -8,16 +8,16 @@ namespace hotcount {
 namespace {
 
 constexpr std::size_t kMostSecrets = 1000;
-constexpr std::size_t kHiddenAnywhere = 4;  // From so many characters on.
+constexpr std::size_t kHiddenAnywhere = 4;  // Characters; shorter ones are hidden as words only.
 
 struct Secrets {
     std::mutex mutex;
-    std::deque<std::string> known;  // The longest first: one may be a part of another.
+    std::deque<std::string> known;  // The longest first: one may be part of another.
     std::deque<std::string> by_age;
 };
 
 Secrets& secrets() {
-    static auto* const made = new Secrets;  // Never destroyed: errors are made at exit too.
+    static auto* const made = new Secrets;  // Never destroyed: errors are made at exit, too.
     return *made;
 }
 

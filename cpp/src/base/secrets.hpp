@@ -1,6 +1,6 @@
-// The passwords that this process has connected with, wherever they came from. No text of a server's
-// is passed on with one of them in it: an old Redis quotes the arguments of a command that it does not
-// know, and a proxy says what it likes.
+// The passwords that this process has connected with, so that errors do not show them. The text of a
+// server can hold one: an old Redis quotes the arguments of a command that it does not know, and a
+// proxy answers what it likes. Thread-safe.
 #pragma once
 
 #include <string>
@@ -8,13 +8,12 @@
 
 namespace hotcount {
 
-/// Keeps a password for hide_secrets(): the 1000 that were given last. So whoever connects gives his
-/// each time. Thread-safe.
+/// Keeps a password for hide_secrets(). It keeps the last 1,000, so every connect calls it again.
 void remember_secret(std::string_view password);
 
-/// The text with *** for each password in it. One of less than four characters is hidden where it
-/// stands alone: a text without its every "a" would tell what it was. Thread-safe; for the way of
-/// an error, not for a call's.
+/// The text with *** for each password in it. A password of less than four characters is hidden only
+/// as a word of its own: a text without any "a" would tell that the password is "a". It takes a lock
+/// and searches for each password, so it is for errors only.
 std::string hide_secrets(std::string_view text);
 
 }  // namespace hotcount

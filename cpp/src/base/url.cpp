@@ -15,14 +15,14 @@ bool is_letter_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Messages show nothing of a text that could not be taken apart: where a password has a '/', a '?',
-// a '#' or an '@' of its own, any part of the URL may be a part of it.
+// Messages quote nothing of a text that could not be parsed: if a password has a '/', '?', '#' or '@'
+// in it, any part of the URL may be a part of the password.
 
 bool is_scheme_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
 }
 
-// redis+unix and friends are schemes of their own; postgresql+psycopg names a driver we ignore.
+// redis+unix is a scheme of its own; postgresql+psycopg names a driver, which is ignored.
 std::string without_driver(const std::string& scheme) {
     for (const char* database : {"sqlite+", "postgresql+", "mysql+", "mariadb+"}) {
         const std::string_view prefix{database};
@@ -31,7 +31,7 @@ std::string without_driver(const std::string& scheme) {
     return scheme;
 }
 
-// A host in brackets is an IPv6 address, with a zone where it is a link's own: [fe80::1%eth0].
+// A host in brackets is an IPv6 address, with a zone if it is link-local: [fe80::1%eth0].
 Result<void> check_ipv6(std::string_view host) {
     const auto percent = host.find('%');
     const std::string address{host.substr(0, percent)};
@@ -52,7 +52,7 @@ Result<void> check_ipv6(std::string_view host) {
     return {};
 }
 
-// What another reader of URLs would take for another host is refused: '#' ends one for them.
+// Refuses hosts that other parsers of URLs read differently: for them a '#' ends the host.
 Result<void> check_host(std::string_view host) {
     for (const char c : host) {
         const auto byte = static_cast<unsigned char>(c);
@@ -97,7 +97,7 @@ Result<void> parse_authority(std::string_view authority, Url& url) {
     } else {
         const auto colon = authority.find(':');
         const std::string_view host = authority.substr(0, colon);
-        if (url.scheme != "memory") HOTCOUNT_TRY(check_host(host));  // A name of our own.
+        if (url.scheme != "memory") HOTCOUNT_TRY(check_host(host));  // The name of a memory store.
         HOTCOUNT_TRY_ASSIGN(url.host, percent_decode(host, "URL: the host"));
         if (url.host.find('\0') != std::string::npos) return bad_url("the host has a NUL");
         url.host_was_escaped = host.find('%') != std::string_view::npos;
@@ -115,7 +115,7 @@ Result<void> parse_authority(std::string_view authority, Url& url) {
     return {};
 }
 
-// A password with a delimiter of its own, of which the rest would be taken for a path or an option.
+// A password with a delimiter in it, after which the rest would count as a path or an option.
 bool hides_credentials(const Url& url, std::string_view authority, std::string_view rest) {
     if (rest.find('@') == std::string_view::npos) return false;
     const bool has_no_host = url.scheme == "sqlite" || url.scheme == "memory" ||
@@ -178,7 +178,7 @@ std::string Url::str() const {
 Result<Url> parse_url(std::string_view text) {
     const auto scheme_end = text.find("://");
     if (scheme_end == std::string_view::npos || scheme_end == 0) {
-        // Not echoed: what is not a URL may be a bare password.
+        // Not quoted: text that is no URL may be a password.
         return bad_url(
             "expected scheme://..., such as memory://, sqlite:///file.db or redis://host");
     }

@@ -1,11 +1,11 @@
-// Calls that wait, made by a few threads of the library for those who do not.
+// Calls that can only be made by waiting for them, made by threads of the library.
 //
 //   run() --> queue --> at most `threads` of them at a time, in order: work()
-//                `----> a deadline error if none was free by then: nothing was begun
+//                `----> a deadline error if no thread was free by then: the call was not begun
 //
-// So what can only be waited for holds up neither its caller nor the process with a thread each.
-// Thread-safe. A forked child has none of the threads: owners keep this in a ForkLocal. Who lets go
-// of it lets go of no call: what it was handed is still made, and holds what it needs.
+// So such a call blocks neither its caller nor a thread for each call. Thread-safe. A forked child has
+// none of the threads: owners keep this in a ForkLocal. The calls outlive this object: they are made
+// all the same, and hold what they need.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,16 @@ namespace hotcount {
 
 class WaitingCalls {
   public:
-    /// `name`: where the calls go, for messages. With `max_waiting` calls in the queue one more is a
-    /// capacity error.
+    /// `name`: what errors call the server that the calls go to. When `max_waiting` calls are queued,
+    /// one more is a capacity error.
     WaitingCalls(std::string name, std::size_t threads, std::size_t max_waiting);
     WaitingCalls(const WaitingCalls&) = delete;
     WaitingCalls& operator=(const WaitingCalls&) = delete;
     ~WaitingCalls();
 
-    /// `work` returns by the deadline, and must not throw. `done` is called by a thread of the
-    /// library, or before this returns if nothing can be begun. If *cancelled is true before
-    /// its turn, the call is dropped; `cancelled` must live until then.
+    /// `work` must return by the deadline, and must not throw. A thread of the library calls `done`;
+    /// if the call cannot begin, `done` is called before run() returns. If *cancelled is true before
+    /// the call's turn, the call is dropped; `cancelled` must live until then.
     template <class T>
     void run(Deadline deadline, const std::atomic<bool>* cancelled, Completion<T> done,
              std::function<Result<T>()> work) {

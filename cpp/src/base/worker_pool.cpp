@@ -1,15 +1,53 @@
+#include <pthread.h>
+#include <signal.h>
+
 #include <condition_variable>
 #include <deque>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <map>
 #include <mutex>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
-#include "spawn_thread.hpp"
-
 namespace hotcount {
+namespace {
 
-// Outlives the pool where a thread is in mid-task.
+// A thread inherits the signal mask of the thread that starts it. A destructor restores that mask,
+// because std::thread throws when no thread can be started.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+  private:
+    sigset_t before_{};
+};
+
+}  // namespace
+
+Result<void> spawn_thread(std::function<void()> work) {
+    const SignalsBlocked blocked;
+    try {
+        std::thread(std::move(work)).detach();
+    } catch (const std::system_error& refused) {
+        return make_error(ErrorCode::capacity, std::string{"the system starts no more threads ("} +
+                                                   refused.code().message() + ")");
+    } catch (const std::bad_alloc&) {
+        return make_error(ErrorCode::capacity, "the system starts no more threads (out of memory)");
+    }
+    return {};
+}
+
+// Outlives the pool while a thread is in the middle of a task.
 struct WorkerPool::State {
     explicit State(std::size_t most) : max_threads(most) {}
     const std::size_t max_threads;
@@ -31,7 +69,7 @@ thread_local const void* own_state = nullptr;
 WorkerPool::WorkerPool(std::size_t max_threads) : state_(std::make_shared<State>(max_threads)) {}
 
 WorkerPool::~WorkerPool() {
-    // Dropped outside of the lock: a task's end may be somebody else's, who asks the pool.
+    // Destroyed after the lock is released: a task may own what calls the pool in its destructor.
     std::deque<Task> tasks;
     std::multimap<SteadyTime, Task> timed;
     const std::lock_guard lock(state_->mutex);
@@ -46,11 +84,11 @@ bool WorkerPool::is_own_thread() const { return own_state == state_.get(); }
 // Under the mutex.
 Result<void> WorkerPool::add_thread(const std::shared_ptr<State>& state) {
     if (state->threads >= state->max_threads) return {};
-    auto spawned = spawn_background_thread([state] { work(*state, state); });
+    auto spawned = spawn_thread([state] { work(*state, state); });
     if (spawned) {
         ++state->threads;
     } else if (state->threads > 0) {
-        return {};  // Those that there are do it, later.
+        return {};  // The threads that there are run the task later.
     }
     return spawned;
 }
@@ -77,7 +115,7 @@ void WorkerPool::run_at(SteadyTime time, Task task) {
     const bool earliest = state_->timed.empty() || time < state_->timed.begin()->first;
     state_->timed.emplace(time, std::move(task));
     if (state_->idle == 0) (void)add_thread(state_);
-    // All: whoever sleeps until the one that was the earliest would sleep too long.
+    // All threads: one that sleeps until what was the earliest time would sleep too long.
     if (earliest) state_->changed.notify_all();
 }
 
@@ -104,11 +142,11 @@ void WorkerPool::work(State& state, const std::shared_ptr<State>& shared) {
             --state.idle;
             continue;
         }
-        // Somebody must be awake in time.
+        // One thread must wake in time for the next timed task.
         if (!state.timed.empty() && state.idle == 0) (void)add_thread(shared);
         lock.unlock();
         task();
-        task = nullptr;  // What it held may be the last of its kind, and want the lock.
+        task = nullptr;  // Its destructor may call the pool, which takes the lock.
         lock.lock();
     }
 }

@@ -63,10 +63,10 @@ class CounterBackend {
     virtual void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route& route,
                          Completion<TryAdd> done) = 0;
     virtual void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
-                          const Route& route, Completion<Column<std::int64_t>> done) = 0;
+                          const Route& route, Completion<BatchResult<std::int64_t>> done) = 0;
     virtual void get(const std::string& key, const Route& route, Completion<std::int64_t> done) = 0;
     virtual void get_many(std::vector<std::string> keys, const Route& route,
-                          Completion<Column<std::int64_t>> done) = 0;
+                          Completion<BatchResult<std::int64_t>> done) = 0;
     virtual void reset(const std::string& key, const Route& route,
                        Completion<std::int64_t> done) = 0;
     virtual void ttl(const std::string& key, const Route& route,

@@ -98,15 +98,15 @@ struct Counter::Checked {
     std::vector<std::string> names;
     std::vector<std::int64_t> amounts;
     std::vector<std::size_t> places;  // Which element each name stands for, where some are bad.
-    Column<std::int64_t> column;
+    BatchResult<std::int64_t> batch;
 
-    Column<std::int64_t> merge(Column<std::int64_t> found) {
-        if (column.errors.empty()) return found;
-        for (std::size_t i = 0; i < places.size(); ++i) column.values[places[i]] = found.values[i];
+    BatchResult<std::int64_t> merge(BatchResult<std::int64_t> found) {
+        if (batch.errors.empty()) return found;
+        for (std::size_t i = 0; i < places.size(); ++i) batch.values[places[i]] = found.values[i];
         for (auto& [index, error] : found.errors) {
-            column.errors.emplace(places[index], std::move(error));
+            batch.errors.emplace(places[index], std::move(error));
         }
-        return std::move(column);
+        return std::move(batch);
     }
 };
 
@@ -119,7 +119,7 @@ Counter::Checked Counter::check(std::span<const std::string_view> keys,
     const std::string begin = full_key(backend_->store_prefix(), backend_->options().prefix, "");
     for (std::size_t i = 0; i < keys.size(); ++i) {
         if (auto fits = check_key(keys[i]); !fits) {
-            checked.column.errors.emplace(i, fits.error());
+            checked.batch.errors.emplace(i, fits.error());
             continue;
         }
         std::string& name = checked.names.emplace_back();
@@ -127,10 +127,10 @@ Counter::Checked Counter::check(std::span<const std::string_view> keys,
         name.append(begin).append(keys[i]);
         if (!amounts.empty()) checked.amounts.push_back(amounts[i]);
     }
-    if (checked.column.errors.empty()) return checked;
-    checked.column.values.resize(keys.size());
+    if (checked.batch.errors.empty()) return checked;
+    checked.batch.values.resize(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (!checked.column.errors.contains(i)) checked.places.push_back(i);
+        if (!checked.batch.errors.contains(i)) checked.places.push_back(i);
     }
     return checked;
 }
@@ -179,12 +179,13 @@ Result<TryAdd> Counter::try_add(std::string_view key, std::int64_t n, Bounds bou
     });
 }
 
-Column<std::int64_t> Counter::add_many(std::span<const std::string_view> keys,
-                                       std::span<const std::int64_t> amounts, Timeout timeout) {
+BatchResult<std::int64_t> Counter::add_many(std::span<const std::string_view> keys,
+                                            std::span<const std::int64_t> amounts,
+                                            Timeout timeout) {
     Checked checked = check(keys, amounts);
     if (backend_->options().method != CounterMethod::script) {
         const Deadline deadline = Deadline::after(backend_->limit(timeout));
-        Column<std::int64_t> found{std::vector<std::int64_t>(checked.names.size()), {}};
+        BatchResult<std::int64_t> found{std::vector<std::int64_t>(checked.names.size()), {}};
         for (std::size_t i = 0; i < checked.names.size(); ++i) {
             auto value =
                 add_by_seed(*backend_, checked.names[i], checked.amounts[i], deadline.remaining());
@@ -196,10 +197,11 @@ Column<std::int64_t> Counter::add_many(std::span<const std::string_view> keys,
         }
         return checked.merge(std::move(found));
     }
-    auto found = wait_for<Column<std::int64_t>>([&](Completion<Column<std::int64_t>> done) {
-        backend_->add_many(std::move(checked.names), std::move(checked.amounts),
-                           backend_->waiting(timeout), std::move(done));
-    });
+    auto found =
+        wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
+            backend_->add_many(std::move(checked.names), std::move(checked.amounts),
+                               backend_->waiting(timeout), std::move(done));
+        });
     return checked.merge(std::move(*found));
 }
 
@@ -210,11 +212,14 @@ Result<std::int64_t> Counter::get(std::string_view key, Timeout timeout) {
     });
 }
 
-Column<std::int64_t> Counter::get_many(std::span<const std::string_view> keys, Timeout timeout) {
+BatchResult<std::int64_t> Counter::get_many(std::span<const std::string_view> keys,
+                                            Timeout timeout) {
     Checked checked = check(keys, {});
-    auto found = wait_for<Column<std::int64_t>>([&](Completion<Column<std::int64_t>> done) {
-        backend_->get_many(std::move(checked.names), backend_->waiting(timeout), std::move(done));
-    });
+    auto found =
+        wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
+            backend_->get_many(std::move(checked.names), backend_->waiting(timeout),
+                               std::move(done));
+        });
     return checked.merge(std::move(*found));
 }
 
@@ -267,12 +272,12 @@ void Counter::try_add_async(std::string_view key, std::int64_t n, Bounds bounds,
 
 void Counter::add_many_async(std::span<const std::string_view> keys,
                              std::span<const std::int64_t> amounts,
-                             Completion<Column<std::int64_t>> done, AsyncCall call) {
+                             Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
     if (auto fits = check_method("add_many without waiting"); !fits) return done(fits.error());
     auto checked = std::make_shared<Checked>(check(keys, amounts));
     backend_->add_many(std::move(checked->names), std::move(checked->amounts),
                        backend_->route(call),
-                       [checked, done = std::move(done)](Result<Column<std::int64_t>> found) {
+                       [checked, done = std::move(done)](Result<BatchResult<std::int64_t>> found) {
                            done(checked->merge(std::move(*found)));
                        });
 }
@@ -284,10 +289,10 @@ void Counter::get_async(std::string_view key, Completion<std::int64_t> done, Asy
 }
 
 void Counter::get_many_async(std::span<const std::string_view> keys,
-                             Completion<Column<std::int64_t>> done, AsyncCall call) {
+                             Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
     auto checked = std::make_shared<Checked>(check(keys, {}));
     backend_->get_many(std::move(checked->names), backend_->route(call),
-                       [checked, done = std::move(done)](Result<Column<std::int64_t>> found) {
+                       [checked, done = std::move(done)](Result<BatchResult<std::int64_t>> found) {
                            done(checked->merge(std::move(*found)));
                        });
 }

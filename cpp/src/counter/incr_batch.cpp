@@ -1,21 +1,24 @@
+#include "incr_batch.hpp"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <functional>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/hash.hpp>
-#include <hotcount/detail/counter/incr_batch.hpp>
 #include <memory>
 #include <vector>
 
-#include "redis/encode.hpp"
-#include "redis/error_word.hpp"
+#include "redis/commands.hpp"
 
-namespace hotcount::redis {
+namespace hotcount {
 namespace {
 
-// Elements that are sent at a time, so that a large call does not fill the queue that others wait
-// in.
+using redis::Reply;
+using redis::ReplyArray;
+using redis::ReplyError;
+
+// Elements that are sent at a time, so that a large call does not fill the queue of all calls.
 constexpr std::size_t kPortion = 1000;
 
 // The elements of one portion that travel as one command.
@@ -26,51 +29,51 @@ struct Group {
     std::size_t size;
 };
 
-class Adds : public std::enable_shared_from_this<Adds> {
+// A batch on its way, portion by portion.
+class Sending : public std::enable_shared_from_this<Sending> {
   public:
-    Adds(Channel& channel, std::string server, AboutKey about, std::vector<std::string> keys,
-         std::vector<std::int64_t> amounts, Deadline deadline,
-         Completion<Column<std::int64_t>> done, const Cancelled* cancelled)
+    Sending(redis::Channel& channel, IncrBatch batch, Deadline deadline,
+            Completion<BatchResult<std::int64_t>> done, const redis::Cancelled* cancelled)
         : channel_(channel),
-          server_(std::move(server)),
-          about_(about),
-          keys_(std::move(keys)),
-          amounts_(std::move(amounts)),
+          server_(std::move(batch.server)),
+          about_(batch.about),
+          keys_(std::move(batch.keys)),
+          amounts_(std::move(batch.amounts)),
           deadline_(deadline),
           done_(std::move(done)),
           cancelled_(cancelled) {
-        column_.values.resize(keys_.size());
+        result_.values.resize(keys_.size());
     }
 
-    /// Sends what is to be sent next, and what comes after it while answers come at once.
+    /// Sends the next portion, and further ones while answers come before submit() returns.
     void go_on() {
         while (begin_ < keys_.size()) {
             if (groups_.empty()) gather();
             std::string bytes;
             bytes.reserve(groups_.size() * 48);
-            for (const Group& group : groups_) encode_add(bytes, group.key, group.total);
+            for (const Group& group : groups_) redis::encode_add(bytes, group.key, group.total);
             other_side_done_.store(false, std::memory_order_relaxed);
             channel_.submit(
-                Request::encoded("INCRBY", std::move(bytes), groups_.size(), Shape::integer,
-                                 Repeat::never),
+                redis::Request::encoded("INCRBY", std::move(bytes), groups_.size(),
+                                        redis::Shape::integer, redis::Repeat::never),
                 deadline_,
                 [self = shared_from_this()](Result<Reply> reply) {
                     self->settle(std::move(reply));
                     if (self->other_side_done_.exchange(true)) self->go_on();
                 },
                 cancelled_);
-            // The answer may come before submit() has returned, or in another thread: whichever of
-            // the two is last goes on.
+            // The answer may come before submit() returns, or in another thread. The later of the two
+            // goes on.
             if (!other_side_done_.exchange(true)) return;
         }
-        done_(std::move(column_));
+        done_(std::move(result_));
     }
 
   private:
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-    // One group a key, where all its amounts in the portion are of one sign and their sum stays
-    // inside 64 bits; elements of another key go each by themselves, in order.
+    // One group for each key, if all amounts of each key have one sign and a sum inside 64 bits.
+    // Otherwise each element of the portion is a group.
     void gather() {
         end_ = std::min(begin_ + kPortion, keys_.size());
         const std::size_t size = end_ - begin_;
@@ -96,8 +99,8 @@ class Adds : public std::enable_shared_from_this<Adds> {
         }
     }
 
-    // The key's place in a table of open addressing, at most half full: a node for each key of a
-    // std::unordered_map took longer than all else here.
+    // The slot of a key in a table with open addressing, at most half full. A std::unordered_map,
+    // which allocates a node for each key, took longer than all else here.
     std::uint16_t& find(std::string_view key) {
         std::size_t at = keyed_hash(key);
         while (true) {
@@ -107,7 +110,7 @@ class Adds : public std::enable_shared_from_this<Adds> {
         }
     }
 
-    // A sum that is refused is sent again in its parts, and none may have been overtaken.
+    // A sum that is refused is sent again in its parts, and no other add may have overtaken them.
     void gather_singly() {
         groups_.clear();
         for (std::size_t i = begin_; i < end_; ++i) {
@@ -130,7 +133,7 @@ class Adds : public std::enable_shared_from_this<Adds> {
             if (const auto* sum = std::get_if<std::int64_t>(&value)) {
                 std::int64_t running = *sum;
                 for (std::size_t i = group.last; i != kNone; i = before_[i]) {
-                    column_.values[begin_ + i] = running;
+                    result_.values[begin_ + i] = running;
                     running -= amounts_[begin_ + i];
                 }
                 continue;
@@ -139,12 +142,12 @@ class Adds : public std::enable_shared_from_this<Adds> {
             if (error == nullptr) {
                 fail(group, strange());
             } else if (group.size > 1 && !error->known && too_much(*error, group)) {
-                // Nothing was applied: its elements by themselves, for their own answers.
+                // Nothing was applied: send its elements one by one, for their own answers.
                 const std::size_t first = again.size();
                 for (std::size_t i = group.last; i != kNone; i = before_[i]) again.push_back(i);
                 std::reverse(again.begin() + static_cast<std::ptrdiff_t>(first), again.end());
             } else {
-                fail(group, to_error(*error, server_ + ": INCRBY"));
+                fail(group, redis::to_error(*error, server_ + ": INCRBY"));
             }
         }
         groups_.clear();
@@ -155,12 +158,12 @@ class Adds : public std::enable_shared_from_this<Adds> {
         if (again.empty()) begin_ = end_;
     }
 
-    // Whether the refusal is of the sum, and need not be of each of its elements: a 1 by itself goes
-    // as INCR.
+    // Whether the server may accept elements of a sum that it refused: they may overflow only together,
+    // and an add of 1 goes as INCR, which an ACL may allow.
     bool too_much(const ReplyError& error, const Group& group) const {
-        const Error refused = to_error(error, server_);
+        const Error refused = redis::to_error(error, server_);
         if (refused.code == ErrorCode::overflow) return true;
-        if (!denies_the_command(refused)) return false;
+        if (!redis::denies_the_command(refused)) return false;
         for (std::size_t i = group.last; i != kNone; i = before_[i]) {
             if (amounts_[begin_ + i] == 1) return true;
         }
@@ -169,7 +172,7 @@ class Adds : public std::enable_shared_from_this<Adds> {
 
     void fail(const Group& group, const Error& error) {
         for (std::size_t i = group.last; i != kNone; i = before_[i]) {
-            column_.errors.emplace(begin_ + i, about_(keys_[begin_ + i], error));
+            result_.errors.emplace(begin_ + i, about_(keys_[begin_ + i], error));
         }
     }
 
@@ -177,16 +180,16 @@ class Adds : public std::enable_shared_from_this<Adds> {
         return make_error(ErrorCode::reply, server_ + ": INCRBY got a reply of another shape");
     }
 
-    Channel& channel_;
+    redis::Channel& channel_;
     const std::string server_;
-    const AboutKey about_;
+    Error (*const about_)(const std::string& key, const Error& error);
     const std::vector<std::string> keys_;
     const std::vector<std::int64_t> amounts_;
     const Deadline deadline_;
-    Completion<Column<std::int64_t>> done_;
-    const Cancelled* const cancelled_;
+    Completion<BatchResult<std::int64_t>> done_;
+    const redis::Cancelled* const cancelled_;
 
-    Column<std::int64_t> column_;
+    BatchResult<std::int64_t> result_;
     std::size_t begin_{0};  // Of the portion.
     std::size_t end_{0};
     std::vector<Group> groups_;
@@ -197,13 +200,11 @@ class Adds : public std::enable_shared_from_this<Adds> {
 
 }  // namespace
 
-void submit_adds(Channel& channel, std::string server, AboutKey about,
-                 std::vector<std::string> keys, std::vector<std::int64_t> amounts,
-                 Deadline deadline, Completion<Column<std::int64_t>> done,
-                 const Cancelled* cancelled) {
-    std::make_shared<Adds>(channel, std::move(server), about, std::move(keys), std::move(amounts),
-                           deadline, std::move(done), cancelled)
+void submit_incr_batch(redis::Channel& channel, IncrBatch batch, Deadline deadline,
+                       Completion<BatchResult<std::int64_t>> done,
+                       const redis::Cancelled* cancelled) {
+    std::make_shared<Sending>(channel, std::move(batch), deadline, std::move(done), cancelled)
         ->go_on();
 }
 
-}  // namespace hotcount::redis
+}  // namespace hotcount

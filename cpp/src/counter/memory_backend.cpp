@@ -32,14 +32,14 @@ class MemoryBackend final : public CounterBackend {
         done(try_add_now(key, n, bounds));
     }
     void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts, const Route&,
-                  Completion<Column<std::int64_t>> done) override {
+                  Completion<BatchResult<std::int64_t>> done) override {
         done(each(keys.size(), [&](std::size_t i) { return add_now(keys[i], amounts[i]); }));
     }
     void get(const std::string& key, const Route&, Completion<std::int64_t> done) override {
         done(get_now(key));
     }
     void get_many(std::vector<std::string> keys, const Route&,
-                  Completion<Column<std::int64_t>> done) override {
+                  Completion<BatchResult<std::int64_t>> done) override {
         done(each(keys.size(), [&](std::size_t i) { return get_now(keys[i]); }));
     }
     void reset(const std::string& key, const Route&, Completion<std::int64_t> done) override {
@@ -168,16 +168,16 @@ class MemoryBackend final : public CounterBackend {
     }
 
   private:
-    static Column<std::int64_t> each(std::size_t size, auto&& call) {
-        Column<std::int64_t> column{std::vector<std::int64_t>(size), {}};
+    static BatchResult<std::int64_t> each(std::size_t size, auto&& call) {
+        BatchResult<std::int64_t> batch{std::vector<std::int64_t>(size), {}};
         for (std::size_t i = 0; i < size; ++i) {
             if (auto value = call(i)) {
-                column.values[i] = *value;
+                batch.values[i] = *value;
             } else {
-                column.errors.emplace(i, std::move(value).error());
+                batch.errors.emplace(i, std::move(value).error());
             }
         }
-        return column;
+        return batch;
     }
 
     static Error wrong_type(const std::string& key) {

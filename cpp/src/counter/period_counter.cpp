@@ -171,12 +171,12 @@ void PeriodCounter::start_series(std::string_view key, Instant start, Instant en
     }
     backend_->get_many(std::move(names), route,
                        [counts = std::move(counts),
-                        done = std::move(done)](const Result<Column<std::int64_t>>& column) {
-                           if (!column) return done(column.error());
-                           if (!column->errors.empty()) return done(column->errors.begin()->second);
+                        done = std::move(done)](const Result<BatchResult<std::int64_t>>& batch) {
+                           if (!batch) return done(batch.error());
+                           if (!batch->errors.empty()) return done(batch->errors.begin()->second);
                            std::vector<PeriodCount> filled = counts;
                            for (std::size_t i = 0; i < filled.size(); ++i) {
-                               filled[i].count = column->values[i];
+                               filled[i].count = batch->values[i];
                            }
                            done(std::move(filled));
                        });

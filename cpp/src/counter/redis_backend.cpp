@@ -1,30 +1,21 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <hotcount/detail/base/codec.hpp>
-#include <hotcount/detail/counter/incr_batch.hpp>
 #include <hotcount/op_id.hpp>
 #include <mutex>
 
 #include "backend.hpp"
 #include "hotcount_embedded/counter/lua.hpp"
-#include "redis/script_batch.hpp"
-#include "redis/script_fits.hpp"
+#include "incr_batch.hpp"
+#include "redis/scripts.hpp"
 
 namespace hotcount {
 namespace {
 
-// A counter's value arrives as an integer, or as digits from GET and scripts; absent is 0.
-Result<std::int64_t> to_integer(const redis::Reply& reply, const std::string& key) {
-    if (const auto* number = std::get_if<std::int64_t>(&reply.value)) return *number;
+// The value of a counter; a key that does not exist counts 0.
+Result<std::int64_t> to_value(const redis::Reply& reply, const std::string& key) {
     if (std::holds_alternative<std::monostate>(reply.value)) return std::int64_t{0};
-    if (const auto* text = std::get_if<std::string>(&reply.value)) {
-        std::int64_t number = 0;
-        const char* const end = text->data() + text->size();
-        const auto [stop, error] = std::from_chars(text->data(), end, number);
-        // As INCRBY reads it: neither "007" nor "-0" is one.
-        if (error == std::errc{} && stop == end && std::to_string(number) == *text) return number;
-    }
+    if (const auto number = redis::to_integer(reply)) return *number;
     return make_error(ErrorCode::wrong_type, "the counter " + printable(key) +
                                                  " holds something that is no 64-bit integer")
         .about(&ErrorFacts::key, key);
@@ -56,29 +47,29 @@ constexpr std::size_t kPortion = 1000;
 // Results that come one by one, in any thread, and are handed on when the last is there.
 class Gather {
   public:
-    Gather(std::size_t size, Completion<Column<std::int64_t>> done)
+    Gather(std::size_t size, Completion<BatchResult<std::int64_t>> done)
         : left_(size), done_(std::move(done)) {
-        column_.values.resize(size);
+        batch_.values.resize(size);
     }
 
     void put(std::size_t index, Result<std::int64_t> value) {
         {
             const std::lock_guard lock(mutex_);
             if (value) {
-                column_.values[index] = *value;
+                batch_.values[index] = *value;
             } else {
-                column_.errors.emplace(index, std::move(value).error());
+                batch_.errors.emplace(index, std::move(value).error());
             }
             if (--left_ > 0) return;
         }
-        done_(std::move(column_));
+        done_(std::move(batch_));
     }
 
   private:
     std::mutex mutex_;
     std::size_t left_;
-    Column<std::int64_t> column_;
-    Completion<Column<std::int64_t>> done_;
+    BatchResult<std::int64_t> batch_;
+    Completion<BatchResult<std::int64_t>> done_;
 };
 
 class RedisBackend final : public CounterBackend {
@@ -134,7 +125,7 @@ class RedisBackend final : public CounterBackend {
                 const auto* const text = std::get_if<std::string>(&reply->value);
                 if (text != nullptr && *text == "old") return done(op_id_too_old(op_id));
                 if (text != nullptr && *text == "ahead") return done(op_id_ahead(op_id));
-                done(to_integer(*reply, key));
+                done(to_value(*reply, key));
             });
     }
 
@@ -153,23 +144,24 @@ class RedisBackend final : public CounterBackend {
     }
 
     void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
-                  const Route& route, Completion<Column<std::int64_t>> done) override {
+                  const Route& route, Completion<BatchResult<std::int64_t>> done) override {
         if (options().ttl) {
-            if (keys.empty()) return done(Column<std::int64_t>{});
+            if (keys.empty()) return done(BatchResult<std::int64_t>{});
             const auto names = std::make_shared<const std::vector<std::string>>(keys);
-            redis::Calls calls{add_with_ttl_script(), keys.size(), std::move(keys), {life_}, {}};
-            calls.arguments.reserve(amounts.size());
-            for (const std::int64_t n : amounts) calls.arguments.push_back(std::to_string(n));
+            redis::ScriptBatch batch{
+                add_with_ttl_script(), keys.size(), std::move(keys), {life_}, {}};
+            batch.arguments.reserve(amounts.size());
+            for (const std::int64_t n : amounts) batch.arguments.push_back(std::to_string(n));
             const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
-            return redis::submit_calls(
-                *route.channel, server(), std::move(calls), route.deadline,
+            return redis::submit_script_batch(
+                *route.channel, server(), std::move(batch), route.deadline,
                 [names, gather](std::size_t i, Result<Reply> reply) {
                     gather->put(i, value_of((*names)[i], reply));
                 },
                 [] {}, route.cancelled);
         }
-        redis::submit_adds(*route.channel, server(), about, std::move(keys), std::move(amounts),
-                           route.deadline, std::move(done), route.cancelled);
+        submit_incr_batch(*route.channel, {server(), about, std::move(keys), std::move(amounts)},
+                          route.deadline, std::move(done), route.cancelled);
     }
 
     void get(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
@@ -177,8 +169,8 @@ class RedisBackend final : public CounterBackend {
     }
 
     void get_many(std::vector<std::string> keys, const Route& route,
-                  Completion<Column<std::int64_t>> done) override {
-        if (keys.empty()) return done(Column<std::int64_t>{});
+                  Completion<BatchResult<std::int64_t>> done) override {
+        if (keys.empty()) return done(BatchResult<std::int64_t>{});
         // The keys, and what is gathered of the portions' replies.
         const auto names = std::make_shared<const std::vector<std::string>>(std::move(keys));
         const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
@@ -287,9 +279,9 @@ class RedisBackend final : public CounterBackend {
         if (parts == nullptr || parts->size() != 3) {
             return strange_reply(server, "a period's script");
         }
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t kind, to_integer((*parts)[0], key));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_integer((*parts)[1], key));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t time, to_integer((*parts)[2], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t kind, to_value((*parts)[0], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_value((*parts)[1], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t time, to_value((*parts)[2], key));
         if (kind < 0 || kind > static_cast<std::int64_t>(Kind::ahead)) {
             return strange_reply(server, "a period's script");
         }
@@ -301,8 +293,8 @@ class RedisBackend final : public CounterBackend {
         if (!reply) return about(key, reply.error());
         const auto* parts = std::get_if<redis::ReplyArray>(&reply->value);
         if (parts == nullptr || parts->size() != 2) return strange_reply(server, "try_add");
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t applied, to_integer((*parts)[0], key));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_integer((*parts)[1], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t applied, to_value((*parts)[0], key));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_value((*parts)[1], key));
         return TryAdd{applied == 1, value};
     }
 
@@ -312,7 +304,7 @@ class RedisBackend final : public CounterBackend {
         if (!batch) return about(key, batch.error());
         const Reply& reply = std::get<redis::ReplyArray>(batch->value)[index];
         const auto* error = std::get_if<redis::ReplyError>(&reply.value);
-        if (error == nullptr) return to_integer(reply, key);
+        if (error == nullptr) return to_value(reply, key);
         return about(key, redis::to_error(*error, server + ": GET"));
     }
 
@@ -327,7 +319,7 @@ class RedisBackend final : public CounterBackend {
     }
 
     static Result<std::int64_t> value_of(const std::string& key, const Result<Reply>& reply) {
-        return reply ? to_integer(*reply, key) : Result<std::int64_t>{about(key, reply.error())};
+        return reply ? to_value(*reply, key) : Result<std::int64_t>{about(key, reply.error())};
     }
 
     static void integer(std::initializer_list<std::string_view> command, const std::string& key,

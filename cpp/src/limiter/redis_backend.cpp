@@ -1,14 +1,12 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 #include <mutex>
 
 #include "backend.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
 #include "hotcount_embedded/unsafe/lua.hpp"
-#include "redis/script_batch.hpp"
-#include "redis/script_fits.hpp"
+#include "redis/scripts.hpp"
 #include "unsafe/limiter_ways.hpp"
 
 namespace hotcount {
@@ -82,8 +80,8 @@ class RedisBackend : public LimiterBackend {
         if (parts == nullptr || parts->size() != 4) return strange_reply(server);
         std::array<std::int64_t, 4> numbers{};
         for (std::size_t i = 0; i < numbers.size(); ++i) {
-            const auto* const number = std::get_if<std::int64_t>(&(*parts)[i].value);
-            if (number == nullptr) return strange_reply(server);
+            const auto number = redis::to_integer((*parts)[i]);
+            if (!number) return strange_reply(server);
             numbers[i] = *number;
         }
         const auto [allowed, remaining, retry_after, reset_after] = numbers;
@@ -158,11 +156,11 @@ class ScriptBackend final : public RedisBackend {
         };
         const auto gathered = std::make_shared<Gathered>(
             Gathered{server(), keys, std::vector<Result<Verdict>>(keys.size(), Verdict{})});
-        redis::Calls calls{script_, keys.size(), std::move(keys), shared_, {}};
-        calls.arguments.reserve(costs.size());
-        for (const std::int64_t cost : costs) calls.arguments.push_back(to_price(cost));
-        redis::submit_calls(
-            channel(call), server(), std::move(calls), client_->deadline(call.timeout),
+        redis::ScriptBatch batch{script_, keys.size(), std::move(keys), shared_, {}};
+        batch.arguments.reserve(costs.size());
+        for (const std::int64_t cost : costs) batch.arguments.push_back(to_price(cost));
+        redis::submit_script_batch(
+            channel(call), server(), std::move(batch), client_->deadline(call.timeout),
             [gathered](std::size_t i, const Result<redis::Reply>& reply) {
                 gathered->verdicts[i] = to_verdict(gathered->server, reply, gathered->keys[i]);
             },
@@ -302,14 +300,8 @@ class RedisSteps final : public SeedSteps {
                                  const std::string& key, Timeout timeout) {
         const auto reply = client_->execute(std::span{command.begin(), command.size()}, timeout);
         if (!reply) return about(key, reply.error());
-        if (const auto* number = std::get_if<std::int64_t>(&reply->value)) return *number;
         if (std::holds_alternative<std::monostate>(reply->value)) return std::int64_t{0};
-        if (const auto* text = std::get_if<std::string>(&reply->value)) {
-            std::int64_t number = 0;
-            const char* const end = text->data() + text->size();
-            const auto [stop, error] = std::from_chars(text->data(), end, number);
-            if (error == std::errc{} && stop == end) return number;
-        }
+        if (const auto number = redis::to_integer(*reply)) return *number;
         return no_limit_state(key);
     }
 

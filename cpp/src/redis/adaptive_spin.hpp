@@ -1,7 +1,9 @@
-// A lone caller looks for its reply before it sleeps: being woken takes longer than a server nearby
-// takes to answer. It does so while it pays: a reply found in time is a point, one that came late
-// costs four, and out of points it is tried once in 256 replies. On a machine that is busy with
-// others, where a yield takes long, that ends it soon.
+// A caller that is alone on a connection polls for its reply before it sleeps, because to be woken
+// takes longer than a server nearby takes to answer.
+//
+// The spin goes on only while it pays. A reply that comes in time earns a point, one that comes late
+// costs four. Without points the caller spins only once in 256 replies. On a busy machine a yield
+// takes long, so the points are gone soon. For one thread at a time.
 #pragma once
 
 #include <sched.h>
@@ -11,18 +13,18 @@
 
 namespace hotcount::redis {
 
-/// For one thread at a time.
-class Look {
+class AdaptiveSpin {
   public:
-    explicit Look(Duration budget) : budget_(budget) {}
+    explicit AdaptiveSpin(Duration budget) : budget_(budget) {}
 
+    /// Whether to spin for the next reply.
     bool pays() { return budget_ > Duration{0} && (points_ > 0 || ++replies_ % kAgain == 0); }
 
     enum class Seen : std::uint8_t { nothing, reply, other };
-    /// Calls see() until it sees something or the time is over, in turn with whoever wants the
-    /// core: whether a reply is there.
+    /// Calls see() until it sees something or the budget is spent, and yields the core in between.
+    /// Returns whether a reply is there.
     template <class See>
-    bool look(See&& see) {
+    bool run(See&& see) {
         const SteadyTime until = std::chrono::steady_clock::now() + budget_;
         while (true) {
             const Seen seen = see();

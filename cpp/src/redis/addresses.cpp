@@ -20,10 +20,10 @@ struct FreeAddresses {
     void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
-// A unix socket whose backlog is full says so instead of making us wait.
+// connect() to a Unix socket whose backlog is full fails at once instead of waiting.
 constexpr int kBacklogPauseMs = 5;
 
-// A peer that is gone without a word is noticed after half a minute of silence.
+// A peer that is gone without closing is noticed after half a minute of silence.
 constexpr int kSilentSeconds = 15;
 constexpr int kBetweenProbesSeconds = 5;
 constexpr int kProbes = 3;
@@ -61,7 +61,7 @@ Address unix_address(const std::string& path) {
     return address;
 }
 
-// 0 where connected, else why not.
+// 0 if connected, otherwise the error number.
 int finish_connecting(int socket, const Address& address, Deadline deadline) {
     while (true) {
         if (connect(socket, reinterpret_cast<const sockaddr*>(&address.place), address.size) == 0 ||

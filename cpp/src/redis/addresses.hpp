@@ -1,4 +1,4 @@
-// From a server's name to a connected socket. Both block: for a thread of its own (dialer.hpp).
+// From a server's name to a connected socket. Both functions block: threads of the dialer call them.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,12 +19,12 @@ struct Address {
     bool operator==(const Address& other) const { return shown == other.shown; }
 };
 
-/// All addresses of the server's name, asked anew each time; at least one. Takes as long as the
-/// system's resolver does, whose own limits hold (resolv.conf).
+/// All addresses of the server's name, at least one, resolved anew each time. It takes as long as the
+/// system's resolver, which has its own limits (resolv.conf).
 Result<std::vector<Address>> resolve(const Options& options);
 
-/// A connected socket that does not block and is not inherited by programs that are executed.
-/// A deadline error where nobody answered in time.
+/// A connected socket that does not block and that executed programs do not inherit. A deadline error
+/// if nobody answered in time.
 Result<int> connect_socket(const Address& address, Deadline deadline);
 
 }  // namespace hotcount::redis

@@ -2,51 +2,52 @@
 
 #include <utility>
 
-#include "base/spawn_thread.hpp"
+#include <hotcount/detail/base/worker_pool.hpp>
 
 namespace hotcount::redis {
 namespace {
 
-// How long a call waits for somebody to come and drive it.
+// How long a call waits for a caller of run_once().
 constexpr Duration kLeavesAlone = std::chrono::milliseconds{50};
 
-// One turn at driving: between two of them somebody else may have come to drive.
+// How long the thread drives at a time: in between somebody else may call run_once().
 constexpr Duration kTurn = std::chrono::milliseconds{20};
 
 }  // namespace
 
-Housekeeper::Housekeeper(std::shared_ptr<Lane> lane)
-    : lane_(std::move(lane)), state_(std::make_shared<State>()) {}
+BackgroundThread::BackgroundThread(std::shared_ptr<SharedConnection> connection)
+    : connection_(std::move(connection)), state_(std::make_shared<State>()) {}
 
-Housekeeper::~Housekeeper() {
+BackgroundThread::~BackgroundThread() {
     const std::lock_guard lock(state_->mutex);
     state_->stop = true;
     state_->changed.notify_all();
 }
 
-void Housekeeper::look_after_calls() {
+void BackgroundThread::look_after_calls() {
     const std::lock_guard lock(state_->mutex);
     if (state_->calls) return;
     state_->calls = true;
     state_->changed.notify_all();
 }
 
-void Housekeeper::driven() {
+void BackgroundThread::driven() {
     const std::lock_guard lock(state_->mutex);
     state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
 }
 
-Result<void> Housekeeper::start() {
+Result<void> BackgroundThread::start() {
     if (begun_.load(std::memory_order_acquire)) return {};
     const std::lock_guard lock(state_->mutex);
     if (begun_.load(std::memory_order_relaxed)) return {};
-    HOTCOUNT_TRY(spawn_background_thread([state = state_, lane = lane_] { work(*state, *lane); }));
+    HOTCOUNT_TRY(
+        spawn_thread([state = state_, connection = connection_] { work(*state, *connection); }));
     state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
     begun_.store(true, std::memory_order_release);
     return {};
 }
 
-void Housekeeper::work(State& state, Lane& lane) {
+void BackgroundThread::work(State& state, SharedConnection& connection) {
     std::unique_lock lock(state.mutex);
     while (!state.stop) {
         if (!state.calls) {
@@ -59,8 +60,8 @@ void Housekeeper::work(State& state, Lane& lane) {
         }
         state.calls = false;
         lock.unlock();
-        if (lane.unwaited() > 0) (void)lane.run_once(Deadline::after(kTurn));
-        const bool more = lane.unwaited() > 0;
+        if (connection.unwaited() > 0) (void)connection.run_once(Deadline::after(kTurn));
+        const bool more = connection.unwaited() > 0;
         lock.lock();
         state.calls = state.calls || more;
     }

@@ -1,7 +1,8 @@
-// A client's own thread, begun when it is first needed: it drives the shared lane for calls that
-// nobody waits for while nobody calls run_once(). It never touches Python.
+// A client's own thread: it sends and receives on the shared connection for calls that nobody waits
+// for, when nobody has called run_once() for 50 ms. It starts with the first such call, and never
+// touches Python.
 //
-// Per process: a forked child has none until it needs one. Thread-safe.
+// Thread-safe. Per process: a forked child has no thread until it needs one.
 #pragma once
 
 #include <atomic>
@@ -16,20 +17,19 @@
 
 namespace hotcount::redis {
 
-class Housekeeper {
+class BackgroundThread {
   public:
-    explicit Housekeeper(std::shared_ptr<Lane> lane);
-    /// Does not wait for the thread: what that is in the middle of it ends by itself, and keeps the
-    /// lane until then.
-    ~Housekeeper();
-    Housekeeper(const Housekeeper&) = delete;
-    Housekeeper& operator=(const Housekeeper&) = delete;
+    explicit BackgroundThread(std::shared_ptr<SharedConnection> connection);
+    /// Does not wait for the thread, which ends what it is doing and keeps the connection until then.
+    ~BackgroundThread();
+    BackgroundThread(const BackgroundThread&) = delete;
+    BackgroundThread& operator=(const BackgroundThread&) = delete;
 
-    /// Sees to it that there is a thread; a capacity error where the system gives none.
+    /// Makes sure that there is a thread; a capacity error if the system starts none.
     Result<void> start();
-    /// There are calls that nobody waits for. After start() has succeeded once.
+    /// There are calls that nobody waits for. Only after start() has succeeded once.
     void look_after_calls();
-    /// Somebody drives the lane: the thread leaves it alone for a while.
+    /// Somebody else drives the connection: the thread leaves it alone for 50 ms.
     void driven();
 
   private:
@@ -40,9 +40,9 @@ class Housekeeper {
         bool stop{false};
         SteadyTime driven_until{};
     };
-    static void work(State& state, Lane& lane);
+    static void work(State& state, SharedConnection& connection);
 
-    const std::shared_ptr<Lane> lane_;
+    const std::shared_ptr<SharedConnection> connection_;
     const std::shared_ptr<State> state_;
     std::atomic<bool> begun_{false};
 };

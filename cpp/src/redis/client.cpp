@@ -20,34 +20,29 @@
 namespace hotcount::redis {
 namespace {
 
-// Commands of a large call that are sent at a time: between portions single calls pass.
+// Commands of a large call that are sent at a time: calls of others pass in between.
 constexpr std::size_t kPortion = 1000;
 
-// What a call's own replies may take: those of a portion, and of a combined script, have to fit.
+// The least max_reply_bytes: the replies of a portion, and of a combined script, must fit.
 constexpr std::size_t kFewestReplyBytes = std::size_t{1} << 20;
 
 constexpr Duration kFirstPause = std::chrono::milliseconds{5};
 constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 
-// Nothing was applied, and the server will do it soon.
-bool passes_soon(const Error& error) {
-    static constexpr std::array kSoon{"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "READONLY"};
-    return std::find(kSoon.begin(), kSoon.end(), error.server_code) != kSoon.end();
-}
-
-// The lane, the thread that looks after it, and who opens connections: a forked child has its own.
-struct Shared {
-    Shared(const Options& options, const std::shared_ptr<KnownScripts>& scripts)
+// What each process has of its own: the shared connection, the thread that drives it while nobody else
+// does, and the dialer that opens connections. A forked child makes them anew.
+struct PerProcess {
+    PerProcess(const Options& options, const std::shared_ptr<KnownScripts>& scripts)
         : dialer(std::make_shared<Dialer>(options, scripts)),
-          lane(std::make_shared<Lane>(options, dialer)),
-          housekeeper(lane) {}
+          connection(std::make_shared<SharedConnection>(options, dialer)),
+          background(connection) {}
     const std::shared_ptr<Dialer> dialer;
-    const std::shared_ptr<Lane> lane;  // Also the housekeeper's, and of whoever is in a call.
-    Housekeeper housekeeper;
-    const std::shared_ptr<LoopLanes> loops{std::make_shared<LoopLanes>()};
+    const std::shared_ptr<SharedConnection> connection;
+    BackgroundThread background;
+    const std::shared_ptr<LoopConnections> loops{std::make_shared<LoopConnections>()};
 };
 
-// None where the request may go over the connection that callers share.
+// None if the request may go over the connection that callers share.
 std::optional<Error> not_shared(const Request& request) {
     if (!request.goes_alone()) return {};
     return make_error(ErrorCode::config, "command " + request.name() +
@@ -58,66 +53,70 @@ std::optional<Error> not_shared(const Request& request) {
 
 class WaitingChannel final : public Channel {
   public:
-    explicit WaitingChannel(ForkLocal<Shared>& shared) : shared_(shared) {}
+    explicit WaitingChannel(ForkLocal<PerProcess>& process) : process_(process) {}
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled*) override {
         if (const auto refused = not_shared(request)) return done(*refused);
-        done(shared_.get().lane->execute(std::move(request), deadline));
+        done(process_.get().connection->execute(std::move(request), deadline));
     }
 
   private:
-    ForkLocal<Shared>& shared_;
+    ForkLocal<PerProcess>& process_;
 };
 
 class UnwaitedChannel final : public Channel {
   public:
-    explicit UnwaitedChannel(ForkLocal<Shared>& shared) : shared_(shared) {}
+    explicit UnwaitedChannel(ForkLocal<PerProcess>& process) : process_(process) {}
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled* cancelled) override {
         if (const auto refused = not_shared(request)) return done(*refused);
-        Shared& shared = shared_.get();
+        PerProcess& process = process_.get();
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
-        // Without it nobody would end the call at its deadline.
-        if (auto started = shared.housekeeper.start(); !started) {
+        // Without the thread nobody would end the call at its deadline.
+        if (auto started = process.background.start(); !started) {
             return operation->refuse(make_error(started.error().code,
                                                 started.error().message + "; nothing was applied"));
         }
-        shared.lane->submit(operation);
-        shared.housekeeper.look_after_calls();
+        process.connection->submit(operation);
+        process.background.look_after_calls();
     }
 
   private:
-    ForkLocal<Shared>& shared_;
+    ForkLocal<PerProcess>& process_;
 };
 
-class LaneClient final : public Client {
+class RespClient final : public Client {
   public:
-    explicit LaneClient(Options options)
+    explicit RespClient(Options options)
         : options_(std::move(options)),
           scripts_(std::make_shared<KnownScripts>()),
-          shared_([this] { return std::make_unique<Shared>(options_, scripts_); }),
-          waiting_(shared_),
-          unwaited_(shared_),
-          exclusive_(
-              [this] { return std::make_unique<Exclusive>(options_, shared_.get().dialer); }) {}
+          process_([this] { return std::make_unique<PerProcess>(options_, scripts_); }),
+          waiting_(process_),
+          unwaited_(process_),
+          dedicated_([this] {
+              return std::make_unique<DedicatedConnections>(options_, process_.get().dialer);
+          }) {}
 
-    // Lanes of loops may outlive it, and calls that nobody waits for are told.
-    ~LaneClient() override { LaneClient::close(); }
+    // Connections of loops may outlive it, and calls that nobody waits for must end.
+    ~RespClient() override { RespClient::close(); }
 
     Result<Reply> execute(std::span<const std::string_view> command, Timeout timeout) override {
         if (command.empty()) return check_command(command).error();
         Request request = Request::command(command);
-        if (!request.goes_alone()) return lane().execute(std::move(request), deadline(timeout));
+        if (!request.goes_alone()) {
+            return connection().execute(std::move(request), deadline(timeout));
+        }
         HOTCOUNT_TRY(check_command(command));
         return execute_alone(command, deadline(timeout));
     }
 
     Result<std::int64_t> add(std::string_view key, std::int64_t n, Timeout timeout) override {
-        HOTCOUNT_TRY_ASSIGN(const Reply reply,
-                            lane().execute(Request::add(std::string{key}, n), deadline(timeout)));
+        HOTCOUNT_TRY_ASSIGN(
+            const Reply reply,
+            connection().execute(Request::add(std::string{key}, n), deadline(timeout)));
         return std::get<std::int64_t>(reply.value);
     }
 
@@ -138,14 +137,14 @@ class LaneClient final : public Client {
             const auto most = commands.first(std::min(commands.size(), kPortion));
             const auto shared = static_cast<std::size_t>(
                 std::find_if(most.begin(), most.end(), goes_alone) - most.begin());
-            if (shared == 0) {  // In its place among the others.
+            if (shared == 0) {  // The first one goes alone, in order with the others.
                 results.push_back(execute_alone(commands.front(), until));
                 commands = commands.subspan(1);
                 continue;
             }
             const auto portion = commands.first(shared);
             commands = commands.subspan(shared);
-            auto outcome = lane().execute(Request::commands(portion), until);
+            auto outcome = connection().execute(Request::commands(portion), until);
             if (!outcome) {
                 results.insert(results.end(), portion.size(), outcome.error());
                 continue;
@@ -166,23 +165,23 @@ class LaneClient final : public Client {
 
     Result<Reply> run(const Script& script, std::span<const std::string_view> keys,
                       std::span<const std::string_view> arguments, Timeout timeout) override {
-        return lane().execute(Request::run(script, keys, {}, arguments), deadline(timeout));
+        return connection().execute(Request::run(script, keys, {}, arguments), deadline(timeout));
     }
 
     Channel& waiting() override { return waiting_; }
     Channel& without_waiting() override { return unwaited_; }
 
     std::size_t run_once(Timeout timeout) override {
-        Shared& shared = shared_.get();
-        shared.housekeeper.driven();
-        const std::size_t ended = shared.lane->run_once(deadline(timeout));
-        shared.housekeeper.driven();
+        PerProcess& process = process_.get();
+        process.background.driven();
+        const std::size_t ended = process.connection->run_once(deadline(timeout));
+        process.background.driven();
         return ended;
     }
 
-    std::unique_ptr<LoopLane> make_loop_lane(LoopHost& host) override {
-        Shared& shared = shared_.get();
-        return redis::make_loop_lane(options_, shared.dialer, host, shared.loops);
+    std::unique_ptr<LoopConnection> make_loop_connection(LoopHost& host) override {
+        PerProcess& process = process_.get();
+        return redis::make_loop_connection(options_, process.dialer, host, process.loops);
     }
 
     void prepare(const Script& script) override { scripts_->add(script); }
@@ -192,12 +191,12 @@ class LaneClient final : public Client {
         const Deadline until = deadline(timeout);
         return patiently(until, [&]() -> Result<std::optional<ReplyArray>> {
             while (true) {
-                HOTCOUNT_TRY_ASSIGN(auto done, exclusive_.get().attempt(steps, until));
+                HOTCOUNT_TRY_ASSIGN(auto done, dedicated_.get().attempt(steps, until));
                 if (!done) return std::optional<ReplyArray>{};
                 if (auto* const replies = std::get_if<ReplyArray>(&done->value)) {
                     return std::optional{std::move(*replies)};
                 }
-                // A nil: a watched key has changed. Somebody else got on, so this ends.
+                // Nil: a watched key has changed. Another transaction made progress, so this ends.
                 if (until.passed()) return changed_too_often(steps);
             }
         });
@@ -210,23 +209,23 @@ class LaneClient final : public Client {
     }
 
     void close() override {
-        Shared& shared = shared_.get();
-        shared.loops->closed.store(true, std::memory_order_release);
-        shared.lane->close();
-        exclusive_.get().close();
-        shared.dialer->close();
+        PerProcess& process = process_.get();
+        process.loops->closed.store(true, std::memory_order_release);
+        process.connection->close();
+        dedicated_.get().close();
+        process.dialer->close();
     }
 
     Stats stats() const override {
-        Shared& shared = shared_.get();
-        Lane::Counts counts = shared.lane->counts();
-        shared.loops->add_to(counts);
+        PerProcess& process = process_.get();
+        SharedConnection::Counts counts = process.connection->counts();
+        process.loops->add_to(counts);
         return Stats{.commands = counts.commands,
                      .combined = counts.combined,
                      .sends = counts.sends,
                      .bytes_sent = counts.bytes_sent,
                      .bytes_received = counts.bytes_received,
-                     .connects = counts.connects + exclusive_.get().connects(),
+                     .connects = counts.connects + dedicated_.get().connects(),
                      .reconnects = counts.reconnects,
                      .latency_us_p50 = counts.latency.percentile_us(50),
                      .latency_us_p99 = counts.latency.percentile_us(99),
@@ -235,13 +234,13 @@ class LaneClient final : public Client {
     const Options& options() const override { return options_; }
 
   private:
-    Lane& lane() { return *shared_.get().lane; }
+    SharedConnection& connection() { return *process_.get().connection; }
 
     Result<Reply> execute_alone(std::span<const std::string_view> command, Deadline until) {
-        return patiently(until, [&] { return exclusive_.get().execute(command, until); });
+        return patiently(until, [&] { return dedicated_.get().execute(command, until); });
     }
 
-    // Attempts on a connection of one's own: again, after a pause, where the server will serve soon.
+    // Repeats attempts on a dedicated connection, after a pause, while the server will soon serve them.
     template <class Attempt>
     std::invoke_result_t<Attempt> patiently(Deadline until, const Attempt& attempt) {
         Duration pause = kFirstPause;
@@ -250,12 +249,12 @@ class LaneClient final : public Client {
             auto done = attempt();
             if (done.ok()) return done;
             const Error& error = done.error();
-            if (passes_soon(error) && until.remaining() > pause) {
+            if (passes_soon(error.server_code) && until.remaining() > pause) {
                 sleep_or_interrupt(pause);
                 pause = std::min(2 * pause, kLongestPause);
                 continue;
             }
-            // As on the shared connection: what never left goes once more, over a new one.
+            // As on the shared connection: a call that never left goes once more, over a new one.
             if (error.code != ErrorCode::unavailable || !error.server_code.empty() || resent) {
                 return done;
             }
@@ -272,10 +271,10 @@ class LaneClient final : public Client {
 
     const Options options_;
     const std::shared_ptr<KnownScripts> scripts_;
-    mutable ForkLocal<Shared> shared_;
+    mutable ForkLocal<PerProcess> process_;
     WaitingChannel waiting_;
     UnwaitedChannel unwaited_;
-    mutable ForkLocal<Exclusive> exclusive_;
+    mutable ForkLocal<DedicatedConnections> dedicated_;
 };
 
 }  // namespace
@@ -310,9 +309,9 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.exclusive_connections == 0) {
         return bad_value("exclusive_connections", 0, "at least 1");
     }
-    // Loaded once here too, so that a file that is none fails where it is named.
+    // Loaded here too, so that a bad file fails when the client is made.
     HOTCOUNT_TRY(make_tls_context(options));
-    return std::shared_ptr<Client>{std::make_shared<LaneClient>(std::move(options))};
+    return std::shared_ptr<Client>{std::make_shared<RespClient>(std::move(options))};
 }
 
 }  // namespace hotcount::redis

@@ -16,15 +16,15 @@ constexpr Shape kTextOrNil = Shape::text_or_nil;
 constexpr Shape kArray = Shape::array;
 
 struct Row {
-    std::string_view name;  // In capitals; NAME|SUBCOMMAND where there are subcommands.
+    std::string_view name;  // In capitals; NAME|SUBCOMMAND if it has subcommands.
     Kind kind;
     Shape shape{kAny};
 };
 
-// Redis to 8.4 and Valkey to 9. Here are those that answer exactly once, whatever their arguments
-// are, and change nothing of the connection's state; and those that are refused. Not here, so that
-// they go alone: what may end its own connection (CLIENT KILL, ACL SETUSER), holds the server for as
-// long as it is told to (DEBUG, MIGRATE, CLIENT PAUSE), and what modules bring.
+// The commands of Redis up to 8.4 and Valkey up to 9 that answer exactly once, whatever their arguments,
+// and do not change the connection's state; and those that are refused. Commands that are not here go
+// alone: those that may end their own connection (CLIENT KILL, ACL SETUSER), those that hold the server
+// for as long as the caller says (DEBUG, MIGRATE, CLIENT PAUSE), and those of modules.
 constexpr Row kKnown[] = {
     {"ACL|CAT", kShared, kAny},
     {"ACL|DRYRUN", kShared, kAny},

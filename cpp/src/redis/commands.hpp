@@ -1,10 +1,13 @@
-// What is known of a server's commands: where each may go, and what it answers.
+// What is known of a server's commands: over which connection each may go, what it answers, and how
+// it looks as bytes (RESP: an array of bulk strings).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <hotcount/detail/redis/reply.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace hotcount::redis {
@@ -18,17 +21,31 @@ enum class Place : std::uint8_t {
 
 struct KnownCommand {
     Place place;
-    Shape shape;      ///< What its reply can be; an error can be any.
-    bool only_reads;  ///< Where nothing can have been applied a lost reply is no unknown outcome.
+    Shape shape;      ///< What its reply can be; an error can be the reply of any command.
+    bool only_reads;  ///< It applies nothing, so a lost reply is no unknown outcome.
 };
 
-/// By its name and, where that has subcommands, the second word; in any case of letters. What is
-/// not known goes alone.
+/// Finds a command by its first word, and by its second if it has subcommands, in upper or lower
+/// case. A command that is not in the table goes alone.
 KnownCommand known_command(std::span<const std::string_view> words);
 
-/// Whether it can be the reply of a command that answers so.
+/// Whether a command whose replies have this shape can have this reply.
 inline bool fits(Shape shape, const Reply& reply) {
     return (static_cast<unsigned>(shape) >> reply.value.index() & 1U) != 0;
 }
+
+// -- encode.cpp -----------------------------------------------------------------------------------
+
+void encode_command(std::string& out, std::span<const std::string_view> command);
+
+// The same in pieces: a header that says how many words follow, then each word.
+void encode_header(std::string& out, std::size_t words);
+void encode_word(std::string& out, std::string_view word);
+
+/// INCRBY key n; INCR key if n is 1.
+void encode_add(std::string& out, std::string_view key, std::int64_t n);
+
+/// The size of the first command in the bytes, which are whole commands that this client encoded.
+std::size_t end_of_first(std::string_view commands);
 
 }  // namespace hotcount::redis

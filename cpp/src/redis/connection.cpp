@@ -14,8 +14,7 @@
 
 #include "base/readable.hpp"
 #include "base/secrets.hpp"
-#include "encode.hpp"
-#include "error_word.hpp"
+#include "commands.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -29,11 +28,11 @@ bool says(const std::string& reply, const char* text) {
     return reply.find(text) != std::string::npos;
 }
 
-// Said to whoever comes when the server has no place left, whatever the command, before it closes.
+// A server with maxclients connections answers this to a new one, whatever the command, and closes it.
 bool is_full(const std::string& reply) { return says(reply, "max number of clients"); }
 
-// Whether HELLO itself was refused, and not what it asked for: by servers older than 6.0, by an ACL
-// without HELLO, by a renamed command, by proxies that know no protocol but RESP2.
+// Whether HELLO itself was refused, not what it asked for: by a server older than 6.0, an ACL without
+// HELLO, a renamed command, or a proxy that knows only RESP2.
 bool knows_no_hello(const std::string& reply) {
     if (is_full(reply) || says(reply, "password")) return false;
     return reply.starts_with("NOPROTO") || reply.starts_with("NOPERM") || reply.starts_with("ERR");
@@ -92,8 +91,8 @@ Result<void> Connection::greet(Deadline deadline) {
     remember_secret(options_.password);
     const bool names_user = !options_.user.empty() && !options_.password.empty();
     if (!options_.password.empty() && !names_user) {
-        // By itself, because inside HELLO it would name the user "default", who takes any password
-        // where none is set: a mistake that nobody would hear of.
+        // Not inside HELLO, which would name the user "default". If that user has no password, the
+        // server accepts any, and the mistake would never be reported.
         HOTCOUNT_TRY(authenticate({"AUTH", options_.password}, deadline));
     }
     bool greeted = false;
@@ -105,7 +104,7 @@ Result<void> Connection::greet(Deadline deadline) {
             HOTCOUNT_TRY(authenticate({"AUTH", options_.user, options_.password}, deadline));
         }
     }
-    // A server that has been asked nothing may still refuse us, and say why.
+    // A server may refuse the connection and say why although it was asked nothing.
     if (options_.protocol < 3 && options_.password.empty()) {
         constexpr std::string_view kPing[] = {"PING"};
         HOTCOUNT_TRY_ASSIGN(const Reply reply, execute(kPing, deadline));
@@ -122,7 +121,7 @@ Result<void> Connection::greet(Deadline deadline) {
     return {};
 }
 
-// False where the server knows no HELLO.
+// False if the server does not know HELLO.
 Result<bool> Connection::say_hello(Deadline deadline) {
     std::vector<std::string_view> hello{"HELLO", "3"};
     if (!options_.user.empty() && !options_.password.empty()) {
@@ -155,8 +154,8 @@ Error Connection::not_let_in(const std::string& reply, const char* command) cons
     return error;
 }
 
-// With the connection, so that no call has to come twice. A server that does not take a script now
-// is asked again with the script's text by the call that needs it.
+// Scripts are loaded with the connection, so that no call must be sent twice. If the server does not
+// take a script now, the call that needs it sends its text.
 Result<void> Connection::load(std::span<const Script* const> scripts, Deadline deadline) {
     if (scripts.empty()) return {};
     std::string bytes;
@@ -187,7 +186,7 @@ Result<void> Connection::send_all(std::string_view bytes, std::string_view name,
                                   Deadline deadline) {
     while (!bytes.empty()) {
         const auto taken = write_some(bytes);
-        // A server that refuses everybody says why and closes: what it said is read then.
+        // A server that refuses the connection says why and closes: read what it said.
         if (!taken) return read_some() ? Result<void>{} : taken.error();
         bytes.remove_prefix(*taken);
         if (*taken > 0) continue;
@@ -204,7 +203,7 @@ Result<Reply> Connection::receive_one(std::string_view name, Deadline deadline) 
         if (reply) return std::move(*reply);
         HOTCOUNT_TRY_ASSIGN(const bool more, read_some());
         if (!more && !wait_for(POLLIN, deadline)) return too_late(name);
-        // Also while bytes keep coming that are no reply: pushes, or a line without an end.
+        // Checked also while bytes come that are no reply: pushes, or a line without an end.
         if (pace.due() && (check_interrupt() || deadline.passed())) return too_late(name);
     }
 }
@@ -223,7 +222,7 @@ bool Connection::wait_for(short events, Deadline deadline) const {
     }
 }
 
-// What came beside the handshake's replies would be taken for those of calls.
+// Bytes after the replies of the handshake would count as replies to calls.
 Result<void> Connection::nothing_left() {
     HOTCOUNT_TRY_ASSIGN(auto reply, next_reply());
     if (!reply && readable()) {

@@ -1,7 +1,7 @@
 // One connection to a server: opened, encrypted, authenticated; then bytes in and replies out.
 //
-// open() blocks and belongs to a thread of its own (dialer.hpp). read_some() and write_some() may be
-// called by two threads at once, one each: under TLS a lock inside keeps them apart.
+// open() blocks, so threads of the dialer call it. One thread may call read_some() while another calls
+// write_some(): with TLS a lock inside keeps them apart.
 #pragma once
 
 #include <atomic>
@@ -35,30 +35,30 @@ class Connection {
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    /// Bytes handed to the kernel, 0 where it takes none now: then the same bytes have to come
-    /// next.
+    /// Returns how many bytes the kernel took. After 0, which means none now, the next call must pass
+    /// the same bytes.
     Result<std::size_t> write_some(std::string_view bytes);
-    /// Reads what is there into the parser: false where nothing is there now.
+    /// Reads what is there into the parser; false if nothing is there now.
     Result<bool> read_some();
     /// Whether the last read_some() left nothing behind, as far as it could see.
     bool drained() const { return drained_; }
     int descriptor() const;
     std::uint64_t bytes_received() const { return bytes_received_; }
-    /// Whether the server has said anything since open() ended.
+    /// Whether the server has sent anything since open() ended.
     bool answered() const { return bytes_received_ > bytes_of_greeting_; }
-    /// Where it goes.
+    /// The server's address.
     const Address& peer() const { return peer_; }
     /// The next whole reply, or none until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
-    /// Waits until the socket can read (POLLIN) or write (POLLOUT): false at the deadline, and
-    /// where the thread is interrupted.
+    /// Waits until the socket can be read (POLLIN) or written (POLLOUT); false at the deadline, or if
+    /// the thread is interrupted.
     bool wait_for(short events, Deadline deadline) const;
-    /// With nothing under way: whether the server closed it, or sent what nobody asked for. Asked
-    /// before sending, because a command sent into a closed connection has an unknown outcome.
+    /// Whether the server closed it, or sent what nobody asked for; with nothing under way. To be
+    /// checked before sending, because a command sent into a closed connection has an unknown outcome.
     bool stale() const { return !replies_.idle() || readable(); }
-    /// Whether something can be read now, if only the end.
+    /// Whether bytes, or the end of the stream, can be read now.
     bool readable() const;
-    /// Wakes whoever waits for the socket; nothing can be read or written afterwards.
+    /// Wakes threads that wait for the socket. Nothing can be read or written afterwards.
     void shut_down();
 
   private:

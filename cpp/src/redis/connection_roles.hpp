@@ -1,20 +1,22 @@
-// Who works on a connection that callers share: the decisions alone, without I/O, threads or a lock.
+// Decides which caller works on a connection that callers share. Decisions only: no I/O, no threads and
+// no lock.
 //
 //   awake caller --next()--> write, read or sleep        role given up --successor()--> who is woken
 //
-// Two roles, each held by at most one caller. The writer sends and never waits for the socket: what
-// the kernel does not take it leaves behind ("blocked"). The reader is the only one that waits for
-// the socket. No wakeup is lost, because:
-//  1. Any awake caller can take any free role that has work; its own call may stand anywhere. So
-//     whoever is woken can do what it was woken for.
-//  2. A caller asks next() before it sleeps, and asks successor() when it gives a role up for good
-//     or leaves. successor() wakes one particular caller and takes it for awake from then on.
-//  3. The reader begins to wait for the socket only while nobody writes, so it knows everything
-//     that there is to wait for: replies, and room for more bytes where the writer was blocked.
-//     Where a writer is blocked after that, the reader waits for the reply to commands that have
-//     left as a whole, and looks again when it comes.
+// There are two roles, each held by at most one caller. The writer sends and never waits for the
+// socket: it leaves behind what the kernel does not take ("blocked"). The reader is the only one that
+// waits for the socket. No wakeup is lost, because:
+//  1. Any awake caller can take any free role that has work, wherever its own call is in the queue.
+//     So a caller that is woken can do what it was woken for.
+//  2. A caller asks next() before it sleeps, and successor() when it gives a role up for good or
+//     leaves. successor() names one caller to wake and counts it as awake from then on.
+//  3. The reader begins to wait for the socket only while nobody writes. So it knows all that there
+//     is to wait for: replies, and room for more bytes if the writer was blocked. If a writer is
+//     blocked after that, the reader waits for the reply to commands that have left as a whole, and
+//     checks again when it comes.
 //
-// The lane's lock guards all of it. tests/cpp/redis/connection_roles_test.cpp draws schedules against it.
+// The connection's lock guards all of it. tests/cpp/redis/connection_roles_test.cpp checks it with
+// random schedules.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +27,7 @@
 
 namespace hotcount::redis {
 
-/// A caller that sleeps, in the list that says so; awake, it is in none.
+/// A caller that may sleep. It is in a list while it sleeps, and in none while it is awake.
 class Sleeper {
   public:
     Sleeper() = default;
@@ -33,7 +35,7 @@ class Sleeper {
     Sleeper& operator=(const Sleeper&) = delete;
     ~Sleeper() { awake(); }
 
-    /// It woke by itself, or its call has ended: nobody has to wake it.
+    /// It woke by itself, or its call has ended: nobody needs to wake it.
     void awake() {
         before_->after_ = after_;
         after_->before_ = before_;
@@ -41,7 +43,7 @@ class Sleeper {
     }
     bool asleep() const { return after_ != this; }
 
-    /// What it sleeps on, with those who came when it did, and its place among them.
+    /// The signal that it sleeps on, with callers whose commands leave together, and its place there.
     void join(std::shared_ptr<Signal> wave, unsigned place) {
         wave_ = std::move(wave);
         place_ = Signal::place(place);
@@ -50,7 +52,7 @@ class Sleeper {
     std::uint32_t place() const { return place_; }
 
   private:
-    friend class LaneRoles;
+    friend class ConnectionRoles;
 
     void go_behind(Sleeper& last) {
         awake();
@@ -66,7 +68,7 @@ class Sleeper {
     std::uint32_t place_{0};
 };
 
-class LaneRoles {
+class ConnectionRoles {
   public:
     /// What the connection has to do.
     struct Work {
@@ -75,12 +77,12 @@ class LaneRoles {
         std::size_t in_flight;  ///< Commands that are not answered.
     };
 
-    /// While so many commands are under way newcomers leave sending to the reader: replies stream
-    /// in, and it sends what has gathered with each of them. Fewer, larger sends.
+    /// With this many commands under way new callers leave sending to the reader: with each reply it
+    /// sends what has gathered since. That makes fewer, larger sends.
     static constexpr std::size_t kEagerFlights = 4;
 
     enum class Next : std::uint8_t { write, read, sleep };
-    /// What a caller does that is awake and holds no role.
+    /// What a caller that is awake and holds no role does next.
     Next next(const Work& work) const {
         const bool reader_sends = reading_ && !work.half_sent && work.in_flight >= kEagerFlights;
         if (may_send(work) && !reader_sends) return Next::write;
@@ -88,12 +90,12 @@ class LaneRoles {
         return Next::sleep;
     }
 
-    /// Whether there is something to write and the role is free: for the reader.
+    /// Whether there is something to send and nobody sends.
     bool may_send(const Work& work) const { return !writing_ && !blocked_ && work.to_send; }
-    /// Whether something is to be waited for at the socket.
+    /// Whether there is anything to wait for at the socket.
     bool has_to_read(const Work& work) const { return work.in_flight > 0 || blocked_; }
-    /// Whether the reader may begin to wait for the socket. Otherwise it gives its role up or
-    /// writes first.
+    /// Whether the reader may begin to wait for the socket. If not, it gives its role up or writes
+    /// first.
     bool may_wait_for_socket(const Work& work) const {
         return !writing_ && !(work.half_sent && may_send(work));
     }
@@ -104,12 +106,12 @@ class LaneRoles {
     void end_reading() { reading_ = false; }
     bool reading() const { return reading_; }
 
-    /// The socket takes no more bytes now: the reader waits for it to do so as well.
+    /// The socket takes no more bytes now: the reader also waits until it does.
     bool blocked() const { return blocked_; }
     void set_blocked(bool blocked) { blocked_ = blocked; }
 
     void sleep(Sleeper& sleeper) { sleeper.go_behind(*asleep_.before_); }
-    /// Whom to wake, because there is work that nobody awake has; null where nobody has to be.
+    /// The caller to wake, because there is work that no awake caller does; null if there is none.
     Sleeper* successor(const Work& work) {
         if (called_.asleep() || !asleep_.asleep() || next(work) == Next::sleep) return nullptr;
         Sleeper* const first = asleep_.after_;
@@ -121,8 +123,8 @@ class LaneRoles {
     bool writing_{false};
     bool reading_{false};
     bool blocked_{false};
-    Sleeper asleep_;  // The head of those that sleep, in the order in which they went.
-    Sleeper called_;  // The head of the one that is being woken and has not run yet.
+    Sleeper asleep_;  // The head of the list of sleepers, in the order in which they went to sleep.
+    Sleeper called_;  // The head of the list of the one that is being woken and has not run yet.
 };
 
 }  // namespace hotcount::redis

@@ -8,16 +8,14 @@
 #include <string>
 
 #include "commands.hpp"
-#include "encode.hpp"
-#include "error_word.hpp"
 
 namespace hotcount::redis {
 namespace {
 
 const ReplyError* error_in(const Reply& reply) { return std::get_if<ReplyError>(&reply.value); }
 
-// What a transaction's end is answered by: QUEUED for each write, and then by EXEC an array with the
-// writes' replies, or nil; by DISCARD, where there are no writes, OK.
+// Whether a transaction's end can have this reply: QUEUED for each write; for EXEC an array with the
+// writes' replies, or nil; OK for DISCARD, which has no writes.
 bool ends_so(const Reply& reply, bool last, std::size_t writes) {
     if (error_in(reply) != nullptr) return true;
     if (!last || writes == 0) return std::holds_alternative<std::string>(reply.value);
@@ -28,9 +26,9 @@ bool ends_so(const Reply& reply, bool last, std::size_t writes) {
 
 }  // namespace
 
-class Exclusive::Taken {
+class DedicatedConnections::Taken {
   public:
-    explicit Taken(Exclusive& owner) : owner_(owner) {}
+    explicit Taken(DedicatedConnections& owner) : owner_(owner) {}
     Taken(const Taken&) = delete;
     Taken& operator=(const Taken&) = delete;
 
@@ -45,7 +43,7 @@ class Exclusive::Taken {
         owner_.room_.notify_one();
     }
 
-    /// Waits for a place, and opens a connection where none is idle.
+    /// Waits until one is free, and opens a connection if none is idle.
     Result<void> take(Deadline deadline) {
         std::unique_lock lock(owner_.mutex_);
         const auto has_room = [this] {
@@ -77,10 +75,10 @@ class Exclusive::Taken {
     }
 
     Connection& connection() { return *connection_; }
-    /// What was begun on the connection is ended: it may serve another.
+    /// Nothing is under way on the connection: another call may have it.
     void set_clean() { clean_ = true; }
 
-    /// Hands all to the kernel: false at the deadline. What is left says how much it did not take.
+    /// Sends all bytes; false at the deadline. `left` is what the kernel did not take.
     Result<bool> send(std::string_view& left, Deadline deadline) {
         while (!left.empty()) {
             HOTCOUNT_TRY_ASSIGN(const std::size_t taken, connection_->write_some(left));
@@ -107,17 +105,17 @@ class Exclusive::Taken {
     }
 
   private:
-    Exclusive& owner_;
+    DedicatedConnections& owner_;
     std::shared_ptr<Connection> connection_;
     bool held_{false};
     bool clean_{false};
 };
 
-Error Exclusive::closed_error() const {
+Error DedicatedConnections::closed_error() const {
     return make_error(ErrorCode::closed, options_.address() + " is closed");
 }
 
-Result<std::shared_ptr<Connection>> Exclusive::open(Deadline deadline) {
+Result<std::shared_ptr<Connection>> DedicatedConnections::open(Deadline deadline) {
     std::unique_lock lock(arrivals_->mutex);
     ++arrivals_->wanted;
     auto taken = take_arrival(lock, deadline);
@@ -125,9 +123,10 @@ Result<std::shared_ptr<Connection>> Exclusive::open(Deadline deadline) {
     return taken;
 }
 
-// Whether the connection, and those that are idle, are to be left: the server refused a write because
-// it is a replica, and its name may stand for another by now.
-bool Exclusive::leaves_replica(const Connection& connection, const std::optional<Error>& refused) {
+// Whether to leave the connection and the idle ones: the server refused a write because it is a
+// replica, and its name may stand for another server by now.
+bool DedicatedConnections::leaves_replica(const Connection& connection,
+                                          const std::optional<Error>& refused) {
     if (!refused || refused->server_code != "READONLY") return false;
     const std::lock_guard lock(mutex_);
     if (!moves_.due(std::chrono::steady_clock::now())) return false;
@@ -136,7 +135,7 @@ bool Exclusive::leaves_replica(const Connection& connection, const std::optional
     return true;
 }
 
-Result<void> Exclusive::ask_for_connection() {
+Result<void> DedicatedConnections::ask_for_connection() {
     auto asked = dialer_->ask(Dialer::Scripts::none, [arrivals = arrivals_](auto opened) {
         const std::lock_guard lock(arrivals->mutex);
         --arrivals->asked;
@@ -156,8 +155,8 @@ Result<void> Exclusive::ask_for_connection() {
     return asked;
 }
 
-Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std::mutex>& lock,
-                                                            Deadline deadline) {
+Result<std::shared_ptr<Connection>> DedicatedConnections::take_arrival(
+    std::unique_lock<std::mutex>& lock, Deadline deadline) {
     Arrivals& arrivals = *arrivals_;
     while (true) {
         if (arrivals.closed) return closed_error();
@@ -169,7 +168,7 @@ Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std
         if (arrivals.asked < arrivals.wanted) HOTCOUNT_TRY(ask_for_connection());
         const std::uint64_t seen = arrivals.failures;
         const bool told = wait_or_interrupt(arrivals.changed, lock, deadline, [&] {
-            // Another may have taken the one that came: then one more is asked for.
+            // If another caller took the one that came, ask for one more.
             return arrivals.closed || !arrivals.ready.empty() || arrivals.failures != seen ||
                    arrivals.asked < arrivals.wanted;
         });
@@ -187,13 +186,14 @@ Result<std::shared_ptr<Connection>> Exclusive::take_arrival(std::unique_lock<std
     }
 }
 
-Error Exclusive::not_applied(const Error& error) const {
+Error DedicatedConnections::not_applied(const Error& error) const {
     const std::lock_guard lock(mutex_);
     if (closed_) return closed_error();
     return make_error(error.code, error.message + "; nothing was applied");
 }
 
-Result<Reply> Exclusive::execute(std::span<const std::string_view> command, Deadline deadline) {
+Result<Reply> DedicatedConnections::execute(std::span<const std::string_view> command,
+                                            Deadline deadline) {
     Taken taken(*this);
     HOTCOUNT_TRY(taken.take(deadline));
     const std::string name{command.front()};
@@ -226,7 +226,7 @@ Result<Reply> Exclusive::execute(std::span<const std::string_view> command, Dead
     if (!reply) return unknown(reply.error().message);
     if (!*reply) return unknown("it was sent and not answered before the deadline");
     if (is_echo(**reply)) return unknown("it was sent and got no reply");
-    // What is not heard of the ECHO leaves the connection unchecked, and no more.
+    // Without a reply to the ECHO the command is answered, and only the connection is dropped.
     const auto checked = taken.receive(deadline);
     const auto* const error = error_in(**reply);
     std::optional<Error> refused;
@@ -240,7 +240,8 @@ Result<Reply> Exclusive::execute(std::span<const std::string_view> command, Dead
     return std::move(**reply);
 }
 
-Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadline deadline) {
+Result<std::optional<Reply>> DedicatedConnections::attempt(const CheckAndSet& steps,
+                                                           Deadline deadline) {
     Taken taken(*this);
     HOTCOUNT_TRY(taken.take(deadline));
     const auto too_late = [&] {
@@ -254,7 +255,7 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
     std::vector<std::string_view> watch{"WATCH"};
     watch.insert(watch.end(), steps.keys.begin(), steps.keys.end());
     encode_command(bytes, watch);
-    for (const auto& look : steps.looks) encode_command(bytes, look);
+    for (const auto& read : steps.reads) encode_command(bytes, read);
     constexpr std::string_view kMulti[] = {"MULTI"};
     encode_command(bytes, kMulti);
     std::string_view left = bytes;
@@ -263,49 +264,49 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
     if (!*sent) return too_late();
     std::vector<Reply> seen;
     std::optional<Error> refused;
-    for (std::size_t i = 0; i < steps.looks.size() + 2; ++i) {
+    for (std::size_t i = 0; i < steps.reads.size() + 2; ++i) {
         auto reply = taken.receive(deadline);
         if (!reply) return not_applied(reply.error());
         if (!*reply) return too_late();
-        const bool looks = i > 0 && i <= steps.looks.size();
-        const Shape shape = looks ? known_command(steps.looks[i - 1]).shape : Shape::text_or_nil;
+        const bool is_read = i > 0 && i <= steps.reads.size();
+        const Shape shape = is_read ? known_command(steps.reads[i - 1]).shape : Shape::text_or_nil;
         if (!fits(shape, **reply)) {
             return not_applied(
                 make_error(ErrorCode::unavailable, context + " got a reply of another shape"));
         }
         if (const auto* error = error_in(**reply)) {
             if (!refused) refused = error_from_reply(error->message, context);
-        } else if (looks) {
+        } else if (is_read) {
             seen.push_back(std::move(**reply));
         }
     }
 
-    // Only now the writes: behind a MULTI that was refused they would be run at once.
-    const bool go = !refused && steps.go(seen);
-    if (go && taken.connection().stale()) {
+    // The writes are sent only now: after a refused MULTI the server would run them at once.
+    const bool writes = !refused && steps.should_write(seen);
+    if (writes && taken.connection().stale()) {
         return not_applied(make_error(ErrorCode::unavailable,
                                       options_.address() + ": the connection broke before EXEC"));
     }
     bytes.clear();
-    if (go) {
+    if (writes) {
         for (const auto& write : steps.writes) encode_command(bytes, write);
     }
-    const std::string_view last[] = {go ? "EXEC" : "DISCARD"};
+    const std::string_view last[] = {writes ? "EXEC" : "DISCARD"};
     encode_command(bytes, last);
     left = bytes;
     const auto ended = taken.send(left, deadline);
-    // Where TLS fails, nobody can say how much of it had left.
+    // When TLS fails nobody can say how much of it has left.
     const bool whole = left.empty() || (!ended.ok() && options_.tls.enabled);
-    if (go && !whole) return ended.ok() ? too_late() : not_applied(ended.error());
+    if (writes && !whole) return ended.ok() ? too_late() : not_applied(ended.error());
     std::optional<Reply> answer;
     std::string why = options_.address() + ": the deadline passed";
     if (!ended) why = ended.error().message;
-    for (std::size_t left_to_read = left.empty() ? (go ? steps.writes.size() : 0) + 1 : 0;
+    for (std::size_t left_to_read = left.empty() ? (writes ? steps.writes.size() : 0) + 1 : 0;
          left_to_read > 0; --left_to_read) {
         auto reply = taken.receive(deadline);
         if (!reply) why = reply.error().message;
         if (!reply || !*reply) break;
-        if (!ends_so(**reply, left_to_read == 1, go ? steps.writes.size() : 0)) {
+        if (!ends_so(**reply, left_to_read == 1, writes ? steps.writes.size() : 0)) {
             why = context + " got a reply of another shape";
             break;
         }
@@ -317,13 +318,13 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
     }
     // WATCH and MULTI end with EXEC, whatever it answers, and with DISCARD unless an ACL denies it.
     // Otherwise the connection is dropped.
-    if (answer && (go || error_in(*answer) == nullptr) &&
+    if (answer && (writes || error_in(*answer) == nullptr) &&
         !leaves_replica(taken.connection(), refused)) {
         taken.set_clean();
     }
-    // One refused write is the end of EXEC, whether we hear of that or not.
+    // One refused write makes EXEC fail, with or without a reply to EXEC.
     if (refused) return *refused;
-    if (!go) return std::optional<Reply>{};
+    if (!writes) return std::optional<Reply>{};
     if (!answer) {
         return make_error(ErrorCode::outcome_unknown,
                           why + "; EXEC was sent and not answered: it may or may not be applied");
@@ -339,7 +340,7 @@ Result<std::optional<Reply>> Exclusive::attempt(const CheckAndSet& steps, Deadli
     return answer;
 }
 
-void Exclusive::close() {
+void DedicatedConnections::close() {
     {
         const std::lock_guard lock(mutex_);
         closed_ = true;
@@ -353,7 +354,7 @@ void Exclusive::close() {
     arrivals_->changed.notify_all();
 }
 
-std::uint64_t Exclusive::connects() const {
+std::uint64_t DedicatedConnections::connects() const {
     const std::lock_guard lock(mutex_);
     return connects_;
 }

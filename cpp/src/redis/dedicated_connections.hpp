@@ -1,10 +1,10 @@
-// Connections that one caller has to itself: for what is a state of the connection, WATCH, and for
-// commands of which nobody knows how often they answer.
+// Connections that one caller has to itself: for transactions with WATCH, which is a state of the
+// connection, and for commands that are not known to answer exactly once.
 //
-//   caller --> Exclusive --take()--> a connection, idle or new --> back, or closed where in doubt
+//   caller --take()--> a connection, idle or new --> back to the idle ones, or closed if in doubt
 //
-// At most `exclusive_connections` at a time; who comes when all are taken waits until its deadline.
-// Thread-safe. State is per process: the client keeps it in a ForkLocal.
+// At most Options::exclusive_connections at a time; when all are taken a caller waits until its
+// deadline. Thread-safe. State is per process: the client keeps it in a ForkLocal.
 #pragma once
 
 #include <condition_variable>
@@ -27,29 +27,29 @@
 
 namespace hotcount::redis {
 
-class Exclusive {
+class DedicatedConnections {
   public:
-    Exclusive(const Options& options, std::shared_ptr<Dialer> dialer)
+    DedicatedConnections(const Options& options, std::shared_ptr<Dialer> dialer)
         : options_(options), dialer_(std::move(dialer)) {}
 
-    /// One attempt of Client::check_and_set: WATCH to EXEC on one connection. none in the optional
-    /// where `go` said no; a null reply where a watched key had changed.
+    /// One attempt of Client::check_and_set, from WATCH to EXEC on one connection. None if
+    /// should_write() returned false; a nil reply if a watched key had changed.
     Result<std::optional<Reply>> attempt(const CheckAndSet& steps, Deadline deadline);
-    /// One attempt at a command, checked by an ECHO behind it. Where it did not answer exactly once
-    /// its outcome is unknown, and the connection is closed.
+    /// One attempt at a command, checked by an ECHO behind it. If it did not answer exactly once, its
+    /// outcome is unknown and the connection is closed.
     Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);
-    /// Ends idle connections at once; who is under way is told closed, or unknown after EXEC.
+    /// Closes idle connections at once. Calls under way end as closed, or unknown after EXEC.
     void close();
     std::uint64_t connects() const;
 
   private:
-    /// Holds one of the places, and the connection on it.
+    // Holds one of the exclusive_connections for one call.
     class Taken;
 
     Error closed_error() const;
     Error not_applied(const Error& error) const;
-    // Connections that were asked for, for whoever needs one: a caller that left at its deadline
-    // leaves its own to the next.
+    // Connections that the dialer was asked for. They belong to no caller: if one leaves at its
+    // deadline, the next caller takes the connection that was asked for it.
     struct Arrivals {
         std::mutex mutex;
         std::condition_variable changed;

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "base/spawn_thread.hpp"
+#include <hotcount/detail/base/worker_pool.hpp>
 
 namespace hotcount::redis {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds{200};
 constexpr Duration kLongestPause = std::chrono::seconds{2};
 
-// Dials side by side, to a server that answers: a client with more event loops waits a little.
+// Parallel dials to a server that answers. A client with more event loops waits for a thread.
 constexpr std::size_t kMostDials = 16;
 
 bool of_the_connection(const Error& error) {
@@ -49,7 +49,7 @@ Result<void> Dialer::ask(Scripts scripts, Arrived arrived) {
             started.error().code,
             options_.address() + ": " + started.error().message + "; nothing was applied");
     }
-    return {};  // Threads that there are take it, later.
+    return {};  // The threads that there are take it later.
 }
 
 // Under the mutex.
@@ -57,7 +57,7 @@ Result<void> Dialer::start_threads() {
     const std::size_t wanted =
         reached_ ? std::min(kMostDials, dialing_ + waiting_.size()) : std::size_t{1};
     while (threads_ < wanted) {
-        HOTCOUNT_TRY(spawn_background_thread([self = shared_from_this()] { self->work(); }));
+        HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->work(); }));
         ++threads_;
     }
     return {};
@@ -66,7 +66,7 @@ Result<void> Dialer::start_threads() {
 void Dialer::work() {
     Lock lock(mutex_);
     while (true) {
-        // While nothing is known of the server one thread goes on.
+        // Until a dial has succeeded only one thread goes on.
         if (!reached_ && threads_ > 1) break;
         wait_for_turn(lock);
         if (closed_ || waiting_.empty()) break;
@@ -107,7 +107,7 @@ void Dialer::wait_for_turn(Lock& lock) {
     }
 }
 
-// Dials that were made side by side and failed together are one failure: true for the first.
+// Parallel dials that fail together are one failure: true for the first.
 bool Dialer::note_failure(SteadyTime began) {
     reached_ = false;
     if (began < failed_at_) return false;
@@ -117,12 +117,10 @@ bool Dialer::note_failure(SteadyTime began) {
 }
 
 bool Dialer::worth_waiting(const Error& error) {
-    static constexpr std::array<std::string_view, 4> kSoon{"LOADING", "BUSY", "TRYAGAIN",
-                                                           "MASTERDOWN"};
-    return error.code == ErrorCode::deadline ||
-           (error.code == ErrorCode::unavailable &&
-            (error.message.find("max number of clients") != std::string::npos ||
-             std::find(kSoon.begin(), kSoon.end(), error.server_code) != kSoon.end()));
+    if (error.code == ErrorCode::deadline) return true;
+    return error.code == ErrorCode::unavailable && error.server_code != "READONLY" &&
+           (passes_soon(error.server_code) ||
+            error.message.find("max number of clients") != std::string::npos);
 }
 
 std::optional<Error> Dialer::last_failure() {
@@ -201,7 +199,7 @@ Result<std::unique_ptr<Connection>> Dialer::dial(Scripts scripts) {
             continue;
         }
         why->message += "; " + opened.error().message;
-        // One that refused says more than one that was silent.
+        // A refusal says more than silence.
         if (opened.error().code == ErrorCode::unavailable) why->code = ErrorCode::unavailable;
     }
     return *why;

@@ -1,16 +1,16 @@
-// Opens the connections to one server, for all lanes of a client, in threads of its own.
+// Opens all connections of a client, in threads of its own. A dial is one attempt to connect.
 //
-//   lane --ask()--> waiting --(one thread while nothing is known of the server)--> arrived()
+//   ask() --> waiting --(one thread until a dial has succeeded, then up to 16)--> arrived()
 //
-// While dials fail one is made at a time, with a pause before it: drawn between 0 and 0.2 s, then
-// 0.4, 0.8, 1.6 and at most 2 s ("full jitter"), so that clients of one server do not come back
-// together, and about one attempt a second is made to a server that is away. However short the drawn
-// pauses are, at most 2n + 3 dials fail in any n seconds; dials side by side that fail together are
-// one, and a connection that ends after its greeting is none. What a dial met is told to all who wait
-// for one. Once one has succeeded those who wait dial side by side.
+// While dials fail the dialer makes one at a time, each after a random pause between 0 and 0.2 s, then
+// 0.4, 0.8, 1.6 and at most 2 s ("full jitter"). So the clients of one server do not come back
+// together, and a server that is away gets about one attempt a second. However short the pauses come
+// out, at most 2n + 3 dials fail in any n seconds. Parallel dials that fail together count as one, and
+// a connection that ends after its greeting counts as none. A dial that fails gives its error to all
+// that wait for one. After a dial that succeeds, those that wait dial in parallel.
 //
-// A dial resolves the server's name anew and tries each of its addresses, each with its share of
-// connect_timeout. It belongs to no call: a caller that leaves at its deadline does not end it.
+// A dial resolves the server's name anew and tries each address, each with its share of
+// connect_timeout. No call owns it: a caller that leaves at its deadline does not end it.
 //
 // Thread-safe. Per process: a forked child has one of its own.
 #pragma once
@@ -34,7 +34,7 @@
 
 namespace hotcount::redis {
 
-/// The scripts that a client's concepts use. Thread-safe, without a lock that a fork could catch.
+/// The scripts that a client's concepts use. Thread-safe, without a lock that a fork could leave held.
 class KnownScripts {
   public:
     void add(const Script& script) {
@@ -57,14 +57,14 @@ class KnownScripts {
     std::array<std::atomic<const Script*>, 64> places_{};  // More than there are.
 };
 
-/// How long to pause after so many failures in a row: drawn, "full jitter".
+/// A random pause after this many failures in a row ("full jitter").
 Duration draw_pause(unsigned failures);
 
-/// Bounds how often what came to nothing is tried again, however short the drawn pauses are: two
-/// tries a second, with three at once after a quiet time.
+/// Bounds failed tries, however short the random pauses come out: two a second, and three at once after
+/// a quiet time.
 class TryBudget {
   public:
-    /// A try that began then came to nothing: no other shall begin before the time returned.
+    /// A try that began at this time failed: no other may begin before the time that is returned.
     SteadyTime spend(SteadyTime began) {
         paid_until_ = std::max(paid_until_, began) + kCost;
         return paid_until_ - kCredit;
@@ -84,20 +84,20 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     Dialer(Options options, std::shared_ptr<KnownScripts> scripts);
 
     enum class Scripts : std::uint8_t { none, all };
-    /// Asks for a connection, with the client's scripts loaded or not. `arrived` is called once, by
-    /// a thread of the dialer, with the connection or with why there is none; never where this
-    /// fails (closed, or no thread can be started). May be called under a lock that `arrived` takes.
+    /// Asks for a connection, with the client's scripts loaded or not. A thread of the dialer calls
+    /// `arrived` once, with the connection or the error. If ask() fails (closed, or no thread can be
+    /// started), `arrived` is never called. May be called under a lock that `arrived` takes.
     Result<void> ask(Scripts scripts, Arrived arrived);
-    /// Whether calls that wait for a connection shall wait for the next dial too: nobody answered in
-    /// time, or the server says that it will soon have a place. Any other failure is told to them.
+    /// Whether calls that wait for a connection shall wait for the next dial, too: nobody answered in
+    /// time, or the server says that it will soon have room. Any other error ends them.
     static bool worth_waiting(const Error& error);
-    /// What the last dial met, until one succeeds: for those who wait while there is a pause.
+    /// The error of the last dial, until one succeeds: for callers that begin to wait during a pause.
     std::optional<Error> last_failure();
-    /// The connection ended before the server had answered anything: as good as a dial that failed.
+    /// The connection ended before the server answered anything, which counts as a dial that failed.
     void came_to_nothing();
-    /// The server there is not what its name shall stand for: its other addresses come first.
+    /// The server at this address is a replica: try the name's other addresses first.
     void put_last(const Address& address);
-    /// Whoever waits is told closed. A dial under way ends by itself.
+    /// Calls that wait end with a closed error. A dial under way ends by itself.
     void close();
 
   private:
@@ -121,11 +121,11 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     std::condition_variable changed_;
     std::deque<Asked> waiting_;
     std::size_t threads_{0};
-    std::size_t dialing_{0};  // Of them.
-    bool reached_{false};  // The last thing that is known of the server is that a dial succeeded.
+    std::size_t dialing_{0};  // Threads that dial now.
+    bool reached_{false};     // The last dial succeeded.
     unsigned failures_{0};
     unsigned failures_before_{0};  // When the last dial succeeded.
-    std::optional<Error> why_;     // The last dial failed.
+    std::optional<Error> why_;     // The error of the last dial, if it failed.
     SteadyTime failed_at_{};
     SteadyTime next_at_{};  // No dial begins before.
     TryBudget budget_;
@@ -134,9 +134,9 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     bool closed_{false};
 };
 
-/// How often a connection to a server that turned out to be a replica is left for a new one: at
-/// once, and then after pauses as between dials that fail, at most 2n + 3 times in any n seconds.
-/// Until then it serves those who read.
+/// Decides when to leave a connection to a server that turned out to be a replica: at once the first
+/// time, then after pauses as between failed dials, at most 2n + 3 times in any n seconds. Until then
+/// the connection serves reads.
 class Moves {
   public:
     bool due(SteadyTime now) {

@@ -1,4 +1,4 @@
-#include "encode.hpp"
+#include "commands.hpp"
 
 #include <charconv>
 #include <cstring>
@@ -19,7 +19,7 @@ char* put(char* at, std::string_view bytes) {
     return at + bytes.size();
 }
 
-// Of ours, so it is one.
+// The header at `at`, which this client encoded, so it is valid.
 std::size_t read_header(std::string_view commands, std::size_t& at) {
     std::size_t number = 0;
     const char* const start = commands.data() + at + 1;
@@ -48,7 +48,7 @@ void encode_command(std::string& out, std::span<const std::string_view> command)
 }
 
 void encode_add(std::string& out, std::string_view key, std::int64_t n) {
-    if (n == 1) {  // By far the most, and an argument less to read for the server.
+    if (n == 1) {  // The most frequent add, with one argument less for the server to read.
         constexpr std::string_view kVerb = "*2\r\n$4\r\nINCR\r\n";
         const std::size_t before = out.size();
         out.resize(before + kVerb.size() + key.size() + 26);
@@ -61,7 +61,7 @@ void encode_add(std::string& out, std::string_view key, std::int64_t n) {
     char digits[24];
     const char* const end = std::to_chars(digits, digits + sizeof(digits), n).ptr;
     const std::string_view amount{digits, static_cast<std::size_t>(end - digits)};
-    // In one step: a batch is thousands of these.
+    // One resize for all of it: a batch has thousands of these.
     constexpr std::string_view kVerb = "*3\r\n$6\r\nINCRBY\r\n";
     const std::size_t before = out.size();
     out.resize(before + kVerb.size() + key.size() + amount.size() + 52);

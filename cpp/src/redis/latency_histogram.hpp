@@ -1,5 +1,5 @@
-// How long replies take: a histogram with 16 buckets for every doubling, so a percentile read from
-// it is at most 7 % above the truth. Fixed size; belongs to one thread or lock.
+// How long replies take: a histogram with 16 buckets for each doubling, so a percentile is at most 7 %
+// above the truth. Fixed size; one thread or one lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace hotcount::redis {
 
-class Latency {
+class LatencyHistogram {
   public:
     void record(Duration taken) {
         const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(taken.count(), 1));
@@ -19,13 +19,13 @@ class Latency {
         max_ = std::max(max_, ns);
     }
 
-    void add(const Latency& other) {
+    void add(const LatencyHistogram& other) {
         for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
         total_ += other.total_;
         max_ = std::max(max_, other.max_);
     }
 
-    /// In microseconds; 0 where nothing was recorded.
+    /// In microseconds; 0 if nothing was recorded.
     double percentile_us(double percentile) const {
         auto left = static_cast<std::uint64_t>(static_cast<double>(total_) * percentile / 100.0);
         for (std::size_t i = 0; i < counts_.size(); ++i) {

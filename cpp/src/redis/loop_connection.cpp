@@ -18,22 +18,22 @@
 namespace hotcount::redis {
 namespace {
 
-// A send goes early with a third of the calls that were under way when the last turn ended, and with
-// kMostEarly at most: while the server works on one third the loop resumes the tasks of another.
-// With one send for all of them they take turns, and both sleep in between: sending a third made
-// 1.3 times the calls with 64 tasks, 1.8 with 32, 1.4 with 16 and 1.3 with 8.
+// A send goes early when a third of the calls that were under way at the end of the last turn are
+// queued, or kMostEarly: while the server works on one third, the loop resumes the tasks of another.
+// With one send for all calls the server and the loop take turns, and both sleep in between. Sends of
+// a third made 1.3 times the calls with 64 tasks, 1.8 with 32, 1.4 with 16 and 1.3 with 8.
 constexpr std::size_t kThirds = 3;
 constexpr std::size_t kMostEarly = 48;
 constexpr std::size_t kFewestThirds = 4;  // Calls under way.
 
-// How often deadlines are looked at while calls are under way.
+// How often deadlines are checked while calls are under way.
 constexpr Duration kTick = std::chrono::milliseconds{20};
 
-// Reads of one turn of the loop: others want theirs.
+// Reads of one turn of the loop, so that the loop's other work has its turn.
 constexpr int kMostReads = 16;
 
-// Calls that one callback of the loop ends, and that one tick gives up: the rest follows in the
-// next turn, so that 100,000 calls that end at once do not hold the loop's other work up.
+// Calls that one callback of the loop completes, and that one tick gives up. The rest follows in the
+// next turn, so that 100,000 calls that end at once do not delay the loop's other work.
 constexpr std::size_t kMostEnded = 1024;
 
 // A connection that was asked for, and the descriptor that says when it has arrived.
@@ -74,20 +74,20 @@ class Dial {
     std::optional<Result<std::unique_ptr<Connection>>> opened_;
 };
 
-class SocketLoopLane final : public LoopLane {
+class SocketLoopConnection final : public LoopConnection {
   public:
-    SocketLoopLane(const Options& options, std::shared_ptr<Dialer> dialer, LoopHost& host,
-                   std::shared_ptr<LoopLanes> lanes)
+    SocketLoopConnection(const Options& options, std::shared_ptr<Dialer> dialer, LoopHost& host,
+                         std::shared_ptr<LoopConnections> loops)
         : options_(options),
           host_(host),
-          lanes_(std::move(lanes)),
+          loops_(std::move(loops)),
           dialer_(std::move(dialer)),
-          pipeline_(options_) {}
+          multiplexer_(options_) {}
 
-    // The host may be gone: what was watched goes with it.
-    ~SocketLoopLane() override {
+    // Does not call the host, which may be gone; what it watched went with it.
+    ~SocketLoopConnection() override {
         report();
-        lanes_->forget(this);
+        loops_->forget(this);
     }
 
     void submit(Request request, Deadline deadline, Completion<Reply> done,
@@ -98,22 +98,22 @@ class SocketLoopLane final : public LoopLane {
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
         if (!usable()) return operation->refuse(closed_error());
-        if (pipeline_.queued() >= options_.max_queue) {
+        if (multiplexer_.queued() >= options_.max_queue) {
             return operation->refuse(make_error(
                 ErrorCode::capacity, options_.address() + ": " +
                                          std::to_string(options_.max_queue) +
                                          " calls are waiting (max_queue); nothing was applied"));
         }
-        pipeline_.push(std::move(operation));
-        pipeline_.count_unwaited();
+        multiplexer_.push(std::move(operation));
+        multiplexer_.count_unwaited();
         if (!flush_asked_) {
             flush_asked_ = true;
             host_.flush_soon();
         }
         ask_tick();
-        if (connection_ != nullptr && pipeline_.queued() >= early_) {
+        if (connection_ != nullptr && multiplexer_.queued() >= early_) {
             send();
-            // A burst of more than there were before: not every few of it are worth a send.
+            // A burst of more calls than before: send larger portions of it.
             if (++early_sends_ >= kThirds) early_ = std::min(2 * early_, kMostEarly);
         }
     }
@@ -123,7 +123,7 @@ class SocketLoopLane final : public LoopLane {
         if (!usable()) return end();
         if (beside_ != nullptr) beside_->flush();
         send();
-        const std::size_t under_way = pipeline_.unwaited();
+        const std::size_t under_way = multiplexer_.unwaited();
         early_ = under_way < kFewestThirds
                      ? kMostEarly
                      : std::min((under_way + kThirds - 1) / kThirds, kMostEarly);
@@ -144,15 +144,15 @@ class SocketLoopLane final : public LoopLane {
         complete_finished();
     }
 
-    int look(int also) override {
-        const bool alone = connection_ != nullptr && usable() && pipeline_.in_flight() == 1 &&
-                           !pipeline_.has_to_send();
-        if (!alone || !look_.pays()) return -1;
+    int spin(int also) override {
+        const bool alone = connection_ != nullptr && usable() && multiplexer_.in_flight() == 1 &&
+                           !multiplexer_.has_to_send();
+        if (!alone || !spin_.pays()) return -1;
         pollfd waiting[] = {{connection_->descriptor(), POLLIN, 0}, {also, POLLIN, 0}};
-        const bool found = look_.look([&] {
-            if (poll(waiting, 2, 0) <= 0) return Look::Seen::nothing;
+        const bool found = spin_.run([&] {
+            if (poll(waiting, 2, 0) <= 0) return AdaptiveSpin::Seen::nothing;
             // The loop watches the connection too.
-            return waiting[0].revents != 0 ? Look::Seen::reply : Look::Seen::other;
+            return waiting[0].revents != 0 ? AdaptiveSpin::Seen::reply : AdaptiveSpin::Seen::other;
         });
         return found ? connection_->descriptor() : -1;
     }
@@ -170,16 +170,16 @@ class SocketLoopLane final : public LoopLane {
         if (!usable()) return end();
         if (beside_ != nullptr) beside_->on_tick();
         const SteadyTime now = std::chrono::steady_clock::now();
-        pipeline_.requeue_due(now);
-        pipeline_.expire(now, kMostEnded);
-        // Replies that lie unread because the loop was busy are no silence.
-        if (connection_ != nullptr && now >= pipeline_.silent_at() && !connection_->readable()) {
-            lose(pipeline_.silent_error());
+        multiplexer_.requeue_due(now);
+        multiplexer_.expire(now, kMostEnded);
+        // Replies that are unread because the loop was busy do not count as silence.
+        if (connection_ != nullptr && now >= multiplexer_.silent_at() && !connection_->readable()) {
+            lose(multiplexer_.silent_error());
         }
         send();
         report();
         complete_finished();
-        if (pipeline_.unwaited() > 0) ask_tick();
+        if (multiplexer_.unwaited() > 0) ask_tick();
     }
 
     void close() override {
@@ -188,7 +188,7 @@ class SocketLoopLane final : public LoopLane {
     }
 
     bool usable() const override {
-        return !closed_ && !lanes_->closed.load(std::memory_order_acquire) &&
+        return !closed_ && !loops_->closed.load(std::memory_order_acquire) &&
                generation_ == fork_generation();
     }
 
@@ -197,14 +197,14 @@ class SocketLoopLane final : public LoopLane {
         return make_error(ErrorCode::closed, options_.address() + " is closed");
     }
 
-    // Over a second connection of the loop, one command at a time, each checked by an ECHO: what
-    // answers never, or twice, breaks that connection and no other call.
+    // Over a second connection of the loop, one command at a time, each checked by an ECHO: a command
+    // that answers never or twice breaks that connection, and no other call.
     void submit_alone(Request request, Deadline deadline, Completion<Reply> done,
                       const Cancelled* cancelled) {
         if (beside_ == nullptr) {
             Options options = options_;
             options.max_in_flight = 1;
-            beside_ = std::make_unique<SocketLoopLane>(options, dialer_, host_, lanes_);
+            beside_ = std::make_unique<SocketLoopConnection>(options, dialer_, host_, loops_);
         }
         const std::string context = options_.address() + ": " + request.name();
         beside_->submit(
@@ -212,7 +212,7 @@ class SocketLoopLane final : public LoopLane {
             [context, done = std::move(done)](Result<Reply> replies) {
                 if (!replies) return done(std::move(replies));
                 auto& both = std::get<ReplyArray>(replies->value);
-                // Where no ECHO answered, nobody knows whose the first one is.
+                // Without a reply to the ECHO nobody knows whether the first reply is the command's.
                 const auto* error = std::get_if<ReplyError>(&both.back().value);
                 if (error == nullptr || !error->known) {
                     error = std::get_if<ReplyError>(&both.front().value);
@@ -238,17 +238,17 @@ class SocketLoopLane final : public LoopLane {
     }
 
     void send() {
-        if (connection_ != nullptr && pipeline_.in_flight() == 0 && !pipeline_.half_sent() &&
-            pipeline_.has_to_send() && connection_->stale()) {
+        if (connection_ != nullptr && multiplexer_.in_flight() == 0 && !multiplexer_.half_sent() &&
+            multiplexer_.has_to_send() && connection_->stale()) {
             drop_connection();
         }
-        while (pipeline_.has_to_send()) {
+        while (multiplexer_.has_to_send()) {
             if (connection_ == nullptr) return dial();
-            std::string sending = pipeline_.take();
+            std::string sending = multiplexer_.take();
             if (sending.empty()) continue;  // All of it was withdrawn.
             auto taken = connection_->write_some(sending);
             if (!taken) {
-                if (!options_.tls.enabled) pipeline_.put_back_unsent(std::move(sending));
+                if (!options_.tls.enabled) multiplexer_.put_back_unsent(std::move(sending));
                 lose(taken.error());
                 continue;
             }
@@ -256,7 +256,7 @@ class SocketLoopLane final : public LoopLane {
             if (*taken > 0) ++counts_.sends;
             if (*taken == sending.size()) continue;
             sending.erase(0, *taken);
-            pipeline_.put_back_unsent(std::move(sending));
+            multiplexer_.put_back_unsent(std::move(sending));
             if (*taken == 0) break;
         }
         watch();
@@ -264,8 +264,8 @@ class SocketLoopLane final : public LoopLane {
 
     void watch() {
         if (connection_ == nullptr) return;
-        const auto wanted =
-            pipeline_.half_sent() ? LoopHost::Interest::read_and_write : LoopHost::Interest::read;
+        const auto wanted = multiplexer_.half_sent() ? LoopHost::Interest::read_and_write
+                                                     : LoopHost::Interest::read;
         if (wanted == watched_) return;
         watched_ = wanted;
         host_.watch(connection_->descriptor(), wanted);
@@ -276,7 +276,7 @@ class SocketLoopLane final : public LoopLane {
         if (dial_ == nullptr) {
             auto made = Dial::make();
             // The next call tries again.
-            if (!made) return pipeline_.fail_queued(cannot_dial(made.error()));
+            if (!made) return multiplexer_.fail_queued(cannot_dial(made.error()));
             dial_ = std::move(*made);
         }
         dialing_ = true;
@@ -285,9 +285,9 @@ class SocketLoopLane final : public LoopLane {
         auto asked = dialer_->ask(Dialer::Scripts::all, [dial = dial_](auto opened) {
             dial->arrived(std::move(opened));
         });
-        // Told as a dial's end is, in a later turn: calls are completed from there.
+        // Arrives as the end of a dial does, in a later turn, because submit() completes no call.
         if (!asked) return dial_->arrived(asked.error());
-        if (const auto why = dialer_->last_failure()) pipeline_.unreachable(*why);
+        if (const auto why = dialer_->last_failure()) multiplexer_.unreachable(*why);
     }
 
     Error cannot_dial(const Error& why) const {
@@ -302,14 +302,14 @@ class SocketLoopLane final : public LoopLane {
         if (opened->ok()) {
             connection_ = std::move(*opened).value();
             if (counts_.connects++ > 0) ++counts_.reconnects;
-            pipeline_.connected();
+            multiplexer_.connected();
             watched_ = LoopHost::Interest::none;
             watch();
         } else {
-            pipeline_.unreachable(opened->error());
-            if (!Dialer::worth_waiting(opened->error())) pipeline_.fail_queued(opened->error());
+            multiplexer_.unreachable(opened->error());
+            if (!Dialer::worth_waiting(opened->error())) multiplexer_.fail_queued(opened->error());
         }
-        pipeline_.expire(std::chrono::steady_clock::now(), kMostEnded);
+        multiplexer_.expire(std::chrono::steady_clock::now(), kMostEnded);
         send();
     }
 
@@ -320,11 +320,11 @@ class SocketLoopLane final : public LoopLane {
             if (!received || !*received || connection_->drained()) break;
         }
         if (!received) return lose(received.error());
-        if (pipeline_.take_demoted() && moves_.due(std::chrono::steady_clock::now())) {
+        if (multiplexer_.take_demoted() && moves_.due(std::chrono::steady_clock::now())) {
             dialer_->put_last(connection_->peer());
-            pipeline_.drain();
+            multiplexer_.drain();
         }
-        if (pipeline_.drained()) {
+        if (multiplexer_.drained()) {
             lose(make_error(ErrorCode::unavailable, options_.address() + " is a replica"));
         }
     }
@@ -333,11 +333,11 @@ class SocketLoopLane final : public LoopLane {
         HOTCOUNT_TRY_ASSIGN(const bool some, connection_->read_some());
         if (!some) return false;
         const SteadyTime now = std::chrono::steady_clock::now();
-        pipeline_.heard(now);
+        multiplexer_.heard(now);
         while (true) {
             HOTCOUNT_TRY_ASSIGN(auto reply, connection_->next_reply());
             if (!reply) return true;
-            if (!pipeline_.settle(std::move(*reply), now)) return pipeline_.misfit();
+            if (!multiplexer_.settle(std::move(*reply), now)) return multiplexer_.misfit();
         }
     }
 
@@ -353,54 +353,54 @@ class SocketLoopLane final : public LoopLane {
 
     void lose(const Error& why, bool resend = true) {
         drop_connection();
-        pipeline_.lost(why, resend);
-        if (pipeline_.queued() > 0 && !flush_asked_) {
+        multiplexer_.lost(why, resend);
+        if (multiplexer_.queued() > 0 && !flush_asked_) {
             flush_asked_ = true;
             host_.flush_soon();
         }
     }
 
-    // Whatever is under way is over.
+    // Ends all calls under way.
     void end() {
         closed_ = true;
-        pipeline_.end_late(pipeline_.unwaited());
+        multiplexer_.end_late(multiplexer_.unwaited());
         if (beside_ != nullptr) beside_->close();
-        pipeline_.fail_queued(closed_error());
+        multiplexer_.fail_queued(closed_error());
         if (connection_ != nullptr) lose(closed_error(), /*resend=*/false);
         if (dial_watched_) host_.watch(dial_->descriptor(), LoopHost::Interest::none);
         dial_watched_ = false;
         complete_finished(std::numeric_limits<std::size_t>::max());
     }
 
-    // Completions may hand in more calls, and end the lane.
+    // Completions may hand in more calls, and end the connection.
     void complete_finished(std::size_t most = kMostEnded) {
         for (; most > 0; --most) {
             if (next_to_end_ == ending_.size()) {
-                ending_ = pipeline_.take_finished();
+                ending_ = multiplexer_.take_finished();
                 next_to_end_ = 0;
                 if (ending_.empty()) break;
             }
             const OperationPtr operation = std::move(ending_[next_to_end_++]);
             operation->complete();
         }
-        const bool more = next_to_end_ < ending_.size() || pipeline_.has_finished();
-        if ((more || pipeline_.has_late()) && !closed_) ask_turn();
+        const bool more = next_to_end_ < ending_.size() || multiplexer_.has_finished();
+        if ((more || multiplexer_.has_late()) && !closed_) ask_turn();
     }
 
     void report() {
-        Lane::Counts counts = counts_;
-        static_cast<Pipeline::Counts&>(counts) = pipeline_.counts();
+        SharedConnection::Counts counts = counts_;
+        static_cast<Multiplexer::Counts&>(counts) = multiplexer_.counts();
         if (connection_ != nullptr) counts.bytes_received += connection_->bytes_received();
-        lanes_->report(this, counts);
+        loops_->report(this, counts);
     }
 
     const Options options_;
     LoopHost& host_;
-    const std::shared_ptr<LoopLanes> lanes_;
+    const std::shared_ptr<LoopConnections> loops_;
     const std::shared_ptr<Dialer> dialer_;
     std::shared_ptr<Dial> dial_;  // Null before the first.
     const std::uint64_t generation_{fork_generation()};
-    Pipeline pipeline_;
+    Multiplexer multiplexer_;
     Moves moves_;
     std::unique_ptr<Connection> connection_;
     LoopHost::Interest watched_{LoopHost::Interest::none};  // Of the connection.
@@ -414,35 +414,38 @@ class SocketLoopLane final : public LoopLane {
     bool closed_{false};
     std::size_t early_{kMostEarly};  // Queued calls that are sent before the turn ends.
     std::size_t early_sends_{0};     // In this turn.
-    Look look_{options_.spin};
-    Lane::Counts counts_;
-    std::unique_ptr<SocketLoopLane> beside_;  // For commands that must not share a connection.
+    AdaptiveSpin spin_{options_.spin};
+    SharedConnection::Counts counts_;
+    std::unique_ptr<SocketLoopConnection>
+        beside_;  // For commands that must not share a connection.
 };
 
 }  // namespace
 
-void LoopLanes::report(const void* lane, const Lane::Counts& counts) {
+void LoopConnections::report(const void* connection, const SharedConnection::Counts& counts) {
     const std::lock_guard lock(mutex_);
-    live_[lane] = counts;
+    live_[connection] = counts;
 }
 
-void LoopLanes::forget(const void* lane) {
+void LoopConnections::forget(const void* connection) {
     const std::lock_guard lock(mutex_);
-    const auto found = live_.find(lane);
+    const auto found = live_.find(connection);
     if (found == live_.end()) return;
     ended_.add(found->second);
     live_.erase(found);
 }
 
-void LoopLanes::add_to(Lane::Counts& counts) const {
+void LoopConnections::add_to(SharedConnection::Counts& counts) const {
     const std::lock_guard lock(mutex_);
     counts.add(ended_);
-    for (const auto& [lane, own] : live_) counts.add(own);
+    for (const auto& [connection, own] : live_) counts.add(own);
 }
 
-std::unique_ptr<LoopLane> make_loop_lane(const Options& options, std::shared_ptr<Dialer> dialer,
-                                         LoopHost& host, std::shared_ptr<LoopLanes> lanes) {
-    return std::make_unique<SocketLoopLane>(options, std::move(dialer), host, std::move(lanes));
+std::unique_ptr<LoopConnection> make_loop_connection(const Options& options,
+                                                     std::shared_ptr<Dialer> dialer, LoopHost& host,
+                                                     std::shared_ptr<LoopConnections> loops) {
+    return std::make_unique<SocketLoopConnection>(options, std::move(dialer), host,
+                                                  std::move(loops));
 }
 
 }  // namespace hotcount::redis

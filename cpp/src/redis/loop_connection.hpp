@@ -1,4 +1,4 @@
-// How a client makes the connections of event loops, and what it knows of them.
+// How a client makes the connections of event loops, and their counts for Client::stats().
 #pragma once
 
 #include <atomic>
@@ -13,24 +13,25 @@
 
 namespace hotcount::redis {
 
-/// The lanes of a client's loops, as far as other threads may know of them. Thread-safe.
-class LoopLanes {
+/// What other threads may know of the connections of a client's loops. Thread-safe.
+class LoopConnections {
   public:
     std::atomic<bool> closed{false};
 
-    /// A lane's counts, which it brings up to date now and then.
-    void report(const void* lane, const Lane::Counts& counts);
-    /// The lane ends: its counts stay.
-    void forget(const void* lane);
-    void add_to(Lane::Counts& counts) const;
+    /// Each connection reports its counts at its ticks.
+    void report(const void* connection, const SharedConnection::Counts& counts);
+    /// The connection ends; its counts stay in the sum.
+    void forget(const void* connection);
+    void add_to(SharedConnection::Counts& counts) const;
 
   private:
     mutable std::mutex mutex_;
-    std::map<const void*, Lane::Counts> live_;
-    Lane::Counts ended_;
+    std::map<const void*, SharedConnection::Counts> live_;
+    SharedConnection::Counts ended_;
 };
 
-std::unique_ptr<LoopLane> make_loop_lane(const Options& options, std::shared_ptr<Dialer> dialer,
-                                         LoopHost& host, std::shared_ptr<LoopLanes> lanes);
+std::unique_ptr<LoopConnection> make_loop_connection(const Options& options,
+                                                     std::shared_ptr<Dialer> dialer, LoopHost& host,
+                                                     std::shared_ptr<LoopConnections> loops);
 
 }  // namespace hotcount::redis

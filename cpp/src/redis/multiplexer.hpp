@@ -1,17 +1,19 @@
 // What a connection has to do: calls that wait, bytes to send, replies that are due. No I/O and no
-// lock: the lane that owns it brings both.
+// lock: the connection that owns it has both.
 //
 //   push --> queue --(encode: combines)--> bytes to send, flights --(settle)--> finished
 //
-// Within what is encoded at once, adds to one key become one INCRBY and calls of one combinable
-// script one EVALSHA, each caller with its own answer. Nothing is moved past another call that
-// touches one of its keys. Where a combined command is refused nothing was applied. Its members go
-// singly, in order, where the refusal may be for one of them only; else it answers them all.
+// A flight is one command, or one batch of commands, on its way to the server and back, with the
+// calls that its reply answers. Among the calls that are encoded at once, adds to one key become one
+// INCRBY and calls of one combinable script one EVALSHA; each caller gets its own answer. No call is
+// moved past another call that touches one of its keys. A combined command that is refused has
+// applied nothing. If the refusal may be for one of its members only, they are sent again one by one,
+// in order; otherwise it answers them all.
 //
-// What a failure means: a call whose bytes had not all been handed to the kernel when the
-// connection broke was never run. It, and whatever Repeat allows, goes once more over a new
-// connection before its caller is told unavailable. Any other is unknown and is never sent again.
-// A caller that gives up leaves its call behind: its late reply is read and dropped.
+// What a failure means: a call is run only if all of its bytes had been given to the kernel when the
+// connection broke. A call that was not run, and one that its Repeat allows, goes once more over a
+// new connection before its caller gets an unavailable error. Any other is unknown and is never sent
+// again. When a caller gives up, its late reply is read and dropped.
 #pragma once
 
 #include <hotcount/clock.hpp>
@@ -37,11 +39,11 @@
 
 namespace hotcount::redis {
 
-/// A request on its way. Its lane's lock, or thread, guards it until it is done. Where somebody
-/// waits for it, that caller sleeps in its name.
+/// A request on its way. Its connection's lock, or thread, guards it until it is done. It is also the
+/// Sleeper of the caller that waits for it, if one does.
 class Operation : public Sleeper {
   public:
-    /// Without `done` somebody waits for it and takes the outcome.
+    /// Without `done` a caller waits for it and takes the outcome.
     Operation(Request request, Deadline deadline, Completion<Reply> done = {},
               const Cancelled* cancelled = nullptr)
         : request_(std::move(request)),
@@ -52,20 +54,20 @@ class Operation : public Sleeper {
     enum class State : std::uint8_t { queued, postponed, in_flight, done, abandoned };
 
     State state() const { return state_; }
-    /// Also without the lock: then the outcome may be taken.
+    /// May be called without the lock. Once true, the outcome may be taken.
     bool is_done() const { return done_flag_.load(std::memory_order_acquire); }
     bool waited_for() const { return done_ == nullptr; }
     Deadline deadline() const { return deadline_; }
     SteadyTime retry_at() const { return retry_at_; }  ///< While postponed.
     const std::string& name() const { return request_.name(); }
-    /// What became of it, once it is done.
+    /// Once it is done.
     Result<Reply> take_outcome() { return std::move(*outcome_); }
-    /// Ends it before it was handed in.
+    /// Ends it without having been queued.
     void refuse(const Error& error) {
         outcome_.emplace(error);
         complete();
     }
-    /// Hands the outcome to `done`.
+    /// Gives the outcome to `done`.
     void complete() {
         Completion<Reply> done;
         done.swap(done_);
@@ -73,7 +75,7 @@ class Operation : public Sleeper {
     }
 
   private:
-    friend class Pipeline;
+    friend class Multiplexer;
 
     bool is(Request::Kind kind) const { return request_.kind_ == kind; }
     Repeat repeat() const { return request_.repeat_; }
@@ -83,15 +85,15 @@ class Operation : public Sleeper {
     Completion<Reply> done_;
     const Cancelled* cancelled_;
     State state_{State::queued};
-    bool alone_{false};      // Refused as part of a combined command: now by itself.
+    bool alone_{false};      // Not to be combined: it was refused as part of a combined command.
     bool with_text_{false};  // The server does not know the script.
-    bool resent_{false};     // Put back after a broken connection: a second one ends it.
+    bool resent_{false};     // Queued again after a broken connection; a second one ends it.
     bool maybe_ran_{false};  // Sent once over a connection that broke.
     SteadyTime retry_at_{};
-    Duration pause_{};                // Before the next try of a server that will serve it soon.
-    ReplyArray replies_;              // batch: those that came.
-    std::size_t answered_before_{0};  // batch: of commands that are no longer in its bytes.
-    // What was answered, while the rest of the call is asked for again; and where that belongs.
+    Duration pause_{};                // Before the next try, when the server will serve it soon.
+    ReplyArray replies_;              // batch: the replies so far.
+    std::size_t answered_before_{0};  // batch: replies to commands that are no longer in its bytes.
+    // The answers so far, and the indexes of those that are asked for again.
     struct Parts {
         ReplyArray replies;
         std::vector<std::size_t> missing;
@@ -103,9 +105,9 @@ class Operation : public Sleeper {
 
 using OperationPtr = std::shared_ptr<Operation>;
 
-class Pipeline {
+class Multiplexer {
   public:
-    explicit Pipeline(const Options& options) : options_(options) {}
+    explicit Multiplexer(const Options& options) : options_(options) {}
 
     // -- calls that wait
     void push(OperationPtr operation) {
@@ -118,70 +120,70 @@ class Pipeline {
     bool has_postponed() const { return !postponed_.empty(); }
     /// Queues those that were postponed until now.
     void requeue_due(SteadyTime now);
-    /// What its caller is told who does not wait longer.
+    /// What a caller gets that waits no longer.
     Result<Reply> give_up(const OperationPtr& operation);
-    /// Gives up those that nobody waits for and whose deadline has passed, and ends `most` of them;
-    /// the others when it is called again. Takes a look at each call only where one is late.
+    /// Gives up the calls that nobody waits for and whose deadline has passed. Ends at most `most` of
+    /// them, and the others when it is called again. Looks at each call only if one is late.
     void expire(SteadyTime now, std::size_t most);
-    /// Ends as many of those that expire() has given up.
+    /// Ends at most `most` of those that expire() has given up.
     void end_late(std::size_t most);
     bool has_late() const { return !late_.empty(); }
     /// Ends all that wait to be sent, or to be tried again.
     void fail_queued(const Error& error);
-    /// Why there is no connection, until there is one: what those are told who cannot wait longer.
+    /// Why there is no connection, until there is one. Calls that reach their deadline get this error.
     void unreachable(const Error& why) { unreachable_ = why; }
 
     // -- to the server
     bool has_to_send() const { return !out_.empty() || can_encode(); }
     bool half_sent() const { return !out_.empty(); }
-    /// Bytes to send, all of them taken for sent until the rest comes back.
+    /// Bytes to send. All of them count as sent until put_back_unsent().
     std::string take();
     void put_back_unsent(std::string rest);
 
     // -- from the server
     std::size_t in_flight() const { return flights_.size(); }
-    /// Hands a reply to the call that it answers. False where it cannot be that call's: then what
-    /// comes by this connection is others', and it must end with misfit().
+    /// Gives a reply to the call that it answers. False if it cannot be the reply of that call: then
+    /// the replies of this connection belong to other calls, and it must end with misfit().
     bool settle(Reply reply, SteadyTime now);
     Error misfit() const;
 
     // -- the connection
     void connected();
-    /// Whether the server has refused a write because it is a replica, since this was asked last.
+    /// Whether the server has refused a write because it is a replica, since the last call of this.
     bool take_demoted() { return std::exchange(demoted_, false); }
-    /// Nothing more is sent by this connection: it is to be left once drained() says so.
+    /// Sends nothing more over this connection. Once drained() returns true it is to be left.
     void drain() { draining_ = true; }
     bool drained() const { return draining_ && flights_.empty() && out_.empty(); }
-    /// All that is on its way ends, or goes back to the queue where it may be sent again.
+    /// The connection broke. Each call under way ends, or is queued again if it may be sent again.
     void lost(const Error& why, bool resend);
-    /// The server gave a sign of life.
+    /// The server sent something, or took bytes.
     void heard(SteadyTime now) { heard_at_ = now; }
-    /// When a server that gives none until then is taken for dead: it owes replies, and has been
-    /// silent for Options::silence(). For how long callers wait does not matter.
+    /// When the server counts as dead: it owes replies and has been silent for Options::silence(). The
+    /// deadlines of callers do not matter.
     SteadyTime silent_at() const {
         return flights_.empty() ? SteadyTime::max() : heard_at_ + options_.silence();
     }
-    /// What those are told who lose their connection by that.
+    /// The error of calls that lose their connection by that.
     Error silent_error() const;
 
-    /// Those that have ended since: to be woken or completed.
+    /// The calls that have ended since the last call of this, to be woken or completed.
     std::vector<OperationPtr> take_finished();
     bool has_finished() const { return !finished_.empty(); }
-    /// Calls handed in without waiting that have not ended.
+    /// Calls that nobody waits for and that have not ended.
     std::size_t unwaited() const { return unwaited_; }
     void count_unwaited() { ++unwaited_; }
 
     struct Counts {
         std::uint64_t commands{0};
         std::uint64_t combined{0};
-        Latency latency{};
+        LatencyHistogram latency{};
     };
     const Counts& counts() const { return counts_; }
 
   private:
     using Operations = std::vector<OperationPtr>;
 
-    // One command on the wire (or one batch of them) and the calls it answers.
+    // One command on its way, or one batch of commands, and the calls that its reply answers.
     struct Flight {
         OperationPtr first;
         Operations rest{};      // Combined with the first.
@@ -189,7 +191,7 @@ class Pipeline {
         std::size_t keys{0};    // Of a combined script.
         std::size_t memory{0};  // Of a batch's replies so far.
         bool with_text{false};
-        std::uint64_t begin{0};  // Its place in all that this connection sends.
+        std::uint64_t begin{0};  // Its first byte, counted from the start of this connection.
         std::uint64_t end{0};
         SteadyTime encoded_at{};
 
@@ -202,7 +204,7 @@ class Pipeline {
     };
     class Combiner;
 
-    // A call that nobody waits for and that was given up, with what is known of it then.
+    // A call that nobody waits for and that was given up, with what was known of it then.
     struct Late {
         OperationPtr operation;
         bool was_sent;
@@ -226,7 +228,6 @@ class Pipeline {
     void settle_batch(Flight& flight, Reply reply);
     void answer(const OperationPtr& operation, Reply reply);
     bool splits(const Flight& flight, const ReplyError& error) const;
-    static bool passes_soon(const ReplyError& error);
     const ReplyError* refused_for_now(const Reply& reply);
     bool refused_inside(const Reply& reply);
     bool postpone(const OperationPtr& operation);
@@ -253,14 +254,14 @@ class Pipeline {
     std::vector<OperationPtr> postponed_;
     std::deque<Flight> flights_;
     std::vector<OperationPtr> finished_;
-    std::string out_;           // Encoded and not yet taken.
-    std::uint64_t encoded_{0};  // Bytes, by this connection, so far.
+    std::string out_;           // Encoded, and not yet taken by take().
+    std::uint64_t encoded_{0};  // Bytes, over this connection, so far.
     std::uint64_t sent_{0};
     std::uint64_t answered_{0};
     std::size_t replies_due_{0};
     std::size_t unwaited_{0};
-    SteadyTime heard_at_{};                      // Or began to owe replies.
-    SteadyTime next_expiry_{SteadyTime::max()};  // No call that nobody waits for ends earlier.
+    SteadyTime heard_at_{};                      // Or when the server began to owe replies.
+    SteadyTime next_expiry_{SteadyTime::max()};  // No unwaited call has an earlier deadline.
     std::deque<Late> late_;
     std::string misfit_;
     std::optional<Error> unreachable_;

@@ -1,13 +1,14 @@
-// The pipeline's other half: calls that end without a reply, and what is then known of them.
+// What the multiplexer does with calls that end without a reply, and what is then known of them.
 #include <algorithm>
 #include <string>
 #include <string_view>
 
-#include "encode.hpp"
+#include "commands.hpp"
 #include "multiplexer.hpp"
 
 namespace hotcount::redis {
-Result<Reply> Pipeline::give_up(const OperationPtr& operation) {
+
+Result<Reply> Multiplexer::give_up(const OperationPtr& operation) {
     const bool was_sent = operation->state_ == Operation::State::in_flight;
     operation->state_ = Operation::State::abandoned;
     std::size_t sent = operation->answered_before_;
@@ -23,10 +24,10 @@ Result<Reply> Pipeline::give_up(const OperationPtr& operation) {
     return operation->parts_ == nullptr ? known : whole(*operation, std::move(known));
 }
 
-Result<Reply> Pipeline::known_of(const Operation& operation, bool was_sent,
-                                 std::size_t commands_sent) const {
+Result<Reply> Multiplexer::known_of(const Operation& operation, bool was_sent,
+                                    std::size_t commands_sent) const {
     const std::string who = options_.address() + ": ";
-    // The server said last why it does not serve it.
+    // The last refusal of the server says why it did not serve the call.
     if (!was_sent && operation.outcome_) {
         if (!operation.maybe_ran_) return *operation.outcome_;
         if (!operation.outcome_->ok()) return unknown(operation, operation.outcome_->error());
@@ -46,8 +47,8 @@ Result<Reply> Pipeline::known_of(const Operation& operation, bool was_sent,
     return was_sent || operation.maybe_ran_ ? not_answered() : not_sent(operation);
 }
 
-// It waited until its deadline, for its turn or for a connection.
-Error Pipeline::not_sent(const Operation& operation) const {
+// The error of a call that waited until its deadline, for its turn or for a connection.
+Error Multiplexer::not_sent(const Operation& operation) const {
     if (unreachable_) {
         return make_error(unreachable_->code,
                           unreachable_->message + "; the deadline passed before " +
@@ -58,13 +59,13 @@ Error Pipeline::not_sent(const Operation& operation) const {
                                                operation.name() + " was sent; nothing was applied");
 }
 
-void Pipeline::expire(SteadyTime now, std::size_t most) {
+void Multiplexer::expire(SteadyTime now, std::size_t most) {
     if (unwaited_ > 0 && now >= next_expiry_) find_late(now);
     end_late(most);
 }
 
 // One look at each call, however many of them are late.
-void Pipeline::find_late(SteadyTime now) {
+void Multiplexer::find_late(SteadyTime now) {
     next_expiry_ = SteadyTime::max();
     const auto take_late = [&](const OperationPtr& operation, const Flight* flight) {
         const bool pending = operation->state_ != Operation::State::abandoned &&
@@ -90,7 +91,7 @@ void Pipeline::find_late(SteadyTime now) {
     std::erase_if(postponed_, is_late);
 }
 
-void Pipeline::end_late(std::size_t most) {
+void Multiplexer::end_late(std::size_t most) {
     for (; most > 0 && !late_.empty(); --most) {
         const Late late = std::move(late_.front());
         late_.pop_front();
@@ -103,27 +104,27 @@ void Pipeline::end_late(std::size_t most) {
     }
 }
 
-void Pipeline::fail_queued(const Error& error) {
+void Multiplexer::fail_queued(const Error& error) {
     for (const OperationPtr& operation : queue_) finish_unsent(operation, error);
     for (const OperationPtr& operation : postponed_) finish_unsent(operation, error);
     queue_.clear();
     postponed_.clear();
 }
 
-// It is not on its way and will not be sent any more. An earlier connection may have taken it.
-void Pipeline::finish_unsent(const OperationPtr& operation, const Error& why) {
+// The call is not on its way and will not be sent any more; an earlier connection may have taken it.
+void Multiplexer::finish_unsent(const OperationPtr& operation, const Error& why) {
     if (operation->maybe_ran_) return finish(operation, unknown(*operation, why));
     if (operation->answered_before_ == 0) return finish(operation, why);
     finish(operation, Reply{parts_of(*operation, operation->answered_before_, why, why)});
 }
 
-Error Pipeline::unknown(const Operation& operation, const Error& why) {
+Error Multiplexer::unknown(const Operation& operation, const Error& why) {
     return make_error(ErrorCode::outcome_unknown,
                       why.message + "; " + operation.name() +
                           " was sent and not answered: it may or may not be applied");
 }
 
-Error Pipeline::silent_error() const {
+Error Multiplexer::silent_error() const {
     const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options_.silence());
     return make_error(ErrorCode::unavailable, options_.address() +
                                                   ": the server said nothing for " +
@@ -131,7 +132,7 @@ Error Pipeline::silent_error() const {
                                                   " ms (silence_limit) while it owed replies");
 }
 
-void Pipeline::connected() {
+void Multiplexer::connected() {
     unreachable_.reset();
     draining_ = false;
     demoted_ = false;
@@ -140,7 +141,7 @@ void Pipeline::connected() {
     answered_ = 0;
 }
 
-void Pipeline::lost(const Error& why, bool resend) {
+void Multiplexer::lost(const Error& why, bool resend) {
     out_.clear();
     draining_ = false;
     replies_due_ = 0;
@@ -148,12 +149,12 @@ void Pipeline::lost(const Error& why, bool resend) {
     flights.swap(flights_);
     Operations again;
     for (const Flight& flight : flights) lose(flight, why, resend, again);
-    connected();  // Nothing of the next one is used up: otherwise a limit would keep us from it.
+    connected();  // The byte counts of the lost connection must not limit the next one.
     put_back(again);
 }
 
-void Pipeline::lose(const Flight& flight, const Error& why, bool resend, Operations& again) {
-    // The server runs a command only when it has all of it.
+void Multiplexer::lose(const Flight& flight, const Error& why, bool resend, Operations& again) {
+    // The server runs a command only when it has all of its bytes.
     const bool batch = flight.first->is(Request::Kind::batch);
     const bool may_have_run = batch ? commands_sent(flight) > 0 : flight.end <= sent_;
     flight.for_each([&](const OperationPtr& member) {
@@ -179,7 +180,7 @@ void Pipeline::lose(const Flight& flight, const Error& why, bool resend, Operati
 }
 
 // How many of a batch's commands have left as a whole by this connection.
-std::size_t Pipeline::commands_sent(const Flight& flight, std::size_t* bytes) const {
+std::size_t Multiplexer::commands_sent(const Flight& flight, std::size_t* bytes) const {
     const std::string_view commands = flight.first->request_.bytes_;
     std::size_t at = 0;
     std::size_t sent = 0;
@@ -194,8 +195,8 @@ std::size_t Pipeline::commands_sent(const Flight& flight, std::size_t* bytes) co
 }
 
 // The replies that came, and errors for the others: `sent` commands may have been run.
-ReplyArray Pipeline::parts_of(const Operation& batch, std::size_t sent, const Error& not_answered,
-                              const Error& not_sent) {
+ReplyArray Multiplexer::parts_of(const Operation& batch, std::size_t sent,
+                                 const Error& not_answered, const Error& not_sent) {
     ReplyArray parts = batch.replies_;
     while (parts.size() < batch.request_.replies_) {
         const Error& error = parts.size() < sent ? not_answered : not_sent;
@@ -204,9 +205,9 @@ ReplyArray Pipeline::parts_of(const Operation& batch, std::size_t sent, const Er
     return parts;
 }
 
-// A batch that was cut: what was answered is known, what was sent and not answered is unknown, and
-// the rest is left in it to be sent. False where nothing is left.
-bool Pipeline::lose_part(const Flight& flight, const Error& why) {
+// A batch that was cut by the lost connection: what was answered is known, what was sent and not
+// answered is unknown, and the rest stays in the batch to be sent. False if nothing is left.
+bool Multiplexer::lose_part(const Flight& flight, const Error& why) {
     Operation& batch = *flight.first;
     std::size_t bytes = 0;
     const std::size_t sent = batch.answered_before_ + commands_sent(flight, &bytes);

@@ -1,9 +1,9 @@
-// The pipeline's third part: a server that refuses a call for now is asked again, inside the call's
-// deadline. Nothing of what it refused was applied.
+// What the multiplexer does when the server refuses a call for now: it sends the call again, after a
+// pause, inside the call's deadline. A refused call has applied nothing.
 //
-// READONLY is such a refusal: the server was demoted, or the name led to a replica. Its connection
-// is to be left for one to whatever the name stands for by then (take_demoted(), drain()). A batch,
-// and calls of a script that travelled as one, are asked again in part: what was answered stands.
+// READONLY is such a refusal: the server was demoted, or the name led to a replica. Then the client
+// must leave the connection and resolve the name again (take_demoted(), drain()). Of a batch, and of
+// script calls that were handed in as one, only the refused part is sent again.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "encode.hpp"
+#include "commands.hpp"
 #include "multiplexer.hpp"
 
 namespace hotcount::redis {
@@ -20,8 +20,6 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds{5};
 constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 
-std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
-
 // The first command's name as it was given: "*2\r\n$3\r\nGET\r\n...".
 std::string_view name_of(std::string_view command) {
     command.remove_prefix(std::min(command.find('\n') + 1, command.size()));
@@ -29,7 +27,7 @@ std::string_view name_of(std::string_view command) {
     return command.substr(0, command.find('\r'));
 }
 
-// A replica answers these. Others that it answers are taken for writes: that costs a retry.
+// Commands that a replica answers. Any other counts as a write, which costs a retry at most.
 bool only_reads(std::string_view name) {
     static constexpr std::array<std::string_view, 12> kReaders{
         "GET",   "MGET",    "EXISTS", "TTL",    "PTTL",  "HGET",
@@ -53,34 +51,28 @@ std::size_t end_of_word(std::string_view words) {
 
 }  // namespace
 
-bool Pipeline::passes_soon(const ReplyError& error) {
-    static constexpr std::array<std::string_view, 5> kSoon{"LOADING", "BUSY", "TRYAGAIN",
-                                                           "MASTERDOWN", "READONLY"};
-    if (error.known) return false;  // Our own words.
-    const std::string_view word = first_word(error.message);
-    return std::find(kSoon.begin(), kSoon.end(), word) != kSoon.end();
-}
-
-const ReplyError* Pipeline::refused_for_now(const Reply& reply) {
+const ReplyError* Multiplexer::refused_for_now(const Reply& reply) {
     const auto* const error = std::get_if<ReplyError>(&reply.value);
-    if (error == nullptr || !passes_soon(*error)) return nullptr;
-    if (first_word(error->message) == "READONLY") demoted_ = true;
+    // A known one is the client's own words, not the server's.
+    if (error == nullptr || error->known || !passes_soon(error_word(error->message)))
+        return nullptr;
+    if (error_word(error->message) == "READONLY") demoted_ = true;
     return error;
 }
 
-// A script of ours that catches its errors got READONLY for one of its writes, so it got it for all:
-// nothing was applied.
-bool Pipeline::refused_inside(const Reply& reply) {
+// A script that catches its errors got READONLY for one of its writes. Then it got it for all of them,
+// so nothing was applied.
+bool Multiplexer::refused_inside(const Reply& reply) {
     const auto* const elements = std::get_if<ReplyArray>(&reply.value);
     return elements != nullptr &&
            std::any_of(elements->begin(), elements->end(), [this](const Reply& element) {
                const ReplyError* const error = refused_for_now(element);
-               return error != nullptr && first_word(error->message) == "READONLY";
+               return error != nullptr && error_word(error->message) == "READONLY";
            });
 }
 
-// False where too little time is left.
-bool Pipeline::postpone(const OperationPtr& operation) {
+// False if too little time is left.
+bool Multiplexer::postpone(const OperationPtr& operation) {
     const Duration pause = operation->pause_ == Duration{0} ? kFirstPause : 2 * operation->pause_;
     operation->pause_ = std::min(pause, kLongestPause);
     if (operation->state_ != Operation::State::in_flight ||
@@ -93,9 +85,9 @@ bool Pipeline::postpone(const OperationPtr& operation) {
     return true;
 }
 
-// Leaves in the batch what was refused for now. Not where a write behind it was done: that must not
-// be followed by one that stood before it.
-bool Pipeline::ask_again(const OperationPtr& batch) {
+// Keeps the commands in the batch that were refused for now, and queues it again. A command that is
+// followed by a write that was done is not kept, because the order of writes must stay.
+bool Multiplexer::ask_again(const OperationPtr& batch) {
     Request& request = batch->request_;
     if (!request.echo_.empty()) {  // A command and its ECHO: both again.
         if (batch->answered_before_ > 0 || refused_for_now(batch->replies_.front()) == nullptr ||
@@ -136,9 +128,9 @@ bool Pipeline::ask_again(const OperationPtr& batch) {
     return true;
 }
 
-// The same for calls of a script that were handed in as one. The script ran as a whole, so the order
-// among them is no matter.
-bool Pipeline::ask_again(const OperationPtr& calls, ReplyArray& replies) {
+// The same for calls of a script that were handed in as one. The script ran as a whole, so their order
+// does not matter.
+bool Multiplexer::ask_again(const OperationPtr& calls, ReplyArray& replies) {
     std::vector<std::size_t> refused;
     for (std::size_t i = 0; i < replies.size(); ++i) {
         if (refused_for_now(replies[i]) != nullptr) refused.push_back(i);
@@ -171,9 +163,9 @@ bool Pipeline::ask_again(const OperationPtr& calls, ReplyArray& replies) {
     return true;
 }
 
-// `replies` are those of what was asked last; `missing` are places among them.
-void Pipeline::keep_parts(Operation& operation, ReplyArray replies,
-                          const std::vector<std::size_t>& missing) {
+// `replies` answer what was sent last; `missing` are the indexes among them that are asked for again.
+void Multiplexer::keep_parts(Operation& operation, ReplyArray replies,
+                             const std::vector<std::size_t>& missing) {
     if (operation.parts_ == nullptr) {
         operation.parts_ = std::make_unique<Operation::Parts>();
         operation.parts_->replies = std::move(replies);
@@ -190,9 +182,9 @@ void Pipeline::keep_parts(Operation& operation, ReplyArray replies,
     parts.missing = std::move(places);
 }
 
-// What stands already, with what became of the rest. A rest that was not sent again keeps its
+// The answers so far, completed by the outcome of the rest. A rest that was not sent again keeps its
 // refusal.
-Result<Reply> Pipeline::whole(const Operation& operation, Result<Reply> rest) {
+Result<Reply> Multiplexer::whole(const Operation& operation, Result<Reply> rest) {
     ReplyArray replies = operation.parts_->replies;
     const std::vector<std::size_t>& missing = operation.parts_->missing;
     auto* const parts = rest.ok() ? std::get_if<ReplyArray>(&rest->value) : nullptr;

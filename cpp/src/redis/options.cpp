@@ -12,13 +12,13 @@ Result<std::uint32_t> parse_database(std::string_view text) {
     std::uint32_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc{} || end != text.data() + text.size() || number > 1'000'000) {
-        // Not echoed: where an @ was forgotten it is the rest of a password.
+        // Not quoted: if an "@" is missing, this text is the rest of a password.
         return make_error(ErrorCode::config, "URL: the database is not a number from 0 to 1000000");
     }
     return number;
 }
 
-// A day is longer than anybody waits, and far from where nanoseconds overflow.
+// At most a day, which is far from where nanoseconds overflow.
 Result<Duration> parse_seconds(const std::string& name, std::string_view text) {
     double seconds = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
@@ -29,7 +29,7 @@ Result<Duration> parse_seconds(const std::string& name, std::string_view text) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
 }
 
-// What is too long, or has a NUL in it, would name another socket.
+// A path that is too long, or has a NUL in it, would name another socket.
 Result<void> check_socket_path(const std::string& path) {
     if (path.find('\0') != std::string::npos) {
         return make_error(ErrorCode::config, "URL: the socket's path has a NUL");
@@ -62,7 +62,7 @@ Result<Options> parse_options(std::string_view text) {
     std::string_view database;
     options.tls.enabled = url.scheme == "rediss" || url.scheme == "valkeys";
     if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
-        // Others take "h%6fst" for a host of that very name.
+        // Other clients do not decode "h%6fst", and would connect to another host.
         if (url.host_was_escaped) {
             return make_error(ErrorCode::config, "URL: the host has a percent sign");
         }

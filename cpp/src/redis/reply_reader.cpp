@@ -14,7 +14,7 @@ constexpr std::size_t kBufferBytes = 64 * 1024;
 // ":-9223372036854775808" and some room; a line of a type that has a number is never longer.
 constexpr std::size_t kNumberLineBytes = 32;
 
-// What a string takes beside its bytes, where they do not fit into the value itself.
+// What a string takes beside its bytes, if they do not fit into the std::string itself.
 constexpr std::size_t kAllocationBytes = 16;
 
 // Types whose line is text of any length.
@@ -57,7 +57,7 @@ ReplyReader::ReplyReader(std::size_t max_reply_bytes)
     : max_reply_bytes_(max_reply_bytes), buffer_(new char[kBufferBytes]) {}
 
 std::span<char> ReplyReader::room() {
-    // What is left is less than a short line, or there would have been something to take first.
+    // What is left is less than a short line; otherwise next() would have taken it.
     if (begin_ > 0) {
         std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
         end_ -= begin_;
@@ -110,7 +110,7 @@ std::optional<Reply> ReplyReader::parse() {
     return {};
 }
 
-// The next line without its end; none until it is there, and where it cannot be one.
+// The next line without its end; none until it is complete, and if it cannot be a line.
 std::optional<std::string_view> ReplyReader::take_line() {
     const char* const begin = buffer_.get() + begin_;
     const std::size_t size = end_ - begin_;
@@ -150,7 +150,7 @@ std::optional<std::string_view> ReplyReader::take_line() {
     return {};
 }
 
-// A value that has no more to come; none where more must come first, and for what is no value.
+// A complete value; none if more bytes must come first, and for what is no value.
 std::optional<Reply> ReplyReader::parse_line(std::string_view line) {
     const char type = line.front();
     const std::string_view rest = line.substr(1);
@@ -199,10 +199,10 @@ std::optional<Reply> ReplyReader::begin_text(char type, std::string_view digits)
     return {};
 }
 
-// What has come of the string: true where that is all.
+// Takes what has come of the string; true if that is all of it.
 bool ReplyReader::take_text() {
     const std::size_t taken = std::min(text_left_, end_ - begin_);
-    // Of what is dropped the end is kept, to be checked.
+    // A text that is dropped keeps its last bytes, to be checked.
     if (out_of_band_ == 0) {
         text_.append(buffer_.get() + begin_, taken);
     } else {
@@ -249,12 +249,12 @@ std::optional<Reply> ReplyReader::begin_array(char type, std::string_view digits
     using Kind = Frame::Kind;
     frames_.push_back({{}, count, out_of_band ? Kind::out_of_band : Kind::value});
     if (out_of_band) ++out_of_band_;
-    // Of the memory that was promised only what has come is ever touched.
+    // Memory is touched only for elements that have come.
     if (out_of_band_ == 0) frames_.back().elements.reserve(count);
     return {};
 }
 
-// Puts a value where it belongs: into the innermost array, or out, as a whole reply.
+// Adds a value to the innermost array, or returns it as a whole reply.
 std::optional<Reply> ReplyReader::place(Reply value) {
     while (!frames_.empty()) {
         Frame& frame = frames_.back();
@@ -266,7 +266,7 @@ std::optional<Reply> ReplyReader::place(Reply value) {
         if (!out_of_band) continue;
         --out_of_band_;
         if (frames_.empty()) begin_next();
-        return {};  // It stands beside the values, not among them.
+        return {};  // It is no element of the array.
     }
     begin_next();
     return value;
@@ -287,7 +287,7 @@ std::optional<Reply> ReplyReader::text_reply(char type, std::string_view text) {
     return Reply{std::string{text}};
 }
 
-// Before the memory is taken.
+// Called before the memory is taken.
 bool ReplyReader::charge(std::size_t bytes) {
     if (bytes > max_reply_bytes_ - memory_) {
         fail("it is larger than max_reply_bytes, " + std::to_string(max_reply_bytes_));

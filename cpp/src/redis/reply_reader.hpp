@@ -1,9 +1,9 @@
-// Bytes from a server in, replies out. No I/O.
+// Parses the bytes of a server into replies. No I/O; for one thread at a time.
 //
-// RESP2 and RESP3. Pushes and attributes are read over wherever they may stand: they answer no
-// command of ours. What the server says about sizes is checked before memory is taken for it: a
-// reply takes at most Options::max_reply_bytes, elements and their overhead counted, and the bounds
-// of options.hpp on its elements, depth and lines.
+// RESP2 and RESP3. Pushes and attributes are skipped wherever they stand: they answer no command. Sizes
+// that the server announces are checked before memory is taken: a reply takes at most
+// Options::max_reply_bytes, elements and their overhead counted, and keeps to the bounds of options.hpp
+// on elements, depth and lines.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,14 @@ class ReplyReader {
   public:
     explicit ReplyReader(std::size_t max_reply_bytes);
 
-    /// Where the next bytes go; never empty once next() has given all it has.
+    /// Where to put the next bytes; not empty once next() has returned none.
     std::span<char> room();
-    /// So many have come.
+    /// This many bytes were put into room().
     void add(std::size_t bytes) { end_ += bytes; }
-    /// The next whole reply, or none until more has come. An error reply is a value here; bytes
-    /// that are no reply, or one beyond its bounds, are an error, and so is everything after them.
+    /// The next whole reply, or none until more bytes come. An error reply is a value here. Bytes that
+    /// are no reply, or a reply beyond the bounds, are an error, and so is everything after them.
     Result<std::optional<Reply>> next();
-    /// Whether nothing of a reply, a push or an attribute has come that next() has not given.
+    /// Whether next() has returned everything that has come.
     bool idle() const {
         return begin_ == end_ && frames_.empty() && !in_text_ && line_.empty() && why_.empty();
     }

@@ -5,7 +5,6 @@
 #include <hotcount/detail/redis/request.hpp>
 
 #include "commands.hpp"
-#include "encode.hpp"
 
 namespace hotcount::redis {
 namespace {

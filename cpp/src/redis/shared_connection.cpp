@@ -8,7 +8,7 @@
 namespace hotcount::redis {
 namespace {
 
-// How often calls that nobody waits for, or that are to be tried again, are looked after.
+// How often run_once() checks for calls that are late or are to be tried again.
 constexpr Duration kTick = std::chrono::milliseconds{20};
 
 // Calls that run_once() ends at a time because their deadline has passed.
@@ -18,7 +18,7 @@ constexpr std::size_t kMostLate = 1024;
 
 // -- calls --------------------------------------------------------------------------------------
 
-Result<Reply> Lane::execute(Request request, Deadline deadline) {
+Result<Reply> SharedConnection::execute(Request request, Deadline deadline) {
     const auto operation = std::make_shared<Operation>(std::move(request), deadline);
     Lock lock(mutex_);
     HOTCOUNT_TRY(enqueue(lock, operation, deadline));
@@ -27,68 +27,70 @@ Result<Reply> Lane::execute(Request request, Deadline deadline) {
     return outcome;
 }
 
-void Lane::submit(const OperationPtr& operation) {
+void SharedConnection::submit(const OperationPtr& operation) {
     std::optional<Error> refused;
     {
         const std::lock_guard lock(mutex_);
         if (closed_) {
             refused = make_error(ErrorCode::closed, options_.address() + " is closed");
-        } else if (pipeline_.queued() >= options_.max_queue) {
+        } else if (multiplexer_.queued() >= options_.max_queue) {
             refused = make_error(ErrorCode::capacity,
                                  options_.address() + ": " + std::to_string(options_.max_queue) +
                                      " calls are waiting (max_queue); nothing was applied");
         } else {
-            pipeline_.push(operation);
-            pipeline_.count_unwaited();
+            multiplexer_.push(operation);
+            multiplexer_.count_unwaited();
             hand_on();
         }
     }
     if (refused) operation->refuse(*refused);
 }
 
-Result<void> Lane::enqueue(Lock& lock, const OperationPtr& operation, Deadline deadline) {
-    const auto has_room = [this] { return closed_ || pipeline_.queued() < options_.max_queue; };
+Result<void> SharedConnection::enqueue(Lock& lock, const OperationPtr& operation,
+                                       Deadline deadline) {
+    const auto has_room = [this] { return closed_ || multiplexer_.queued() < options_.max_queue; };
     if (!wait_or_interrupt(room_, lock, deadline, has_room)) {
         return make_error(ErrorCode::deadline,
-                          options_.address() + ": " + std::to_string(pipeline_.queued()) +
+                          options_.address() + ": " + std::to_string(multiplexer_.queued()) +
                               " calls are waiting (max_queue) and the deadline passed; nothing "
                               "was applied");
     }
     if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
-    // The reader sees to this while there is one.
-    if (!roles_.reading() && pipeline_.in_flight() > 0) give_up_silent();
+    // While there is a reader it checks this.
+    if (!roles_.reading() && multiplexer_.in_flight() > 0) give_up_silent();
     operation->join(gathering_, places_++);
-    pipeline_.push(operation);
+    multiplexer_.push(operation);
     return {};
 }
 
-// Returns without the lock where nothing is left to do under it.
-Result<Reply> Lane::await(Lock& lock, const OperationPtr& operation, Deadline deadline) {
+// Returns without the lock if nothing is left to do under it.
+Result<Reply> SharedConnection::await(Lock& lock, const OperationPtr& operation,
+                                      Deadline deadline) {
     const Goal goal{operation.get(), completed_};
     while (!operation->is_done()) {
         if (deadline.passed()) {
-            auto known = pipeline_.give_up(operation);
+            auto known = multiplexer_.give_up(operation);
             room_.notify_one();
             return known;
         }
         if (operation->state() == Operation::State::postponed) {
-            pipeline_.requeue_due(std::chrono::steady_clock::now());
+            multiplexer_.requeue_due(std::chrono::steady_clock::now());
         }
         switch (roles_.next(work())) {
-            case LaneRoles::Next::write:
+            case ConnectionRoles::Next::write:
                 write(lock, goal, deadline);
                 break;
-            case LaneRoles::Next::read:
+            case ConnectionRoles::Next::read:
                 read(lock, goal, deadline);
                 break;
-            case LaneRoles::Next::sleep:
-                if (pipeline_.has_finished()) {
+            case ConnectionRoles::Next::sleep:
+                if (multiplexer_.has_finished()) {
                     tell_finished(lock);
                     break;
                 }
                 sleep(lock, *operation, Deadline::at(wait_until(goal, deadline)));
-                // Answered, it needs the lock no more, and 60 others who were woken with it might
-                // hold it. Whoever answered it has a role, and hands that on.
+                // An answered call does not need the lock, which 60 others who were woken with it
+                // may want. The caller that answered it has a role, and hands that on.
                 if (operation->is_done()) return operation->take_outcome();
                 check_interrupt();
                 lock.lock();
@@ -99,7 +101,7 @@ Result<Reply> Lane::await(Lock& lock, const OperationPtr& operation, Deadline de
 }
 
 // Returns without the lock.
-void Lane::sleep(Lock& lock, Sleeper& sleeper, Deadline deadline) {
+void SharedConnection::sleep(Lock& lock, Sleeper& sleeper, Deadline deadline) {
     const std::uint32_t seen = sleeper.wave().epoch();
     roles_.sleep(sleeper);
     lock.unlock();
@@ -107,32 +109,32 @@ void Lane::sleep(Lock& lock, Sleeper& sleeper, Deadline deadline) {
 }
 
 // A call that the server was not ready for is sent again before its deadline.
-SteadyTime Lane::wait_until(const Goal& goal, Deadline deadline) const {
+SteadyTime SharedConnection::wait_until(const Goal& goal, Deadline deadline) const {
     const bool postponed = goal.own != nullptr && goal.own->state() == Operation::State::postponed;
     return postponed ? std::min(goal.own->retry_at(), deadline.time()) : deadline.time();
 }
 
-std::size_t Lane::run_once(Deadline deadline) {
+std::size_t SharedConnection::run_once(Deadline deadline) {
     Sleeper driver;
     driver.join(std::make_shared<Signal>(), 0);
     Lock lock(mutex_);
     const Goal goal{nullptr, completed_};
     while (!closed_) {
         const SteadyTime now = std::chrono::steady_clock::now();
-        pipeline_.requeue_due(now);
-        pipeline_.expire(now, kMostLate);
+        multiplexer_.requeue_due(now);
+        multiplexer_.expire(now, kMostLate);
         room_.notify_all();
         tell_finished(lock);
         if (reached(goal) || now >= deadline.time()) break;
         const Deadline until = Deadline::at(std::min(deadline.time(), now + kTick));
         switch (roles_.next(work())) {
-            case LaneRoles::Next::write:
+            case ConnectionRoles::Next::write:
                 write(lock, goal, until);
                 break;
-            case LaneRoles::Next::read:
+            case ConnectionRoles::Next::read:
                 read(lock, goal, until);
                 break;
-            case LaneRoles::Next::sleep:
+            case ConnectionRoles::Next::sleep:
                 sleep(lock, driver, until);
                 lock.lock();
                 driver.awake();
@@ -143,30 +145,30 @@ std::size_t Lane::run_once(Deadline deadline) {
     return ended;
 }
 
-std::size_t Lane::unwaited() {
+std::size_t SharedConnection::unwaited() {
     const std::lock_guard lock(mutex_);
-    return pipeline_.unwaited();
+    return multiplexer_.unwaited();
 }
 
-bool Lane::reached(const Goal& goal) const {
+bool SharedConnection::reached(const Goal& goal) const {
     return goal.own != nullptr ? goal.own->is_done() : completed_ != goal.completed_before;
 }
 
-// Called by whoever leaves, or brings work that others may do.
-void Lane::hand_on() {
+// Called when a caller leaves, or brings work that others may do.
+void SharedConnection::hand_on() {
     if (Sleeper* const called = roles_.successor(work())) called->wave().wake(called->place());
 }
 
-void Lane::leave(Lock& lock) {
+void SharedConnection::leave(Lock& lock) {
     hand_on();
     tell_finished(lock);
 }
 
-// Waking is a system call, and completions are others' code: not under the lock that all callers
-// pass. Callers whose commands left together are mostly answered together, and woken at once.
-void Lane::tell_finished(Lock& lock) {
-    if (!pipeline_.has_finished()) return;
-    const std::vector<OperationPtr> finished = pipeline_.take_finished();
+// A wakeup is a system call and a completion is foreign code, so neither runs under the lock. Callers
+// whose commands left together are mostly answered together, and one system call wakes them all.
+void SharedConnection::tell_finished(Lock& lock) {
+    if (!multiplexer_.has_finished()) return;
+    const std::vector<OperationPtr> finished = multiplexer_.take_finished();
     lock.unlock();
     std::size_t completed = 0;
     for (std::size_t i = 0; i < finished.size();) {
@@ -192,23 +194,23 @@ void Lane::tell_finished(Lock& lock) {
 // -- writing ------------------------------------------------------------------------------------
 
 // It never waits for the socket: the server may be waiting for us to read its replies.
-void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
-    if (!connected()) return;  // Whoever waits is woken when it is.
+void SharedConnection::write(Lock& lock, const Goal& goal, Deadline deadline) {
+    if (!connected()) return;  // The callers that wait are woken when there is a connection.
     roles_.begin_writing();
     const std::shared_ptr<Connection> connection = connection_;
-    while (connection_ == connection && pipeline_.has_to_send()) {
-        // Ours while we send. All of it counts as sent meanwhile: were the connection to break now,
-        // nobody could say how much of it had left.
-        std::string sending = pipeline_.take();
-        if (pipeline_.queued() == 0) gathering_ = std::make_shared<Signal>();
+    while (connection_ == connection && multiplexer_.has_to_send()) {
+        // All of it counts as sent while the lock is free: if the connection breaks now, nobody can
+        // say how much of it has left.
+        std::string sending = multiplexer_.take();
+        if (multiplexer_.queued() == 0) gathering_ = std::make_shared<Signal>();
         room_.notify_all();
         if (sending.empty()) continue;  // All of it was withdrawn.
         lock.unlock();
         auto taken = connection->write_some(sending);
         lock.lock();
-        if (connection_ != connection) break;  // Broken meanwhile, and what we hold with it.
+        if (connection_ != connection) break;  // It broke meanwhile, and these bytes with it.
         if (!taken) {
-            if (!options_.tls.enabled) pipeline_.put_back_unsent(std::move(sending));
+            if (!options_.tls.enabled) multiplexer_.put_back_unsent(std::move(sending));
             break_connection(taken.error());
             break;
         }
@@ -216,9 +218,9 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
         if (*taken > 0) ++counts_.sends;
         if (*taken < sending.size()) {
             sending.erase(0, *taken);
-            pipeline_.put_back_unsent(std::move(sending));
+            multiplexer_.put_back_unsent(std::move(sending));
         }
-        // Where the kernel's buffer is full the reader goes on.
+        // The kernel's buffer is full: the reader waits for room.
         if (*taken == 0) {
             roles_.set_blocked(true);
             break;
@@ -228,9 +230,9 @@ void Lane::write(Lock& lock, const Goal& goal, Deadline deadline) {
     roles_.end_writing();
 }
 
-// False while there is no connection: then one is on its way, or nobody waits any more.
-bool Lane::connected() {
-    if (connection_ != nullptr && pipeline_.in_flight() == 0 && !pipeline_.half_sent() &&
+// False while there is no connection: one was asked for, or all calls that waited have failed.
+bool SharedConnection::connected() {
+    if (connection_ != nullptr && multiplexer_.in_flight() == 0 && !multiplexer_.half_sent() &&
         !roles_.reading() && connection_->stale()) {
         drop_connection();
     }
@@ -238,37 +240,37 @@ bool Lane::connected() {
     return connection_ != nullptr;
 }
 
-// Who waits for it sleeps, and leaves at a deadline of its own. The dial goes on for the others.
-void Lane::ask_for_connection() {
+// Callers sleep until it comes, each until its own deadline. The dial goes on for the others.
+void SharedConnection::ask_for_connection() {
     dialing_ = true;
     auto asked = dialer_->ask(Dialer::Scripts::all, [weak = weak_from_this()](auto opened) {
-        if (const auto lane = weak.lock()) lane->dialed(std::move(opened));
+        if (const auto self = weak.lock()) self->dialed(std::move(opened));
     });
     if (asked) {
-        if (const auto why = dialer_->last_failure()) pipeline_.unreachable(*why);
+        if (const auto why = dialer_->last_failure()) multiplexer_.unreachable(*why);
         return;
     }
     dialing_ = false;
-    pipeline_.fail_queued(asked.error());
+    multiplexer_.fail_queued(asked.error());
     room_.notify_all();
 }
 
-void Lane::dialed(Result<std::unique_ptr<Connection>> opened) {
+void SharedConnection::dialed(Result<std::unique_ptr<Connection>> opened) {
     Lock lock(mutex_);
     dialing_ = false;
     if (closed_) return;
     if (opened) {
         connection_ = std::move(*opened);
         if (counts_.connects++ > 0) ++counts_.reconnects;
-        pipeline_.connected();
+        multiplexer_.connected();
     } else {
         const Error why = std::move(opened).error();
-        pipeline_.unreachable(why);
-        // Nothing of anybody's was sent.
+        multiplexer_.unreachable(why);
+        // No call was sent.
         if (!Dialer::worth_waiting(why)) {
-            pipeline_.fail_queued(why);
+            multiplexer_.fail_queued(why);
             room_.notify_all();
-        } else if (pipeline_.has_to_send()) {
+        } else if (multiplexer_.has_to_send()) {
             ask_for_connection();
         }
     }
@@ -277,7 +279,7 @@ void Lane::dialed(Result<std::unique_ptr<Connection>> opened) {
 
 // -- reading ------------------------------------------------------------------------------------
 
-void Lane::read(Lock& lock, const Goal& goal, Deadline deadline) {
+void SharedConnection::read(Lock& lock, const Goal& goal, Deadline deadline) {
     roles_.begin_reading();
     const std::shared_ptr<Connection> connection = connection_;
     const auto goes_on = [&] {
@@ -287,7 +289,7 @@ void Lane::read(Lock& lock, const Goal& goal, Deadline deadline) {
     std::optional<Pace> pace;
     while (goes_on()) {
         const auto received = receive(lock, connection);
-        // The next commands first, so that the server works while we wake those it answered.
+        // Send first, so that the server works while this thread wakes the callers it answered.
         if (roles_.may_send(work())) write(lock, goal, deadline);
         if (!received || !goes_on()) break;
         tell_finished(lock);
@@ -309,18 +311,18 @@ void Lane::read(Lock& lock, const Goal& goal, Deadline deadline) {
 }
 
 // False at the deadline.
-bool Lane::wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
-                           const Goal& goal, Deadline deadline) {
+bool SharedConnection::wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
+                                       const Goal& goal, Deadline deadline) {
     const Deadline until =
-        Deadline::at(std::min(wait_until(goal, deadline), pipeline_.silent_at()));
-    // Others would want the core for their own calls.
-    const bool alone = pipeline_.in_flight() == 1 && pipeline_.queued() == 0;
-    const bool looks = alone && look_.pays();
+        Deadline::at(std::min(wait_until(goal, deadline), multiplexer_.silent_at()));
+    // With other calls about, their callers want the core.
+    const bool alone = multiplexer_.in_flight() == 1 && multiplexer_.queued() == 0;
+    const bool spins = alone && spin_.pays();
     const bool blocked = roles_.blocked();
     lock.unlock();
-    // The read role's, as replies_ are.
-    const bool found = looks && look_.look([&] {
-        return connection->readable() ? Look::Seen::reply : Look::Seen::nothing;
+    // Only the reader uses spin_ and replies_.
+    const bool found = spins && spin_.run([&] {
+        return connection->readable() ? AdaptiveSpin::Seen::reply : AdaptiveSpin::Seen::nothing;
     });
     const auto events = static_cast<short>(blocked ? POLLIN | POLLOUT : POLLIN);
     const bool ready = found || connection->wait_for(events, until);
@@ -329,17 +331,16 @@ bool Lane::wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connec
     if (!ready) {
         give_up_silent();
     } else if (blocked) {
-        // A server that takes more of what filled the buffers is alive.
-        pipeline_.heard(std::chrono::steady_clock::now());
+        // A server that takes more bytes is alive.
+        multiplexer_.heard(std::chrono::steady_clock::now());
         roles_.set_blocked(false);
     }
     return ready;
 }
 
-// One read and all replies in it; false where nothing was there. Breaks the connection on failure.
-Result<bool> Lane::receive(Lock& lock, const std::shared_ptr<Connection>& connection) {
+// One read and all replies in it; false if nothing was there. Breaks the connection on failure.
+Result<bool> SharedConnection::receive(Lock& lock, const std::shared_ptr<Connection>& connection) {
     lock.unlock();
-    // The read role's own: nobody else touches it.
     replies_.clear();
     const auto read_and_parse = [&]() -> Result<bool> {
         HOTCOUNT_TRY_ASSIGN(const bool some, connection->read_some());
@@ -354,10 +355,10 @@ Result<bool> Lane::receive(Lock& lock, const std::shared_ptr<Connection>& connec
     lock.lock();
     if (connection_ != connection) return make_error(ErrorCode::unavailable, "broken meanwhile");
     const SteadyTime now = std::chrono::steady_clock::now();
-    if (received && *received) pipeline_.heard(now);
+    if (received && *received) multiplexer_.heard(now);
     for (Reply& reply : replies_) {
-        if (pipeline_.settle(std::move(reply), now)) continue;
-        received = pipeline_.misfit();
+        if (multiplexer_.settle(std::move(reply), now)) continue;
+        received = multiplexer_.misfit();
         break;
     }
     if (!received) {
@@ -368,55 +369,56 @@ Result<bool> Lane::receive(Lock& lock, const std::shared_ptr<Connection>& connec
     return received;
 }
 
-// A server that refuses writes because it is a replica: the name may stand for another by now.
-void Lane::leave_replica(SteadyTime now) {
-    if (pipeline_.take_demoted() && moves_.due(now)) {
+// A server that refuses writes is a replica: its name may stand for another server by now.
+void SharedConnection::leave_replica(SteadyTime now) {
+    if (multiplexer_.take_demoted() && moves_.due(now)) {
         dialer_->put_last(connection_->peer());
-        pipeline_.drain();
+        multiplexer_.drain();
     }
-    if (pipeline_.drained()) {
+    if (multiplexer_.drained()) {
         break_connection(make_error(ErrorCode::unavailable, options_.address() + " is a replica"));
     }
 }
 
 // -- endings ------------------------------------------------------------------------------------
 
-void Lane::drop_connection() {
+void SharedConnection::drop_connection() {
     if (!connection_->answered()) dialer_->came_to_nothing();
     counts_.bytes_received += connection_->bytes_received();
     connection_.reset();
     roles_.set_blocked(false);
 }
 
-void Lane::break_connection(const Error& why, bool resend) {
+void SharedConnection::break_connection(const Error& why, bool resend) {
     if (connection_ == nullptr) return;
-    connection_->shut_down();  // Whoever waits for it, reader or writer, wakes and lets go of it.
+    connection_->shut_down();  // The reader and the writer wake, and release it.
     drop_connection();
-    pipeline_.lost(why, resend);
+    multiplexer_.lost(why, resend);
     hand_on();
 }
 
-// Replies that lie unread because nobody has waited for them are no silence.
-void Lane::give_up_silent() {
-    if (std::chrono::steady_clock::now() < pipeline_.silent_at() || connection_->readable()) return;
-    break_connection(pipeline_.silent_error());
+// Replies that are unread because nobody has waited for them do not count as silence.
+void SharedConnection::give_up_silent() {
+    if (std::chrono::steady_clock::now() < multiplexer_.silent_at() || connection_->readable())
+        return;
+    break_connection(multiplexer_.silent_error());
 }
 
-void Lane::close() {
+void SharedConnection::close() {
     Lock lock(mutex_);
     closed_ = true;
     const Error closed = make_error(ErrorCode::closed, options_.address() + " is closed");
-    pipeline_.end_late(pipeline_.unwaited());
-    pipeline_.fail_queued(closed);
+    multiplexer_.end_late(multiplexer_.unwaited());
+    multiplexer_.fail_queued(closed);
     break_connection(closed, /*resend=*/false);
     room_.notify_all();
     tell_finished(lock);
 }
 
-Lane::Counts Lane::counts() {
+SharedConnection::Counts SharedConnection::counts() {
     const std::lock_guard lock(mutex_);
     Counts counts = counts_;
-    static_cast<Pipeline::Counts&>(counts) = pipeline_.counts();
+    static_cast<Multiplexer::Counts&>(counts) = multiplexer_.counts();
     if (connection_ != nullptr) counts.bytes_received += connection_->bytes_received();
     return counts;
 }

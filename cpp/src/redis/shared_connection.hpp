@@ -1,16 +1,16 @@
-// A connection that threads share: whoever calls does the work for all.
+// A connection that threads share: each caller that waits does the work for all.
 //
 //   caller --> queue --(write role)--> send --> flights, in order --(read role)--> answers
 //
-// Two roles, each held by at most one of the callers. The writer encodes and sends everything that
-// is queued. The reader receives, hands every reply to the oldest flight and wakes its callers. A
-// caller alone pays exactly one send and one recv on its own stack. Calls that nobody waits for are
-// done along with the others', or by whoever calls run_once(). Who takes a role, and who is woken
-// for it: lane_roles.hpp.
+// A flight is one command on its way, with the calls that its reply answers (multiplexer.hpp, which
+// also says what is combined and what a failure means). There are two roles, each held by at most one
+// caller. The writer encodes and sends everything that is queued. The reader receives, gives every
+// reply to the oldest flight and wakes its callers. Calls that nobody waits for are done along with
+// the others, or by a caller of run_once(). connection_roles.hpp decides who takes a role, and who is
+// woken for it.
 //
-// What is combined, and what a failure means: pipeline.hpp.
-//
-// Thread-safe. State is per process: the client keeps it in a ForkLocal.
+// Thread-safe. State is per process: the client keeps it in a ForkLocal. A caller that is alone pays
+// exactly one send and one recv, on its own stack.
 #pragma once
 
 #include <condition_variable>
@@ -28,22 +28,22 @@
 
 namespace hotcount::redis {
 
-class Lane : public std::enable_shared_from_this<Lane> {
+class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
   public:
-    Lane(const Options& options, std::shared_ptr<Dialer> dialer)
-        : options_(options), dialer_(std::move(dialer)), pipeline_(options_) {}
+    SharedConnection(const Options& options, std::shared_ptr<Dialer> dialer)
+        : options_(options), dialer_(std::move(dialer)), multiplexer_(options_) {}
 
-    /// Returns the reply, or what is known, by the deadline.
+    /// Returns the reply, or the error that says what is known, by the deadline.
     Result<Reply> execute(Request request, Deadline deadline);
-    /// Queues it and returns. Its completion is called by whoever drives the lane.
+    /// Queues the call and returns. The thread that drives the connection calls its completion.
     void submit(const OperationPtr& operation);
-    /// Drives the lane until a call has ended that nobody waits for: how many have.
+    /// Sends and receives until a call that nobody waits for has ended; returns how many have.
     std::size_t run_once(Deadline deadline);
     /// Calls that nobody waits for and that have not ended.
     std::size_t unwaited();
     void close();
 
-    struct Counts : Pipeline::Counts {
+    struct Counts : Multiplexer::Counts {
         std::uint64_t sends{0};
         std::uint64_t bytes_sent{0};
         std::uint64_t bytes_received{0};
@@ -66,7 +66,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   private:
     using Lock = std::unique_lock<std::mutex>;
 
-    // What a thread works for: its own call's end, or that of any that nobody waits for.
+    // What a thread works for: the end of its own call, or of any call that nobody waits for.
     struct Goal {
         const Operation* own;
         std::uint64_t completed_before;
@@ -75,9 +75,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
     Result<void> enqueue(Lock& lock, const OperationPtr& operation, Deadline deadline);
     Result<Reply> await(Lock& lock, const OperationPtr& operation, Deadline deadline);
     bool reached(const Goal& goal) const;
-    LaneRoles::Work work() const {
-        const bool to_send = !dialing_ && pipeline_.has_to_send();
-        return {to_send, pipeline_.half_sent(), pipeline_.in_flight()};
+    ConnectionRoles::Work work() const {
+        const bool to_send = !dialing_ && multiplexer_.has_to_send();
+        return {to_send, multiplexer_.half_sent(), multiplexer_.in_flight()};
     }
     SteadyTime wait_until(const Goal& goal, Deadline deadline) const;
     void write(Lock& lock, const Goal& goal, Deadline deadline);
@@ -102,14 +102,14 @@ class Lane : public std::enable_shared_from_this<Lane> {
     std::mutex mutex_;
     std::condition_variable room_;
     const std::shared_ptr<Dialer> dialer_;
-    Pipeline pipeline_;
+    Multiplexer multiplexer_;
     std::shared_ptr<Connection> connection_;
     std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
     std::vector<Reply> replies_;                                     // The reader's.
-    Look look_{options_.spin};                                       // The reader's.
-    LaneRoles roles_;
+    AdaptiveSpin spin_{options_.spin};                               // The reader's.
+    ConnectionRoles roles_;
     Moves moves_;
-    bool dialing_{false};  // A connection was asked for and has not arrived.
+    bool dialing_{false};  // The dialer was asked for a connection and has not answered.
     unsigned places_{0};   // Given to callers so far.
     bool closed_{false};
     std::uint64_t completed_{0};  // Calls that nobody waited for.

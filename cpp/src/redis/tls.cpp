@@ -14,21 +14,21 @@
 namespace hotcount::redis {
 namespace {
 
-// What one TLS record takes. A record is handed to the kernel as a whole or counts as not sent: the
-// server cannot read a part of it.
+// The most that one TLS record holds. A record that the kernel did not take as a whole counts as not
+// sent, because the server cannot read a part of it.
 constexpr std::size_t kRecordBytes = 16 * 1024;
 
 const std::string& expected_name(const Options& options) {
     return options.tls.server_name.empty() ? options.host : options.tls.server_name;
 }
 
-// An address is no server name in TLS's sense; it is checked against the certificate all the same.
+// TLS sends no server name for an address; the certificate is checked against the address.
 bool is_address(const std::string& name) {
     return name.find(':') != std::string::npos ||
            name.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-// Of the oldest error, which is nearest to the cause. Empties the queue.
+// The text of the oldest error, which is nearest to the cause. Empties the queue.
 std::string reason_of_queue() {
     const unsigned long error = ERR_get_error();
     const char* const reason = error == 0 ? nullptr : ERR_reason_error_string(error);
@@ -95,7 +95,7 @@ Result<TlsContext> make_tls_context(const Options& options) {
     SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
 
-    // Who signed a certificate is not enough: it has to be the server's own.
+    // A good signature is not enough: the certificate must be for the server's name.
     const std::string& name = expected_name(options);
     X509_VERIFY_PARAM* const verified = SSL_CTX_get0_param(ssl);
     X509_VERIFY_PARAM_set_hostflags(verified, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
@@ -187,7 +187,7 @@ Result<std::size_t> TlsSession::write(std::string_view bytes) {
 Result<std::size_t> TlsSession::read(std::span<char> room) {
     const std::lock_guard lock(mutex_);
     std::size_t received = 0;
-    // What OpenSSL has decrypted and not given out is not to be seen at the socket.
+    // Bytes that OpenSSL has decrypted and not returned cannot be seen at the socket.
     while (received < room.size() && (received == 0 || SSL_pending(session_) > 0)) {
         const auto left =
             static_cast<int>(std::min<std::size_t>(room.size() - received, INT32_MAX));

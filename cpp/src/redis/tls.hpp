@@ -1,8 +1,8 @@
 // TLS over a socket that does not block, by OpenSSL.
 //
-// OpenSSL keeps its errors in a queue per thread, and asks that queue what became of an operation:
-// what another connection of the thread left there would be taken for this one's failure. So the
-// queue is emptied before each operation, and after one that failed.
+// OpenSSL keeps errors in a queue for each thread, and reads the outcome of an operation from it. An
+// error that another connection of the thread left there would count as a failure of this one, so the
+// queue is emptied before each operation and after a failed one.
 #pragma once
 
 #include <hotcount/detail/redis/options.hpp>
@@ -21,14 +21,14 @@ namespace hotcount::redis {
 /// Certificates loaded once, used by every connection of a client. Thread-safe.
 using TlsContext = std::shared_ptr<ssl_ctx_st>;
 
-/// Null where the options ask for no TLS. A file that cannot be loaded is a config error.
+/// Null if the options do not ask for TLS. A file that cannot be loaded is a config error.
 Result<TlsContext> make_tls_context(const Options& options);
 
 /// One connection's TLS. Thread-safe: one thread may read while another writes.
 /// Errors are unavailable, and say what failed without the server's address.
 class TlsSession {
   public:
-    /// The socket stays the caller's.
+    /// The caller keeps the socket, and closes it.
     static Result<std::unique_ptr<TlsSession>> make(const TlsContext& context, int socket,
                                                     const Options& options);
     ~TlsSession();
@@ -37,9 +37,10 @@ class TlsSession {
 
     enum class Step : std::uint8_t { done, wants_to_read, wants_to_write };
     Result<Step> handshake();
-    /// Bytes handed to the kernel, 0 where it takes none now: then the same bytes come next.
+    /// Returns how many bytes the kernel took. After 0, which means none now, the next call must pass
+    /// the same bytes.
     Result<std::size_t> write(std::string_view bytes);
-    /// Bytes read, 0 where none are there now. Leaves nothing behind that poll() does not see.
+    /// Returns how many bytes were read, 0 if none are there now. Leaves no bytes that poll() cannot see.
     Result<std::size_t> read(std::span<char> room);
 
   private:
@@ -49,7 +50,7 @@ class TlsSession {
 
     std::mutex mutex_;  // A session cannot be read and written at once.
     ssl_st* const session_;
-    const std::string name_;  // That the certificate has to be for.
+    const std::string name_;  // The name that the certificate must be for.
     bool established_{false};
 };
 

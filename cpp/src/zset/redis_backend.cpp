@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/hash.hpp>
 #include <unordered_map>
@@ -9,7 +8,7 @@
 #include "base/waiting_calls.hpp"
 #include "hotcount_embedded/zset/lua.hpp"
 #include "keys.hpp"
-#include "redis/script_fits.hpp"
+#include "redis/scripts.hpp"
 #include "redis_replies.hpp"
 #include "redis_steps.hpp"
 
@@ -32,17 +31,6 @@ using zset::unknown;
 
 // -- replies --------------------------------------------------------------------------------------
 
-std::optional<double> to_score(const Reply& reply) {
-    if (const auto* number = std::get_if<double>(&reply.value)) return *number;
-    const auto* const text = std::get_if<std::string>(&reply.value);
-    if (text == nullptr) return std::nullopt;
-    double score = 0;
-    const char* const end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, score);
-    if (error != std::errc{} || stop != end) return std::nullopt;
-    return score;
-}
-
 Result<Members> to_members(const std::string& server, const Result<Reply>& reply,
                            const std::string& key) {
     if (!reply) return about(key, reply.error());
@@ -57,7 +45,7 @@ Result<Members> to_members(const std::string& server, const Result<Reply>& reply
         const std::size_t at = paired ? 0 : i;
         if (pair == nullptr || pair->size() < at + 2) return unexpected(server, "ZREVRANGE");
         const auto* const member = std::get_if<std::string>(&(*pair)[at].value);
-        const auto score = to_score((*pair)[at + 1]);
+        const auto score = redis::to_double((*pair)[at + 1]);
         if (member == nullptr || !score) return unexpected(server, "ZREVRANGE");
         members.push_back({*member, *score});
     }

@@ -13,8 +13,6 @@
 #include <string>
 #include <string_view>
 
-#include "redis/error_word.hpp"
-
 namespace hotcount::zset {
 
 /// The server's name, for messages. Completions share it: they outlive the sets perhaps.
@@ -49,7 +47,7 @@ inline Error unknown(const std::string& server, std::string_view what) {
 }
 
 inline Result<std::int64_t> integer(const std::string& server, const redis::Reply& reply) {
-    if (const auto* number = std::get_if<std::int64_t>(&reply.value)) return *number;
+    if (const auto number = redis::to_integer(reply)) return *number;
     if (const auto* error = std::get_if<redis::ReplyError>(&reply.value)) {
         return redis::error_from_reply(error->message, server);
     }

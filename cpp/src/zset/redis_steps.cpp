@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "hotcount_embedded/zset/lua.hpp"
-#include "redis/script_fits.hpp"
+#include "redis/scripts.hpp"
 
 namespace hotcount::zset {
 namespace {
@@ -55,8 +55,8 @@ Result<Upsert> RedisSteps::watch_and_add(const Element& element, Timeout timeout
     Result<Upsert> seen = Upsert::failed;
     const std::string score = to_text(element.score);
     const redis::CheckAndSet steps{.keys = {element.key},
-                                   .looks = {{"TYPE", element.key}, {"PTTL", element.key}},
-                                   .go =
+                                   .reads = {{"TYPE", element.key}, {"PTTL", element.key}},
+                                   .should_write =
                                        [&](std::span<const Reply> replies) {
                                            seen = judge(replies[0], replies[1]);
                                            return seen.ok() && *seen == Upsert::applied;

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <charconv>
 #include <chrono>
 
 namespace hotcount::loadtest {
@@ -35,28 +34,6 @@ Error strange(std::string_view command) {
 }
 
 const std::string* text_of(const Reply& reply) { return std::get_if<std::string>(&reply.value); }
-
-std::optional<std::int64_t> integer_of(const Reply& reply) {
-    if (const auto* number = std::get_if<std::int64_t>(&reply.value)) return *number;
-    const std::string* const text = text_of(reply);
-    if (text == nullptr) return std::nullopt;
-    std::int64_t number = 0;
-    const char* const end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, number);
-    if (error != std::errc{} || stop != end) return std::nullopt;
-    return number;
-}
-
-std::optional<double> score_of(const Reply& reply) {
-    if (const auto* number = std::get_if<double>(&reply.value)) return *number;
-    const std::string* const text = text_of(reply);
-    if (text == nullptr) return std::nullopt;
-    double number = 0;
-    const char* const end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, number);
-    if (error != std::errc{} || stop != end) return std::nullopt;
-    return number;
-}
 
 /// The value of "name:" in what INFO answers.
 std::string info_field(const std::string& info, std::string_view name) {
@@ -110,8 +87,8 @@ Result<StoreHandle::Offset> StoreHandle::clock_offset() const {
     const std::int64_t after = steady_ns();
     const auto* const parts = std::get_if<ReplyArray>(&reply.value);
     if (parts == nullptr || parts->size() != 2) return strange("TIME");
-    const auto seconds = integer_of((*parts)[0]);
-    const auto microseconds = integer_of((*parts)[1]);
+    const auto seconds = redis::to_integer((*parts)[0]);
+    const auto microseconds = redis::to_integer((*parts)[1]);
     if (!seconds || !microseconds) return strange("TIME");
     const std::int64_t server_ns = *seconds * 1'000'000'000 + *microseconds * 1000;
     const std::int64_t half = (after - before) / 2;
@@ -146,7 +123,7 @@ Result<std::vector<std::int64_t>> StoreHandle::integers(std::span<const std::str
                 values.push_back(0);
                 continue;
             }
-            const auto number = integer_of(one);
+            const auto number = redis::to_integer(one);
             if (!number) return strange("MGET");
             values.push_back(*number);
         }
@@ -197,7 +174,7 @@ Result<std::uint64_t> StoreHandle::keys_without_ttl(std::string& example) const 
         const auto lives = redis_->execute_many(commands, Duration{kTimeout});
         for (std::size_t i = 0; i < keys.size(); ++i) {
             HOTCOUNT_TRY(lives[i]);
-            if (integer_of(*lives[i]) == -1) note(keys[i]);
+            if (redis::to_integer(*lives[i]) == -1) note(keys[i]);
         }
         return {};
     };
@@ -225,7 +202,7 @@ Result<std::optional<StoreHandle::SetState>> StoreHandle::set_at(const std::stri
         {"PTTL", full}, {"ZRANGE", full, "0", "-1", "WITHSCORES"}};
     const auto replies = redis_->execute_many(commands, Duration{kTimeout});
     for (const auto& reply : replies) HOTCOUNT_TRY(reply);
-    const auto life = integer_of(*replies[0]);
+    const auto life = redis::to_integer(*replies[0]);
     const auto* const items = std::get_if<ReplyArray>(&replies[1]->value);
     if (!life || items == nullptr) return strange("ZRANGE");
     if (*life == -2 || items->empty()) return Found{};
@@ -237,7 +214,7 @@ Result<std::optional<StoreHandle::SetState>> StoreHandle::set_at(const std::stri
         const std::size_t at = paired ? 0 : i;
         if (pair == nullptr || pair->size() < at + 2) return strange("ZRANGE");
         const std::string* const member = text_of((*pair)[at]);
-        const auto score = score_of((*pair)[at + 1]);
+        const auto score = redis::to_double((*pair)[at + 1]);
         if (member == nullptr || !score) return strange("ZRANGE");
         state.members.push_back({*member, *score});
     }

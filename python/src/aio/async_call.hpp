@@ -4,7 +4,7 @@
 //                                   [&](auto done, AsyncCall call) { counter->get_async(..., call); },
 //                                   [](std::int64_t value) { return py::int_(value); });
 //
-// `elsewhere`: it may end in another thread, although its store has a lane.
+// `elsewhere`: it may end in another thread, although its loop has a connection.
 //
 // The call is under way when this returns. What is wrong with its arguments is raised at once;
 // everything else is the Pending's outcome.
@@ -70,7 +70,7 @@ class Settler {
     Settler(LoopSide& side, TicketReference ticket, bool* refused, Convert convert, bool elsewhere)
         : side_(&side),
           mailbox_(side.threaded() || elsewhere ? side.mailbox() : nullptr),
-          in_lane_(!side.threaded()),
+          in_connection_(!side.threaded()),
           ticket_(std::move(ticket)),
           refused_(refused),
           convert_(std::move(convert)) {}
@@ -78,7 +78,7 @@ class Settler {
     void operator()(Result<T> result) const {
         if (ticket_.get() == starting) {
             *refused_ = !result.ok() && is_refusal(result.error().code);
-        } else if (mailbox_ != nullptr && !(in_lane_ && Departures::in_this_thread())) {
+        } else if (mailbox_ != nullptr && !(in_connection_ && Departures::in_this_thread())) {
             // A thread of the library, without the GIL. The loop runs this as it is a letter.
             mailbox_->post([ticket = ticket_, convert = convert_, owner = ticket_->take_owner(),
                             kept = std::make_shared<Result<T>>(std::move(result))](LoopSide* side) {
@@ -102,9 +102,10 @@ class Settler {
         side.ended(std::move(pending));
     }
 
-    LoopSide* side_;  // It outlives its lane.
+    LoopSide* side_;  // It outlives its connection.
     std::shared_ptr<Mailbox> mailbox_;
-    bool in_lane_;  // It may end in the lane too, in the loop's thread.
+    bool
+        in_connection_;  // It may also end inside a function of the connection, in the loop's thread.
     TicketReference ticket_;
     bool* refused_;  // On the stack of start_call(): for its time alone.
     Convert convert_;

@@ -27,8 +27,8 @@ using Owner = std::shared_ptr<const void>;
 /// may be one of those that end with the owner's store.
 void drop_in_python(Owner owner);
 
-/// Owners that must wait while a function of the lane is on the stack: with the last one the store
-/// goes, and the lane with it. With the GIL.
+/// Owners that must wait while a function of a loop's connection is on the stack: with the last one the
+/// store goes, and the connection with it. With the GIL.
 class Departures {
   public:
     void drop(Owner owner) {
@@ -38,7 +38,7 @@ class Departures {
         ++depth_;
         ++depth_here_;
     }
-    /// True where nothing of the lane is on the stack any more.
+    /// True where nothing of the connection is on the stack any more.
     bool leave() {
         --depth_here_;
         if (--depth_ > 0) return false;
@@ -48,8 +48,8 @@ class Departures {
         }
         return true;
     }
-    bool in_lane() const { return depth_ > 0; }
-    /// Whether a function of any lane is on this thread's stack, which has the GIL then.
+    bool in_connection() const { return depth_ > 0; }
+    /// Whether a function of any connection is on this thread's stack, which has the GIL then.
     static bool in_this_thread() { return depth_here_ > 0; }
 
   private:

@@ -60,16 +60,18 @@ struct LoopSide::Callbacks {
         const long fd = PyLong_AsLong(argument);
         if (fd == -1 && PyErr_Occurred() != nullptr) return nullptr;
         return call(capsule, [&](LoopSide& side) {
-            side.turn([&] { side.lane_->on_readable(static_cast<int>(fd)); });
+            side.turn([&] { side.loop_connection_->on_readable(static_cast<int>(fd)); });
         });
     }
     static PyObject* writable(PyObject* capsule, PyObject*) {
-        return call(capsule, [](LoopSide& side) { side.turn([&] { side.lane_->on_writable(); }); });
+        return call(capsule, [](LoopSide& side) {
+            side.turn([&] { side.loop_connection_->on_writable(); });
+        });
     }
     static PyObject* tick(PyObject* capsule, PyObject*) {
         return call(capsule, [](LoopSide& side) {
             side.timer_ = py::object();
-            side.turn([&] { side.lane_->on_tick(); });
+            side.turn([&] { side.loop_connection_->on_tick(); });
         });
     }
     static PyObject* flush(PyObject* capsule, PyObject*) {
@@ -211,7 +213,9 @@ void LoopSide::join(const py::object& loop) {
     if (!context_) throw py::error_already_set();
     // Its debug mode times callbacks, and each task is to be timed by itself.
     steps_ = !py::bool_(loop.attr("get_debug")());
-    if (client_ != nullptr && has_readers()) lane_ = client_->make_loop_lane(*this);
+    if (client_ != nullptr && has_readers()) {
+        loop_connection_ = client_->make_loop_connection(*this);
+    }
     // asyncio's own loop on Linux. Others go to sleep as they please.
     try {
         const py::object descriptor = loop.attr("_selector").attr("fileno")();
@@ -251,7 +255,7 @@ LoopSide::~LoopSide() {
 
 bool LoopSide::usable() const {
     if (refuses_ || fork_generation_ != fork_generation()) return false;
-    return lane_ == nullptr || lane_->usable();
+    return loop_connection_ == nullptr || loop_connection_->usable();
 }
 
 bool LoopSide::loop_is_closed() const {
@@ -269,7 +273,7 @@ void LoopSide::end() {
     refuses_ = true;
     if (ended_) return;
     const auto self = shared_from_this();
-    if (departures_->in_lane()) {
+    if (departures_->in_connection()) {
         end_later_ = true;
         return;
     }
@@ -297,13 +301,13 @@ void LoopSide::shut() {
     } catch (py::error_already_set&) {
         deaf_ = true;
     }
-    if (lane_ != nullptr) {
+    if (loop_connection_ != nullptr) {
         departures_->enter();
-        if (!forked) lane_->close();
-        lane_.reset();
+        if (!forked) loop_connection_->close();
+        loop_connection_.reset();
         departures_->leave();
     }
-    // Without a lane the client still answers what is under way.
+    // Without a connection of the loop the client still answers what is under way.
     if (!deaf_ && mailbox_.use_count() > 1) until_answered_ = weak_from_this().lock();
     if (until_answered_ == nullptr) {
         // Nobody posts any more. What was posted, the loop was woken for and has not come to.
@@ -316,7 +320,7 @@ void LoopSide::shut() {
 // -- LoopSide: turns --------------------------------------------------------
 
 redis::Channel* LoopSide::channel() const {
-    if (lane_ != nullptr) return lane_.get();
+    if (loop_connection_ != nullptr) return loop_connection_.get();
     return client_ == nullptr ? nullptr : &client_->without_waiting();
 }
 
@@ -329,30 +333,30 @@ void LoopSide::ended(py::object pending) {
     }
 }
 
-// A callback of the loop. A loop that would go to sleep for a single reply looks for it first.
+// A callback of the loop. A loop that would sleep until a single reply comes polls for it first.
 void LoopSide::turn(const std::function<void()>& work) {
     const auto self = shared_from_this();
     take_turn(work);
-    for (int looks = 0; looks < kMaxLooks && !in_turn_; ++looks) {
-        const int fd = look();
+    for (int spins = 0; spins < kMaxSpins && !in_turn_; ++spins) {
+        const int fd = spin();
         if (fd < 0) break;
-        take_turn([&] { lane_->on_readable(fd); });
+        take_turn([&] { loop_connection_->on_readable(fd); });
     }
 }
 
-int LoopSide::look() {
-    if (!ready_queue_ || lane_ == nullptr || ended_) return -1;
+int LoopSide::spin() {
+    if (!ready_queue_ || loop_connection_ == nullptr || ended_) return -1;
     if (PyObject_Size(ready_queue_.ptr()) != 0) return -1;
-    const LaneScope scope(*this);
+    const ConnectionScope scope(*this);
     const WithoutGil released;
-    return lane_->look(poll_descriptor_);
+    return loop_connection_->spin(poll_descriptor_);
 }
 
-// What the lane does, then the tasks, then what they want sent.
+// What the connection does, then the tasks, then what they want sent.
 void LoopSide::take_turn(const std::function<void()>& work) {
     const bool nested = std::exchange(in_turn_, true);
     {
-        const LaneScope scope(*this);
+        const ConnectionScope scope(*this);
         work();
     }
     // In a loop that runs inside of a task's step there is a task whose step is not over.
@@ -415,9 +419,9 @@ void LoopSide::report(py::error_already_set& error) const {
 }
 
 void LoopSide::flush() {
-    if (lane_ != nullptr) {
-        const LaneScope scope(*this);
-        lane_->flush();
+    if (loop_connection_ != nullptr) {
+        const ConnectionScope scope(*this);
+        loop_connection_->flush();
     }
 }
 
@@ -445,7 +449,7 @@ void LoopSide::wake_from_elsewhere() {
     Py_XDECREF(made);
 }
 
-// -- LoopSide: what the lane asks for ---------------------------------------
+// -- LoopSide: what the connection asks for ---------------------------------
 
 template <class Call>
 void LoopSide::ask_loop(Call&& call) {

@@ -1,12 +1,12 @@
 // Joins a Redis client, or a database, to the event loops that use it.
 //
-//   LoopSides (of one client) --> LoopSide (of one loop) --> redis::LoopLane, a connection
+//   LoopSides (of one client) --> LoopSide (of one loop) --> redis::LoopConnection
 //                                        ^ watch, flush_soon, tick_in: add_reader, call_soon ...
 //   LoopSides (of one database) --> LoopSide (of one loop) <-- Mailbox <-- threads of the core
 //
 // A LoopSide comes to be when its loop first makes a call, and ends with the store, or with the
 // loop: when that is collected, or found closed as another loop's side is made. It holds its loop
-// weakly. A loop without add_reader (a proactor loop) has no lane: its calls go over the shared
+// weakly. A loop without add_reader (a proactor loop) has none: its calls go over the shared
 // connection (Client::without_waiting()). The completions of those, and of all calls of a database,
 // come from other threads; they are queued in the mailbox, and the loop is woken once for all that
 // come before it has looked: for a group of votes that were committed together, once.
@@ -68,8 +68,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 class LoopSide final : public redis::LoopHost, public std::enable_shared_from_this<LoopSide> {
   public:
     static constexpr std::size_t kMaxSteps = 1024;
-    /// Replies that are looked for before the loop has its turn: at most about a millisecond.
-    static constexpr int kMaxLooks = 16;
+    /// Replies that are polled for before the loop has its turn: at most about a millisecond.
+    static constexpr int kMaxSpins = 16;
 
     static std::shared_ptr<LoopSide> make(LoopSides& all, const py::object& loop,
                                           std::shared_ptr<redis::Client> client);
@@ -88,19 +88,19 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     /// Runs `start`, which hands a call to channel(); completions may be called meanwhile.
     template <class Start>
     void start(Start&& start) {
-        const LaneScope scope(*this);
+        const ConnectionScope scope(*this);
         start();
     }
     /// Null for a database.
     redis::Channel* channel() const;
     /// Whether completions come from other threads, and have to be posted.
-    bool threaded() const { return lane_ == nullptr; }
+    bool threaded() const { return loop_connection_ == nullptr; }
     const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
     const std::shared_ptr<Departures>& departures() const { return departures_; }
 
     /// A call has ended; its Pending (null where it was cancelled) is done.
     void ended(py::object pending);
-    /// Ends the lane and its calls, or has the loop do it where that runs in another thread.
+    /// Ends the connection and its calls, or has the loop do it where that runs in another thread.
     void end();
 
     void watch(int fd, Interest interest) override;
@@ -112,14 +112,14 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     friend class Mailbox;
     struct Callbacks;
 
-    // While a function of the lane is on the stack, the lane must not be destroyed. Whoever makes
+    // While a function of the connection is on the stack, it must not be destroyed. Whoever makes
     // one holds the side.
-    class LaneScope {
+    class ConnectionScope {
       public:
-        explicit LaneScope(LoopSide& side) : side_(side) { side_.departures_->enter(); }
-        LaneScope(const LaneScope&) = delete;
-        LaneScope& operator=(const LaneScope&) = delete;
-        ~LaneScope() {
+        explicit ConnectionScope(LoopSide& side) : side_(side) { side_.departures_->enter(); }
+        ConnectionScope(const ConnectionScope&) = delete;
+        ConnectionScope& operator=(const ConnectionScope&) = delete;
+        ~ConnectionScope() {
             if (side_.departures_->leave() && side_.end_later_) side_.end();
         }
 
@@ -132,7 +132,7 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     bool has_readers() const;
     void turn(const std::function<void()>& work);
     void take_turn(const std::function<void()>& work);
-    int look();
+    int spin();
     void step_all();
     void flush();
     void open_mail();
@@ -145,7 +145,8 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
 
     static inline thread_local PyObject* stepping_loop_ = nullptr;
 
-    std::shared_ptr<redis::Client> client_;  // Before lane_, which ends first. None: a database.
+    // Before loop_connection_, which ends first. Null: a database.
+    std::shared_ptr<redis::Client> client_;
     LoopSides* all_;
     PyObject* loop_{nullptr};  // Not counted; null once it is gone.
     py::object loop_reference_;
@@ -153,7 +154,7 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     py::object timer_;    // Null where none runs.
     SteadyTime timer_due_{};
     std::uint64_t fork_generation_;
-    std::unique_ptr<redis::LoopLane> lane_;
+    std::unique_ptr<redis::LoopConnection> loop_connection_;
     std::map<int, Interest> watched_;
     std::vector<py::object> ready_;
     std::shared_ptr<Mailbox> mailbox_;

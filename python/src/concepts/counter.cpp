@@ -72,10 +72,10 @@ class BoundCounter : public Bound<Counter> {
         return python::shown_options<CounterOptions, kOptions>(core->options());
     }
 
-    py::object to_batch(hotcount::Column<std::int64_t> column, const Refusals& refusals,
+    py::object to_batch(BatchResult<std::int64_t> result, const Refusals& refusals,
                         OnErrors on_errors) {
         py::dict errors;
-        auto values = gather(std::move(column), refusals, errors);
+        auto values = gather(std::move(result), refusals, errors);
         return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
     }
 };

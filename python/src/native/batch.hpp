@@ -11,7 +11,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <hotcount/detail/base/column.hpp>
 #include <hotcount/result.hpp>
 #include <memory>
 #include <optional>
@@ -230,19 +229,19 @@ std::vector<T> gather(std::vector<Result<T>> results, const Refusals& refusals, 
     return values;
 }
 
-/// The same from a column of the core.
+/// The same from a batch result of the core.
 template <class T>
-std::vector<T> gather(hotcount::Column<T> column, const Refusals& refusals, py::dict& errors) {
-    if (column.errors.empty() && refusals.by_index.empty()) return std::move(column.values);
-    std::vector<T> values(column.values.size() + refusals.by_index.size());
+std::vector<T> gather(BatchResult<T> result, const Refusals& refusals, py::dict& errors) {
+    if (result.errors.empty() && refusals.by_index.empty()) return std::move(result.values);
+    std::vector<T> values(result.values.size() + refusals.by_index.size());
     std::size_t next = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (const auto refused = refusals.by_index.find(i); refused != refusals.by_index.end()) {
             errors[py::int_(i)] = to_exception(refused->second);
             continue;
         }
-        values[i] = std::move(column.values[next]);
-        if (const auto failed = column.errors.find(next); failed != column.errors.end()) {
+        values[i] = std::move(result.values[next]);
+        if (const auto failed = result.errors.find(next); failed != result.errors.end()) {
             errors[py::int_(i)] = to_exception(failed->second);
         }
         ++next;

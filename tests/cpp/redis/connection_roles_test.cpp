@@ -1,10 +1,10 @@
-// Schedules drawn against the rules by which callers share a connection: no wakeup may be lost.
+// Random schedules against the rules by which callers share a connection: no wakeup may be lost.
 //
-// Each caller is a coroutine that does what Lane does, with the lane's own rules (LaneRoles) and its
-// own Pipeline; it pauses where a thread of the lane holds no lock, and the draw says who runs next.
-// Callers come, lose patience and are answered; the kernel's buffers fill, the server pauses and
-// stops reading while its replies are not read, limits are reached, connections break, drivers of
-// calls that nobody waits for come and go.
+// Each caller is a coroutine that does what SharedConnection does, with the connection's own rules
+// (ConnectionRoles) and Multiplexer. It pauses where a thread of the connection holds no lock, and a
+// random draw decides who runs next. Callers come, lose patience and are answered; the kernel's
+// buffers fill; the server pauses, and stops reading while its replies are not read; limits are
+// reached; connections break; callers of run_once() come and go.
 #include "redis/connection_roles.hpp"
 
 #include <gtest/gtest.h>
@@ -18,54 +18,18 @@
 #include <vector>
 
 #include "redis/multiplexer.hpp"
+#include "support/flow.hpp"
 
 namespace hotcount::redis {
 namespace {
 
 using namespace std::chrono_literals;
-using Next = LaneRoles::Next;
+using testing::Flow;
+using Next = ConnectionRoles::Next;
 
-// A coroutine that another one, or the schedule, waits for.
-struct Flow {
-    struct promise_type {
-        std::coroutine_handle<> then{std::noop_coroutine()};
-        Flow get_return_object() {
-            return Flow{std::coroutine_handle<promise_type>::from_promise(*this)};
-        }
-        std::suspend_always initial_suspend() { return {}; }
-        struct Last {
-            bool await_ready() noexcept { return false; }
-            std::coroutine_handle<> await_suspend(
-                std::coroutine_handle<promise_type> self) noexcept {
-                return self.promise().then;
-            }
-            void await_resume() noexcept {}
-        };
-        Last final_suspend() noexcept { return {}; }
-        void return_void() {}
-        void unhandled_exception() { std::terminate(); }
-    };
-
-    explicit Flow(std::coroutine_handle<promise_type> made) : handle(made) {}
-    Flow(Flow&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
-    Flow(const Flow&) = delete;
-    Flow& operator=(const Flow&) = delete;
-    Flow& operator=(Flow&&) = delete;
-    ~Flow() {
-        if (handle) handle.destroy();
-    }
-    bool await_ready() const { return false; }
-    std::coroutine_handle<> await_suspend(std::coroutine_handle<> caller) {
-        handle.promise().then = caller;
-        return handle;
-    }
-    void await_resume() {}
-
-    std::coroutine_handle<promise_type> handle;
-};
-
-// present: those of Lane. former: those that it had, which lost wakeups: only a caller whose own
-// call is in flight read, a wakeup went to anyone of a wave, and a writer waited for the socket.
+// present: the rules of SharedConnection. former: rules that it once had, which lost wakeups. With them
+// only a caller whose own call was in flight read, a wakeup went to any caller of a wave, and a writer
+// waited for the socket.
 enum class Rules : std::uint8_t { present, former };
 
 struct Caller {
@@ -132,7 +96,7 @@ class Schedule {
     }
     std::size_t request_bytes() const {
         Options options;
-        Pipeline one{options};
+        Multiplexer one{options};
         one.push(std::make_shared<Operation>(request(), Deadline::after(1h)));
         return one.take().size();
     }
@@ -162,9 +126,9 @@ class Schedule {
                 break;
             case 8:
                 if (below(2) > 0) break;
-                pipeline_.push(std::make_shared<Operation>(request(), Deadline::after(1h),
-                                                           [](const Result<Reply>&) {}));
-                pipeline_.count_unwaited();
+                multiplexer_.push(std::make_shared<Operation>(request(), Deadline::after(1h),
+                                                              [](const Result<Reply>&) {}));
+                multiplexer_.count_unwaited();
                 hand_on();
                 break;
             default:
@@ -195,9 +159,10 @@ class Schedule {
         connected_ = false;
         sent_ = arrived_ = replies_ = 0;
         roles_.set_blocked(false);
-        pipeline_.lost(make_error(ErrorCode::unavailable, "lost"), true);
+        multiplexer_.lost(make_error(ErrorCode::unavailable, "lost"), true);
         hand_on();
-        for (const OperationPtr& operation : pipeline_.take_finished()) wake_finished(*operation);
+        for (const OperationPtr& operation : multiplexer_.take_finished())
+            wake_finished(*operation);
     }
 
     // -- the schedule
@@ -262,7 +227,7 @@ class Schedule {
         if (sleeps && !seen_to) lost_ = true;
     }
 
-    // -- a caller, as in lane.cpp. A pause is where the lane holds no lock.
+    // -- a caller, as in shared_connection.cpp. A pause is where the connection holds no lock.
 
     struct Pause {
         Caller& caller;
@@ -284,17 +249,18 @@ class Schedule {
         return {caller, Caller::Waits::for_socket};
     }
 
-    LaneRoles::Work work() const {
-        return {pipeline_.has_to_send(), pipeline_.half_sent(), pipeline_.in_flight()};
+    ConnectionRoles::Work work() const {
+        return {multiplexer_.has_to_send(), multiplexer_.half_sent(), multiplexer_.in_flight()};
     }
 
     Next next(const Caller& caller) const {
         if (rules_ == Rules::present) return roles_.next(work());
-        const bool may_write = !writing_ && pipeline_.has_to_send() &&
-                               (pipeline_.half_sent() || !reading_ || pipeline_.in_flight() < 4);
+        const bool may_write =
+            !writing_ && multiplexer_.has_to_send() &&
+            (multiplexer_.half_sent() || !reading_ || multiplexer_.in_flight() < 4);
         if (may_write) return Next::write;
         const bool may_read =
-            !reading_ && pipeline_.in_flight() > 0 && (!caller.operation || caller.in_flight());
+            !reading_ && multiplexer_.in_flight() > 0 && (!caller.operation || caller.in_flight());
         return may_read ? Next::read : Next::sleep;
     }
 
@@ -312,10 +278,10 @@ class Schedule {
             if (const Sleeper* const called = roles_.successor(work())) wake(*called);
             return;
         }
-        const bool write_role = !writing_ && pipeline_.has_to_send();
-        const bool read_role = !reading_ && pipeline_.in_flight() > 0;
+        const bool write_role = !writing_ && multiplexer_.has_to_send();
+        const bool read_role = !reading_ && multiplexer_.in_flight() > 0;
         if (write_role) wake_one_like(Operation::State::queued);
-        if (read_role || pipeline_.half_sent()) wake_one_like(Operation::State::in_flight);
+        if (read_role || multiplexer_.half_sent()) wake_one_like(Operation::State::in_flight);
     }
     // One of those that sleep in the wave of the first such call.
     void wake_one_like(Operation::State state) {
@@ -335,11 +301,11 @@ class Schedule {
     Flow stay(Caller& caller) {
         if (caller.operation) {
             caller.wave = wave_;
-            pipeline_.push(caller.operation);
+            multiplexer_.push(caller.operation);
         }
         while (!caller.done()) {
             if (caller.late) {
-                if (caller.operation) (void)pipeline_.give_up(caller.operation);
+                if (caller.operation) (void)multiplexer_.give_up(caller.operation);
                 break;
             }
             const Next todo = next(caller);
@@ -347,7 +313,7 @@ class Schedule {
                 co_await write(caller);
             } else if (todo == Next::read) {
                 co_await read(caller);
-            } else if (pipeline_.has_finished()) {
+            } else if (multiplexer_.has_finished()) {
                 co_await tell_finished(caller);
             } else {
                 caller.woken = false;
@@ -363,8 +329,8 @@ class Schedule {
     }
 
     Flow tell_finished(Caller& caller) {
-        if (!pipeline_.has_finished()) co_return;
-        const std::vector<OperationPtr> finished = pipeline_.take_finished();
+        if (!multiplexer_.has_finished()) co_return;
+        const std::vector<OperationPtr> finished = multiplexer_.take_finished();
         co_await pause(caller);
         for (const OperationPtr& operation : finished) wake_finished(*operation);
         co_await pause(caller);
@@ -376,12 +342,12 @@ class Schedule {
             co_await tell_finished(caller);
             co_await pause(caller);
             connected_ = true;
-            pipeline_.connected();
+            multiplexer_.connected();
         }
         const unsigned connection = connection_;
-        while (connection == connection_ && pipeline_.has_to_send()) {
-            std::string sending = pipeline_.take();
-            if (pipeline_.queued() == 0) ++wave_;
+        while (connection == connection_ && multiplexer_.has_to_send()) {
+            std::string sending = multiplexer_.take();
+            if (multiplexer_.queued() == 0) ++wave_;
             if (sending.empty()) continue;
             co_await pause(caller);
             std::size_t taken = 0;
@@ -392,7 +358,7 @@ class Schedule {
             co_await pause(caller);
             if (connection != connection_) break;
             const bool all = taken == sending.size();
-            if (!all) pipeline_.put_back_unsent(sending.substr(taken));
+            if (!all) multiplexer_.put_back_unsent(sending.substr(taken));
             if (rules_ == Rules::present) {
                 if (taken == 0) {
                     roles_.set_blocked(true);
@@ -422,14 +388,15 @@ class Schedule {
             const bool has =
                 rules_ == Rules::present
                     ? roles_.has_to_read(work()) && !caller.done()
-                    : pipeline_.in_flight() > 0 && (!caller.operation || caller.in_flight());
+                    : multiplexer_.in_flight() > 0 && (!caller.operation || caller.in_flight());
             return connected_ && connection == connection_ && has;
         };
         while (goes_on()) {
             bool some = false;
             co_await receive(caller, connection, some);
-            const bool may_send = rules_ == Rules::present ? roles_.may_send(work())
-                                                           : !writing_ && pipeline_.has_to_send();
+            const bool may_send = rules_ == Rules::present
+                                      ? roles_.may_send(work())
+                                      : !writing_ && multiplexer_.has_to_send();
             if (may_send) co_await write(caller);
             if (!goes_on()) break;
             co_await tell_finished(caller);
@@ -457,8 +424,8 @@ class Schedule {
         some = received > 0;
         for (; received > 0; --received) {
             const bool fits =
-                pipeline_.settle(Reply{std::string{"OK"}}, std::chrono::steady_clock::now());
-            EXPECT_TRUE(fits) << pipeline_.misfit().message;
+                multiplexer_.settle(Reply{std::string{"OK"}}, std::chrono::steady_clock::now());
+            EXPECT_TRUE(fits) << multiplexer_.misfit().message;
         }
     }
 
@@ -484,8 +451,8 @@ class Schedule {
     std::string argument_;
     std::size_t command_bytes_{0};
     Options options_;
-    Pipeline pipeline_{options_};
-    LaneRoles roles_;
+    Multiplexer multiplexer_{options_};
+    ConnectionRoles roles_;
     bool writing_{false};
     bool reading_{false};
     unsigned wave_{0};
@@ -502,13 +469,13 @@ class Schedule {
     std::size_t reply_room_{0};
 };
 
-TEST(DrawnLaneSchedules, NoCallerSleepsWhileThereIsWorkThatNobodyDoes) {
+TEST(ConnectionRolesSchedules, NoCallerSleepsWhileThereIsWorkThatNobodyDoes) {
     for (unsigned seed = 0; seed < 3000; ++seed) {
         ASSERT_TRUE(Schedule(Rules::present, seed).run()) << "seed " << seed;
     }
 }
 
-TEST(DrawnLaneSchedules, TheRulesOfBeforeLoseWakeups) {
+TEST(ConnectionRolesSchedules, TheFormerRulesLoseWakeups) {
     unsigned stalled = 0;
     for (unsigned seed = 0; seed < 300; ++seed) {
         if (!Schedule(Rules::former, seed).run()) ++stalled;

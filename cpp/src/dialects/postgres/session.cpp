@@ -5,8 +5,8 @@
 #include <array>
 #include <atomic>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 
-#include "base/spawn_thread.hpp"
 #include "connection.hpp"
 #include "error.hpp"
 
@@ -34,7 +34,7 @@ void cancel_in_background(const Libpq& pq, pg_conn* connection) {
         pq.PQfreeCancel(request);
         running.fetch_sub(1);
     };
-    if (!spawn_background_thread(send)) {
+    if (!spawn_thread(send)) {
         pq.PQfreeCancel(request);
         running.fetch_sub(1);
     }

@@ -8,7 +8,7 @@
 
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
-#include "redis/script_fits.hpp"
+#include "redis/scripts.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {

@@ -4,9 +4,7 @@
 
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
-#include "redis/error_word.hpp"
-#include "redis/script_fits.hpp"
-#include "reply_number.hpp"
+#include "redis/scripts.hpp"
 
 namespace hotcount {
 namespace {
@@ -204,7 +202,7 @@ class RedisCountCache final : public CountCache {
             return about(call.keys[index],
                          redis::error_from_reply(error->message, client_->options().address()));
         }
-        const auto number = to_number(replies[index]);
+        const auto number = redis::to_integer(replies[index]);
         if (!number) return strange_reply();
         return *number;
     }
@@ -219,7 +217,7 @@ class RedisCountCache final : public CountCache {
         if (fields == nullptr || fields->size() != 7) return strange_reply();
         std::array<std::int64_t, 6> numbers{};
         for (std::size_t i = 0; i < numbers.size(); ++i) {
-            const auto number = to_number((*fields)[i]);
+            const auto number = redis::to_integer((*fields)[i]);
             if (!number) return not_ours(key);
             numbers[i] = *number;
         }

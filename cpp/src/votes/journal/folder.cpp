@@ -10,7 +10,7 @@
 #include <mutex>
 #include <set>
 
-#include "base/spawn_thread.hpp"
+#include <hotcount/detail/base/worker_pool.hpp>
 
 namespace hotcount {
 namespace {
@@ -445,7 +445,7 @@ void Folder::note_appended(std::size_t rows) {
     work->appended += rows;
     if (!work->started) {
         // Where the system starts no more threads: with the next rows, perhaps. Others fold too.
-        work->started = spawn_background_thread([work] { work->run(); }).ok();
+        work->started = spawn_thread([work] { work->run(); }).ok();
     }
     if (first || many) work->changed.notify_one();
 }

@@ -1,4 +1,4 @@
-// Checks of what callers hand in. Each error names the argument and what is wrong with it.
+// Checks of arguments. Each error names the argument and what is wrong with it.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +17,25 @@ inline constexpr std::size_t kMaxIdentifierBytes = 63;
 
 enum class KeyRule : std::uint8_t {
     any_bytes,  ///< Memory and Redis: any 1 to kMaxKeyBytes bytes.
-    sql_text,   ///< SQL: also no NUL, which PostgreSQL cannot store.
-    utf8_text,  ///< PostgreSQL: and valid UTF-8.
+    sql_text,   ///< SQL: the same without NUL, which PostgreSQL cannot store.
+    utf8_text,  ///< PostgreSQL: the same as valid UTF-8.
 };
 
 Result<void> check_key(std::string_view key, KeyRule rule = KeyRule::any_bytes);
 /// Whether the bytes are well-formed UTF-8: no overlong form, no surrogate, nothing above U+10FFFF.
 bool is_utf8(std::string_view bytes);
-/// A table or column name: 1 to 63 bytes, no NUL. Quotes and reserved words are fine: it is quoted.
+/// A table or column name: 1 to 63 bytes, no NUL. Quotes and reserved words are fine, because
+/// statements quote the name.
 Result<void> check_identifier(std::string_view option, std::string_view name);
 
-/// a + b, or none where the sum leaves signed 64 bits.
+/// a + b, or none if the sum leaves signed 64 bits.
 inline std::optional<std::int64_t> checked_add(std::int64_t a, std::int64_t b) {
     std::int64_t sum = 0;
     if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
     return sum;
 }
 
-/// a - b, or none where the difference leaves signed 64 bits.
+/// a - b, or none if the difference leaves signed 64 bits.
 inline std::optional<std::int64_t> checked_subtract(std::int64_t a, std::int64_t b) {
     std::int64_t difference = 0;
     if (__builtin_sub_overflow(a, b, &difference)) return std::nullopt;

@@ -1,8 +1,8 @@
-// The key codec: how a caller's key becomes the bytes that stand in a store.
+// The key codec: how a caller's key becomes the bytes that a store holds.
 //
 //   full key   store prefix + concept prefix + ":" + key      e.g. "app:" "count" ":" "home"
-//   plain key  as it is; a leading "%" stands as %25
-//   tuple key  "%:" and the parts joined by ":", "%" and ":" inside a part escaped as %25 and %3A,
+//   plain key  as it is, but a leading "%" becomes %25
+//   tuple key  "%:" and the parts joined by ":". Inside a part "%" becomes %25 and ":" becomes %3A,
 //              so that ("a:b", "c"), ("a", "b:c") and the plain key "a:b:c" differ
 #pragma once
 
@@ -13,30 +13,30 @@
 
 namespace hotcount {
 
-/// store_prefix + prefix + ":" + key, as written down in ARCHITECTURE.md.
+/// store_prefix + prefix + ":" + key.
 std::string full_key(std::string_view store_prefix, std::string_view prefix, std::string_view key);
 
-/// The text with "%" and ":" escaped, for where ":" separates.
+/// The text with "%" and ":" escaped, as a part between ":" separators.
 std::string escape_part(std::string_view part);
 
-/// Encodes a tuple of parts as one key; no two different tuples give the same key, and no plain key
-/// that went through encode_plain does. At least one part; the result is subject to check_key.
+/// Encodes a tuple of parts, at least one, as one key. No other tuple gives the same key, and no plain
+/// key that went through encode_plain. The result is subject to check_key.
 Result<std::string> encode_parts(std::span<const std::string_view> parts);
 
-/// A plain key where tuples are keys too: the same bytes, but for a "%" at its head.
+/// A plain key for a store that has tuple keys too: the same bytes, but a leading "%" is escaped.
 std::string encode_plain(std::string_view key);
-/// What encode_plain was given; a tuple's encoding stays as it is.
+/// The inverse of encode_plain; the encoding of a tuple stays as it is.
 std::string decode_plain(std::string_view encoded);
 
-/// The name of a key that stands beside another, in its slot of a cluster: {KEY}:what where the key
-/// has no braces, KEY:whatt where it has a hash tag, which is kept. A config error for any other key,
-/// such as "a}b" or "{}a", whose slot no second name can be given. No two keys share a name.
+/// A second key in the same cluster slot as `key`: {KEY}:what for a key without braces, KEY:whatt for
+/// a key with a hash tag, which stays the hash tag. A config error for any other key, such as "a}b"
+/// or "{}a", because no second key can be in its slot. No two keys give the same result.
 Result<std::string> key_beside(std::string_view key, std::string_view what);
 
 /// %XX decoding as in URLs; an incomplete or non-hex escape is a config error naming `what`.
 Result<std::string> percent_decode(std::string_view text, std::string_view what);
 
-/// The text as it may stand in a message: printable ASCII, the rest escaped, at most 80 bytes.
+/// The text for a message: printable ASCII, other bytes escaped, at most 80 bytes.
 std::string printable(std::string_view text);
 
 }  // namespace hotcount

@@ -1,4 +1,4 @@
-// What a call that does not wait hands its outcome to.
+// How a call that nobody waits for gives its outcome: it calls a Completion.
 #pragma once
 
 #include <functional>
@@ -6,15 +6,15 @@
 
 namespace hotcount {
 
-/// Called exactly once, with the value or what is known. The call says in which thread, and
-/// whether it may be called before the call returns. It must not throw.
+/// Called exactly once, with the value or the error. Each call documents which thread calls it, and
+/// whether that may happen before the call returns. It must not throw.
 template <class T>
 using Completion = std::function<void(Result<T>)>;
 
 /// Lives while its thread calls completions one after the other.
 ///
-/// What they would do once for all of them, such as waking the thread that takes their results,
-/// they hand to after_completions(). Nests: the outermost counts.
+/// What the completions want done once for all of them, such as to wake the thread that takes their
+/// results, they give to after_completions(). Batches nest; the outermost counts.
 class CompletionBatch {
   public:
     CompletionBatch();
@@ -23,7 +23,7 @@ class CompletionBatch {
     ~CompletionBatch();
 };
 
-/// Runs `work` at the end of this thread's batch; at once where there is none. It must not throw.
+/// Runs `work` at the end of this thread's batch, or at once if there is none. It must not throw.
 void after_completions(std::function<void()> work);
 
 }  // namespace hotcount

@@ -1,7 +1,7 @@
-// What threads wait for with a deadline: a one-shot event, and a signal that comes again.
+// What threads wait for with a deadline: Event, which is set once, and Signal, which comes again.
 //
-// std::atomic::wait has no timed form and a condition variable costs a mutex per waiter; a
-// group-commit leader wakes dozens of these per transaction, so on Linux this is one futex word.
+// Thread-safe. Both are futex words: std::atomic::wait has no timed form, a condition variable costs a
+// mutex per waiter, and a leader of group commit wakes dozens of waiters per transaction.
 #pragma once
 
 #include <atomic>
@@ -29,16 +29,16 @@ class Event {
 
 /// Happens again and again, to many waiters: one system call wakes them all.
 ///
-/// A waiter reads epoch() first, then looks whether what it waits for has come, then waits for the
-/// epoch to pass. Thread-safe.
+/// A waiter reads epoch() first, then checks whether what it waits for has happened, and then waits
+/// for another epoch.
 class Signal {
   public:
     std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
-    /// Waiters may have places, so that few are woken in vain: numbers beyond 32 share one.
+    /// A waiter may have one of 32 places, so that wake() reaches few others; higher numbers share.
     static constexpr std::uint32_t kAll = ~std::uint32_t{0};
     static constexpr std::uint32_t place(unsigned number) { return 1U << (number % 32); }
-    /// True once the epoch is another; false at the deadline, or where the thread is interrupted.
-    /// A waiter may wait in one place; it must not mind being woken in vain.
+    /// True once the epoch has changed; false at the deadline, or if the thread is interrupted. The
+    /// caller must expect to be woken without a reason.
     bool wait(std::uint32_t seen, Deadline deadline, std::uint32_t place = kAll);
     /// Wakes everyone who waits in one of these places.
     void wake(std::uint32_t places = kAll);

@@ -1,10 +1,10 @@
 // What becomes of connections, queues and locks when the process forks. Two answers:
 //
 // ForkLocal<T>  per process: a child builds its own T on first use. The parent's T is leaked there
-//               on purpose: closing its sockets politely would end the parent's sessions, and its
-//               mutexes may have been held by threads that do not exist in the child.
-// ForkAware     carried over: told before the fork, so that it can come to rest (take its locks,
-//               close what must not cross), and after it, in parent and child, to go on.
+//               on purpose: to close its sockets properly would end the parent's sessions, and a
+//               thread that does not exist in the child may hold its mutexes.
+// ForkAware     carried over: called before the fork, so that it can come to rest (take its locks,
+//               close what the child must not have), and after the fork, in parent and child.
 //
 // The handlers touch no Python and run once for the whole library.
 #pragma once
@@ -40,7 +40,7 @@ class ForkAware {
     void stop_watching_forks();
 };
 
-/// Holds one T per process. Thread-safe; get() costs two loads.
+/// Holds one T per process. Thread-safe; get() costs two loads of memory.
 template <class T>
 class ForkLocal {
   public:

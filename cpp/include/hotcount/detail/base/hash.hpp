@@ -1,7 +1,7 @@
-// The hash of tables whose keys users choose: one that nobody outside of this process can foresee.
+// The hash for tables whose keys users choose: nobody outside of this process can predict it.
 //
-// With a hash that is the same everywhere, such as the standard library's, who chooses 16,000 keys
-// that share a bucket makes every call on them walk past all the others. Safe from many threads.
+// With a predictable hash, such as the standard library's, a user can choose 16,000 keys that share a
+// bucket, and every call on one of them then walks past all the others. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ struct HashKey {
 /// SipHash-1-3, the hash that Python and Rust use for this: about 10 ns for a key of 20 bytes.
 std::uint64_t siphash13(HashKey key, std::string_view bytes);
 
-/// siphash13 under a key that is drawn when the process asks first; a forked child keeps it.
+/// siphash13 with a key that is drawn at the first call of the process; a forked child keeps it.
 std::uint64_t keyed_hash(std::string_view bytes);
 
-/// keyed_hash for the standard library's tables, which can then be searched by std::string_view too
-/// where they compare with std::equal_to<>.
+/// keyed_hash for the standard library's tables. With std::equal_to<> they can be searched by
+/// std::string_view, too.
 struct KeyedHash {
     using is_transparent = void;
-    // Not noexcept: the standard library's tables then keep each element's hash beside it.
+    // Not noexcept: that makes the standard library's tables store each element's hash.
     std::size_t operator()(std::string_view bytes) const { return keyed_hash(bytes); }
 };
 

@@ -1,13 +1,12 @@
-// Ctrl-C while a call waits: what embeds the core may end a wait before its deadline.
+// Ctrl-C while a call waits: the program that embeds the core can end a wait before its deadline.
 //
-// A hook, set once for the process, is asked in the thread that waits: when a signal woke it, and
-// otherwise every kInterruptSlice. Where it says yes, every Deadline of this thread counts as passed
-// until clear_interrupt(): so a call that is interrupted ends as one whose deadline passed does, and
-// leaves nothing behind that such a call does not. A Deadline at SteadyTime::max() is none, and what
-// runs under it is not interrupted.
+// The thread that waits calls a hook, which the program sets once: when a signal woke the thread, and
+// otherwise every kInterruptSlice. When the hook returns true, every Deadline of this thread counts as
+// passed until clear_interrupt(). So an interrupted call ends exactly as one whose deadline passed.
+// What runs under a Deadline at SteadyTime::max() has no deadline and is not interrupted.
 //
-// Only the process's first thread asks, because that is where Python runs signal handlers. Others
-// never wake for it. Without a hook nobody does.
+// Only the process's first thread calls the hook, because Python runs signal handlers there. Other
+// threads never wake for it.
 #pragma once
 
 #include <condition_variable>
@@ -16,28 +15,28 @@
 
 namespace hotcount {
 
-/// True where the calling thread shall stop waiting. It may take locks and run for a while, so it is
-/// asked by waits that hold no lock of the core and no database connection: a fork waits for both,
-/// with Python's GIL held, which the hook wants.
+/// True if the calling thread shall stop waiting. The hook may take locks and run for a while, so only
+/// waits that hold no lock of the core and no database connection call it: a fork waits for both while
+/// it holds Python's GIL, which the hook needs.
 using InterruptHook = bool (*)();
-/// Thread-safe; nullptr takes it away.
+/// Thread-safe; nullptr removes the hook.
 void set_interrupt_hook(InterruptHook hook);
 
-/// How long a signal that came just before the wait may go unnoticed.
+/// How long a signal that came just before a wait may go unnoticed.
 inline constexpr Duration kInterruptSlice = std::chrono::milliseconds{100};
 
-/// Whether this thread's hook has said yes since clear_interrupt(). Costs a load.
+/// Whether the hook has returned true in this thread since clear_interrupt(). Costs one load.
 bool interrupted();
-/// For whoever set the hook, after the call: this thread's deadlines are what they were.
+/// For the program that set the hook, after the call: this thread's deadlines count again.
 void clear_interrupt();
 
-/// Asks the hook, in the thread that it concerns: interrupted() from then on.
+/// Calls the hook if this is the thread that calls it. If it returns true so does interrupted().
 bool check_interrupt();
-/// When a wait must end to check_interrupt(): the deadline itself in threads that do not ask.
+/// When a wait must pause for check_interrupt(); the deadline itself in threads that never call it.
 SteadyTime next_check(Deadline deadline);
 
-/// For a loop that goes on without a wait, such as one over bytes that keep coming: tells when it is
-/// time to check_interrupt() and to look at the deadline. Costs a look at the clock.
+/// For a loop that does not wait, such as one over bytes that keep coming: due() says when it is time
+/// to check_interrupt() and to check the deadline. due() costs a read of the clock.
 class Pace {
   public:
     explicit Pace(Deadline deadline) : deadline_(deadline), next_(next_check(deadline)) {}
@@ -52,10 +51,10 @@ class Pace {
     SteadyTime next_;
 };
 
-/// Sleeps, or returns early where the thread is interrupted.
+/// Sleeps, or returns early if the thread is interrupted.
 void sleep_or_interrupt(Duration duration);
 
-/// As std::condition_variable::wait_until; false at the deadline and where interrupted.
+/// As std::condition_variable::wait_until; false at the deadline or if interrupted.
 template <class Predicate>
 bool wait_or_interrupt(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                        Deadline deadline, Predicate predicate) {

@@ -1,4 +1,4 @@
-// Random numbers, injected, so that a failing run can be repeated from its seed.
+// Random numbers, as a parameter: a failing run can be repeated from its seed.
 #pragma once
 
 #include <array>

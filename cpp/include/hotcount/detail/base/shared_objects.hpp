@@ -1,4 +1,4 @@
-// Objects that are one per key while anybody holds them: stores and databases of the same URL.
+// One object for each key while anybody holds it: one store for all that open the same URL.
 #pragma once
 
 #include <hotcount/detail/base/fork.hpp>
@@ -18,8 +18,8 @@ class SharedObjects final : ForkAware {
     ~SharedObjects() { stop_watching_forks(); }
 
     /// The live object of the key, or a new one from make() -> Result<std::shared_ptr<T>>.
-    /// make() runs without the lock, because it may take long; where two threads race, one of the
-    /// two objects is dropped unused.
+    /// make() runs without the lock, because it may take long. If two threads race, one of the two
+    /// objects is dropped unused.
     template <class Make>
     Result<std::shared_ptr<T>> find_or_make(const Key& key, Make&& make) {
         if (auto found = find(key)) return found;

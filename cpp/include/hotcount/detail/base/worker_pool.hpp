@@ -1,7 +1,6 @@
-// A few threads that do what is handed to them, in the order in which it came.
+// Threads of the library: one by itself, or a pool of a few that run tasks in the order in which they
+// came. They block all signals: a process's signals are for its own threads.
 //
-// A thread starts when there is something to do and no other is free, up to the bound, and lasts
-// until the pool goes. They take no signals: a process's signals are for its own threads.
 // Thread-safe. A forked child has none of the threads: owners keep a pool in a ForkLocal.
 #pragma once
 
@@ -13,23 +12,29 @@
 
 namespace hotcount {
 
+/// Runs `work` in a new thread that nobody joins. A capacity error if the system starts no more threads
+/// (RLIMIT_NPROC, memory, a cgroup's pids.max); `work` was not run then.
+[[nodiscard]] Result<void> spawn_thread(std::function<void()> work);
+
+/// A thread starts when there is a task and no thread is free, up to the bound, and lasts until the
+/// pool goes.
 class WorkerPool {
   public:
-    /// Must not throw. It holds what it needs: the pool's owner may be gone when it runs.
+    /// Must not throw. It must hold what it needs: the pool's owner may be gone when it runs.
     using Task = std::function<void()>;
 
     explicit WorkerPool(std::size_t max_threads);
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
-    /// Drops what has not begun and waits for nothing: a thread in mid-task ends after it. So a
-    /// task may be what destroys the pool.
+    /// Drops tasks that have not begun, and does not wait: a thread in the middle of a task ends after
+    /// it. So a task may destroy the pool.
     ~WorkerPool();
 
-    /// Sees to it that there is a thread; a capacity error where the system gives none.
+    /// Makes sure that there is a thread; a capacity error if the system starts none.
     Result<void> start();
     /// After start() has succeeded once.
     void run(Task task);
-    /// The same, not before `time`; later where all threads are busy then.
+    /// The same, not before `time`; later if all threads are busy then.
     void run_at(SteadyTime time, Task task);
     /// Whether the calling thread is one of the pool's.
     bool is_own_thread() const;

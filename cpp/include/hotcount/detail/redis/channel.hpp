@@ -1,4 +1,4 @@
-// Where calls are handed in without waiting for them.
+// Where calls are handed in without waiting for them: the shared connection, or an event loop's own.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace hotcount::redis {
 
-/// Set by whoever handed in a call and wants it no more; read by the thread that sends.
+/// Set by a caller that no longer wants its call; read by the thread that sends.
 using Cancelled = std::atomic<bool>;
 
 class Channel {
   public:
     virtual ~Channel() = default;
-    /// `done` gets the reply, or what is known by the deadline (at most 50 ms after it). The
-    /// channel says which thread calls it; with some it is called before submit() returns.
-    /// Where *cancelled is true before the call is sent it is not sent, and `done` is dropped.
+    /// `done` gets the reply, or what is known at the deadline (at most 50 ms after it). Which thread
+    /// calls `done`, and whether that may happen before submit() returns, depends on the channel.
+    /// If *cancelled is true before the call is sent, it is not sent and `done` is dropped.
     /// `cancelled` must live until then.
     virtual void submit(Request request, Deadline deadline, Completion<Reply> done,
                         const Cancelled* cancelled = nullptr) = 0;
@@ -27,10 +27,10 @@ class Channel {
 
 namespace hotcount {
 
-/// How a call is handed in that is not waited for.
+/// How a call is handed in that nobody waits for.
 struct AsyncCall {
-    /// Null: the store's shared connection, whose completions run_once() or a thread of the
-    /// library calls. Stores without I/O need none and complete at once.
+    /// Null: the store's shared connection, whose completions run_once() or a thread of the library
+    /// calls. Stores without I/O need no channel and complete the call at once.
     redis::Channel* channel{nullptr};
     Timeout timeout{};
     const redis::Cancelled* cancelled{nullptr};

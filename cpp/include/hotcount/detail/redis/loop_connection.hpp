@@ -2,12 +2,13 @@
 //
 //   submit --> queue --(flush)--> send ...  receive --(on_readable)--> completions
 //
-// Commands of one turn of the loop share a send; a send goes early with a third of the calls that
-// are under way, at most 48, so that the server works while the loop does. No locks and no thread
-// of its own: everything here is for the loop's thread alone and never blocks; connecting is done
-// by the client's housekeeper thread. Combining and what a failure means are those of the shared
-// connection. Commands that are not known to answer exactly once go over a second connection, one at a
-// time.
+// Commands of one turn of the loop share a send. A send goes early when as many calls are queued as a
+// third of those that are under way, at most 48, so that the server works while the loop does. What is
+// combined, and what a failure means, is as on the shared connection (redis.hpp). Commands that are
+// not known to answer exactly once go over a second connection, one at a time.
+//
+// For the loop's thread alone: no locks, no thread of its own, and nothing here blocks. The client's
+// dialer, which has threads of its own, opens the connection.
 #pragma once
 
 #include <hotcount/detail/redis/channel.hpp>
@@ -16,41 +17,41 @@
 
 namespace hotcount::redis {
 
-/// What a lane asks of its loop. Called in the loop's thread, from inside the lane's functions.
+/// What a connection asks of its loop. Called in the loop's thread, from inside its functions.
 class LoopHost {
   public:
     virtual ~LoopHost() = default;
     enum class Interest : std::uint8_t { none, read, read_and_write };
-    /// Watch a descriptor for this and nothing else from now on. Level-triggered.
-    /// Reading: on_readable(fd). Writing: on_writable(). none comes before the descriptor closes.
+    /// Watch a descriptor for this and nothing else from now on, level-triggered. When it can be read
+    /// call on_readable(fd), when it can be written on_writable(). `none` comes before it is closed.
     virtual void watch(int fd, Interest interest) = 0;
     /// Call flush() once, after what runs now.
     virtual void flush_soon() = 0;
-    /// Call on_tick() once, in so long, or earlier where that was asked for before.
+    /// Call on_tick() once, after this delay, or earlier if that was asked for before.
     virtual void tick_in(Duration delay) = 0;
 };
 
-/// With Options::max_queue calls waiting to be sent a call ends with a capacity error before
-/// submit() returns.
-class LoopLane : public Channel {
+/// When Options::max_queue calls wait to be sent, one more ends with a capacity error before submit()
+/// returns.
+class LoopConnection : public Channel {
   public:
     /// Sends what is queued, or starts connecting.
     virtual void flush() = 0;
-    /// Reads what is there, and calls the completions of all that is answered by it. It does not
+    /// Reads what is there, and calls the completions of all calls that this answers. It does not
     /// send: call flush() when what the completions started has run.
     virtual void on_readable(int fd) = 0;
     virtual void on_writable() = 0;
-    /// Where one command is on its way and the loop has nothing else to do: looks for the reply for
-    /// up to Options::spin, while that pays, instead of letting the loop sleep. Stops where `also`,
-    /// a descriptor that says what the loop waits for, has something. The descriptor to call
-    /// on_readable() with, or -1.
-    virtual int look(int also) = 0;
-    /// Ends the calls whose deadline has passed. Like every function here it calls 1,024
-    /// completions at most, and asks for a tick at once where there are more.
+    /// Polls for the reply for up to Options::spin, instead of letting the loop sleep, when one
+    /// command is on its way, the loop has nothing else to do and spinning has paid lately. Stops
+    /// when `also`, a descriptor that says what the loop waits for, can be read. Returns the
+    /// descriptor to call on_readable() with, or -1.
+    virtual int spin(int also) = 0;
+    /// Ends the calls whose deadline has passed. Like every function here it calls at most 1,024
+    /// completions; if there are more, it asks for a tick at once.
     virtual void on_tick() = 0;
-    /// Ends what is under way (closed, or unknown) and refuses what comes later.
+    /// Ends the calls under way (closed, or outcome_unknown) and refuses later ones.
     virtual void close() = 0;
-    /// False after close(), and in a forked child, where it must be dropped for a new one.
+    /// False after close(), and in a forked child, which must drop it for a new one.
     virtual bool usable() const = 0;
 };
 

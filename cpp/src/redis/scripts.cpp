@@ -1,4 +1,4 @@
-#include "script_batch.hpp"
+#include "scripts.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -7,15 +7,13 @@
 #include <string_view>
 #include <utility>
 
-#include "error_word.hpp"
-
 namespace hotcount::redis {
 namespace {
 
-// A script holds the server up while it runs.
+// Keys of one portion. The server does nothing else while a script runs.
 constexpr std::size_t kMostKeys = 256;
 
-// What a refused portion is taken into. One denied key of 256 costs 33 scripts, all of them 273.
+// Parts of a refused portion. One denied key of 256 costs 33 scripts, 256 denied keys cost 273.
 constexpr std::size_t kParts = 16;
 
 std::vector<std::string_view> slice(const std::vector<std::string>& texts, std::size_t each,
@@ -26,45 +24,45 @@ std::vector<std::string_view> slice(const std::vector<std::string>& texts, std::
 
 class Portions : public std::enable_shared_from_this<Portions> {
   public:
-    Portions(Channel& channel, std::string server, Calls calls, Deadline deadline,
+    Portions(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
              std::function<void(std::size_t, Result<Reply>)> settle, std::function<void()> done,
              const Cancelled* cancelled)
         : channel_(channel),
           server_(std::move(server)),
-          calls_(std::move(calls)),
-          shared_(calls_.shared.begin(), calls_.shared.end()),
-          keys_each_(calls_.keys.size() / calls_.calls),
-          arguments_each_(calls_.arguments.size() / calls_.calls),
+          batch_(std::move(batch)),
+          shared_(batch_.shared.begin(), batch_.shared.end()),
+          keys_each_(batch_.keys.size() / batch_.calls),
+          arguments_each_(batch_.arguments.size() / batch_.calls),
           deadline_(deadline),
           settle_(std::move(settle)),
           done_(std::move(done)),
           cancelled_(cancelled) {
         const std::size_t most = std::max<std::size_t>(kMostKeys / keys_each_, 1);
-        for (std::size_t begin = 0; begin < calls_.calls; begin += most) {
-            ranges_.push_back({begin, std::min(most, calls_.calls - begin)});
+        for (std::size_t begin = 0; begin < batch_.calls; begin += most) {
+            ranges_.push_back({begin, std::min(most, batch_.calls - begin)});
         }
         std::reverse(ranges_.begin(), ranges_.end());
     }
 
-    /// Sends what is to be sent next, and what comes after it while answers come at once.
+    /// Sends the next portion, and further ones while answers come before submit() returns.
     void go_on() {
         while (!ranges_.empty()) {
             const Range range = ranges_.back();
             ranges_.pop_back();
             other_side_done_.store(false, std::memory_order_relaxed);
             channel_.submit(
-                Request::run_many(calls_.script, range.size,
-                                  slice(calls_.keys, keys_each_, range.begin, range.size), shared_,
-                                  slice(calls_.arguments, arguments_each_, range.begin, range.size),
-                                  calls_.repeat),
+                Request::run_many(batch_.script, range.size,
+                                  slice(batch_.keys, keys_each_, range.begin, range.size), shared_,
+                                  slice(batch_.arguments, arguments_each_, range.begin, range.size),
+                                  batch_.repeat),
                 deadline_,
                 [self = shared_from_this(), range](Result<Reply> reply) {
                     self->take_in(range, std::move(reply));
                     if (self->other_side_done_.exchange(true)) self->go_on();
                 },
                 cancelled_);
-            // The answer may come before submit() has returned, or in another thread: whichever of
-            // the two is last goes on.
+            // The answer may come before submit() returns, or in another thread. The later of the two
+            // goes on.
             if (!other_side_done_.exchange(true)) return;
         }
         done_();
@@ -78,7 +76,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
 
     void take_in(const Range& range, Result<Reply> outcome) {
         if (!outcome && range.size > 1 && concerns_a_key(outcome.error())) {
-            // Refused before it ran, for one key of it perhaps.
+            // Refused before it ran, and perhaps for one key only.
             const std::size_t size = (range.size + kParts - 1) / kParts;
             std::size_t end = range.begin + range.size;
             while (end > range.begin) {
@@ -106,7 +104,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
 
     Channel& channel_;
     const std::string server_;
-    const Calls calls_;
+    const ScriptBatch batch_;
     const std::vector<std::string_view> shared_;
     const std::size_t keys_each_;
     const std::size_t arguments_each_;
@@ -121,10 +119,10 @@ class Portions : public std::enable_shared_from_this<Portions> {
 
 }  // namespace
 
-void submit_calls(Channel& channel, std::string server, Calls calls, Deadline deadline,
-                  std::function<void(std::size_t call, Result<Reply>)> settle,
-                  std::function<void()> done, const Cancelled* cancelled) {
-    std::make_shared<Portions>(channel, std::move(server), std::move(calls), deadline,
+void submit_script_batch(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
+                         std::function<void(std::size_t call, Result<Reply>)> settle,
+                         std::function<void()> done, const Cancelled* cancelled) {
+    std::make_shared<Portions>(channel, std::move(server), std::move(batch), deadline,
                                std::move(settle), std::move(done), cancelled)
         ->go_on();
 }

@@ -1,5 +1,6 @@
-#include "error_word.hpp"
-
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <hotcount/detail/redis/reply.hpp>
 #include <string>
 
@@ -29,18 +30,46 @@ ErrorCode classify(std::string_view word, std::string_view reply) {
     return ErrorCode::reply;
 }
 
+template <class Number>
+std::optional<Number> parse(const std::string& text) {
+    Number number{};
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc{} || stop != end) return std::nullopt;
+    return number;
+}
+
 }  // namespace
+
+std::optional<std::int64_t> to_integer(const Reply& reply) {
+    if (const auto* const number = std::get_if<std::int64_t>(&reply.value)) return *number;
+    const auto* const text = std::get_if<std::string>(&reply.value);
+    if (text == nullptr) return std::nullopt;
+    const auto number = parse<std::int64_t>(*text);
+    return number && std::to_string(*number) == *text ? number : std::nullopt;
+}
+
+std::optional<double> to_double(const Reply& reply) {
+    if (const auto* const number = std::get_if<double>(&reply.value)) return *number;
+    const auto* const text = std::get_if<std::string>(&reply.value);
+    return text == nullptr ? std::nullopt : parse<double>(*text);
+}
 
 Error error_from_reply(std::string_view reply, std::string_view context) {
     const std::string shown = hide_secrets(reply);
-    const std::string_view word = reply.substr(0, reply.find(' '));
-    return make_error(classify(word, reply), std::string{context} + ": " + shown,
-                      shown.substr(0, shown.find(' ')));
+    return make_error(classify(error_word(reply), reply), std::string{context} + ": " + shown,
+                      std::string{error_word(shown)});
 }
 
 Error to_error(const ReplyError& error, std::string_view context) {
     if (error.known) return make_error(*error.known, error.message);
     return error_from_reply(error.message, context);
+}
+
+bool passes_soon(std::string_view word) {
+    static constexpr std::array<std::string_view, 5> kSoon{"LOADING", "BUSY", "TRYAGAIN",
+                                                           "MASTERDOWN", "READONLY"};
+    return std::find(kSoon.begin(), kSoon.end(), word) != kSoon.end();
 }
 
 bool denies_the_command(const Error& refusal) {
