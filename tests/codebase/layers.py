@@ -22,11 +22,10 @@ ROOMS: dict[str, set[str]] = {
     "redis": {"base"},
     "sql": {"base"},
     "sql/group_commit": {"base", "sql"},
-    # Until the unsafe ways are behind interfaces of their own.
-    "counter": STORES | {"unsafe"},
-    "limiter": STORES | {"unsafe"},
+    "counter": STORES,
+    "limiter": STORES,
     "zset": STORES,
-    "unsafe": STORES | {"counter", "limiter", "zset"},
+    "unsafe": STORES | {"counter", "limiter"},
     # The public header alone.
     "votes": STORES,
 }

@@ -4,7 +4,6 @@
 #include <hotcount/build_info.hpp>
 #include <hotcount/clock.hpp>
 #include <hotcount/counter.hpp>
-#include <hotcount/detail/counter/period.hpp>
 #include <hotcount/error.hpp>
 #include <hotcount/limiter.hpp>
 #include <hotcount/live_sets.hpp>

@@ -1,60 +1,168 @@
 // Limiter: at most so many hits in so long, per key, whoever asks and from wherever.
 //
-//   key  {store prefix}limit:{name}:{algorithm}:{rate}:{key}     with an expiry, always
+// A hit checks and takes in one step, on the store's clock (over Redis one script in one round trip);
+// a denied hit costs nothing. Limiters of one name, algorithm and rate share their keys' state, and
+// others never do. Safe from many threads; a limiter holds no state of its own.
 //
-// Keys are taken as they are. Where some are tuples (encode_parts in base/codec.hpp), give the others
+//   key  {store prefix}limit:{name}:{algorithm}:{rate}:{key}     always with an expiry
+//
+// Keys are taken as they are. If some are tuples (encode_parts in base/codec.hpp), pass the others
 // through encode_plain, as the Python bindings do: no two of them then share a state.
 //
-// So limiters of one name, algorithm and rate share their keys' state, and others never do. A hit
-// checks and takes in one step (over Redis one script in one round trip) on the store's clock, and
-// a denied hit costs nothing. Each promise below holds for all processes together:
+// Example:
 //
-//   gcra           <= burst + rate x t in every interval of length t
-//   fixed_window   <= limit in each window; twice that within one period across a window's edge
-//   list           as fixed_window from the first hit, and remembers who was admitted
+//   @code
+//   const auto store = hotcount::memory::Store::make().value();
+//   hotcount::LimiterOptions options;
+//   options.rate = hotcount::Rate::parse("100/minute burst 20").value();
+//   options.name = "api";
+//   const auto limiter = hotcount::Limiter::make(store, options).value();
 //
-// The last three are the ways of the Redis documentation's INCR page, holes included, to compare
-// with and not to use; tests/races/test_limiter_holes.py forces each hole:
-//
-//   per_second_key  RACY, WRONG: one key per second of the CALLER's clock. `> limit` admits
-//                   limit + 1, and the check before the step admits one more per racing caller.
-//   racy_incr       RACY, WRONG: GET, INCR, EXPIRE as three commands. As above, and a caller that
-//                   dies before EXPIRE leaves a key that never expires: denied for ever.
-//   incr_expire     RACY, WRONG: INCR and EXPIRE in one script, the check outside of it. As above,
-//                   and a key that has lost its expiry is never given one again.
-//
-// Safe from many threads; it holds no state of its own.
+//   const hotcount::Decision decision = limiter->hit("user:1").value();
+//   if (decision.allowed) std::cout << decision.remaining << " left\n";  // 19 left
+//   using hotcount::HeaderStyle;
+//   for (const auto& [name, value] :
+//        hotcount::headers(decision, HeaderStyle::ietf, "api", options.rate.period)) {
+//       std::cout << name << ": " << value << "\n";  // RateLimit: "api";r=19;t=1 ...
+//   }
+//   @endcode
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/completion.hpp>
-#include <hotcount/detail/limiter/algorithms.hpp>
-#include <hotcount/detail/limiter/decision.hpp>
-#include <hotcount/detail/limiter/rate.hpp>
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace hotcount {
 
+// -- rates ----------------------------------------------------------------------------------------
+
+/// So many in so long, read from text:
+///
+///   "100/minute"   "5/s"   "10/2 hours"   "100/min burst 20"
+///
+/// Units: us ms s m h d; sec min hr and the full words, each with a plural.
+struct Rate {
+    static constexpr std::int64_t kMaxLimit = 1'000'000'000'000;
+    static constexpr std::chrono::microseconds kMaxPeriod = std::chrono::hours{24 * 366};
+
+    std::int64_t limit{1};                                      ///< How many, 1 to kMaxLimit.
+    std::chrono::microseconds period{std::chrono::seconds{1}};  ///< In how long, 1 ms to 366 days.
+    /// How many an idle key admits at once; for gcra alone. It equals `limit` unless another number is
+    /// given, and windows take no other.
+    std::int64_t burst{1};
+
+    /// One rate; other text is a config error that quotes it.
+    static Result<Rate> parse(std::string_view text);
+    /// Several, separated by ";".
+    static Result<std::vector<Rate>> parse_many(std::string_view text);
+    /// The canonical text of this rate: "100/minute burst 20", "10/2 hours".
+    std::string str() const;
+
+    bool operator==(const Rate&) const = default;
+};
+
+/// A config error when a number is outside of the ranges above.
+Result<void> check_rate(const Rate& rate);
+
+// -- decisions ------------------------------------------------------------------------------------
+
+enum class Reason : std::uint8_t {
+    allowed,           ///< The limit has room.
+    limited,           ///< The limit is reached; later it may be admitted.
+    cost_above_limit,  ///< Costs more than an idle key admits: never admissible.
+    untracked,         ///< Admitted without being counted: the memory store is full (`when_full`).
+};
+
+std::string_view to_string(Reason reason);
+
+struct Decision {
+    bool allowed;
+    std::int64_t limit;      ///< What an idle key admits at once.
+    std::int64_t remaining;  ///< What is left after this call.
+    /// Until the same hit would be admitted if nobody else came: 0 when it was admitted, none when it
+    /// never would be.
+    std::optional<Duration> retry_after;
+    Duration reset_after;  ///< Until the key is as if it had never been hit.
+    Reason reason;
+};
+
+enum class HeaderStyle : std::uint8_t {
+    ietf,    ///< RateLimit-Policy and RateLimit, as the IETF draft has them.
+    legacy,  ///< X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now.
+};
+
+/// The HTTP headers that tell a client of the decision; a denial that may pass later adds
+/// Retry-After. Times are whole seconds, rounded up, so that a client that waits for them is admitted.
+/// `policy` is printable ASCII without quotes.
+std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
+                                                         HeaderStyle style, std::string_view policy,
+                                                         Duration period);
+
+// -- algorithms -----------------------------------------------------------------------------------
+
+/// How hits are limited. Each promise holds for all processes together. The last three are unsafe:
+/// the ways of the Redis documentation's INCR page, to compare with and not to use.
+/// tests/races/test_limiter_holes.py forces each of their holes.
 enum class Algorithm : std::uint8_t {
-    fixed_window,
-    gcra,
-    list,
-    per_second_key,
-    racy_incr,
-    incr_expire,
+    fixed_window,    ///< At most limit in each window; up to twice that within one period, across
+                     ///< the edge of two windows.
+    gcra,            ///< At most burst + rate x t in every interval of length t. The default.
+    list,            ///< As fixed_window from the first hit, and remembers who was admitted.
+    per_second_key,  ///< RACY, WRONG: one key per second of the CALLER's clock. It admits limit + 1,
+                     ///< and one more for each caller that races.
+    racy_incr,       ///< RACY, WRONG: GET, INCR, EXPIRE as three commands. It over-admits as above,
+                     ///< and a caller that dies before EXPIRE leaves a key that denies for ever.
+    incr_expire,     ///< RACY, WRONG: INCR and EXPIRE in one script, the check outside of it. It
+                     ///< over-admits as above; a key that has lost its expiry is never given one.
 };
 
 std::string_view to_string(Algorithm algorithm);
 /// An unknown name is a config error that lists the known ones.
 Result<Algorithm> parse_algorithm(std::string_view name);
+
+/// What an algorithm's windows follow.
+enum class WindowKind : std::uint8_t {
+    none,            ///< It has none: gcra.
+    store_clock,     ///< Multiples of the period on the store's clock.
+    caller_clock,    ///< Multiples of the period on the caller's clock.
+    from_first_hit,  ///< A key's window begins with its first hit.
+};
+
+/// What an algorithm does, as it is registered.
+struct AlgorithmInfo {
+    Algorithm algorithm;
+    std::string_view name;
+    /// What holds of admitted hits: "at most the limit in ...".
+    std::string_view promise;
+    WindowKind window;
+    /// The promise with Align::first; empty if the algorithm takes no `align`.
+    std::string_view promise_from_first{};
+    bool takes_charge_denied{false};
+    bool remembers_callers{false};
+    bool is_unsafe{false};
+};
+const AlgorithmInfo& info(Algorithm algorithm);
+/// All of them, in the order of the enumeration.
+std::span<const Algorithm> algorithms();
+
+// -- the limiter ----------------------------------------------------------------------------------
+
+/// Where a fixed window begins.
+enum class Align : std::uint8_t {
+    clock,  ///< At multiples of the period since the epoch: all keys' windows end together.
+    first,  ///< At the key's first hit.
+};
 
 struct LimiterOptions {
     Rate rate{};
@@ -62,9 +170,10 @@ struct LimiterOptions {
     /// Part of the keys, and the policy's name in headers: 1 to 100 printable ASCII characters
     /// without quotes and backslashes.
     std::string name{"default"};
-    /// Where a fixed window begins; other algorithms take the default only.
+    /// Other algorithms than fixed_window take the default only.
     Align align{Align::clock};
-    /// See Plan; for fixed_window and gcra.
+    /// For fixed_window and gcra: denied hits cost as admitted ones do, up to twice the limit, so that
+    /// a caller that keeps asking waits longer. A cost above the limit is never charged.
     bool charge_denied{false};
 };
 
@@ -79,8 +188,8 @@ class Limiter {
     Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options);  // Use make().
     ~Limiter();
 
-    /// Takes `cost` (1 or more) if the limit allows. `who` is for list alone: the caller to
-    /// remember, the key itself where empty.
+    /// Takes `cost` (1 or more) if the limit allows it. `who` is for list alone: the caller to
+    /// remember, the key itself when empty.
     Result<Decision> hit(std::string_view key, std::int64_t cost = 1, std::string_view who = {},
                          Timeout timeout = {});
     /// Element by element in order, so that equal keys are decided one after another. One failure
@@ -101,9 +210,9 @@ class Limiter {
     Result<std::vector<std::string>> entries(std::string_view key, Timeout timeout = {});
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
-    // Over Redis the ways of the documentation (per_second_key, racy_incr, incr_expire) are a
-    // config error here: each of their hits is several round trips that wait. Arguments are copied.
+    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
+    // Over Redis the unsafe algorithms are a config error here: each of their hits is several round
+    // trips that wait. Arguments are copied.
     void hit_async(std::string_view key, std::int64_t cost, std::string_view who,
                    Completion<Decision> done, AsyncCall call = {});
     void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,
@@ -118,10 +227,9 @@ class Limiter {
                        AsyncCall call = {});
 
     const LimiterOptions& options() const { return options_; }
-    /// What an idle key admits at once: with gcra the burst, else the rate's number.
-    std::int64_t limit() const {
-        return options_.algorithm == Algorithm::gcra ? options_.rate.burst : options_.rate.limit;
-    }
+    /// What an idle key admits at once: with gcra the burst, else the rate's number, which is its
+    /// burst too.
+    std::int64_t limit() const { return options_.rate.burst; }
 
   private:
     struct Batch;
@@ -134,6 +242,7 @@ class Limiter {
                       Completion<Decision> done, const AsyncCall& call);
 
     LimiterOptions options_;
+    const AlgorithmInfo& info_;
     std::string prefix_;
     std::unique_ptr<LimiterBackend> backend_;
 };

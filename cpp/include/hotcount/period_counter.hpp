@@ -3,7 +3,7 @@
 //   key  {store prefix}{prefix}:{period}:{zone}:{label}:{key}    a plain integer, with an expiry
 //
 //   e.g. period:day:Europe/Berlin:2026-11-21:home      "%" and ":" in the zone's name escaped as
-//        period:hour:UTC:2026-11-21T170000Z:home       %25 and %3A; labels as in period.hpp
+//        period:hour:UTC:2026-11-21T170000Z:home       %25 and %3A; labels as Calendar gives them
 //
 // A period's number is gone when `keep` periods have begun since, itself counted: with keep = 1 at
 // its end. The expiry is set in the same step as the add, so that there is no number without one;
@@ -16,11 +16,11 @@
 // Safe from many threads; it holds no state of its own.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/completion.hpp>
-#include <hotcount/detail/counter/period.hpp>
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
@@ -31,6 +31,73 @@
 #include <vector>
 
 namespace hotcount {
+
+/// A whole second of UTC: no period is shorter.
+using Instant = std::chrono::sys_seconds;
+
+enum class Period : std::uint8_t { second, minute, hour, day, week, month };
+
+std::string_view to_string(Period period);
+
+class TimeZone {
+  public:
+    virtual ~TimeZone() = default;
+    /// Its name in keys, such as "Europe/Berlin": two zones of one name count together.
+    virtual std::string_view name() const = 0;
+    /// What its clock reads minus UTC, less than 24 hours either way. Called from many threads.
+    virtual std::chrono::seconds offset(Instant at) const = 0;
+};
+
+const std::shared_ptr<const TimeZone>& utc_zone();
+
+/// One period.
+struct Span {
+    Instant begins;
+    Instant ends;                      ///< The first instant after it: the next one begins.
+    std::chrono::local_seconds reads;  ///< What the zone's clock reads at its beginning.
+};
+
+/// Periods of the calendar in a time zone: which one an instant is in, and where it begins and ends.
+///
+/// Seconds, minutes and hours begin when the zone's clock reads a full one, and are cut when the zone
+/// changes its offset within one: the hour that the clock reads twice is two hours, and the day of the
+/// change has 23 or 25. A day, week or month begins at the first instant at which the clock reads its
+/// beginning or, if it jumps over that, something later; it ends when the next one begins. So periods
+/// never overlap and leave no gap, and a date that a zone has left out is none. Weeks begin on Monday.
+///
+/// Pure arithmetic: a zone is asked for nothing but its offset from UTC, so that a program may bring
+/// its own rules (Python brings zoneinfo).
+class Calendar {
+  public:
+    /// Instants that it takes: those of the years 2 to 9799, so that every neighbour has a date.
+    static bool takes(Instant at);
+
+    /// Keeps the zone.
+    Calendar(Period period, std::shared_ptr<const TimeZone> zone);
+
+    Span span(Instant at) const;
+    /// When the period begins that comes so many (1 or more) after this one.
+    Instant later(const Span& span, std::int64_t periods) const;
+    /// The period's name in keys, of one length for all periods of a kind:
+    ///   second, minute, hour   2026-11-21T170000Z   when it begins, in UTC
+    ///   day, week              2026-11-21           its first day in the zone
+    ///   month                  2026-11
+    std::string label(const Span& span) const;
+
+    Period period() const { return period_; }
+    const TimeZone& zone() const { return *zone_; }
+
+  private:
+    Span fixed_span(Instant at, std::chrono::seconds length) const;
+    Instant first(std::chrono::local_seconds reads) const;
+    Instant change(Instant from, Instant to) const;
+
+    Period period_;
+    std::shared_ptr<const TimeZone> zone_;
+};
+
+/// The longest that a period of the kind lasts, nominally.
+std::chrono::seconds longest(Period period);
 
 struct PeriodCounterOptions {
     Period period{Period::day};

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/completion.hpp>
-#include <hotcount/detail/counter/slot.hpp>
 #include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <hotcount/result.hpp>
@@ -26,6 +25,17 @@
 #include <vector>
 
 namespace hotcount {
+
+/// Which slot of a count a writer uses.
+enum class SlotChoice : std::uint8_t {
+    /// Each writer keeps its slot: neighbours stay apart while there are slots to spare. A writer is
+    /// a thread, or a connection where several threads' writes travel on one.
+    sticky,
+    random,  ///< A random slot for each add: writers collide even with slots to spare.
+};
+
+/// A slot in [0, slots) for the calling thread's next write.
+std::int64_t choose_slot(SlotChoice choice, std::int64_t slots);
 
 struct SlottedCounterOptions {
     std::string table{"hotcount_slot"};

@@ -2,23 +2,23 @@
 #pragma once
 
 #include <hotcount/counter.hpp>
-#include <hotcount/detail/counter/period.hpp>
+#include <hotcount/period_counter.hpp>
 #include <memory>
 
 namespace hotcount {
 
-/// A period as a store is told of it.
-struct Term {
+/// A period as a store needs to know it.
+struct PeriodWindow {
     Instant begins;
     Instant ends;
     Instant gone;  ///< From when on its number is not kept.
-    bool present;  ///< Whether the store's time must be in it.
+    bool present;  ///< The store's time must be in it.
 };
 
 /// The furthest ahead of the store's time that a period may begin.
 inline constexpr std::chrono::seconds kMostAhead = std::chrono::days{36'525};
 
-struct TermAnswer {
+struct PeriodAnswer {
     enum class Kind : std::uint8_t {
         done,       ///< Here is the value.
         elsewhere,  ///< The store's time is in another period; here it is. Nothing was done.
@@ -30,14 +30,14 @@ struct TermAnswer {
     Instant store_time;
 };
 
-/// How a call goes to a store. Memory needs none.
+/// The connection that a call goes over, and its bounds. Memory needs none.
 struct Route {
     redis::Channel* channel;
     Deadline deadline;
     const redis::Cancelled* cancelled;
 };
 
-/// Does a call that goes the way of those who wait.
+/// Makes a call over CounterBackend::waiting() and returns what it ended with.
 template <class T, class Call>
 Result<T> wait_for(Call&& call) {
     std::optional<Result<T>> outcome;
@@ -51,9 +51,9 @@ class CounterBackend {
     virtual ~CounterBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
-    /// Where a call goes, and by when it must be done.
+    /// For a call that does not wait.
     virtual Route route(const AsyncCall& call) = 0;
-    /// The way of those who wait: `done` is called before the call returns.
+    /// For a call that waits: `done` is called before it returns.
     virtual Route waiting(Timeout timeout) = 0;
 
     virtual void add(std::string key, std::int64_t n, const Route& route,
@@ -74,23 +74,15 @@ class CounterBackend {
 
     // -- periods ----------------------------------------------------------------
 
-    /// Adds n to a period's number, or reads it where there is no n, in one step with the look at
-    /// the store's time. What stands afterwards expires when the period is gone, or later.
-    virtual void in_term(const std::string& key, std::optional<std::int64_t> n, const Term& term,
-                         const Route& route, Completion<TermAnswer> done) = 0;
-    /// What the store's time is as far as this machine knows.
+    /// Adds n to a period's number, or reads it if there is no n, in one step with the look at the
+    /// store's time. What stands afterwards expires when the period is gone, or later.
+    virtual void in_period(const std::string& key, std::optional<std::int64_t> n,
+                           const PeriodWindow& window, const Route& route,
+                           Completion<PeriodAnswer> done) = 0;
+    /// The store's time, as far as this machine knows it.
     virtual Instant guess_time() const = 0;
     /// How long a call of several steps may take.
     virtual Duration limit(Timeout timeout) const = 0;
-
-    // -- the commands that the seed's ways are made of, each one step by itself --
-
-    /// INCRBY: sets no expiry.
-    virtual Result<std::int64_t> incr(const std::string& key, std::int64_t n, Timeout timeout) = 0;
-    /// SET key 0 NX PX life.
-    virtual Result<void> set_nx(const std::string& key, Duration life, Timeout timeout) = 0;
-    /// PEXPIRE: the life starts anew.
-    virtual Result<void> expire(const std::string& key, Duration life, Timeout timeout) = 0;
 
     const CounterOptions& options() const { return options_; }
 
@@ -102,6 +94,13 @@ std::unique_ptr<CounterBackend> make_memory_backend(std::shared_ptr<memory::Stor
                                                     CounterOptions options);
 std::unique_ptr<CounterBackend> make_redis_backend(std::shared_ptr<redis::Client> client,
                                                    CounterOptions options);
+
+/// The backend of a method other than script, over the same stores. Defined in unsafe/, a room above
+/// this one.
+std::unique_ptr<CounterBackend> make_unsafe_backend(std::shared_ptr<memory::Store> store,
+                                                    CounterOptions options);
+std::unique_ptr<CounterBackend> make_unsafe_backend(std::shared_ptr<redis::Client> client,
+                                                    CounterOptions options);
 
 /// The error for a value that would leave 64 bits.
 Error counter_overflow(std::string_view key);

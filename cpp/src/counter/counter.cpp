@@ -4,7 +4,6 @@
 #include <hotcount/detail/base/codec.hpp>
 
 #include "backend.hpp"
-#include "unsafe/counter_ways.hpp"
 
 namespace hotcount {
 namespace {
@@ -13,7 +12,7 @@ Result<void> check_options(const CounterOptions& options) {
     if (options.prefix.size() > kMaxKeyBytes) {
         return bad_option("prefix", "is longer than 1000 bytes");
     }
-    // Redis keeps times in milliseconds: a shorter life would be none at all.
+    // Redis keeps times in milliseconds: a shorter one would be none at all.
     if (options.ttl && *options.ttl < std::chrono::milliseconds{1}) {
         return bad_option("ttl", "must be 0.001 seconds or more");
     }
@@ -67,13 +66,19 @@ Error op_id_ahead(std::string_view op_id) {
 Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<memory::Store> store,
                                                CounterOptions options) {
     HOTCOUNT_TRY(check_options(options));
-    return std::make_shared<Counter>(make_memory_backend(std::move(store), std::move(options)));
+    const bool is_safe = options.method == CounterMethod::script;
+    return std::make_shared<Counter>(
+        is_safe ? make_memory_backend(std::move(store), std::move(options))
+                : make_unsafe_backend(std::move(store), std::move(options)));
 }
 
 Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<redis::Client> client,
                                                CounterOptions options) {
     HOTCOUNT_TRY(check_options(options));
-    return std::make_shared<Counter>(make_redis_backend(std::move(client), std::move(options)));
+    const bool is_safe = options.method == CounterMethod::script;
+    return std::make_shared<Counter>(
+        is_safe ? make_redis_backend(std::move(client), std::move(options))
+                : make_unsafe_backend(std::move(client), std::move(options)));
 }
 
 Counter::Counter(std::unique_ptr<CounterBackend> backend) : backend_(std::move(backend)) {}
@@ -153,9 +158,6 @@ Result<void> Counter::check_try(Bounds bounds) const {
 
 Result<std::int64_t> Counter::add(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(std::string name, full(key));
-    if (backend_->options().method != CounterMethod::script) {
-        return add_by_seed(*backend_, name, n, timeout);
-    }
     return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
         backend_->add(std::move(name), n, backend_->waiting(timeout), std::move(done));
     });
@@ -183,25 +185,10 @@ BatchResult<std::int64_t> Counter::add_many(std::span<const std::string_view> ke
                                             std::span<const std::int64_t> amounts,
                                             Timeout timeout) {
     Checked checked = check(keys, amounts);
-    if (backend_->options().method != CounterMethod::script) {
-        const Deadline deadline = Deadline::after(backend_->limit(timeout));
-        BatchResult<std::int64_t> found{std::vector<std::int64_t>(checked.names.size()), {}};
-        for (std::size_t i = 0; i < checked.names.size(); ++i) {
-            auto value =
-                add_by_seed(*backend_, checked.names[i], checked.amounts[i], deadline.remaining());
-            if (value) {
-                found.values[i] = *value;
-            } else {
-                found.errors.emplace(i, std::move(value).error());
-            }
-        }
-        return checked.merge(std::move(found));
-    }
-    auto found =
-        wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
-            backend_->add_many(std::move(checked.names), std::move(checked.amounts),
-                               backend_->waiting(timeout), std::move(done));
-        });
+    auto found = wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
+        backend_->add_many(std::move(checked.names), std::move(checked.amounts),
+                           backend_->waiting(timeout), std::move(done));
+    });
     return checked.merge(std::move(*found));
 }
 
@@ -232,8 +219,8 @@ Result<std::int64_t> Counter::reset(std::string_view key, Timeout timeout) {
 
 Result<std::optional<Duration>> Counter::ttl(std::string_view key, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    using Life = std::optional<Duration>;
-    return wait_for<Life>([&](Completion<Life> done) {
+    using TimeToLive = std::optional<Duration>;
+    return wait_for<TimeToLive>([&](Completion<TimeToLive> done) {
         backend_->ttl(name, backend_->waiting(timeout), std::move(done));
     });
 }

@@ -4,6 +4,7 @@
 #include <hotcount/op_id.hpp>
 
 #include "backend.hpp"
+#include "op_ledger.hpp"
 
 namespace hotcount {
 namespace {
@@ -15,7 +16,7 @@ class MemoryBackend final : public CounterBackend {
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
 
-    // Nothing here waits for anybody.
+    // Nothing here waits.
     Route route(const AsyncCall&) override { return waiting({}); }
     Route waiting(Timeout) override { return {nullptr, Deadline::at({}), nullptr}; }
 
@@ -63,14 +64,14 @@ class MemoryBackend final : public CounterBackend {
                                       std::string_view op_id) {
         const std::string beside = "{" + key + "}:ops";
         const auto known = [&](const memory::Entry* ops) -> std::optional<std::int64_t> {
-            const auto* const ledger = ops == nullptr ? nullptr : ops->as<memory::OpLedger>();
+            const auto* const ledger = ops == nullptr ? nullptr : ops->as<OpLedger>();
             return ledger == nullptr ? std::nullopt : ledger->find(op_id, store_->now());
         };
         const auto result = store_->modify_both(
             key, beside, [&](memory::Entry*, memory::Entry* ops) { return known(ops); });
         if (result) return *result;
         HOTCOUNT_TRY_ASSIGN(const Duration keep, time_to_keep(op_id));
-        return store_->upsert_with<memory::OpLedger>(
+        return store_->upsert_with<OpLedger>(
             key, beside,
             [&](memory::Entry& entry, bool fresh, memory::Entry& ops) -> Result<std::int64_t> {
                 const SteadyTime now = store_->now();
@@ -78,7 +79,7 @@ class MemoryBackend final : public CounterBackend {
                     if (fresh) entry.expires_at = now;
                     return *meanwhile;
                 }
-                auto* const ledger = ops.as<memory::OpLedger>(false);
+                auto* const ledger = ops.as<OpLedger>(false);
                 if (ledger == nullptr) return wrong_type(beside);
                 HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
                 ledger->remember(op_id, value, now, now + keep);
@@ -110,29 +111,30 @@ class MemoryBackend final : public CounterBackend {
         return store_->read(key, [&](const memory::Entry* entry) { return read(entry, key); });
     }
 
-    void in_term(const std::string& key, std::optional<std::int64_t> n, const Term& term,
-                 const Route&, Completion<TermAnswer> done) override {
-        done(in_term_now(key, n, term));
+    void in_period(const std::string& key, std::optional<std::int64_t> n,
+                   const PeriodWindow& window, const Route&,
+                   Completion<PeriodAnswer> done) override {
+        done(in_period_now(key, n, window));
     }
-    Result<TermAnswer> in_term_now(const std::string& key, std::optional<std::int64_t> n,
-                                   const Term& term) {
-        using Kind = TermAnswer::Kind;
+    Result<PeriodAnswer> in_period_now(const std::string& key, std::optional<std::int64_t> n,
+                                       const PeriodWindow& window) {
+        using Kind = PeriodAnswer::Kind;
         const WallTime wall = store_->options().clock->wall_now();
         const Instant time = std::chrono::floor<std::chrono::seconds>(wall);
-        if (term.present && (time < term.begins || time >= term.ends)) {
-            return TermAnswer{Kind::elsewhere, 0, time};
+        if (window.present && (time < window.begins || time >= window.ends)) {
+            return PeriodAnswer{Kind::elsewhere, 0, time};
         }
         if (!n) {
             HOTCOUNT_TRY_ASSIGN(const std::int64_t value, get_now(key));
-            return TermAnswer{Kind::done, value, time};
+            return PeriodAnswer{Kind::done, value, time};
         }
-        if (time >= term.gone) return TermAnswer{Kind::gone, 0, time};
-        if (term.begins - time > kMostAhead) return TermAnswer{Kind::ahead, 0, time};
-        const SteadyTime gone = store_->now() + (term.gone - wall);
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<TermAnswer> {
+        if (time >= window.gone) return PeriodAnswer{Kind::gone, 0, time};
+        if (window.begins - time > kMostAhead) return PeriodAnswer{Kind::ahead, 0, time};
+        const SteadyTime gone = store_->now() + (window.gone - wall);
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<PeriodAnswer> {
             HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, *n));
             if (!entry.expires_at || *entry.expires_at < gone) entry.expires_at = gone;
-            return TermAnswer{Kind::done, value, time};
+            return PeriodAnswer{Kind::done, value, time};
         });
     }
 
@@ -140,31 +142,9 @@ class MemoryBackend final : public CounterBackend {
         return std::chrono::floor<std::chrono::seconds>(store_->options().clock->wall_now());
     }
 
-    // Nothing here waits for anybody.
+    // Nothing here waits.
     Duration limit(Timeout timeout) const override {
         return timeout.value_or(std::chrono::seconds{1});
-    }
-
-    Result<std::int64_t> incr(const std::string& key, std::int64_t n, Timeout) override {
-        return store_->upsert(
-            key, [&](memory::Entry& entry, bool fresh) { return sum_into(entry, fresh, key, n); });
-    }
-
-    Result<void> set_nx(const std::string& key, Duration life, Timeout) override {
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) {
-            if (fresh) {
-                entry.as<std::int64_t>(fresh);
-                entry.expires_at = store_->now() + life;
-            }
-            return Result<void>{};
-        });
-    }
-
-    Result<void> expire(const std::string& key, Duration life, Timeout) override {
-        return store_->modify(key, [&](memory::Entry* entry) {
-            if (entry != nullptr) entry->expires_at = store_->now() + life;
-            return Result<void>{};
-        });
     }
 
   private:

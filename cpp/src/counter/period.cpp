@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <hotcount/detail/counter/period.hpp>
+#include <hotcount/period_counter.hpp>
 
 namespace hotcount {
 namespace {

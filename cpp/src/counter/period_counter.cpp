@@ -33,11 +33,11 @@ CounterOptions backend_options(const PeriodCounterOptions& options) {
 
 }  // namespace
 
-// A period's key in full, and what the store is told of the period.
+// A period's key in full, and what the store needs to know of the period.
 struct PeriodCounter::Place {
     std::string name;
     std::string label;
-    Term term;
+    PeriodWindow window;
 };
 
 Result<std::shared_ptr<PeriodCounter>> PeriodCounter::make(std::shared_ptr<memory::Store> store,
@@ -76,7 +76,7 @@ Result<PeriodCounter::Place> PeriodCounter::place(std::string_view key, Instant 
     }
     const Span span = calendar_.span(at);
     return Place{name(span, key), calendar_.label(span),
-                 Term{span.begins, span.ends, calendar_.later(span, options_.keep), false}};
+                 PeriodWindow{span.begins, span.ends, calendar_.later(span, options_.keep), false}};
 }
 
 Error PeriodCounter::not_added(bool gone, const std::string& label) const {
@@ -90,7 +90,7 @@ Error PeriodCounter::not_added(bool gone, const std::string& label) const {
     return make_error(ErrorCode::config, where + ", more than 100 years ahead; nothing was added");
 }
 
-// -- each call, over whatever route ---------------------------------------------------------------
+// -- each call, over any route ---------------------------------------------------------------
 
 void PeriodCounter::start_add(std::string_view key, std::int64_t n, std::optional<Instant> at,
                               const Route& route, Deadline deadline,
@@ -101,14 +101,14 @@ void PeriodCounter::start_add(std::string_view key, std::int64_t n, std::optiona
     }
     auto place = this->place(key, *at, "at");
     if (!place) return done(std::move(place).error());
-    backend_->in_term(place->name, n, place->term, route,
-                      [self = shared_from_this(), label = place->label,
-                       done = std::move(done)](Result<TermAnswer> answer) {
-                          using Kind = TermAnswer::Kind;
-                          if (!answer) return done(std::move(answer).error());
-                          if (answer->kind == Kind::done) return done(answer->value);
-                          done(self->not_added(answer->kind == Kind::gone, label));
-                      });
+    backend_->in_period(place->name, n, place->window, route,
+                        [self = shared_from_this(), label = place->label,
+                         done = std::move(done)](Result<PeriodAnswer> answer) {
+                            using Kind = PeriodAnswer::Kind;
+                            if (!answer) return done(std::move(answer).error());
+                            if (answer->kind == Kind::done) return done(answer->value);
+                            done(self->not_added(answer->kind == Kind::gone, label));
+                        });
 }
 
 void PeriodCounter::start_get(std::string_view key, std::optional<Instant> at, const Route& route,
@@ -122,20 +122,20 @@ void PeriodCounter::start_get(std::string_view key, std::optional<Instant> at, c
     backend_->get(place->name, route, std::move(done));
 }
 
-// Asks about the present until the store's time is in the period that it was asked about: as a
-// rule once, and twice where the clocks disagree or the period has just ended.
+// Asks about the present until the store's time is in the period asked about: usually once, and
+// twice when the clocks disagree or the period has just ended.
 void PeriodCounter::ask_present(std::string key, std::optional<std::int64_t> n, Instant present,
                                 const Route& route, Deadline deadline,
                                 Completion<std::int64_t> done) {
     auto place = this->place(key, present, "the store's time");
     if (!place) return done(std::move(place).error());
-    place->term.present = true;
-    backend_->in_term(
-        place->name, n, place->term, route,
+    place->window.present = true;
+    backend_->in_period(
+        place->name, n, place->window, route,
         [self = shared_from_this(), key = std::move(key), n, route, deadline,
-         done = std::move(done)](Result<TermAnswer> answer) {
+         done = std::move(done)](Result<PeriodAnswer> answer) {
             if (!answer) return done(std::move(answer).error());
-            if (answer->kind == TermAnswer::Kind::done) return done(answer->value);
+            if (answer->kind == PeriodAnswer::Kind::done) return done(answer->value);
             if (!deadline.passed()) {
                 return self->ask_present(key, n, answer->store_time, route, deadline, done);
             }

@@ -77,7 +77,7 @@ class RedisBackend final : public CounterBackend {
     RedisBackend(std::shared_ptr<redis::Client> client, CounterOptions counter_options)
         : CounterBackend(std::move(counter_options)), client_(std::move(client)) {
         if (options().ttl) {
-            life_ = milliseconds(*options().ttl);
+            ttl_ = milliseconds(*options().ttl);
             client_->prepare(add_with_ttl_script());
         }
         keep_ = milliseconds(options().op_keep);
@@ -100,7 +100,7 @@ class RedisBackend final : public CounterBackend {
             return submit(std::move(request), route, integer_of(std::move(key), std::move(done)));
         }
         const std::string_view keys[] = {key};
-        const std::string_view shared[] = {life_};
+        const std::string_view shared[] = {ttl_};
         const std::string amount = std::to_string(n);
         const std::string_view arguments[] = {amount};
         submit(Request::run(add_with_ttl_script(), keys, shared, arguments), route,
@@ -113,7 +113,7 @@ class RedisBackend final : public CounterBackend {
         if (!first) return done(first.error());
         const auto second = key_beside(key, "ops.1");
         const std::string_view keys[] = {key, *first, *second};
-        const std::string_view shared[] = {keep_, life_};
+        const std::string_view shared[] = {keep_, ttl_};
         const std::string amount = std::to_string(n);
         const auto since_epoch = made_at(op_id);
         const std::string made = since_epoch ? std::to_string(since_epoch->count()) : "";
@@ -135,7 +135,7 @@ class RedisBackend final : public CounterBackend {
         const std::string least = bounds.min ? std::to_string(*bounds.min) : "";
         const std::string most = bounds.max ? std::to_string(*bounds.max) : "";
         const std::string_view keys[] = {key};
-        const std::string_view shared[] = {life_};
+        const std::string_view shared[] = {ttl_};
         const std::string_view arguments[] = {amount, least, most};
         submit(Request::run(try_add_script(), keys, shared, arguments), route,
                [server = server(), key, done = std::move(done)](Result<Reply> reply) {
@@ -148,8 +148,7 @@ class RedisBackend final : public CounterBackend {
         if (options().ttl) {
             if (keys.empty()) return done(BatchResult<std::int64_t>{});
             const auto names = std::make_shared<const std::vector<std::string>>(keys);
-            redis::ScriptBatch batch{
-                add_with_ttl_script(), keys.size(), std::move(keys), {life_}, {}};
+            redis::ScriptBatch batch{add_with_ttl_script(), keys.size(), std::move(keys), {ttl_}, {}};
             batch.arguments.reserve(amounts.size());
             for (const std::int64_t n : amounts) batch.arguments.push_back(std::to_string(n));
             const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
@@ -201,8 +200,9 @@ class RedisBackend final : public CounterBackend {
         });
     }
 
-    void in_term(const std::string& key, std::optional<std::int64_t> n, const Term& term,
-                 const Route& route, Completion<TermAnswer> done) override {
+    void in_period(const std::string& key, std::optional<std::int64_t> n,
+                   const PeriodWindow& window, const Route& route,
+                   Completion<PeriodAnswer> done) override {
         static const redis::Script kScript{lua::counter::kAddInPeriodLua,
                                            redis::Script::Kind::single,
                                            redis::is_tuple<3, redis::is_number>};
@@ -210,18 +210,18 @@ class RedisBackend final : public CounterBackend {
             return std::to_string(at.time_since_epoch().count());
         };
         const std::string amount = n ? std::to_string(*n) : "";
-        const std::string begins = unix_time(term.begins);
-        const std::string ends = unix_time(term.ends);
-        const std::string gone = unix_time(term.gone);
+        const std::string begins = unix_time(window.begins);
+        const std::string ends = unix_time(window.ends);
+        const std::string gone = unix_time(window.gone);
         const std::string most_ahead = std::to_string(kMostAhead.count());
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {
-            amount, term.present ? "1" : "0", begins, ends, gone, most_ahead};
+            amount, window.present ? "1" : "0", begins, ends, gone, most_ahead};
         // A script that only reads may be sent again, as GET is, and leaves nothing unknown.
         submit(Request::run(kScript, keys, {}, arguments,
                             n ? redis::Repeat::never : redis::Repeat::reads),
                route, [server = server(), key, done = std::move(done)](Result<Reply> reply) {
-                   done(to_term_answer(server, key, std::move(reply)));
+                   done(to_period_answer(server, key, std::move(reply)));
                });
     }
 
@@ -231,26 +231,6 @@ class RedisBackend final : public CounterBackend {
 
     Duration limit(Timeout timeout) const override {
         return timeout.value_or(Duration{client_->options().timeout});
-    }
-
-    Result<std::int64_t> incr(const std::string& key, std::int64_t n, Timeout timeout) override {
-        auto value = client_->add(key, n, timeout);
-        return value ? std::move(value) : Result<std::int64_t>{about(key, value.error())};
-    }
-
-    Result<void> set_nx(const std::string& key, Duration life, Timeout timeout) override {
-        const std::string milli = milliseconds(life);
-        const std::string_view command[] = {"SET", key, "0", "NX", "PX", milli};
-        const auto reply = client_->execute(command, timeout);
-        if (!reply) return about(key, reply.error());
-        return {};
-    }
-
-    Result<void> expire(const std::string& key, Duration life, Timeout timeout) override {
-        HOTCOUNT_TRY(wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-            integer({"PEXPIRE", key, milliseconds(life)}, key, waiting(timeout), std::move(done));
-        }));
-        return {};
     }
 
   private:
@@ -271,9 +251,9 @@ class RedisBackend final : public CounterBackend {
             .about(&ErrorFacts::key, key);
     }
 
-    static Result<TermAnswer> to_term_answer(const std::string& server, const std::string& key,
-                                             Result<Reply> reply) {
-        using Kind = TermAnswer::Kind;
+    static Result<PeriodAnswer> to_period_answer(const std::string& server, const std::string& key,
+                                                 Result<Reply> reply) {
+        using Kind = PeriodAnswer::Kind;
         if (!reply) return about(key, reply.error());
         const auto* parts = std::get_if<redis::ReplyArray>(&reply->value);
         if (parts == nullptr || parts->size() != 3) {
@@ -285,7 +265,7 @@ class RedisBackend final : public CounterBackend {
         if (kind < 0 || kind > static_cast<std::int64_t>(Kind::ahead)) {
             return strange_reply(server, "a period's script");
         }
-        return TermAnswer{static_cast<Kind>(kind), value, Instant{std::chrono::seconds{time}}};
+        return PeriodAnswer{static_cast<Kind>(kind), value, Instant{std::chrono::seconds{time}}};
     }
 
     static Result<TryAdd> to_try_add(const std::string& server, const std::string& key,
@@ -329,7 +309,7 @@ class RedisBackend final : public CounterBackend {
     }
 
     std::shared_ptr<redis::Client> client_;
-    std::string life_;  // In milliseconds; empty where there is none.
+    std::string ttl_;  // In milliseconds; empty if there is none.
     std::string keep_;
 };
 

@@ -3,18 +3,24 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 
-#include "backend.hpp"
+#include "algorithm.hpp"
 
 namespace hotcount {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"fixed_window",   "gcra",      "list",
-                                                 "per_second_key", "racy_incr", "incr_expire"};
+// The table of algorithms, in the order of the enumeration.
+const std::array kAlgorithms{&kFixedWindow,  &kGcra,     &kList,
+                             &kPerSecondKey, &kRacyIncr, &kIncrExpire};
 
-// A list holds an element for each hit, so it cannot be for millions.
-constexpr std::int64_t kMaxListLimit = 100'000;
-
-bool is_seed_way(Algorithm algorithm) { return algorithm >= Algorithm::per_second_key; }
+// The names of those for which `has` is true: "fixed_window and gcra".
+std::string names_of(bool (*has)(const AlgorithmInfo&)) {
+    std::string names;
+    for (const LimiterAlgorithm* const algorithm : kAlgorithms) {
+        if (!has(algorithm->info)) continue;
+        names += (names.empty() ? "" : " and ") + std::string{algorithm->info.name};
+    }
+    return names;
+}
 
 Result<void> check_name(std::string_view name) {
     const auto fits = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
@@ -28,6 +34,27 @@ Result<void> check_name(std::string_view name) {
                       std::string{name});
 }
 
+bool remembers_callers(const AlgorithmInfo& algorithm) { return algorithm.remembers_callers; }
+
+// The rate is checked by the algorithm.
+Result<void> check_options(const LimiterOptions& options) {
+    HOTCOUNT_TRY(check_name(options.name));
+    const AlgorithmInfo& algorithm = info(options.algorithm);
+    const auto takes_align = [](const AlgorithmInfo& one) {
+        return !one.promise_from_first.empty();
+    };
+    if (options.align != Align::clock && !takes_align(algorithm)) {
+        return bad_option("align", "is for " + names_of(takes_align) + ", not for " +
+                                       std::string{algorithm.name});
+    }
+    const auto takes_charge = [](const AlgorithmInfo& one) { return one.takes_charge_denied; };
+    if (options.charge_denied && !takes_charge(algorithm)) {
+        return bad_option("charge_denied", "is for " + names_of(takes_charge) + ", not for " +
+                                               std::string{algorithm.name});
+    }
+    return {};
+}
+
 // Limiters whose states mean the same share keys; a window that begins elsewhere does not.
 std::string key_prefix(const LimiterOptions& options) {
     std::string prefix = "limit:" + escape_part(options.name) + ":";
@@ -38,35 +65,90 @@ std::string key_prefix(const LimiterOptions& options) {
     return prefix + ":" + rate;
 }
 
-Decision to_decision(const Verdict& verdict, std::int64_t cost, std::int64_t limit) {
+Decision to_decision(const Outcome& outcome, std::int64_t cost, std::int64_t limit) {
     using std::chrono::microseconds;
-    Decision decision{.allowed = verdict.allowed,
+    Decision decision{.allowed = outcome.allowed,
                       .limit = limit,
-                      .remaining = verdict.remaining,
+                      .remaining = outcome.remaining,
                       .retry_after = std::nullopt,
-                      .reset_after = microseconds{verdict.reset_after_us},
-                      .reason = verdict.untracked ? Reason::untracked : Reason::allowed};
-    if (verdict.retry_after_us) decision.retry_after = microseconds{*verdict.retry_after_us};
-    if (!verdict.allowed) {
+                      .reset_after = microseconds{outcome.reset_after_us},
+                      .reason = outcome.untracked ? Reason::untracked : Reason::allowed};
+    if (outcome.retry_after_us) decision.retry_after = microseconds{*outcome.retry_after_us};
+    if (!outcome.allowed) {
         decision.reason = cost > limit ? Reason::cost_above_limit : Reason::limited;
     }
     return decision;
 }
 
+std::string whole_seconds(Duration duration) {
+    return std::to_string(std::chrono::ceil<std::chrono::seconds>(duration).count());
+}
+
 }  // namespace
 
-std::string_view to_string(Algorithm algorithm) {
-    return kNames[static_cast<std::size_t>(algorithm)];
+const LimiterAlgorithm& find_algorithm(Algorithm algorithm) {
+    return *kAlgorithms[static_cast<std::size_t>(algorithm)];
 }
+
+const AlgorithmInfo& info(Algorithm algorithm) { return find_algorithm(algorithm).info; }
+
+std::span<const Algorithm> algorithms() {
+    static const auto kAll = [] {
+        std::array<Algorithm, kAlgorithms.size()> all{};
+        std::transform(kAlgorithms.begin(), kAlgorithms.end(), all.begin(),
+                       [](const LimiterAlgorithm* one) { return one->info.algorithm; });
+        return all;
+    }();
+    return kAll;
+}
+
+std::string_view to_string(Algorithm algorithm) { return info(algorithm).name; }
 
 Result<Algorithm> parse_algorithm(std::string_view name) {
     std::string known;
-    for (std::size_t i = 0; i < kNames.size(); ++i) {
-        if (kNames[i] == name) return static_cast<Algorithm>(i);
-        known += (i == 0 ? "" : ", ") + std::string{kNames[i]};
+    for (const Algorithm algorithm : algorithms()) {
+        if (to_string(algorithm) == name) return algorithm;
+        known += (known.empty() ? "" : ", ") + std::string{to_string(algorithm)};
     }
     return bad_option("algorithm", "is '" + printable(name) + "'; it takes " + known,
                       std::string{name});
+}
+
+std::string_view to_string(Reason reason) {
+    switch (reason) {
+        case Reason::allowed:
+            return "allowed";
+        case Reason::limited:
+            return "limited";
+        case Reason::cost_above_limit:
+            return "cost_above_limit";
+        case Reason::untracked:
+            return "untracked";
+    }
+    return "";
+}
+
+std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
+                                                         HeaderStyle style, std::string_view policy,
+                                                         Duration period) {
+    const std::string limit = std::to_string(decision.limit);
+    const std::string remaining = std::to_string(decision.remaining);
+    const std::string reset = whole_seconds(decision.reset_after);
+    std::vector<std::pair<std::string, std::string>> fields;
+    if (style == HeaderStyle::ietf) {
+        const std::string name = "\"" + std::string{policy} + "\"";
+        fields.emplace_back("RateLimit-Policy",
+                            name + ";q=" + limit + ";w=" + whole_seconds(period));
+        fields.emplace_back("RateLimit", name + ";r=" + remaining + ";t=" + reset);
+    } else {
+        fields.emplace_back("X-RateLimit-Limit", limit);
+        fields.emplace_back("X-RateLimit-Remaining", remaining);
+        fields.emplace_back("X-RateLimit-Reset", reset);
+    }
+    if (!decision.allowed && decision.retry_after) {
+        fields.emplace_back("Retry-After", whole_seconds(*decision.retry_after));
+    }
+    return fields;
 }
 
 Error no_limit_state(std::string_view key) {
@@ -75,51 +157,35 @@ Error no_limit_state(std::string_view key) {
         .about(&ErrorFacts::key, key);
 }
 
-Result<Plan> make_plan(const LimiterOptions& options) {
-    HOTCOUNT_TRY(check_name(options.name));
-    const Algorithm algorithm = options.algorithm;
-    const std::string title{to_string(algorithm)};
-    if (options.align != Align::clock && algorithm != Algorithm::fixed_window) {
-        return bad_option("align", "is for fixed_window, not for " + title);
-    }
-    const bool can_charge = algorithm == Algorithm::fixed_window || algorithm == Algorithm::gcra;
-    if (options.charge_denied && !can_charge) {
-        return bad_option("charge_denied", "is for fixed_window and gcra, not for " + title);
-    }
-    if (algorithm == Algorithm::gcra) return plan_gcra(options.rate, options.charge_denied);
-    HOTCOUNT_TRY_ASSIGN(const Plan plan,
-                        plan_window(options.rate, options.align, options.charge_denied));
-    if (algorithm == Algorithm::list && plan.limit > kMaxListLimit) {
-        return make_error(ErrorCode::config, "list remembers each hit and takes a limit of " +
-                                                 std::to_string(kMaxListLimit) + " at most, not " +
-                                                 std::to_string(plan.limit));
-    }
-    if (is_seed_way(algorithm) && plan.period % 1'000'000 != 0) {
-        return make_error(ErrorCode::config, title + " takes a period of whole seconds");
-    }
-    if (algorithm == Algorithm::per_second_key && plan.period != 1'000'000) {
-        return make_error(ErrorCode::config,
-                          "per_second_key takes a rate per second, not " + options.rate.str());
-    }
-    return plan;
+Result<void> check_window_rate(const Rate& rate) {
+    HOTCOUNT_TRY(check_rate(rate));
+    if (rate.burst == rate.limit) return {};
+    return make_error(ErrorCode::config, "the rate " + rate.str() +
+                                             " has a burst, which only gcra knows: a window "
+                                             "admits its limit at once");
 }
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> store,
                                                LimiterOptions options) {
-    HOTCOUNT_TRY_ASSIGN(const Plan plan, make_plan(options));
-    return std::make_shared<Limiter>(make_memory_backend(std::move(store), options.algorithm, plan),
-                                     std::move(options));
+    HOTCOUNT_TRY(check_options(options));
+    HOTCOUNT_TRY_ASSIGN(auto backend,
+                        find_algorithm(options.algorithm).over_memory(std::move(store), options));
+    return std::make_shared<Limiter>(std::move(backend), std::move(options));
 }
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> client,
                                                LimiterOptions options) {
-    HOTCOUNT_TRY_ASSIGN(const Plan plan, make_plan(options));
-    return std::make_shared<Limiter>(make_redis_backend(std::move(client), options.algorithm, plan),
-                                     std::move(options));
+    HOTCOUNT_TRY(check_options(options));
+    HOTCOUNT_TRY_ASSIGN(auto backend,
+                        find_algorithm(options.algorithm).over_redis(std::move(client), options));
+    return std::make_shared<Limiter>(std::move(backend), std::move(options));
 }
 
 Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options)
-    : options_(std::move(options)), prefix_(key_prefix(options_)), backend_(std::move(backend)) {}
+    : options_(std::move(options)),
+      info_(info(options_.algorithm)),
+      prefix_(key_prefix(options_)),
+      backend_(std::move(backend)) {}
 Limiter::~Limiter() = default;
 
 Result<std::string> Limiter::full(std::string_view key) const {
@@ -133,14 +199,13 @@ Result<void> Limiter::check(std::int64_t cost, std::string_view who) const {
         return make_error(ErrorCode::config,
                           "cost is " + std::to_string(cost) + "; it takes 1 or more");
     }
-    if (cost != 1 && is_seed_way(options_.algorithm)) {
-        return make_error(
-            ErrorCode::config,
-            "cost must be 1: " + std::string{to_string(options_.algorithm)} + " counts calls");
-    }
-    if (!who.empty() && options_.algorithm != Algorithm::list) {
+    if (cost != 1 && info_.is_unsafe) {
         return make_error(ErrorCode::config,
-                          "who is for list, not for " + std::string{to_string(options_.algorithm)});
+                          "cost must be 1: " + std::string{info_.name} + " counts calls");
+    }
+    if (!who.empty() && !info_.remembers_callers) {
+        return make_error(ErrorCode::config, "who is for " + names_of(remembers_callers) +
+                                                 ", not for " + std::string{info_.name});
     }
     if (who.size() > kMaxKeyBytes) {
         return make_error(ErrorCode::config, "who is longer than 1000 bytes");
@@ -149,15 +214,15 @@ Result<void> Limiter::check(std::int64_t cost, std::string_view who) const {
 }
 
 Result<void> Limiter::check_entries() const {
-    if (options_.algorithm == Algorithm::list) return {};
-    return make_error(ErrorCode::config,
-                      "entries is for list, not for " + std::string{to_string(options_.algorithm)});
+    if (info_.remembers_callers) return {};
+    return make_error(ErrorCode::config, "entries is for " + names_of(remembers_callers) +
+                                             ", not for " + std::string{info_.name});
 }
 
 Result<void> Limiter::check_async() const {
     if (backend_->check_async()) return {};
     return make_error(ErrorCode::config,
-                      std::string{to_string(options_.algorithm)} +
+                      std::string{info_.name} +
                           " waits for several round trips and is not for calls that do not wait");
 }
 
@@ -168,16 +233,16 @@ Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::stri
     HOTCOUNT_TRY(check(cost, who));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     std::string decoded;
-    if (who.empty() && options_.algorithm == Algorithm::list) who = decoded = decode_plain(key);
-    HOTCOUNT_TRY_ASSIGN(const Verdict verdict, backend_->decide(name, cost, true, who, timeout));
-    return to_decision(verdict, cost, limit());
+    if (who.empty() && info_.remembers_callers) who = decoded = decode_plain(key);
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, cost, true, who, timeout));
+    return to_decision(outcome, cost, limit());
 }
 
 Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
     HOTCOUNT_TRY(check(cost, {}));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Verdict verdict, backend_->decide(name, cost, false, {}, timeout));
-    return to_decision(verdict, cost, limit());
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, cost, false, {}, timeout));
+    return to_decision(outcome, cost, limit());
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.
@@ -189,12 +254,12 @@ struct Limiter::Batch {
     std::vector<std::string_view> who;  // As hit() has it: for list the key itself.
     std::vector<std::size_t> places;    // Which element each name stands for.
 
-    std::vector<Result<Decision>> merge(const std::vector<Result<Verdict>>& verdicts,
+    std::vector<Result<Decision>> merge(const std::vector<Result<Outcome>>& outcomes,
                                         std::span<const std::int64_t> prices, std::int64_t limit) {
         for (std::size_t i = 0; i < places.size(); ++i) {
             decisions[places[i]] =
-                verdicts[i] ? Result<Decision>{to_decision(*verdicts[i], prices[i], limit)}
-                            : verdicts[i].error();
+                outcomes[i] ? Result<Decision>{to_decision(*outcomes[i], prices[i], limit)}
+                            : outcomes[i].error();
         }
         return std::move(decisions);
     }
@@ -203,7 +268,7 @@ struct Limiter::Batch {
 Limiter::Batch Limiter::check(std::span<const std::string_view> keys,
                               std::span<const std::int64_t> costs) const {
     Batch batch;
-    const bool is_list = options_.algorithm == Algorithm::list;
+    const bool is_list = info_.remembers_callers;
     batch.decisions.reserve(keys.size());
     batch.decoded.reserve(is_list ? keys.size() : 0);
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -250,11 +315,11 @@ void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take, s
     auto name = full(key);
     if (!name) return done(std::move(name).error());
     std::string decoded;
-    if (take && who.empty() && options_.algorithm == Algorithm::list) {
+    if (take && who.empty() && info_.remembers_callers) {
         who = decoded = decode_plain(key);
     }
     backend_->decide_async(*name, cost, take, who, call,
-                           [cost, limit = limit(), done = std::move(done)](Result<Verdict> found) {
+                           [cost, limit = limit(), done = std::move(done)](Result<Outcome> found) {
                                if (!found) return done(std::move(found).error());
                                done(to_decision(*found, cost, limit));
                            });
@@ -277,9 +342,9 @@ void Limiter::hit_many_async(std::span<const std::string_view> keys,
     const auto batch = std::make_shared<Batch>(check(keys, costs));
     backend_->take_many_async(std::move(batch->names), batch->costs, batch->who, call,
                               [batch, limit = limit(), done = std::move(done)](
-                                  const Result<std::vector<Result<Verdict>>>& verdicts) {
-                                  if (!verdicts) return done(verdicts.error());
-                                  done(batch->merge(*verdicts, batch->costs, limit));
+                                  const Result<std::vector<Result<Outcome>>>& outcomes) {
+                                  if (!outcomes) return done(outcomes.error());
+                                  done(batch->merge(*outcomes, batch->costs, limit));
                               });
 }
 

@@ -1,6 +1,6 @@
 #include <charconv>
 #include <hotcount/detail/base/codec.hpp>
-#include <hotcount/detail/limiter/rate.hpp>
+#include <hotcount/limiter.hpp>
 #include <optional>
 
 namespace hotcount {

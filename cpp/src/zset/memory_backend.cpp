@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/zset/sorted_set.hpp>
 
 #include "backend.hpp"
 #include "keys.hpp"
@@ -8,8 +9,6 @@ namespace hotcount {
 namespace {
 
 using memory::Entry;
-using memory::SortedSet;
-using memory::Versions;
 
 class MemorySets final : public LiveSetsBackend {
   public:

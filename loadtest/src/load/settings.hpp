@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <hotcount/detail/limiter/rate.hpp>
+#include <hotcount/limiter.hpp>
 #include <hotcount/result.hpp>
 #include <optional>
 #include <string>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <hotcount/limiter.hpp>
 #include <hotcount/votes.hpp>
 
 namespace hotcount::loadtest {
@@ -21,18 +22,20 @@ std::vector<Strategy> make_strategies() {
         all.push_back({WorkloadKind::votes, StoreKind::sql, name, name});
     }
     all.push_back({WorkloadKind::votes, StoreKind::sql, "batched", "batched/async", true});
-    const auto add = [&](WorkloadKind workload, const char* way) {
+    const auto add = [&](WorkloadKind workload, std::string_view way) {
         for (const StoreKind store : {StoreKind::memory, StoreKind::redis}) {
             std::string name = store == StoreKind::memory ? "memory" : "redis";
-            if (*way != '\0') name += std::string{"/"} + way;
-            all.push_back({workload, store, way, name});
+            if (!way.empty()) name += "/" + std::string{way};
+            all.push_back({workload, store, std::string{way}, name});
         }
     };
     add(WorkloadKind::votes, "cached");
     for (const char* way : {"", "ttl"}) add(WorkloadKind::counters, way);
-    for (const char* way : {"gcra", "fixed_window", "fixed_window_first", "list", "per_second_key",
-                            "racy_incr", "incr_expire"}) {
-        add(WorkloadKind::limiter, way);
+    for (const Algorithm algorithm : algorithms()) {
+        const AlgorithmInfo& known = info(algorithm);
+        add(WorkloadKind::limiter, known.name);
+        if (known.promise_from_first.empty()) continue;
+        add(WorkloadKind::limiter, std::string{known.name} + "_first");
     }
     for (const char* way :
          {"script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"}) {

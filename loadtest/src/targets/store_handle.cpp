@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <hotcount/detail/zset/sorted_set.hpp>
 
 namespace hotcount::loadtest {
 namespace {
@@ -186,7 +187,7 @@ Result<std::optional<StoreHandle::SetState>> StoreHandle::set_at(const std::stri
     using Found = std::optional<SetState>;
     if (memory_) {
         return memory_->read(key, [](const memory::Entry* entry) -> Result<Found> {
-            const auto* const set = entry ? entry->as<memory::SortedSet>() : nullptr;
+            const auto* const set = entry ? entry->as<SortedSet>() : nullptr;
             if (set == nullptr) return Found{};
             SetState state{entry->expires_at.has_value(), {}};
             if (!set->empty()) {

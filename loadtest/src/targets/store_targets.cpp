@@ -116,9 +116,10 @@ class CountersTarget final : public StoreTarget {
 Result<LimiterOptions> limiter_options(const Rate& limit, const Strategy& strategy) {
     LimiterOptions options;
     options.rate = limit;
-    std::string way = strategy.way;
-    if (way == "fixed_window_first") {
-        way = "fixed_window";
+    std::string_view way = strategy.way;
+    constexpr std::string_view kFirst = "_first";
+    if (way.ends_with(kFirst)) {
+        way.remove_suffix(kFirst.size());
         options.align = Align::first;
     }
     HOTCOUNT_TRY_ASSIGN(options.algorithm, parse_algorithm(way));
@@ -183,34 +184,21 @@ class LimiterTarget final : public StoreTarget {
           driver_(limiter, settings.timeout),
           options_(limiter->options()) {}
 
-    bool racy() const { return options_.algorithm >= Algorithm::per_second_key; }
-
-    std::string promise() const {
-        switch (options_.algorithm) {
-            case Algorithm::gcra:
-                return "a hit is admitted: at most burst + rate x t of them in any time t";
-            case Algorithm::fixed_window:
-                return options_.align == Align::clock
-                           ? "a hit is admitted: at most the limit in each window of the clock"
-                           : "a hit is admitted: at most the limit in each window from a first hit";
-            case Algorithm::list:
-                return "a hit is admitted and its caller remembered: at most the limit in each "
-                       "window from a first hit";
-            case Algorithm::per_second_key:
-                return "a hit is admitted (RACY, WRONG, to compare with): may over-admit, by one "
-                       "and by one more for each caller racing, in a second of the caller's clock";
-            case Algorithm::racy_incr:
-            case Algorithm::incr_expire:
-                break;
-        }
-        return "a hit is admitted (RACY, WRONG, to compare with): may over-admit, by one and by "
-               "one more for each caller racing; a key may be left without a TTL, and is then "
-               "denied for ever";
+    bool racy() const { return info().is_unsafe; }
+    const AlgorithmInfo& info() const { return hotcount::info(options_.algorithm); }
+    WindowKind window() const {
+        return options_.align == Align::first ? WindowKind::from_first_hit : info().window;
     }
 
-    /// per_second_key's windows follow the caller's clock, the others' the store's.
+    std::string promise() const {
+        return std::string{"a hit is admitted"} +
+               (racy() ? " (RACY, WRONG, to compare with): " : ": ") +
+               std::string{options_.align == Align::first ? info().promise_from_first
+                                                          : info().promise};
+    }
+
     Result<StoreHandle::Offset> clock_offset() const {
-        if (options_.algorithm != Algorithm::per_second_key) return store_.clock_offset();
+        if (window() != WindowKind::caller_clock) return store_.clock_offset();
         const auto wall = std::chrono::duration_cast<nanoseconds>(
             std::chrono::system_clock::now().time_since_epoch());
         return StoreHandle::Offset{wall.count() - steady_ns(), 0};
@@ -219,12 +207,12 @@ class LimiterTarget final : public StoreTarget {
     Result<LimiterRules> rules_of(const Ledger& ledger) const {
         LimiterRules rules;
         const Rate& rate = settings_.limit;
-        const bool gcra = options_.algorithm == Algorithm::gcra;
         const bool on_clock =
-            options_.algorithm == Algorithm::per_second_key ||
-            (options_.algorithm == Algorithm::fixed_window && options_.align == Align::clock);
-        rules.windows = gcra ? Windows::none : on_clock ? Windows::clock : Windows::after_first;
-        rules.limit = gcra ? rate.burst : rate.limit;
+            window() == WindowKind::store_clock || window() == WindowKind::caller_clock;
+        rules.windows = window() == WindowKind::none ? Windows::none
+                        : on_clock                   ? Windows::clock
+                                                     : Windows::after_first;
+        rules.limit = rate.burst;  // Of a window: its limit.
         rules.rate_limit = rate.limit;
         rules.period_ns = std::chrono::duration_cast<nanoseconds>(rate.period).count();
         rules.may_over_admit = racy();

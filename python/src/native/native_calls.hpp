@@ -236,7 +236,7 @@ void tell_each(std::vector<Result<T>>& results, const Tell& tell) {
     }
 }
 template <class T, class Tell>
-void tell_each(hotcount::Column<T>& column, const Tell& tell) {
+void tell_each(hotcount::BatchResult<T>& column, const Tell& tell) {
     for (auto& [index, error] : column.errors) tell(error);
 }
 

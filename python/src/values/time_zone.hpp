@@ -4,7 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <hotcount/detail/counter/period.hpp>
+#include <hotcount/period_counter.hpp>
 #include <memory>
 #include <string>
 

@@ -3,6 +3,7 @@
 #include <set>
 #include <thread>
 
+#include "counter/op_ledger.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -194,6 +195,26 @@ TEST_F(MemoryCounter, OptionsThatMakeNoSenseAreRefused) {
     CounterOptions no_memory;
     no_memory.op_keep = 0s;
     EXPECT_TRUE(failed_with(Counter::make(store_, no_memory), ErrorCode::config, "op_keep"));
+}
+
+TEST(OpLedger, ForgetsAFewOfTheOldWithEachThatComes) {
+    constexpr int kOld = 10'000;
+    OpLedger ledger;
+    const SteadyTime start{};
+    for (int i = 0; i < kOld; ++i) ledger.remember(std::to_string(i), i, start, start + 1s);
+    std::size_t held = ledger.size();
+    EXPECT_EQ(held, static_cast<std::size_t>(kOld));
+    for (int i = 0; i < kOld; ++i) {
+        ledger.remember("new" + std::to_string(i), i, start + 2s, start + 1000s);
+        ASSERT_GE(ledger.size() + 1, held) << "more than two went in one call";
+        held = ledger.size();
+    }
+    for (int i = 0; i < kOld; ++i) {
+        ledger.remember("newer" + std::to_string(i), i, start + 2s, start + 1000s);
+    }
+    EXPECT_EQ(ledger.size(), 2U * kOld) << "the old are gone";
+    EXPECT_EQ(ledger.find("new7", start + 3s), 7);
+    EXPECT_EQ(ledger.find("7", start + 3s), std::nullopt);
 }
 
 }  // namespace

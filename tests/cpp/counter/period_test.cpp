@@ -1,4 +1,4 @@
-#include <hotcount/detail/counter/period.hpp>
+#include <hotcount/period_counter.hpp>
 #include <vector>
 
 #include "support/result_matchers.hpp"

@@ -1,6 +1,6 @@
 #include <hotcount/detail/base/random.hpp>
-#include <hotcount/detail/limiter/algorithms.hpp>
 
+#include "limiter/algorithm.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -12,25 +12,40 @@ constexpr std::int64_t kSecond = 1'000'000;
 constexpr std::int64_t kDay = 86'400 * kSecond;
 constexpr std::int64_t kNow = 1'800'000'000 * kSecond + 123'457;
 
-using StepFunction = Step (*)(const Plan&, std::optional<LimitState>, std::int64_t, std::int64_t,
-                              bool);
+// One key outside of any store.
+class Key {
+  public:
+    explicit Key(const LimiterOptions& options)
+        : key_(std::move(*find_algorithm(options.algorithm).simulate(options))) {}
 
-// One key: state carried from hit to hit.
-struct Key {
-    Plan plan;
-    StepFunction step;
-    std::optional<LimitState> state{};
+    Outcome hit(std::int64_t now, std::int64_t cost = 1) { return key_->hit(now, cost, true); }
+    Outcome look(std::int64_t now, std::int64_t cost) { return key_->hit(now, cost, false); }
 
-    Verdict hit(std::int64_t now, std::int64_t cost = 1) {
-        const Step next = step(plan, state, now, cost, true);
-        if (next.state) state = next.state;
-        return next.verdict;
-    }
+  private:
+    std::unique_ptr<SimulatedKey> key_;
 };
 
-Key gcra(const char* rate) { return {*plan_gcra(*Rate::parse(rate), false), step_gcra}; }
-Key window(const char* rate, Align align) {
-    return {*plan_window(*Rate::parse(rate), align, false), step_fixed_window};
+LimiterOptions options_of(Algorithm algorithm, const Rate& rate, bool charge_denied = false) {
+    LimiterOptions options;
+    options.rate = rate;
+    options.algorithm = algorithm;
+    options.charge_denied = charge_denied;
+    return options;
+}
+Key gcra(const char* rate, bool charge_denied = false) {
+    return Key{options_of(Algorithm::gcra, *Rate::parse(rate), charge_denied)};
+}
+Key window(const char* rate, Align align, bool charge_denied = false) {
+    LimiterOptions options = options_of(Algorithm::fixed_window, *Rate::parse(rate), charge_denied);
+    options.align = align;
+    return Key{options};
+}
+// gcra and a window from the first hit.
+std::vector<Key> both(const char* rate, bool charge_denied = false) {
+    std::vector<Key> keys;
+    keys.push_back(gcra(rate, charge_denied));
+    keys.push_back(window(rate, Align::first, charge_denied));
+    return keys;
 }
 
 TEST(Gcra, TheLongRunRateIsTheConfiguredOneAtOneADay) {
@@ -69,15 +84,16 @@ TEST(Gcra, ARemainderIsNeverLost) {
     for (const char* rate :
          {"3/s burst 1", "7/s burst 1", "999983/s burst 2", "11/minute burst 1"}) {
         Key key = gcra(rate);
+        const Rate parsed = *Rate::parse(rate);
         const double per_us =
-            static_cast<double>(key.plan.refill) / static_cast<double>(key.plan.token);
+            static_cast<double>(parsed.limit) / static_cast<double>(parsed.period.count());
         const auto span = static_cast<std::int64_t>(100'000 / per_us);
         std::int64_t admitted = 0;
         std::int64_t now = kNow;
         while (now < kNow + span) {
-            const Verdict verdict = key.hit(now);
-            admitted += verdict.allowed ? 1 : 0;
-            if (!verdict.allowed) now += *verdict.retry_after_us;
+            const Outcome outcome = key.hit(now);
+            admitted += outcome.allowed ? 1 : 0;
+            if (!outcome.allowed) now += *outcome.retry_after_us;
         }
         EXPECT_NEAR(static_cast<double>(admitted), 1e5, 1e5 * 0.001) << rate;
     }
@@ -107,14 +123,13 @@ TEST(Gcra, RetryAfterIsTheFirstMomentThatIsAdmitted) {
         Key key = gcra(rate);
         std::int64_t now = kNow;
         for (int i = 0; i < 2000; ++i) {
-            const auto most = static_cast<std::uint64_t>(key.plan.limit);
+            const auto most = static_cast<std::uint64_t>(Rate::parse(rate)->burst);
             const auto cost = 1 + static_cast<std::int64_t>(random.below(most));
-            const Verdict verdict = key.hit(now, cost);
-            if (verdict.allowed) continue;
-            const std::int64_t wait = *verdict.retry_after_us;
+            const Outcome outcome = key.hit(now, cost);
+            if (outcome.allowed) continue;
+            const std::int64_t wait = *outcome.retry_after_us;
             ASSERT_GT(wait, 0);
-            ASSERT_FALSE(
-                step_gcra(key.plan, key.state, now + wait - 1, cost, false).verdict.allowed);
+            ASSERT_FALSE(key.look(now + wait - 1, cost).allowed);
             now += wait;
             ASSERT_TRUE(key.hit(now, cost).allowed);
         }
@@ -156,30 +171,29 @@ TEST(FixedWindow, FirstWindowsBeginWithTheFirstHit) {
 }
 
 TEST(Algorithms, AClockThatGoesBackwardsStandsStill) {
-    for (Key key : {gcra("2/minute"), window("2/minute", Align::first)}) {
+    for (Key& key : both("2/minute")) {
         EXPECT_TRUE(key.hit(kNow, 2).allowed);
-        const Verdict verdict = key.hit(kNow - kSecond);
-        EXPECT_FALSE(verdict.allowed);
-        EXPECT_GT(*verdict.retry_after_us, kSecond);
+        const Outcome outcome = key.hit(kNow - kSecond);
+        EXPECT_FALSE(outcome.allowed);
+        EXPECT_GT(*outcome.retry_after_us, kSecond);
     }
 }
 
 TEST(Algorithms, WhatIsDeniedCostsNothing) {
-    for (Key key : {gcra("10/minute"), window("10/minute", Align::first)}) {
+    for (Key& key : both("10/minute")) {
         EXPECT_TRUE(key.hit(kNow, 7).allowed);
-        const auto before = key.state;
+        const Outcome before = key.look(kNow, 1);
         EXPECT_FALSE(key.hit(kNow, 4).allowed);
         EXPECT_EQ(key.hit(kNow, 11).retry_after_us, std::nullopt);
         EXPECT_EQ(key.hit(kNow, INT64_MAX).retry_after_us, std::nullopt);
-        EXPECT_EQ(key.state->b, before->b);
+        EXPECT_EQ(key.look(kNow, 1).remaining, before.remaining);
+        EXPECT_EQ(key.look(kNow, 1).reset_after_us, before.reset_after_us);
         EXPECT_TRUE(key.hit(kNow, 3).allowed);
     }
 }
 
 TEST(Algorithms, ChargingDeniedHitsEndsAtTwiceTheLimit) {
-    const Rate rate = *Rate::parse("10/minute");
-    for (Key key : {Key{*plan_gcra(rate, true), step_gcra},
-                    Key{*plan_window(rate, Align::first, true), step_fixed_window}}) {
+    for (Key& key : both("10/minute", true)) {
         for (int i = 0; i < 100; ++i) key.hit(kNow);
         EXPECT_LE(key.hit(kNow).reset_after_us, 120 * kSecond);
         EXPECT_EQ(key.hit(kNow, 11).retry_after_us, std::nullopt);
@@ -188,12 +202,25 @@ TEST(Algorithms, ChargingDeniedHitsEndsAtTwiceTheLimit) {
 }
 
 TEST(Algorithms, ARateBeyondExactArithmeticIsRefused) {
-    EXPECT_TRUE(
-        failed_with(plan_gcra({999'999'999'989, std::chrono::hours{24}, 999'999'999'989}, false),
-                    ErrorCode::config, "999999999989/day"));
-    EXPECT_TRUE(failed_with(plan_window({5, std::chrono::seconds{1}, 9}, Align::clock, false),
+    const auto simulate = [](Algorithm algorithm, const Rate& rate) {
+        return find_algorithm(algorithm).simulate(options_of(algorithm, rate));
+    };
+    constexpr std::int64_t kPrime = 999'999'999'989;
+    EXPECT_TRUE(failed_with(simulate(Algorithm::gcra, {kPrime, std::chrono::hours{24}, kPrime}),
+                            ErrorCode::config, "999999999989/day"));
+    EXPECT_TRUE(failed_with(simulate(Algorithm::fixed_window, {5, std::chrono::seconds{1}, 9}),
                             ErrorCode::config, "burst"));
-    EXPECT_TRUE(plan_gcra({1'000'000, std::chrono::hours{24}, 1'000'000}, false).ok());
+    EXPECT_TRUE(simulate(Algorithm::gcra, {1'000'000, std::chrono::hours{24}, 1'000'000}).ok());
+}
+
+TEST(Algorithms, TheTableFollowsTheEnumeration) {
+    std::size_t index = 0;
+    for (const Algorithm algorithm : algorithms()) {
+        EXPECT_EQ(static_cast<std::size_t>(algorithm), index++);
+        EXPECT_EQ(*parse_algorithm(to_string(algorithm)), algorithm);
+        EXPECT_FALSE(info(algorithm).promise.empty());
+    }
+    EXPECT_EQ(to_string(algorithms().back()), "incr_expire") << "one is missing in the table";
 }
 
 }  // namespace

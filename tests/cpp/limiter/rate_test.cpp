@@ -1,4 +1,4 @@
-#include <hotcount/detail/limiter/rate.hpp>
+#include <hotcount/limiter.hpp>
 
 #include "support/result_matchers.hpp"
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <hotcount/detail/zset/sorted_set.hpp>
 #include <hotcount/memory.hpp>
 #include <memory>
 #include <mutex>
@@ -203,7 +204,7 @@ TEST_F(StoreAuditTest, FindsEverySetThatAnUpsertMade) {
             // Of four, the fourth is never made.
             if (operation.item % 4 != 0) return false;
             const auto put = [](memory::Entry& entry, bool fresh) {
-                entry.as<memory::SortedSet>(fresh)->put("user:1", 1);
+                entry.as<SortedSet>(fresh)->put("user:1", 1);
                 return Result<void>{};
             };
             EXPECT_TRUE(store.upsert("item:" + std::to_string(operation.item), put));
@@ -243,7 +244,7 @@ TEST_F(StoreAuditTest, FindsEveryWrongScoreAndEveryMemberThatIsNotThere) {
             const bool drop = operation.item % 4 == 2;
             const std::string member = "user:" + std::to_string(operation.user);
             const auto change = [&](memory::Entry* entry) {
-                auto* const set = entry->as<memory::SortedSet>(false);
+                auto* const set = entry->as<SortedSet>(false);
                 if (drop) {
                     set->erase(member);
                 } else {

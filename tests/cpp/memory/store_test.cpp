@@ -1,4 +1,6 @@
+#include <array>
 #include <hotcount/memory.hpp>
+#include <string>
 #include <thread>
 
 #include "support/result_matchers.hpp"
@@ -139,24 +141,48 @@ TEST_F(MemoryStore, AtItsBoundASmallStoreFindsEveryExpiredKeyWhereverItStands) {
     EXPECT_EQ(store->stats().swept, static_cast<std::uint64_t>(kKeys));
 }
 
-TEST(OpLedger, ForgetsAFewOfTheOldWithEachThatComes) {
-    constexpr int kOld = 10'000;
-    OpLedger ledger;
-    const SteadyTime start{};
-    for (int i = 0; i < kOld; ++i) ledger.remember(std::to_string(i), i, start, start + 1s);
-    std::size_t held = ledger.size();
-    EXPECT_EQ(held, static_cast<std::size_t>(kOld));
-    for (int i = 0; i < kOld; ++i) {
-        ledger.remember("new" + std::to_string(i), i, start + 2s, start + 1000s);
-        ASSERT_GE(ledger.size() + 1, held) << "more than two went in one call";
-        held = ledger.size();
+TEST(Value, IsFoundByItsOwnTypeOnly) {
+    struct Pair {
+        std::int64_t a{0};
+        std::int64_t b{0};
+    };
+    struct Large {
+        std::string text{"large"};
+        std::int64_t n{7};
+    };
+    Value value;
+    EXPECT_EQ(*value.get_if<std::int64_t>(), 0);
+    EXPECT_EQ(value.get_if<Pair>(), nullptr);
+    value.emplace<Pair>().b = 5;
+    EXPECT_EQ(value.get_if<std::int64_t>(), nullptr);
+    Value moved = std::move(value);
+    EXPECT_EQ(moved.get_if<Pair>()->b, 5);
+    moved.emplace<Large>().n = 8;
+    value = std::move(moved);
+    EXPECT_EQ(value.get_if<Large>()->text, "large");
+    EXPECT_EQ(value.get_if<Large>()->n, 8);
+}
+
+TEST(Value, DestroysWhatItHoldsOnce) {
+    const auto held = std::make_shared<int>(0);
+    using Inline = std::shared_ptr<int>;
+    struct Boxed {
+        std::shared_ptr<int> shared;
+        std::array<std::int64_t, 4> more{};
+    };
+    {
+        Value value;
+        value.emplace<Inline>() = held;
+        Value other;
+        other.emplace<Boxed>().shared = held;
+        EXPECT_EQ(held.use_count(), 3);
+        std::swap(value, other);
+        EXPECT_EQ(held.use_count(), 3);
+        EXPECT_EQ(value.get_if<Boxed>()->shared, held);
+        value.emplace<std::int64_t>();
+        EXPECT_EQ(held.use_count(), 2);
     }
-    for (int i = 0; i < kOld; ++i) {
-        ledger.remember("newer" + std::to_string(i), i, start + 2s, start + 1000s);
-    }
-    EXPECT_EQ(ledger.size(), 2U * kOld) << "the old are gone";
-    EXPECT_EQ(ledger.find("new7", start + 3s), 7);
-    EXPECT_EQ(ledger.find("7", start + 3s), std::nullopt);
+    EXPECT_EQ(held.use_count(), 1);
 }
 
 TEST(NamedStore, IsOneWhileHeldAndFreshAfterwards) {

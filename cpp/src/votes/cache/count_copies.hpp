@@ -30,7 +30,11 @@ namespace hotcount {
 /// memory. Thread-safe. `space` names the tables, so that two databases share a cache.
 class CopyStore {
   public:
-    using Copy = memory::CountCopy;
+    /// A copy of an item's count, as a cache keeps it.
+    struct Copy {
+        std::int64_t n{0};
+        std::int64_t ver{0};
+    };
     struct Named {
         std::string item;
         Copy copy;

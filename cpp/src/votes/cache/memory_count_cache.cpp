@@ -8,8 +8,18 @@
 namespace hotcount {
 namespace {
 
-using memory::CachedCount;
 using memory::Entry;
+
+// An item's count while it is ahead of the database: the same fields as in Redis.
+struct CachedCount {
+    std::int64_t value{0};
+    std::int64_t gen{0};
+    std::int64_t version{0};
+    std::int64_t saved_version{0};
+    std::int64_t epoch{0};
+    std::string token{};
+    SteadyTime expires_at{};
+};
 
 class MemoryCountCache final : public CountCache {
   public:

@@ -2,8 +2,8 @@
 #include <functional>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
-#include <hotcount/detail/counter/slot.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <hotcount/slotted_counter.hpp>
 
 #include "sql_votes.hpp"
 #include "votes/tables/vote_dialect.hpp"

@@ -3,8 +3,8 @@
 //   SortedSet   member -> score, and the members in order of (score, member), as Redis orders them
 //   Versions    member -> the version of its last write; a member without a score is a tombstone
 //
-// Both are handles of one pointer, so that a counter's entry does not pay for them. Not safe by
-// themselves: the store's lock guards them.
+// Both hold one pointer, so that they fit into a store's entry. Not thread-safe: the store's lock
+// guards them.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace hotcount::memory {
+namespace hotcount {
 
 class SortedSet {
   public:
@@ -33,7 +33,7 @@ class SortedSet {
     bool empty() const { return size() == 0; }
     /// Adds the member or moves it to another score.
     void put(std::string_view member, double score);
-    /// False where it was not there.
+    /// False if it was not there.
     bool erase(std::string_view member);
     /// The members at positions first to last, both inclusive, highest score first; equal scores
     /// by member, the greater bytes first. Views hold until the set changes. Costs `last` steps.
@@ -60,4 +60,4 @@ class Versions {
     std::unique_ptr<Map> versions_;
 };
 
-}  // namespace hotcount::memory
+}  // namespace hotcount

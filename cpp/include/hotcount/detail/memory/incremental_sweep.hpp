@@ -1,6 +1,6 @@
-// Walks through a std::unordered_map a few entries at a time, so that nobody waits for a look at all
-// of them. Every entry that stays in the map is met once in a round. Not safe by itself: whoever
-// guards the map guards it too.
+// Walks through a std::unordered_map a few entries at a time and erases some, so that no call waits
+// for a walk through all of them. An entry that stays in the map is met once in each round. Not
+// thread-safe: the lock of the map guards it too.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 namespace hotcount::memory {
 
 template <class Map>
-class Patrol {
+class IncrementalSweep {
   public:
     using Iterator = typename Map::iterator;
 
-    /// Meets at most `most` entries: visit(entry) is true for one that shall go. Returns how many it
-    /// met; fewer than `most` where the round ended, which begins anew with the next call.
+    /// Meets at most `most` entries and erases those for which visit(entry) is true. Returns how many
+    /// it met: fewer than `most` when the round ended. The next call then begins a new round.
     template <class Visit>
     std::size_t walk(Map& map, std::size_t most, Visit&& visit) {
         if (!walking_ || buckets_ != map.bucket_count()) begin(map);
@@ -26,13 +26,13 @@ class Patrol {
         if (next_ == map.end()) walking_ = false;
         return met;
     }
-    /// True where the next walk begins a round: after one has ended, or a growing map was reordered.
+    /// True when the next walk begins a round: one has ended, or the map has grown and was reordered.
     bool at_start(const Map& map) const { return !walking_ || buckets_ != map.bucket_count(); }
-    /// To be told of an entry before another erases it.
+    /// Call it before an entry is erased otherwise.
     void leave(Iterator entry) {
         if (walking_ && next_ == entry) ++next_;
     }
-    /// To be told before others erase many.
+    /// Call it before many entries are erased otherwise.
     void restart() { walking_ = false; }
 
   private:

@@ -1,7 +1,7 @@
-#include <hotcount/detail/memory/sorted_set.hpp>
+#include <hotcount/detail/zset/sorted_set.hpp>
 #include <iterator>
 
-namespace hotcount::memory {
+namespace hotcount {
 
 void SortedSet::put(std::string_view member, double score) {
     if (index_ == nullptr) index_ = std::make_unique<Index>();
@@ -54,4 +54,4 @@ void Versions::put(std::string_view member, std::int64_t version) {
     versions_->insert_or_assign(std::string{member}, version);
 }
 
-}  // namespace hotcount::memory
+}  // namespace hotcount

@@ -1,0 +1,287 @@
+// A hash map of values that expire, in shards, with a bound: what memory::Store is made of, and what
+// counters, limiters and sets are built on.
+//
+//   full key  ->  Entry { value, expires_at }      one hash map per shard
+//
+// Safe from many threads: one mutex per shard, so threads meet only on keys of one shard. A visit
+// runs under its shard's lock and must not call into the map. A forked child gets a copy that is its
+// own from then on.
+//
+// Expiry is exact for readers: an expired entry is absent at once. For memory it is lazy: an expired
+// entry is dropped when it is touched, or when a new key comes. Of every 16 new keys of a shard one
+// looks at the next 32 entries there, so that a shard that grows has been looked through before it
+// has doubled. At the bound each new key looks at 1,024 entries of the map at most. No call looks at
+// more for expired ones.
+//
+// Keys are hashed by SipHash under a key of this process: nobody can choose keys that collide.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/hash.hpp>
+#include <hotcount/detail/memory/incremental_sweep.hpp>
+#include <hotcount/detail/memory/value.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace hotcount::memory {
+
+class ExpiringMap : ForkAware {
+  public:
+    /// `shards` is a power of two.
+    ExpiringMap(std::size_t max_keys, std::size_t shards, std::shared_ptr<const Clock> clock);
+    ~ExpiringMap();
+
+    SteadyTime now() const { return clock_->steady_now(); }
+
+    /// Calls visit(Entry*) under the key's lock: nullptr where the key is absent or expired.
+    /// The pointer must not outlive the call; visit must not call into the store.
+    template <class Visit>
+    auto read(std::string_view key, Visit&& visit) {
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
+        std::lock_guard lock(shard.mutex);
+        return visit(find_live(shard, name));
+    }
+
+    /// Calls visit(Entry&, bool fresh) under the key's lock; an absent key is made first (fresh),
+    /// or refused with a capacity error at the bound. A visit that fails takes a fresh key back.
+    template <class Visit>
+    auto upsert(std::string_view key, Visit&& visit)
+        -> decltype(visit(std::declval<Entry&>(), true)) {
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
+        std::unique_lock lock(shard.mutex);
+        auto place = find_or_insert(shard, lock, name);
+        if (!place) return std::move(place).error();
+        auto result = visit(*place->entry, place->fresh);
+        if (place->fresh && !result.ok()) {
+            erase(shard, name);
+        } else {
+            note_expiry(shard, *place->entry);
+        }
+        return result;
+    }
+
+    /// Calls visit(Entry*) as read() does, and removes the key where it returns a good result.
+    template <class Visit>
+    auto remove(std::string_view key, Visit&& visit) {
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
+        std::lock_guard lock(shard.mutex);
+        auto result = visit(find_live(shard, name));
+        if (result.ok()) erase(shard, name);
+        return result;
+    }
+
+    /// Calls visit(Entry*) as read() does, where the visit may change the entry. An entry that is
+    /// given an expiry of now() is gone with the visit.
+    template <class Visit>
+    auto modify(std::string_view key, Visit&& visit) {
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
+        std::lock_guard lock(shard.mutex);
+        Entry* const entry = find_live(shard, name);
+        auto result = visit(entry);
+        if (entry != nullptr) note_expiry(shard, *entry);
+        return result;
+    }
+
+    /// Calls visit(Entry* entry, Entry* companion) as modify() does, with the entry beside the key's
+    /// that modify_with() made, where it is there.
+    template <class Visit>
+    auto modify_both(std::string_view key, std::string_view companion, Visit&& visit) {
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
+        std::lock_guard lock(shard.mutex);
+        Entry* const entry = find_live(shard, name);
+        Entry* const beside = find_live(shard, hashed(companion));
+        auto result = visit(entry, beside);
+        if (entry != nullptr) note_expiry(shard, *entry);
+        if (beside != nullptr) note_expiry(shard, *beside);
+        return result;
+    }
+
+    /// Calls visit(Entry* entry, Entry& companion, bool fresh) as modify() does, with an entry
+    /// beside the key's that can outlive it; both change under one lock. A fresh companion that the
+    /// visit gave no expiry is taken back. A companion is reached through its key only: it lives
+    /// in the key's shard, whatever its own name.
+    template <class Visit>
+    auto modify_with(std::string_view key, std::string_view companion, Visit&& visit)
+        -> decltype(visit(static_cast<Entry*>(nullptr), std::declval<Entry&>(), true)) {
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
+        std::unique_lock lock(shard.mutex);
+        // First, because it may let go of the lock to make room.
+        auto place = find_or_insert(shard, lock, hashed(companion));
+        if (!place) return std::move(place).error();
+        Entry* const entry = find_live(shard, name);
+        auto result = visit(entry, *place->entry, place->fresh);
+        if (entry != nullptr) note_expiry(shard, *entry);
+        if (place->fresh && !place->entry->expires_at) {
+            erase(shard, hashed(companion));
+        } else {
+            note_expiry(shard, *place->entry);
+        }
+        return result;
+    }
+
+    /// Calls visit(Entry& entry, bool fresh, Entry& companion) as upsert() does, with an entry beside
+    /// the key's as modify_with() does; both are made first where they are absent, the companion
+    /// with a T. A companion that has no expiry afterwards is taken back.
+    template <class T, class Visit>
+    auto upsert_with(std::string_view key, std::string_view companion, Visit&& visit)
+        -> decltype(visit(std::declval<Entry&>(), true, std::declval<Entry&>())) {
+        const Hashed name = hashed(key);
+        Shard& shard = shard_of(name);
+        std::unique_lock lock(shard.mutex);
+        while (true) {
+            auto beside = find_or_insert(shard, lock, hashed(companion));
+            if (!beside) return std::move(beside).error();
+            if (beside->fresh) beside->entry->value.template emplace<T>();
+            auto place = find_or_insert(shard, lock, name);
+            // Making room for the key may have let go of the lock and the companion have expired.
+            Entry* const kept = find_live(shard, hashed(companion));
+            if (!place || kept == nullptr) {
+                if (place && place->fresh) erase(shard, name);
+                if (kept != nullptr && !kept->expires_at) erase(shard, hashed(companion));
+                if (!place) return std::move(place).error();
+                continue;
+            }
+            auto result = visit(*place->entry, place->fresh, *kept);
+            if (place->fresh && !result.ok()) {
+                erase(shard, name);
+            } else {
+                note_expiry(shard, *place->entry);
+            }
+            if (kept->expires_at) {
+                note_expiry(shard, *kept);
+            } else {
+                erase(shard, hashed(companion));
+            }
+            return result;
+        }
+    }
+
+    /// Removes every live entry for which predicate(key, const Entry&) is true, one shard at a
+    /// time; keys made or removed meanwhile may or may not be seen. Returns how many it removed.
+    template <class Predicate>
+    std::size_t erase_if(Predicate&& predicate) {
+        std::size_t erased = 0;
+        for (Shard& shard : shards_) {
+            std::lock_guard lock(shard.mutex);
+            const SteadyTime at = now();
+            shard.sweep.restart();
+            erased += std::erase_if(shard.entries, [&](const auto& item) {
+                return !item.second.expired(at) && predicate(item.first, item.second);
+            });
+        }
+        size_.fetch_sub(erased, std::memory_order_relaxed);
+        return erased;
+    }
+
+    /// Calls visit(key, const Entry&) for each live entry of one of the shards() parts,
+    /// under its lock; visit must not call into the store.
+    template <class Visit>
+    void visit_shard(std::size_t index, Visit&& visit) {
+        Shard& shard = shards_[index];
+        std::lock_guard lock(shard.mutex);
+        const SteadyTime at = now();
+        for (const auto& [key, entry] : shard.entries) {
+            if (!entry.expired(at)) visit(std::string_view{key}, entry);
+        }
+    }
+
+    std::size_t shards() const { return shards_.size(); }
+    /// Live and not yet dropped expired entries.
+    std::size_t size() const { return size_.load(std::memory_order_relaxed); }
+    /// Expired entries dropped so far.
+    std::uint64_t swept() const { return swept_.load(std::memory_order_relaxed); }
+    /// Writes refused at the bound so far.
+    std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+  protected:
+    /// A write that was counted as refused was not.
+    void uncount_refusal() { refused_.fetch_sub(1, std::memory_order_relaxed); }
+
+  private:
+    // A key with its hash, which both the shard and the place in it are found by.
+    struct Hashed {
+        std::string_view text;
+        std::size_t hash;
+    };
+    struct Hasher {
+        using is_transparent = void;
+        std::size_t operator()(const Hashed& key) const { return key.hash; }
+        std::size_t operator()(std::string_view key) const { return keyed_hash(key); }
+    };
+    struct Same {
+        using is_transparent = void;
+        bool operator()(const Hashed& a, std::string_view b) const { return a.text == b; }
+        bool operator()(std::string_view a, const Hashed& b) const { return a == b.text; }
+        bool operator()(std::string_view a, std::string_view b) const { return a == b; }
+    };
+    using Entries = std::unordered_map<std::string, Entry, Hasher, Same>;
+    // One cache line and more apart, so that busy shards do not slow each other down.
+    struct alignas(64) Shard {
+        std::mutex mutex;
+        Entries entries;
+        IncrementalSweep<Entries> sweep;
+        std::size_t inserts{0};
+        // No entry expires before this, so that a full store does not search itself in vain.
+        SteadyTime next_expiry{SteadyTime::max()};
+        // The same of what this round of the sweep has met, and of what changed meanwhile.
+        SteadyTime round_expiry{SteadyTime::max()};
+    };
+
+    Shard& shard_of(const Hashed& key) {
+        // The map inside uses the low bits; the shard is chosen by high ones, so that the keys of a
+        // shard still spread over its buckets.
+        return shards_[(key.hash >> 40) & shard_mask_];
+    }
+    static Hashed hashed(std::string_view key) { return {key, keyed_hash(key)}; }
+    Entry* find_live(Shard& shard, const Hashed& key);
+    struct Place {
+        Entry* entry;
+        bool fresh;
+    };
+    Result<Place> find_or_insert(Shard& shard, std::unique_lock<std::mutex>& lock,
+                                 const Hashed& key);
+    void erase(Shard& shard, const Hashed& key);
+    void erase(Shard& shard, Entries::iterator entry);
+    static void note_expiry(Shard& shard, const Entry& entry) {
+        if (!entry.expires_at) return;
+        shard.next_expiry = std::min(shard.next_expiry, *entry.expires_at);
+        shard.round_expiry = std::min(shard.round_expiry, *entry.expires_at);
+    }
+    struct Swept {
+        std::size_t met{0};
+        std::size_t dropped{0};
+    };
+    Swept sweep(Shard& shard, SteadyTime now, std::size_t most);
+    void make_room();
+    void before_fork() final;
+    void after_fork(bool in_child) final;
+
+    const std::shared_ptr<const Clock> clock_;
+    const std::size_t max_keys_;
+    const std::size_t shard_mask_;
+    std::vector<Shard> shards_;
+    std::atomic<std::size_t> next_shard_{0};  // Where the next search for room begins.
+    std::atomic<std::size_t> size_{0};
+    std::atomic<std::uint64_t> swept_{0};
+    std::atomic<std::uint64_t> refused_{0};
+};
+
+}  // namespace hotcount::memory

@@ -1,0 +1,109 @@
+// What a limiter algorithm is made of. To add one: a file with its arithmetic and its registration
+// (gcra.cpp is the model), its script in lua/, an enumerator in limiter.hpp, and its name in the list
+// below and in limiter.cpp's table.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/detail/redis/channel.hpp>
+#include <hotcount/limiter.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hotcount {
+
+/// What a limiter answers to a hit, in whole microseconds.
+struct Outcome {
+    bool allowed;
+    std::int64_t remaining;
+    std::optional<std::int64_t> retry_after_us;  ///< None: never.
+    std::int64_t reset_after_us;                 ///< 0: the state can be forgotten.
+    bool untracked{false};  ///< Admitted, but not counted: the store has no room.
+};
+
+/// An algorithm over one store. Keys come checked and in full, costs 1 or more.
+class LimiterBackend {
+  public:
+    virtual ~LimiterBackend() = default;
+
+    virtual std::string_view store_prefix() const = 0;
+    /// With `take` false it only looks.
+    virtual Result<Outcome> decide(const std::string& key, std::int64_t cost, bool take,
+                                   std::string_view who, Timeout timeout) = 0;
+    /// Results by index; one by one unless a backend has something better.
+    virtual std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
+                                                   std::span<const std::int64_t> costs,
+                                                   std::span<const std::string_view> who,
+                                                   Timeout timeout) {
+        std::vector<Result<Outcome>> outcomes;
+        outcomes.reserve(keys.size());
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            outcomes.push_back(decide(keys[i], costs[i], true, who[i], timeout));
+        }
+        return outcomes;
+    }
+    virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
+    virtual Result<std::vector<std::string>> entries(const std::string&, Timeout) {
+        return std::vector<std::string>{};
+    }
+
+    // The same without waiting. What stands here is for backends that never wait: memory.
+
+    /// Whether the calls below may be made.
+    virtual Result<void> check_async() const { return {}; }
+    virtual void decide_async(const std::string& key, std::int64_t cost, bool take,
+                              std::string_view who, const AsyncCall&, Completion<Outcome> done) {
+        done(decide(key, cost, take, who, {}));
+    }
+    virtual void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                                 std::span<const std::string_view> who, const AsyncCall&,
+                                 Completion<std::vector<Result<Outcome>>> done) {
+        done(take_many(keys, costs, who, {}));
+    }
+    virtual void reset_async(const std::string& key, const AsyncCall&, Completion<void> done) {
+        done(reset(key, {}));
+    }
+    virtual void entries_async(const std::string& key, const AsyncCall&,
+                               Completion<std::vector<std::string>> done) {
+        done(entries(key, {}));
+    }
+};
+
+/// One key of an algorithm outside of any store, on a clock that is given to it: for tests.
+class SimulatedKey {
+  public:
+    virtual ~SimulatedKey() = default;
+    /// With `take` false it only looks.
+    virtual Outcome hit(std::int64_t now_us, std::int64_t cost, bool take) = 0;
+};
+
+/// An algorithm's registration. The options come checked but for the rate.
+struct LimiterAlgorithm {
+    AlgorithmInfo info;
+    Result<std::unique_ptr<LimiterBackend>> (*over_memory)(std::shared_ptr<memory::Store>,
+                                                           const LimiterOptions&);
+    Result<std::unique_ptr<LimiterBackend>> (*over_redis)(std::shared_ptr<redis::Client>,
+                                                          const LimiterOptions&);
+    /// Null when the algorithm is more than arithmetic.
+    Result<std::unique_ptr<SimulatedKey>> (*simulate)(const LimiterOptions&){nullptr};
+};
+
+// Each is defined in the file of its algorithm. The unsafe ones are in unsafe/, a room above this one.
+extern const LimiterAlgorithm kFixedWindow;
+extern const LimiterAlgorithm kGcra;
+extern const LimiterAlgorithm kList;
+extern const LimiterAlgorithm kPerSecondKey;
+extern const LimiterAlgorithm kRacyIncr;
+extern const LimiterAlgorithm kIncrExpire;
+
+const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
+
+/// A window's rate is within its bounds and has no burst.
+Result<void> check_window_rate(const Rate& rate);
+/// The error for a key that holds something else.
+Error no_limit_state(std::string_view key);
+
+}  // namespace hotcount

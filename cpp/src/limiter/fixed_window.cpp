@@ -1,0 +1,79 @@
+// fixed_window: at most the limit in each window.
+#include <algorithm>
+
+#include "backends.hpp"
+#include "hotcount_embedded/limiter/lua.hpp"
+
+namespace hotcount {
+namespace {
+
+class FixedWindow {
+  public:
+    struct State {
+        std::int64_t start{0};  // Of the window, in microseconds.
+        std::int64_t used{0};   // What was admitted in it.
+    };
+    static constexpr std::string_view kScript = lua::limiter::kFixedWindowLua;
+
+    static Result<FixedWindow> make(const LimiterOptions& options) {
+        HOTCOUNT_TRY(check_window_rate(options.rate));
+        return FixedWindow{options};
+    }
+
+    std::int64_t limit() const { return limit_; }
+    std::array<std::int64_t, 3> script_arguments() const {
+        return {limit_, period_, std::int64_t{align_ == Align::first}};
+    }
+
+    StepResult<State> step(std::optional<State> state, std::int64_t now, std::int64_t cost,
+                           bool take) const {
+        std::int64_t start = align_ == Align::clock ? now - now % period_ : now;
+        std::int64_t used = 0;
+        if (state && now < state->start + period_) {
+            start = state->start;
+            used = state->used;
+        }
+        const std::int64_t left = start + period_ - now;
+        const bool admissible = cost <= limit_;
+        StepResult<State> result;
+        Outcome& outcome = result.outcome;
+        outcome.allowed = admissible && used + cost <= limit_;
+        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+            used = std::min(used + cost, 2 * limit_);
+            result.state = State{start, used};
+        }
+        outcome.remaining = std::max<std::int64_t>(limit_ - used, 0);
+        if (outcome.allowed) {
+            outcome.retry_after_us = 0;
+        } else if (admissible) {
+            outcome.retry_after_us = left;
+        }
+        outcome.reset_after_us = used > 0 ? left : 0;
+        return result;
+    }
+
+  private:
+    explicit FixedWindow(const LimiterOptions& options)
+        : limit_(options.rate.limit),
+          period_(options.rate.period.count()),
+          align_(options.align),
+          charge_denied_(options.charge_denied) {}
+
+    std::int64_t limit_;
+    std::int64_t period_;  // In microseconds.
+    Align align_;
+    bool charge_denied_;
+};
+
+}  // namespace
+
+constinit const LimiterAlgorithm kFixedWindow = stepped<FixedWindow>({
+    .algorithm = Algorithm::fixed_window,
+    .name = "fixed_window",
+    .promise = "at most the limit in each window of the clock",
+    .window = WindowKind::store_clock,
+    .promise_from_first = "at most the limit in each window from a first hit",
+    .takes_charge_denied = true,
+});
+
+}  // namespace hotcount

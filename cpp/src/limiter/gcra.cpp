@@ -1,0 +1,106 @@
+// gcra: at most burst + rate x t in every interval of length t, the generic cell rate algorithm.
+//
+// It counts a key's debt in units chosen so that nothing is ever rounded: a hit costs `token` units,
+// and each microsecond pays `refill` of them back. The two are the period and the limit divided by
+// their greatest common divisor, so that the long-run rate is the configured one exactly, at 1 a day
+// as at a million a second.
+#include <algorithm>
+#include <numeric>
+
+#include "backends.hpp"
+#include "hotcount_embedded/limiter/lua.hpp"
+
+namespace hotcount {
+namespace {
+
+// The integers that a double, and so Lua, holds exactly.
+constexpr std::int64_t kExact = std::int64_t{1} << 53;
+
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+class Gcra {
+  public:
+    struct State {
+        std::int64_t at{0};    // When the debt was this, in microseconds.
+        std::int64_t debt{0};  // In units.
+    };
+    static constexpr std::string_view kScript = lua::limiter::kGcraLua;
+
+    static Result<Gcra> make(const LimiterOptions& options) {
+        const Rate& rate = options.rate;
+        HOTCOUNT_TRY(check_rate(rate));
+        const Gcra gcra{options};
+        // The largest number of all: a full debt (two when denied hits cost) and the price of one
+        // more hit, and a rounding up.
+        std::int64_t largest = 0;
+        if (__builtin_mul_overflow((gcra.charge_denied_ ? 3 : 2) * gcra.limit_, gcra.token_,
+                                   &largest) ||
+            largest >= kExact - gcra.refill_) {
+            return make_error(
+                ErrorCode::config,
+                "the rate " + rate.str() +
+                    " cannot be kept exactly: its burst times its period is too large. "
+                    "Take a shorter period, a smaller burst or a rounder limit");
+        }
+        return gcra;
+    }
+
+    std::int64_t limit() const { return limit_; }
+    std::array<std::int64_t, 3> script_arguments() const { return {limit_, token_, refill_}; }
+
+    StepResult<State> step(std::optional<State> state, std::int64_t now, std::int64_t cost,
+                           bool take) const {
+        const std::int64_t capacity = limit_ * token_;
+        std::int64_t at = now;
+        std::int64_t debt = 0;
+        if (state) {
+            at = std::max(now, state->at);
+            const std::int64_t elapsed = at - state->at;
+            // Compared before it is multiplied: elapsed may be years.
+            if (elapsed < divide_up(state->debt, refill_)) debt = state->debt - elapsed * refill_;
+        }
+        const bool admissible = cost <= limit_;
+        const std::int64_t price = admissible ? cost * token_ : 0;
+        StepResult<State> result;
+        Outcome& outcome = result.outcome;
+        outcome.allowed = admissible && debt + price <= capacity;
+        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+            debt = std::min(debt + price, 2 * capacity);
+            result.state = State{at, debt};
+        }
+        outcome.remaining = std::max<std::int64_t>((capacity - debt) / token_, 0);
+        if (outcome.allowed) {
+            outcome.retry_after_us = 0;
+        } else if (admissible) {
+            outcome.retry_after_us = divide_up(debt + price - capacity, refill_) + at - now;
+        }
+        outcome.reset_after_us = debt > 0 ? divide_up(debt, refill_) + at - now : 0;
+        return result;
+    }
+
+  private:
+    explicit Gcra(const LimiterOptions& options)
+        : limit_(options.rate.burst), charge_denied_(options.charge_denied) {
+        const std::int64_t period = options.rate.period.count();
+        const std::int64_t shared = std::gcd(options.rate.limit, period);
+        token_ = period / shared;
+        refill_ = options.rate.limit / shared;
+    }
+
+    std::int64_t limit_;
+    std::int64_t token_{1};   // The debt of one hit.
+    std::int64_t refill_{1};  // The debt paid back in a microsecond.
+    bool charge_denied_;
+};
+
+}  // namespace
+
+constinit const LimiterAlgorithm kGcra = stepped<Gcra>({
+    .algorithm = Algorithm::gcra,
+    .name = "gcra",
+    .promise = "at most burst + rate x t of them in any time t",
+    .window = WindowKind::none,
+    .takes_charge_denied = true,
+});
+
+}  // namespace hotcount

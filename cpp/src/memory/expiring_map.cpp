@@ -1,0 +1,114 @@
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/memory/expiring_map.hpp>
+
+namespace hotcount::memory {
+namespace {
+
+// What stands in the header: how far a new key looks for expired entries.
+constexpr std::size_t kInsertsPerSweep = 16;
+constexpr std::size_t kSweptAtInsert = 32;
+constexpr std::size_t kSweptAtBound = 1024;
+
+}  // namespace
+
+ExpiringMap::ExpiringMap(std::size_t max_keys, std::size_t shards,
+                         std::shared_ptr<const Clock> clock)
+    : clock_(std::move(clock)), max_keys_(max_keys), shard_mask_(shards - 1), shards_(shards) {
+    start_watching_forks();
+}
+
+ExpiringMap::~ExpiringMap() { stop_watching_forks(); }
+
+// A shard's lock may be held by a thread that does not exist in the child.
+void ExpiringMap::before_fork() {
+    for (Shard& shard : shards_) shard.mutex.lock();
+}
+
+void ExpiringMap::after_fork(bool) {
+    for (Shard& shard : shards_) shard.mutex.unlock();
+}
+
+Entry* ExpiringMap::find_live(Shard& shard, const Hashed& key) {
+    const auto found = shard.entries.find(key);
+    if (found == shard.entries.end()) return nullptr;
+    // The clock is read only for keys that can expire: it costs more than the look-up.
+    if (found->second.expires_at && found->second.expired(now())) {
+        erase(shard, found);
+        swept_.fetch_add(1, std::memory_order_relaxed);
+        return nullptr;
+    }
+    return &found->second;
+}
+
+Result<ExpiringMap::Place> ExpiringMap::find_or_insert(Shard& shard,
+                                                       std::unique_lock<std::mutex>& lock,
+                                                       const Hashed& key) {
+    if (Entry* entry = find_live(shard, key)) return Place{entry, false};
+    if (++shard.inserts % kInsertsPerSweep == 0) sweep(shard, now(), kSweptAtInsert);
+    // Counted before it is made, so that racing inserts cannot pass the bound together.
+    if (size_.fetch_add(1, std::memory_order_relaxed) >= max_keys_) {
+        lock.unlock();  // make_room takes the locks of shards in turn.
+        make_room();
+        lock.lock();
+        Entry* made_meanwhile = find_live(shard, key);
+        const bool full = size_.load(std::memory_order_relaxed) > max_keys_;
+        if (made_meanwhile != nullptr || full) size_.fetch_sub(1, std::memory_order_relaxed);
+        if (made_meanwhile != nullptr) return Place{made_meanwhile, false};
+        if (full) {
+            refused_.fetch_add(1, std::memory_order_relaxed);
+            return make_error(ErrorCode::capacity,
+                              "memory store is full: max_keys=" + std::to_string(max_keys_) +
+                                  " keys are held; refused " + printable(key.text));
+        }
+    }
+    return Place{&shard.entries.emplace(std::string{key.text}, Entry{}).first->second, true};
+}
+
+void ExpiringMap::erase(Shard& shard, const Hashed& key) {
+    if (const auto found = shard.entries.find(key); found != shard.entries.end()) {
+        erase(shard, found);
+    }
+}
+
+void ExpiringMap::erase(Shard& shard, Entries::iterator entry) {
+    shard.sweep.leave(entry);
+    shard.entries.erase(entry);
+    size_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+ExpiringMap::Swept ExpiringMap::sweep(Shard& shard, SteadyTime now, std::size_t most) {
+    Swept result;
+    if (shard.next_expiry > now) return result;
+    if (shard.sweep.at_start(shard.entries)) shard.round_expiry = SteadyTime::max();
+    result.met = shard.sweep.walk(shard.entries, most, [&](const auto& item) {
+        if (item.second.expired(now)) {
+            ++result.dropped;
+            return true;
+        }
+        note_expiry(shard, item.second);
+        return false;
+    });
+    // All that stayed was met, and what has changed meanwhile was noted.
+    if (shard.sweep.at_start(shard.entries)) shard.next_expiry = shard.round_expiry;
+    size_.fetch_sub(result.dropped, std::memory_order_relaxed);
+    swept_.fetch_add(result.dropped, std::memory_order_relaxed);
+    return result;
+}
+
+void ExpiringMap::make_room() {
+    const SteadyTime at = now();
+    std::size_t left = kSweptAtBound;
+    const std::size_t first = next_shard_.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < shards_.size() && left > 0; ++i) {
+        Shard& shard = shards_[(first + i) & shard_mask_];
+        std::lock_guard lock(shard.mutex);
+        const bool whole = shard.sweep.at_start(shard.entries);
+        left -= sweep(shard, at, left).met;
+        // A round that had begun before has met but its end in this call.
+        if (!whole && left > 0) left -= sweep(shard, at, left).met;
+        // The next search goes on where this one ended.
+        if (left == 0) next_shard_.store(first + i, std::memory_order_relaxed);
+    }
+}
+
+}  // namespace hotcount::memory

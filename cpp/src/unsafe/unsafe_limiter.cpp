@@ -1,0 +1,300 @@
+// The three limiters of the Redis documentation's INCR page, step by step as it has them, holes
+// included (limiter.hpp names them). A store gives the steps. The holes are between the steps: other
+// callers come between two of them, and a caller may die before the next one.
+#include <algorithm>
+#include <charconv>
+#include <hotcount/detail/base/check.hpp>
+
+#include "hotcount_embedded/unsafe/lua.hpp"
+#include "limiter/backends.hpp"
+
+namespace hotcount {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000;
+
+// The commands that these algorithms are made of. Each is one step: nothing holds two together.
+class UnsafeLimiterSteps {
+  public:
+    virtual ~UnsafeLimiterSteps() = default;
+
+    virtual std::string_view store_prefix() const = 0;
+    // An error if the steps below wait.
+    virtual Result<void> check_async() const { return {}; }
+    // The CALLER's clock, in seconds since the epoch.
+    virtual std::int64_t client_seconds() const = 0;
+    virtual Result<std::int64_t> get(const std::string& key, Timeout timeout) = 0;
+    virtual Result<std::int64_t> incr(const std::string& key, Timeout timeout) = 0;
+    virtual Result<void> expire(const std::string& key, std::int64_t seconds, Timeout timeout) = 0;
+    // MULTI, INCR, EXPIRE 10, EXEC.
+    virtual Result<void> incr_and_expire_10(const std::string& key, Timeout timeout) = 0;
+    // The page's script.
+    virtual Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
+                                            Timeout timeout) = 0;
+    // Microseconds until the key expires; negative when it is absent or never does.
+    virtual Result<std::int64_t> ttl_us(const std::string& key, Timeout timeout) = 0;
+    virtual Result<void> remove(const std::string& key, Timeout timeout) = 0;
+};
+
+class UnsafeBackend final : public LimiterBackend {
+  public:
+    UnsafeBackend(std::unique_ptr<UnsafeLimiterSteps> steps, const LimiterOptions& options)
+        : steps_(std::move(steps)), algorithm_(options.algorithm), rate_(options.rate) {}
+
+    std::string_view store_prefix() const override { return steps_->store_prefix(); }
+
+    Result<Outcome> decide(const std::string& key, std::int64_t, bool take, std::string_view,
+                           Timeout timeout) override {
+        const std::string name = counter_name(key);
+        HOTCOUNT_TRY_ASSIGN(std::int64_t current, steps_->get(name, timeout));
+        // As the page has it: it admits one more than the limit.
+        const bool allowed = current <= rate_.limit;
+        if (take && allowed) {
+            HOTCOUNT_TRY(count(name, timeout));
+            ++current;
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t ttl, steps_->ttl_us(name, timeout));
+        // The page says nothing of waiting. A key without an expiry is never admitted again.
+        std::optional<std::int64_t> retry_after;
+        if (ttl >= 0) retry_after = std::max<std::int64_t>(ttl, 1);
+        if (algorithm_ == Algorithm::per_second_key) retry_after = kSecond;
+        if (allowed) retry_after = 0;
+        return Outcome{allowed, std::max<std::int64_t>(rate_.limit - current, 0), retry_after,
+                       std::max<std::int64_t>(ttl, 0)};
+    }
+
+    Result<void> check_async() const override { return steps_->check_async(); }
+
+    Result<void> reset(const std::string& key, Timeout timeout) override {
+        return steps_->remove(counter_name(key), timeout);
+    }
+
+  private:
+    std::string counter_name(const std::string& key) const {
+        if (algorithm_ != Algorithm::per_second_key) return key;
+        return key + ":" + std::to_string(steps_->client_seconds());
+    }
+
+    Result<void> count(const std::string& key, Timeout timeout) {
+        const std::int64_t seconds = rate_.period.count() / kSecond;
+        if (algorithm_ == Algorithm::per_second_key) {
+            return steps_->incr_and_expire_10(key, timeout);
+        }
+        if (algorithm_ == Algorithm::incr_expire) {
+            return steps_->incr_expire_script(key, seconds, timeout);
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, steps_->incr(key, timeout));
+        if (value == 1) return steps_->expire(key, seconds, timeout);
+        return {};
+    }
+
+    std::unique_ptr<UnsafeLimiterSteps> steps_;
+    Algorithm algorithm_;
+    Rate rate_;
+};
+
+// Each step by itself under the key's lock.
+class MemorySteps final : public UnsafeLimiterSteps {
+  public:
+    explicit MemorySteps(std::shared_ptr<memory::Store> store) : store_(std::move(store)) {}
+
+    std::string_view store_prefix() const override { return store_->options().prefix; }
+
+    std::int64_t client_seconds() const override {
+        const auto since_epoch = store_->options().clock->wall_now().time_since_epoch();
+        return std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
+    }
+
+    Result<std::int64_t> get(const std::string& key, Timeout) override {
+        return store_->read(key, [&](const memory::Entry* entry) -> Result<std::int64_t> {
+            if (entry == nullptr) return std::int64_t{0};
+            const auto* const value = entry->as<std::int64_t>();
+            if (value == nullptr) return no_limit_state(key);
+            return *value;
+        });
+    }
+
+    Result<std::int64_t> incr(const std::string& key, Timeout) override {
+        return add(key, [](memory::Entry&, std::int64_t) {});
+    }
+
+    Result<void> expire(const std::string& key, std::int64_t seconds, Timeout) override {
+        const SteadyTime at = store_->now() + std::chrono::seconds{seconds};
+        return store_->read(key, [&](memory::Entry* entry) {
+            if (entry != nullptr) entry->expires_at = at;
+            return Result<void>{};
+        });
+    }
+
+    Result<void> incr_and_expire_10(const std::string& key, Timeout) override {
+        const SteadyTime at = store_->now() + std::chrono::seconds{10};
+        HOTCOUNT_TRY(add(key, [&](memory::Entry& entry, std::int64_t) { entry.expires_at = at; }));
+        return {};
+    }
+
+    Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
+                                    Timeout) override {
+        const SteadyTime at = store_->now() + std::chrono::seconds{seconds};
+        HOTCOUNT_TRY(add(key, [&](memory::Entry& entry, std::int64_t value) {
+            if (value == 1) entry.expires_at = at;
+        }));
+        return {};
+    }
+
+    Result<std::int64_t> ttl_us(const std::string& key, Timeout) override {
+        return store_->read(key, [&](const memory::Entry* entry) -> Result<std::int64_t> {
+            if (entry == nullptr || !entry->expires_at) return std::int64_t{-1};
+            // Rounded up: a caller that waits for it is admitted.
+            return std::chrono::ceil<std::chrono::microseconds>(*entry->expires_at - store_->now())
+                .count();
+        });
+    }
+
+    Result<void> remove(const std::string& key, Timeout) override {
+        return store_->remove(key, [](const memory::Entry*) { return Result<void>{}; });
+    }
+
+  private:
+    template <class Then>
+    Result<std::int64_t> add(const std::string& key, Then&& then) {
+        auto counted =
+            store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
+                auto* const value = entry.as<std::int64_t>(fresh);
+                if (value == nullptr) return no_limit_state(key);
+                const auto sum = checked_add(*value, 1);
+                if (!sum) return no_limit_state(key);  // As INCR refuses it: no count of hits.
+                *value = *sum;
+                then(entry, *sum);
+                return *sum;
+            });
+        if (counted.ok() || !store_->admits_untracked(counted.error())) return counted;
+        return std::int64_t{1};  // The first of a key that nobody remembers.
+    }
+
+    std::shared_ptr<memory::Store> store_;
+};
+
+// Each step is a round trip of its own.
+class RedisSteps final : public UnsafeLimiterSteps {
+  public:
+    explicit RedisSteps(std::shared_ptr<redis::Client> client) : client_(std::move(client)) {}
+
+    std::string_view store_prefix() const override { return client_->options().prefix; }
+
+    Result<void> check_async() const override {
+        return make_error(ErrorCode::config, "several round trips, each waited for");
+    }
+
+    std::int64_t client_seconds() const override {
+        const auto since_epoch = system_clock()->wall_now().time_since_epoch();
+        return std::chrono::duration_cast<std::chrono::seconds>(since_epoch).count();
+    }
+
+    Result<std::int64_t> get(const std::string& key, Timeout timeout) override {
+        return integer({"GET", key}, key, timeout);
+    }
+    Result<std::int64_t> incr(const std::string& key, Timeout timeout) override {
+        return integer({"INCR", key}, key, timeout);
+    }
+    Result<void> expire(const std::string& key, std::int64_t seconds, Timeout timeout) override {
+        HOTCOUNT_TRY(integer({"EXPIRE", key, std::to_string(seconds)}, key, timeout));
+        return {};
+    }
+    Result<void> incr_and_expire_10(const std::string& key, Timeout timeout) override {
+        static const redis::Script kScript{lua::unsafe::kPerSecondKeyLua};
+        return run(kScript, key, {}, timeout);
+    }
+    Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
+                                    Timeout timeout) override {
+        static const redis::Script kScript{lua::unsafe::kIncrExpireLua};
+        const std::string period = std::to_string(seconds);
+        const std::string_view arguments[] = {period};
+        return run(kScript, key, arguments, timeout);
+    }
+    Result<std::int64_t> ttl_us(const std::string& key, Timeout timeout) override {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer({"PTTL", key}, key, timeout));
+        // A key stands through the millisecond in which it expires, so it is gone after one more.
+        return left < 0 ? left : (left + 1) * 1000;
+    }
+    Result<void> remove(const std::string& key, Timeout timeout) override {
+        HOTCOUNT_TRY(integer({"DEL", key}, key, timeout));
+        return {};
+    }
+
+  private:
+    Result<std::int64_t> integer(std::initializer_list<std::string_view> command,
+                                 const std::string& key, Timeout timeout) {
+        const auto reply = client_->execute(std::span{command.begin(), command.size()}, timeout);
+        if (!reply) return about_limit(key, reply.error());
+        if (const auto* number = std::get_if<std::int64_t>(&reply->value)) return *number;
+        if (std::holds_alternative<std::monostate>(reply->value)) return std::int64_t{0};
+        if (const auto* text = std::get_if<std::string>(&reply->value)) {
+            std::int64_t number = 0;
+            const char* const end = text->data() + text->size();
+            const auto [stop, error] = std::from_chars(text->data(), end, number);
+            if (error == std::errc{} && stop == end) return number;
+        }
+        return no_limit_state(key);
+    }
+
+    Result<void> run(const redis::Script& script, const std::string& key,
+                     std::span<const std::string_view> arguments, Timeout timeout) {
+        const std::string_view keys[] = {key};
+        const auto reply = client_->run(script, keys, arguments, timeout);
+        if (!reply) return about_limit(key, reply.error());
+        return {};
+    }
+
+    std::shared_ptr<redis::Client> client_;
+};
+
+Result<void> check_rate_of(const LimiterOptions& options) {
+    const Rate& rate = options.rate;
+    HOTCOUNT_TRY(check_window_rate(rate));
+    if (rate.period.count() % kSecond != 0) {
+        return make_error(ErrorCode::config, std::string{to_string(options.algorithm)} +
+                                                 " takes a period of whole seconds");
+    }
+    if (options.algorithm == Algorithm::per_second_key && rate.period.count() != kSecond) {
+        return make_error(ErrorCode::config,
+                          "per_second_key takes a rate per second, not " + rate.str());
+    }
+    return {};
+}
+
+template <class Steps, class Store>
+Result<std::unique_ptr<LimiterBackend>> make_backend(std::shared_ptr<Store> store,
+                                                     const LimiterOptions& options) {
+    HOTCOUNT_TRY(check_rate_of(options));
+    return std::unique_ptr<LimiterBackend>{
+        std::make_unique<UnsafeBackend>(std::make_unique<Steps>(std::move(store)), options)};
+}
+
+constexpr LimiterAlgorithm registration(Algorithm algorithm, std::string_view name,
+                                        std::string_view promise, WindowKind window) {
+    return {.info = {.algorithm = algorithm,
+                     .name = name,
+                     .promise = promise,
+                     .window = window,
+                     .is_unsafe = true},
+            .over_memory = make_backend<MemorySteps, memory::Store>,
+            .over_redis = make_backend<RedisSteps, redis::Client>};
+}
+
+constexpr std::string_view kNeverExpires =
+    "may over-admit, by one and by one more for each caller racing; a key may be left without a "
+    "TTL, and is then denied for ever";
+
+}  // namespace
+
+constinit const LimiterAlgorithm kPerSecondKey = registration(
+    Algorithm::per_second_key, "per_second_key",
+    "may over-admit, by one and by one more for each caller racing, in a second of the "
+    "caller's clock",
+    WindowKind::caller_clock);
+constinit const LimiterAlgorithm kRacyIncr =
+    registration(Algorithm::racy_incr, "racy_incr", kNeverExpires, WindowKind::from_first_hit);
+constinit const LimiterAlgorithm kIncrExpire =
+    registration(Algorithm::incr_expire, "incr_expire", kNeverExpires, WindowKind::from_first_hit);
+
+}  // namespace hotcount
