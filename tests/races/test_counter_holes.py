@@ -1,4 +1,4 @@
-"""The seeds' ways to add to a counter with a life, each with its holes forced, no luck needed.
+"""The unsafe methods of a counter with a TTL, each with its holes forced, no luck needed.
 
 A hole that a test here no longer finds means that a way has been mended: it is then no longer the
 one it is named after. The script stands beside them and has none.
@@ -53,7 +53,7 @@ def make(store: Any, options: dict[str, Any]) -> hotcount.Counter:
     return hotcount.Counter(store, ttl=TTL, **options)
 
 
-def life(direct: hotcount.Redis) -> int:
+def ttl_ms(direct: hotcount.Redis) -> int:
     """Milliseconds; -1 where the key never expires."""
     return int(direct.execute("PTTL", KEY))
 
@@ -77,7 +77,7 @@ def add_in_two_halves(
 
 
 def expire(direct: hotcount.Redis) -> None:
-    """The key's life ends now."""
+    """The key expires now."""
     direct.execute("PEXPIRE", KEY, 1)
     while direct.execute("EXISTS", KEY):
         pass
@@ -95,10 +95,10 @@ def dying(direct: hotcount.Redis, gate: Gate) -> str:
 def test_set_nx_misses_and_incr_makes_an_immortal_key(gate: Gate, direct: hotcount.Redis) -> None:
     make(direct, SCRIPT).add("k", 5)
     assert add_in_two_halves(gate, NONE, "INCR", lambda: expire(direct)) == 1
-    assert life(direct) == IMMORTAL
+    assert ttl_ms(direct) == IMMORTAL
     # And so it stays, whoever comes.
     assert make(direct, NONE).add("k") == 2
-    assert life(direct) == IMMORTAL
+    assert ttl_ms(direct) == IMMORTAL
 
 
 @ways(FIRST, TTL_ONLY, BOTH)
@@ -107,7 +107,7 @@ def test_each_compensation_heals_that_where_the_caller_lives_on(
 ) -> None:
     make(direct, SCRIPT).add("k", 5)
     assert add_in_two_halves(gate, options, "INCR", lambda: expire(direct)) == 1
-    assert 0 < life(direct) <= TTL * 1000
+    assert 0 < ttl_ms(direct) <= TTL * 1000
 
 
 def test_the_first_compensation_does_not_see_a_key_that_another_caller_made(
@@ -121,12 +121,12 @@ def test_the_first_compensation_does_not_see_a_key_that_another_caller_made(
         assert direct.execute("INCRBY", KEY, 1) == 1
 
     assert add_in_two_halves(gate, FIRST, "INCR", expire_and_be_overtaken) == 2
-    assert life(direct) == IMMORTAL
+    assert ttl_ms(direct) == IMMORTAL
     assert make(direct, FIRST).add("k") == 3
-    assert life(direct) == IMMORTAL
+    assert ttl_ms(direct) == IMMORTAL
     # The other compensation, and the script, see it at the next add.
     assert make(direct, TTL_ONLY).add("k") == 4
-    assert 0 < life(direct) <= TTL * 1000
+    assert 0 < ttl_ms(direct) <= TTL * 1000
 
 
 @ways(FIRST, TTL_ONLY, BOTH)
@@ -139,7 +139,7 @@ def test_no_compensation_is_made_by_a_caller_that_dies_before_it(
     # It was counted, and nobody may think otherwise: doing it again would count twice.
     assert isinstance(end, hotcount.OutcomeUnknownError)
     assert "was counted" in str(end)
-    assert (make(direct, options).get("k"), life(direct)) == (1, IMMORTAL)
+    assert (make(direct, options).get("k"), ttl_ms(direct)) == (1, IMMORTAL)
 
 
 # -- INCRBY, then PEXPIRE ---------------------------------------------------
@@ -152,41 +152,41 @@ def test_incr_leaves_an_immortal_key_when_its_expire_never_arrives(
         with pytest.raises(hotcount.OutcomeUnknownError, match="was counted") as caught:
             make(store, INCR).add("k")
         assert caught.value.code == "NOPERM"
-    assert life(direct) == IMMORTAL
+    assert ttl_ms(direct) == IMMORTAL
     # Nobody is the first again.
     assert make(direct, INCR).add("k") == 2
-    assert life(direct) == IMMORTAL
+    assert ttl_ms(direct) == IMMORTAL
 
 
 @ways(INCR, FIRST, BOTH)
-def test_a_late_expire_begins_the_life_anew(
+def test_a_late_expire_starts_the_ttl_anew(
     gate: Gate, direct: hotcount.Redis, options: dict[str, str]
 ) -> None:
     def time_passes() -> None:
         direct.execute("PEXPIRE", KEY, TTL * 1000 // 2)
 
     assert add_in_two_halves(gate, options, "PEXPIRE", time_passes) == 1
-    assert life(direct) > TTL * 1000 * 3 // 4
+    assert ttl_ms(direct) > TTL * 1000 * 3 // 4
 
 
-def test_a_late_expire_extends_the_life_of_the_next_key(gate: Gate, direct: hotcount.Redis) -> None:
-    def another_life_begins() -> None:
+def test_a_late_expire_extends_the_ttl_of_the_next_key(gate: Gate, direct: hotcount.Redis) -> None:
+    def another_key_is_made() -> None:
         direct.execute("DEL", KEY)
         direct.execute("SET", KEY, 7, "PX", TTL * 1000 // 2)
 
-    assert add_in_two_halves(gate, BOTH, "PEXPIRE", another_life_begins) == 1
-    assert life(direct) > TTL * 1000 * 3 // 4
+    assert add_in_two_halves(gate, BOTH, "PEXPIRE", another_key_is_made) == 1
+    assert ttl_ms(direct) > TTL * 1000 * 3 // 4
 
 
 # -- the script -------------------------------------------------------------
 
 
-def test_the_script_finds_the_key_expired_and_gives_the_new_one_its_life(
+def test_the_script_finds_the_key_expired_and_gives_the_new_one_its_ttl(
     gate: Gate, direct: hotcount.Redis
 ) -> None:
     make(direct, SCRIPT).add("k", 5)
     assert add_in_two_halves(gate, SCRIPT, "EVAL", lambda: expire(direct)) == 1
-    assert 0 < life(direct) <= TTL * 1000
+    assert 0 < ttl_ms(direct) <= TTL * 1000
 
 
 def test_the_script_counts_nothing_that_it_may_not_expire(
@@ -196,7 +196,7 @@ def test_the_script_counts_nothing_that_it_may_not_expire(
         counter = make(store, SCRIPT)
         # A new key's expiry comes with its value, by SET.
         assert counter.add("k") == 1
-        assert 0 < life(direct) <= TTL * 1000
+        assert 0 < ttl_ms(direct) <= TTL * 1000
         direct.execute("PERSIST", KEY)
         with pytest.raises(hotcount.PermissionDeniedError):
             counter.add("k")
@@ -205,7 +205,7 @@ def test_the_script_counts_nothing_that_it_may_not_expire(
     direct.execute("SET", KEY, "no number")
     with pytest.raises(hotcount.WrongTypeError):
         make(direct, SCRIPT).add("k")
-    assert (direct.execute("GET", KEY), life(direct)) == (b"no number", IMMORTAL)
+    assert (direct.execute("GET", KEY), ttl_ms(direct)) == (b"no number", IMMORTAL)
 
 
 @pytest.mark.parametrize(

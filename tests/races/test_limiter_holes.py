@@ -22,7 +22,7 @@ pytestmark = pytest.mark.server
 Store = Union[hotcount.Memory, hotcount.Redis]
 Way = Any  # One of Limiter's algorithm names; mypy would want the Literal spelled out again.
 
-SEED_WAYS = ["per_second_key", "racy_incr", "incr_expire"]
+UNSAFE = ["per_second_key", "racy_incr", "incr_expire"]
 OURS = ["gcra", "fixed_window", "list"]
 CALLERS = 13
 
@@ -46,7 +46,7 @@ def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
         yield redis
 
 
-@pytest.mark.parametrize("way", SEED_WAYS)
+@pytest.mark.parametrize("way", UNSAFE)
 def test_a_limit_of_10_admits_11_because_the_check_is_greater_than(
     counter_store: Store, way: Way
 ) -> None:
@@ -75,7 +75,7 @@ def admitted_between_check_and_act(server: RedisServer, direct: hotcount.Redis, 
         return sum(hit.result().allowed for hit in hits)
 
 
-@pytest.mark.parametrize("way", SEED_WAYS)
+@pytest.mark.parametrize("way", UNSAFE)
 def test_all_who_checked_before_anybody_acted_are_admitted(
     own_redis: RedisServer, direct: hotcount.Redis, way: Way
 ) -> None:
@@ -142,8 +142,8 @@ def test_the_documentations_list_lets_callers_pass_uncounted(direct: hotcount.Re
     assert direct.execute("LLEN", "by hand") == 0
 
 
-@pytest.mark.parametrize("way", SEED_WAYS)
-def test_a_seeds_way_counts_calls_only(counter_store: Store, way: Way) -> None:
+@pytest.mark.parametrize("way", UNSAFE)
+def test_an_unsafe_algorithm_takes_no_cost(counter_store: Store, way: Way) -> None:
     limiter = hotcount.Limiter(counter_store, rate(way, 10), algorithm=way)
     with pytest.raises(hotcount.ConfigError, match="cost must be 1"):
         limiter.hit("k", 2)

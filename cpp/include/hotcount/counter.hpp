@@ -10,9 +10,24 @@
 //        counted again where a counter has more than 4,096 op_ids within op_keep.
 //
 // Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
-// an add is one command in one round trip: INCRBY, or a script where the key is to expire. An add
+// an add is one command in one round trip: INCRBY, or a script if the key is to expire. An add
 // whose reply was lost is outcome_unknown and is never sent again, unless it has an op_id.
 // Safe from many threads; it holds no state of its own.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
+//   HOTCOUNT_TRY_ASSIGN(const auto counter, Counter::make(store));
+//   HOTCOUNT_TRY_ASSIGN(const std::int64_t views, counter->add("page:home", 5));
+//   std::cout << views << '\n';  // 5
+//   // A retry with the same op_id returns the first result and adds nothing:
+//   HOTCOUNT_TRY(counter->add_once("page:home", 1, "order:17"));
+//   HOTCOUNT_TRY_ASSIGN(const std::int64_t again, counter->add_once("page:home", 1, "order:17"));
+//   std::cout << again << '\n';  // 6
+//   HOTCOUNT_TRY_ASSIGN(const TryAdd taken, counter->try_add("page:home", -7, {.min = 0}));
+//   std::cout << taken.applied << ' ' << taken.value << '\n';  // 0 6
+//   @endcode
 #pragma once
 
 #include <cstdint>
@@ -30,11 +45,11 @@
 
 namespace hotcount {
 
-/// How an add is made. All but script are there to be compared with and not to be used; they are
-/// for add and add_many alone, and tests/races/test_counter_holes.py forces each hole.
+/// How an add is made. All but script are unsafe: to compare with and not to use. They are for add and
+/// add_many alone, and tests/races/test_counter_holes.py forces each of their holes.
 enum class CounterMethod : std::uint8_t {
-    script,       ///< One step: INCRBY, or a script where the key is to expire. The default.
-    incr,         ///< INCRBY, then PEXPIRE where the value is n: the first add. RACY with a ttl: a
+    script,       ///< One step: INCRBY, or a script if the key is to expire. The default.
+    incr,         ///< INCRBY, then PEXPIRE if the value is n: the first add. RACY with a ttl: a
                   ///< caller that is cut off between them leaves a key that never expires.
     set_nx_incr,  ///< SET key 0 NX PX ttl, then INCRBY, then the compensations; needs a ttl. RACY:
                   ///< the key expires after SET found it, and INCRBY makes one that never does.
@@ -44,19 +59,19 @@ std::string_view to_string(CounterMethod method);
 /// What set_nx_incr does about a key that INCRBY has made without an expiry.
 enum class Compensation : std::uint8_t {
     none,   ///< Nothing: it stays.
-    first,  ///< PEXPIRE where the value is n. HOLE: where two such adds meet, or the first is cut
-            ///< off, nobody sees n again and it stays. It also starts the life anew, late.
-    ttl,    ///< PTTL, and PEXPIRE where there is none. HOLE: a caller that is cut off before it
+    first,  ///< PEXPIRE if the value is n. HOLE: when two such adds meet, or the first is cut off,
+            ///< nobody sees n again and the key stays. It also starts the TTL anew, late.
+    ttl,    ///< PTTL, and PEXPIRE if there is no TTL. HOLE: a caller that is cut off before it
             ///< leaves the key as it is until somebody adds to it again, which may be never.
-    both,   ///< One after the other, as the seed ends up: the holes of ttl, a life begun anew by
-            ///< every first add, and three or four round trips.
+    both,   ///< One after the other: the holes of ttl, a TTL that every first add starts anew, and
+            ///< three or four round trips.
 };
 std::string_view to_string(Compensation compensation);
 
 struct CounterOptions {
     /// Put before every key of this counter.
     std::string prefix{"count"};
-    /// A key's life from its first add; later adds do not extend it. None: for ever.
+    /// A key's time to live from its first add; later adds do not extend it. None: for ever.
     std::optional<Duration> ttl{};
     CounterMethod method{CounterMethod::script};
     /// For set_nx_incr; another method takes the default only.
@@ -71,7 +86,7 @@ struct CounterOptions {
 
 struct TryAdd {
     bool applied;
-    std::int64_t value;  ///< After the add, or as it stands where it was refused.
+    std::int64_t value;  ///< After the add, or as it stands if the add was refused.
 };
 
 /// Bounds, both inclusive, that try_add keeps the value inside.
@@ -95,7 +110,7 @@ class Counter {
     /// other than script, outcome_unknown also where the add was counted and its expiry failed.
     Result<std::int64_t> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
     /// The same, once per op_id (1 to 1000 bytes): a repeat within op_keep returns the first result
-    /// and adds nothing, also after reset() or the end of the counter's life. An op_id that is a
+    /// and adds nothing, also after reset() or after the counter has expired. An op_id that is a
     /// UUIDv7 (new_op_id()) is refused with a config error once it is older than op_keep and not
     /// remembered; any other then counts again. Over Redis the call is sent once more where its
     /// reply is lost; outcome_unknown: that was lost too, and it may be retried with the same op_id.
@@ -103,22 +118,22 @@ class Counter {
     /// evicts what is remembered (`{KEY}:ops.0`, `{KEY}:ops.1` ...) makes a repeat count again.
     Result<std::int64_t> add_once(std::string_view key, std::int64_t n, std::string_view op_id,
                                   Timeout timeout = {});
-    /// Adds n only where the result stays inside the bounds. A refusal is a value, not an error.
+    /// Adds n only if the result stays inside the bounds. A refusal is a value, not an error.
     Result<TryAdd> try_add(std::string_view key, std::int64_t n, Bounds bounds,
                            Timeout timeout = {});
     /// Element by element in order; keys may repeat. One failure does not stop the others.
     BatchResult<std::int64_t> add_many(std::span<const std::string_view> keys,
                                        std::span<const std::int64_t> amounts, Timeout timeout = {});
-    Result<std::int64_t> get(std::string_view key, Timeout timeout = {});  ///< 0 where absent.
+    Result<std::int64_t> get(std::string_view key, Timeout timeout = {});  ///< 0 if absent.
     BatchResult<std::int64_t> get_many(std::span<const std::string_view> keys,
                                        Timeout timeout = {});
-    /// Removes the key and returns its last value, 0 where absent.
+    /// Removes the key and returns its last value, 0 if absent.
     Result<std::int64_t> reset(std::string_view key, Timeout timeout = {});
-    /// Remaining life; none where the key is absent or never expires.
+    /// The remaining time to live; none if the key is absent or never expires.
     Result<std::optional<Duration>> ttl(std::string_view key, Timeout timeout = {});
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
+    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
     // A counter of a method other than script refuses them. Arguments are copied.
     void add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                    AsyncCall call = {});

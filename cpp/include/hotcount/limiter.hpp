@@ -9,21 +9,19 @@
 // Keys are taken as they are. If some are tuples (encode_parts in base/codec.hpp), pass the others
 // through encode_plain, as the Python bindings do: no two of them then share a state.
 //
-// Example:
+// Example, the body of a function that returns Result<void>:
 //
 //   @code
-//   const auto store = hotcount::memory::Store::make().value();
-//   hotcount::LimiterOptions options;
-//   options.rate = hotcount::Rate::parse("100/minute burst 20").value();
+//   HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
+//   LimiterOptions options;
+//   HOTCOUNT_TRY_ASSIGN(options.rate, Rate::parse("100/minute burst 20"));
 //   options.name = "api";
-//   const auto limiter = hotcount::Limiter::make(store, options).value();
-//
-//   const hotcount::Decision decision = limiter->hit("user:1").value();
-//   if (decision.allowed) std::cout << decision.remaining << " left\n";  // 19 left
-//   using hotcount::HeaderStyle;
-//   for (const auto& [name, value] :
-//        hotcount::headers(decision, HeaderStyle::ietf, "api", options.rate.period)) {
-//       std::cout << name << ": " << value << "\n";  // RateLimit: "api";r=19;t=1 ...
+//   HOTCOUNT_TRY_ASSIGN(const auto limiter, Limiter::make(store, options));
+//   HOTCOUNT_TRY_ASSIGN(const Decision decision, limiter->hit("user:1"));
+//   std::cout << decision.allowed << ' ' << decision.remaining << '\n';  // 1 19
+//   for (const auto& [field, value] :
+//        headers(decision, HeaderStyle::ietf, options.name, options.rate.period)) {
+//       std::cout << field << ": " << value << '\n';
 //   }
 //   @endcode
 #pragma once

@@ -1,31 +1,45 @@
 // LiveSets: upserts into sorted sets that apply only while the set lives.
 //
 //   key        {store prefix}{key}, or {store prefix}{prefix}:{key}      the sorted set, with a TTL
-//   companion  "{" key "}:versions.1", or key ":versions.1t" where       a hash: member -> version
+//   companion  "{" key "}:versions.1", or key ":versions.1t" when        a hash: member -> version
 //              the key has a hash tag of its own                         of its last write
 //
 // ZADD makes a set that is not there, so a late upsert into a cached set that has expired leaves a
 // set of one member, without a TTL, that readers take for the whole. Here an upsert answers absent
 // instead. Redis has no flag for that; the methods are ways to get it, two of them wrong.
 //
-// A version makes writes that arrive late harmless: applied only where higher than the member's
+// A version makes writes that arrive late harmless: applied only if higher than the member's
 // last. Versions, those of removed members too, outlive the set by `keep`; what arrives later than
 // that is not recognised. Upserts without a version neither look at versions nor change them.
 //
-// Who writes the first version to a set leaves a marker beside the companion, its name and ":used".
-// Where the marker is there and the companion is not, that was lost (evicted, deleted), and with it
+// The call that writes the first version to a set leaves a marker beside the companion, named as it
+// with ":used". When the marker is there and the companion is not, that was lost (evicted, deleted), and with it
 // what was newer: writes with a version answer absent rather than wrong until the set is created
 // again. A set that others made has neither, and gets both with its first version. create() makes
 // the companion alone. Writes without a version need none of it. In memory neither can be lost.
 //
 // Redis drops a set with its last member. Where remove() took that, and the set has a companion, the
 // set is empty and lives on: the companion's field "" (no member is named so) holds the end of its
-// life in the server's ms, '0' while it has members, and an upsert before that gives it the rest of
-// its life. That is so with method script only, which is the one that asks companions; a set
+// TTL in the server's ms, '0' while it has members, and an upsert before that gives it the rest of
+// its TTL. That is so with method script only, which is the one that asks companions; a set
 // without one, or emptied by another's ZREM, is gone. DEL cannot end a set that is empty: create()
 // it anew.
 //
 // Safe from many threads; it holds no state of its own.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
+//   HOTCOUNT_TRY_ASSIGN(const auto sets, LiveSets::make(store));
+//   const std::vector<ScoredMember> members{{"anna", 30}, {"ben", 20}};
+//   HOTCOUNT_TRY(sets->create("board", std::chrono::minutes{10}, members));
+//   HOTCOUNT_TRY(sets->upsert("board", "ben", 40));
+//   HOTCOUNT_TRY_ASSIGN(const auto top, sets->top("board", 1));
+//   std::cout << top[0].member << ' ' << top[0].score << '\n';  // ben 40
+//   HOTCOUNT_TRY_ASSIGN(const Upsert late, sets->upsert("expired", "ben", 1));
+//   std::cout << (late == Upsert::absent) << '\n';  // 1
+//   @endcode
 #pragma once
 
 #include <cstddef>
@@ -117,7 +131,7 @@ class LiveSets {
     explicit LiveSets(std::unique_ptr<LiveSetsBackend> backend);  // Use make().
     ~LiveSets();
 
-    /// Sets the member's score where the set lives; infinite ones are fine, as in Redis, and NaN is a
+    /// Sets the member's score if the set lives; infinite ones are fine, as in Redis, and NaN is a
     /// config error. Member: 1 to 1000 bytes. Do it again after an unknown outcome. A version is a
     /// config error with any method but script, and needs a set made by create().
     Result<Upsert> upsert(std::string_view key, std::string_view member, double score,
@@ -129,7 +143,7 @@ class LiveSets {
                                                     std::size_t batch = kDefaultBatch,
                                                     Timeout timeout = {});
     /// applied: the member was there and is gone. absent: no such set or member. With a version:
-    /// applied where the set lives, whether the member was there or not; an upsert with a version
+    /// applied if the set lives, whether the member was there or not; an upsert with a version
     /// that is not higher is stale from then on.
     Result<Upsert> remove(std::string_view key, std::string_view member,
                           std::optional<std::int64_t> version = {}, Timeout timeout = {});
@@ -140,11 +154,11 @@ class LiveSets {
     /// all.
     Result<std::vector<ScoredMember>> range(std::string_view key, std::int64_t start,
                                             std::int64_t stop, Timeout timeout = {});
-    /// The member's position in that order; none where it is not there.
+    /// The member's position in that order; none if it is not there.
     Result<std::optional<std::int64_t>> rank(std::string_view key, std::string_view member,
                                              Timeout timeout = {});
-    /// Makes the set or replaces it, in one step and with its TTL and its companion. The simple form: upserts made
-    /// while the caller gathers the members are lost. 1 to kMaxCreated members; of equal ones the
+    /// Makes the set or replaces it, in one step, with its TTL and its companion. Upserts made while
+    /// the caller gathers the members are lost. 1 to kMaxCreated members; of equal ones the
     /// last counts. Versions are kept.
     Result<void> create(std::string_view key, Duration ttl, std::span<const ScoredMember> members,
                         Timeout timeout = {});
@@ -155,7 +169,7 @@ class LiveSets {
     Result<SweepReport> sweep(std::string_view match, bool dry_run = false, Timeout timeout = {});
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return.
+    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
     // Over Redis sweep() and, with any method but script, upserts are several round trips that wait:
     // they are made by threads of the library, which call `done`, and take no channel. At most
     // Options::exclusive_connections at a time, in order of their beginning and not of their end;

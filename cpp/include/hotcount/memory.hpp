@@ -5,19 +5,18 @@
 // on. Safe from many threads. A call costs a hash and a mutex, and never waits for anything else.
 // detail/memory/expiring_map.hpp says how entries are kept and when expired ones are dropped.
 //
-// Example:
+// Example, the body of a function that returns Result<void>:
 //
 //   @code
-//   hotcount::memory::StoreOptions options;
+//   memory::StoreOptions options;
 //   options.max_keys = 100'000;
-//   const auto store = hotcount::memory::Store::make(options).value();
-//   const auto counter = hotcount::Counter::make(store).value();
-//   counter->add("page:home").value();
-//
-//   const hotcount::memory::Store::Stats stats = store->stats();
-//   std::cout << stats.keys << " of " << stats.max_keys << " keys\n";  // 1 of 100000 keys
-//   // Counters and limiters of one name share one store in this process:
-//   const auto shared = hotcount::memory::named_store("sessions").value();
+//   HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make(options));
+//   HOTCOUNT_TRY_ASSIGN(const auto counter, Counter::make(store));
+//   HOTCOUNT_TRY(counter->add("page:home"));
+//   std::cout << store->stats().keys << " of " << store->stats().max_keys << '\n';  // 1 of 100000
+//   // One store for everybody in this process who names it:
+//   HOTCOUNT_TRY_ASSIGN(const auto shared, memory::named_store("sessions"));
+//   std::cout << shared->size() << '\n';  // 0
 //   @endcode
 #pragma once
 

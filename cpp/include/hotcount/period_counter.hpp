@@ -7,13 +7,29 @@
 //
 // A period's number is gone when `keep` periods have begun since, itself counted: with keep = 1 at
 // its end. The expiry is set in the same step as the add, so that there is no number without one;
-// one found without is given its own, and where counters of different `keep` add, the longest wins.
+// one found without is given its own, and when counters of different `keep` add, the longest wins.
 //
 // The present is the STORE's: Redis's clock, or the memory store's. The period is computed here by
 // this machine's clock and checked there in the step that adds, so that a machine whose clock is
 // off counts where the others do, at the price of a second round trip.
 //
 // Safe from many threads; it holds no state of its own.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
+//   PeriodCounterOptions options;
+//   options.period = Period::day;
+//   options.keep = 30;
+//   HOTCOUNT_TRY_ASSIGN(const auto visits, PeriodCounter::make(store, options));
+//   HOTCOUNT_TRY_ASSIGN(const std::int64_t today, visits->add("home"));
+//   std::cout << today << '\n';  // 1
+//   const Instant now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+//   HOTCOUNT_TRY_ASSIGN(const auto week, visits->series("home", now - std::chrono::days{6},
+//                                                       now + std::chrono::seconds{1}));
+//   for (const PeriodCount& day : week) std::cerr << day.start.time_since_epoch().count() << ' ' << day.count << '\n';
+//   @endcode
 #pragma once
 
 #include <chrono>
@@ -135,7 +151,7 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
     /// more, or begins more than 100 years ahead, is a config error and nothing is added.
     Result<std::int64_t> add(std::string_view key, std::int64_t n = 1,
                              std::optional<Instant> at = {}, Timeout timeout = {});
-    /// The number of that period; 0 where there was no add, or it is not kept any more.
+    /// The number of that period; 0 if there was no add, or it is not kept any more.
     Result<std::int64_t> get(std::string_view key, std::optional<Instant> at = {},
                              Timeout timeout = {});
     /// Every period from the one that `start` is in to the last that begins before `end`, in order
@@ -145,7 +161,7 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
                                             Timeout timeout = {});
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and where an argument is bad, before they return. An
+    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return. An
     // add at the present may send a second time, from the thread that the first reply came in.
     void add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
                    Completion<std::int64_t> done, AsyncCall call = {});

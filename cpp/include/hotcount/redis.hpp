@@ -11,6 +11,21 @@
 // Failure: when a command never left as a whole its error is unavailable, and nothing was applied. When
 // it was sent and not answered its error is outcome_unknown, and it is never sent again, unless its
 // Repeat allows that. A reply that cannot be the reply of its call ends the connection.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto options, redis::parse_options("redis://localhost"));
+//   HOTCOUNT_TRY_ASSIGN(const auto client, redis::Client::make(options));
+//   HOTCOUNT_TRY_ASSIGN(const std::int64_t value, client->add("page:home", 2));
+//   std::cout << value << '\n';  // 2
+//   const std::string_view command[] = {"GET", "page:home"};
+//   HOTCOUNT_TRY_ASSIGN(const redis::Reply reply, client->execute(command));
+//   std::cout << std::get<std::string>(reply.value) << '\n';  // 2
+//   HOTCOUNT_TRY_ASSIGN(const auto counter, Counter::make(client));
+//   HOTCOUNT_TRY_ASSIGN(const std::int64_t counted, counter->add("page:home"));
+//   std::cout << counted << '\n';  // 1
+//   @endcode
 #pragma once
 
 #include <cstdint>

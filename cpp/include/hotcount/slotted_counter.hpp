@@ -7,6 +7,18 @@
 // change at any time. SQLite has one writer at a time and so one slot, unless they are drawn.
 // A single slot cannot leave 64 bits; a sum that does is an overflow error on reading.
 // Thread-safe.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto database, sql::open_database("sqlite:///example.db"));
+//   HOTCOUNT_TRY_ASSIGN(const auto counter, SlottedCounter::make(database));
+//   HOTCOUNT_TRY(counter->create_table());
+//   HOTCOUNT_TRY(counter->add("page:home", 2));
+//   HOTCOUNT_TRY(counter->add("page:home", 1, "order:17"));  // Once, however often it is retried.
+//   HOTCOUNT_TRY_ASSIGN(const std::int64_t views, counter->get("page:home"));
+//   std::cout << views << '\n';  // 3
+//   @endcode
 #pragma once
 
 #include <cstdint>

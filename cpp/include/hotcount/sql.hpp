@@ -6,6 +6,24 @@
 //
 // Statements are objects with identity: a connection prepares each once and keeps it. Make them
 // once per table layout, not per call.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto database, sql::open_database("sqlite:///example.db"));
+//   static const sql::Statement kInsert{"INSERT INTO page (views) VALUES (?)"};
+//   static const sql::Statement kSum{"SELECT sum(views) FROM page"};
+//   const Deadline deadline = database->deadline({});
+//   HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database->writer(deadline));
+//   HOTCOUNT_TRY(lease->begin(deadline));  // Rolled back unless it comes to commit().
+//   HOTCOUNT_TRY(lease->run_script("CREATE TABLE page (views INTEGER)"));
+//   HOTCOUNT_TRY(lease->execute(kInsert, {std::int64_t{3}}));
+//   HOTCOUNT_TRY(lease->query(kSum, {}, [](const sql::Row& row) -> Result<void> {
+//       std::cout << row.integer(0) << '\n';  // 3
+//       return {};
+//   }));
+//   HOTCOUNT_TRY(lease->commit());
+//   @endcode
 #pragma once
 
 #include <atomic>

@@ -21,6 +21,20 @@
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
 // changes nothing. So every call may be retried after any failure, an unknown outcome included.
 // cast returns after the commit. Thread-safe; blocking, but for the calls that end in _async.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto database, sql::open_database("sqlite:///example.db"));
+//   HOTCOUNT_TRY_ASSIGN(const auto votes, Votes::make(database));
+//   HOTCOUNT_TRY(votes->create_tables());
+//   const sql::Id item = 7;
+//   HOTCOUNT_TRY(votes->add_items({&item, 1}));
+//   HOTCOUNT_TRY_ASSIGN(const Cast cast, votes->cast({.item = item, .user = 1}));
+//   std::cout << cast.counted << ' ' << cast.changed << '\n';  // 1 1
+//   HOTCOUNT_TRY_ASSIGN(const Count count, votes->count(item));
+//   std::cout << count.value << '\n';  // 1
+//   @endcode
 #pragma once
 
 #include <cstdint>

@@ -44,8 +44,8 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
            (apart ? "CREATE INDEX IF NOT EXISTS " + n.op_index + " ON " + n.op + " (at);\n" : "");
 }
 
-// The seed's own table has a nullable count and a surrogate id beside a unique (key, slot): the
-// COALESCE and the conflict target fit both.
+// An application's own table may have a nullable count, and a surrogate id beside a unique (key,
+// slot): the COALESCE and the conflict target fit both.
 template <class Names>
 std::string insert_text(const Names& n, const sql::Grammar& g, std::size_t rows) {
     std::string text =

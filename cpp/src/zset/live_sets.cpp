@@ -153,7 +153,7 @@ struct Names {
 Result<Names> check_create(const LiveSetsBackend& sets, std::string_view key, Duration ttl,
                            std::span<const ScoredMember> members) {
     HOTCOUNT_TRY_ASSIGN(std::string name, full(sets, key));
-    // Redis keeps times in milliseconds: a shorter life would be none at all.
+    // Redis keeps times in milliseconds: a shorter one would be none at all.
     if (ttl < std::chrono::milliseconds{1}) {
         return bad_option("ttl", "must be 0.001 seconds or more");
     }

@@ -339,8 +339,8 @@ class RedisSets final : public LiveSetsBackend {
                                            redis::is_integer};
         std::vector<std::string> scores;
         scores.reserve(members.size());
-        const std::string life = milliseconds(ttl);
-        std::vector<std::string_view> arguments{life, keep_};
+        const std::string ttl_ms = milliseconds(ttl);
+        std::vector<std::string_view> arguments{ttl_ms, keep_};
         for (const auto& [member, score] : members) {
             arguments.push_back(scores.emplace_back(to_text(score)));
             arguments.push_back(member);

@@ -1,4 +1,4 @@
-// The seed's ways in memory: every moment at which a key can expire during an add is tried.
+// The unsafe methods in memory: every moment at which a key can expire during an add is tried.
 #include <atomic>
 #include <hotcount/counter.hpp>
 #include <map>
@@ -32,7 +32,7 @@ class RunningClock final : public Clock {
 
 struct Ends {
     int counted_on{0};  // The key had not expired.
-    int begun_anew{0};  // With a life of its own.
+    int begun_anew{0};  // With a TTL of its own.
     int immortal{0};
 };
 
@@ -54,10 +54,10 @@ Ends add_at_every_moment(CounterMethod method, Compensation compensation) {
         clock->run(true);
         const std::int64_t value = *counter->add("k");
         clock->run(false);
-        const auto life = *counter->ttl("k");
+        const auto ttl = *counter->ttl("k");
         if (*counter->get("k") == 0) {
             ++ends.counted_on;  // And expired before the add was done.
-        } else if (!life) {
+        } else if (!ttl) {
             EXPECT_EQ(value, 1);
             ++ends.immortal;
         } else {
@@ -76,7 +76,7 @@ TEST(CounterMethods, TheScriptHasNoMomentThatLeavesAnImmortalKey) {
 
 TEST(CounterMethods, SetNxIncrMakesAnImmortalKeyWhereTheKeyExpiresBetweenItsSteps) {
     const Ends ends = add_at_every_moment(CounterMethod::set_nx_incr, Compensation::none);
-    EXPECT_GT(ends.immortal, 0) << "mended: then it is not the seed's any more";
+    EXPECT_GT(ends.immortal, 0) << "mended: then the method is not unsafe any more";
     EXPECT_GT(ends.counted_on, 0);
 }
 

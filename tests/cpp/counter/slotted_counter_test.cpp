@@ -52,7 +52,7 @@ TEST_F(SlottedCounterTest, RandomSlotsSpreadOverAllOfThem) {
     EXPECT_EQ(*counter->get("home"), 200);
 }
 
-// The worked example of the seed: slots 0, 36, 0 leave counts 2 and 1 in a table with a surrogate
+// A worked example: slots 0, 36, 0 leave counts 2 and 1 in a table with a surrogate
 // id and a nullable count.
 TEST_F(SlottedCounterTest, TheSeedsOwnTableAndExampleWork) {
     run_script(

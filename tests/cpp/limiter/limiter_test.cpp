@@ -134,7 +134,7 @@ class HookClock final : public Clock {
 
 // Between the check and the step the memory store's clock is asked for the expiry: there the next
 // caller comes in, and so on. With a limit of 1 all of them are admitted.
-TEST(SeedWays, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
+TEST(UnsafeLimiters, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
     for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::incr_expire}) {
         const auto clock = std::make_shared<HookClock>();
         memory::StoreOptions store_options;
@@ -153,7 +153,7 @@ TEST(SeedWays, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
     }
 }
 
-TEST(SeedWays, ALimitOf10Admits11) {
+TEST(UnsafeLimiters, ALimitOf10Admits11) {
     memory::StoreOptions store_options;
     store_options.clock = std::make_shared<ManualClock>();
     const auto store = *memory::Store::make(store_options);

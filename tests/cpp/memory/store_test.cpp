@@ -12,9 +12,9 @@ using namespace std::chrono_literals;
 using hotcount::testing::failed_with;
 using hotcount::testing::succeeded;
 
-Result<std::int64_t> put(Store& store, std::string_view key, std::optional<Duration> life = {}) {
+Result<std::int64_t> put(Store& store, std::string_view key, std::optional<Duration> ttl = {}) {
     return store.upsert(key, [&](Entry& entry, bool fresh) -> Result<std::int64_t> {
-        if (life) entry.expires_at = store.now() + *life;
+        if (ttl) entry.expires_at = store.now() + *ttl;
         return ++*entry.as<std::int64_t>(fresh);
     });
 }

@@ -77,7 +77,7 @@ TEST_F(MemoryLiveSets, VersionsOutliveTheirSetByKeep) {
     clock_->advance(69s);  // The set's 10 s and all but one second of keep.
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
     EXPECT_EQ(*sets->upsert("k", "a", 6, 7), Upsert::stale);
-    clock_->advance(69s);  // create() gave the versions a new life with the set's.
+    clock_->advance(69s);  // create() gave the versions a new TTL with the set's.
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
     EXPECT_EQ(*sets->upsert("k", "a", 6, 7), Upsert::stale);
     clock_->advance(70s);

@@ -1,7 +1,7 @@
 -- Adds to counters, once for each op_id. Combinable: call i has KEYS[3i - 2 .. 3i] and
 -- ARGV[3i .. 3i + 2].
 -- KEYS for each call the counter and two hashes op_id -> result of the add, in the counter's slot
--- ARGV[1] how long a result is remembered, in milliseconds   ARGV[2] the counter's life or ''
+-- ARGV[1] how long a result is remembered, in milliseconds   ARGV[2] the counter's TTL or ''
 -- ARGV[3..] for each call the amount, the op_id and when it was made, in unix milliseconds, or ''
 -- where it does not say
 -- RETURNS for each call the value after its add, be it now or when the op_id came first, or its
@@ -21,7 +21,7 @@
 local FULL = 4096
 local DENIED = 'NOPERM this user may not run all that an add with an op_id takes: nothing was added'
 local call, exact, ask = redis.pcall, 2 ^ 53, redis.acl_check_cmd
-local keep, life = tonumber(ARGV[1]), ARGV[2]
+local keep, ttl = tonumber(ARGV[1]), ARGV[2]
 local now
 
 local function is_error(reply) return type(reply) == 'table' and reply.err end
@@ -44,17 +44,17 @@ local function take_back(key, amount)
     call('INCRBY', key, amount:sub(1, 1) == '-' and amount:sub(2) or '-' .. amount)
 end
 
--- As add_with_ttl.lua does where there is a life.
+-- As add_with_ttl.lua does where there is a TTL.
 local function add(key, amount)
-    if life ~= '' then
+    if ttl ~= '' then
         local left = call('PTTL', key)
         if left == -2 then
-            local wrote = call('SET', key, amount, 'PX', life)
+            local wrote = call('SET', key, amount, 'PX', ttl)
             return wrote.err and wrote or amount
         end
         if left == -1 then
             left = call('INCRBY', key, '0')
-            if type(left) == 'number' then left = call('PEXPIRE', key, life) end
+            if type(left) == 'number' then left = call('PEXPIRE', key, ttl) end
         end
         if type(left) == 'table' then return left end
     elseif #amount > 15 then
@@ -70,7 +70,7 @@ local function add(key, amount)
     return value
 end
 
--- Of two hashes the one that will live for `need` milliseconds or more, and what life to give it for
+-- Of two hashes the one that will live for `need` milliseconds or more, and what TTL to give it for
 -- that: up to `spread` more.
 local function choose(first, second, need, spread)
     local left_first = call('PTTL', first)

@@ -1,9 +1,9 @@
 -- Adds to counters and sees to it that they expire. Combinable: call i has KEYS[i], ARGV[i + 1].
--- KEYS counters   ARGV[1] life in milliseconds   ARGV[2..] the amount for each key
+-- KEYS counters   ARGV[1] TTL in milliseconds   ARGV[2..] the amount for each key
 -- RETURNS for each key the value after the add, or its error; a string of digits where Lua would
 -- round the number
 -- WHY a script: INCRBY and PEXPIRE as two commands leave an immortal key when the second is lost.
--- The life starts with the first add; a key found without an expiry is healed.
+-- The TTL starts with the first add; a key found without an expiry is healed.
 -- One loop without functions: making three of them costs as much as an INCRBY.
 local call, answers = redis.pcall, {}
 for index, key in ipairs(KEYS) do

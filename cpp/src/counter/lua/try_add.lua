@@ -1,6 +1,6 @@
 -- Adds to counters only where the result stays inside bounds. Combinable: call i has KEYS[i] and
 -- ARGV[3i - 1], ARGV[3i], ARGV[3i + 1].
--- KEYS counters   ARGV[1] life in milliseconds or ''
+-- KEYS counters   ARGV[1] TTL in milliseconds or ''
 -- ARGV[2..] for each key the amount, the least value or '', the greatest value or ''
 -- RETURNS for each key {1, value} or, refused, {0, value as it stands}, or its error; a value is a
 -- string of digits where Lua would round the number
@@ -8,7 +8,7 @@
 -- Lua's integers end at 2^53: beyond it the server adds, we compare as strings of digits and take
 -- back by INCRBY, which cannot be refused any more.
 local call, exact = redis.pcall, 2 ^ 53
-local life = ARGV[1]
+local ttl = ARGV[1]
 
 local function less(a, b)
     local negative_a, negative_b = a:sub(1, 1) == '-', b:sub(1, 1) == '-'
@@ -34,10 +34,10 @@ end
 local function create(key, amount, least, most)
     if outside(amount, least, most) then return {0, 0} end
     local wrote
-    if life == '' then
+    if ttl == '' then
         wrote = call('SET', key, amount)
     else
-        wrote = call('SET', key, amount, 'PX', life)
+        wrote = call('SET', key, amount, 'PX', ttl)
     end
     return wrote.err and wrote or {1, amount}
 end
@@ -48,7 +48,7 @@ local function heal(key)
     -- The expiry first, and only for a counter: where an ACL refuses it nothing is counted.
     left = call('INCRBY', key, '0')
     if type(left) == 'table' then return left end
-    return call('PEXPIRE', key, life)
+    return call('PEXPIRE', key, ttl)
 end
 
 local function try(key, amount, least, most)
@@ -62,7 +62,7 @@ local function try(key, amount, least, most)
                    (most ~= '' and sum > tonumber(most))) then
         return {0, before}
     end
-    if life ~= '' then
+    if ttl ~= '' then
         local healed = heal(key)
         if type(healed) == 'table' then return healed end
     end

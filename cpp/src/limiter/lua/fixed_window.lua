@@ -1,4 +1,4 @@
--- Hits keys by fixed windows: step_fixed_window of limiter/algorithms.cpp, in doubles.
+-- Hits keys by fixed windows: limiter/fixed_window.cpp in doubles.
 -- KEYS states: the string "start used"
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look
 -- ARGV[3] 1 to charge denied hits   ARGV[4] limit   ARGV[5] period in microseconds

@@ -1,4 +1,4 @@
--- Hits keys by the generic cell rate algorithm: step_gcra of limiter/algorithms.cpp, in doubles.
+-- Hits keys by the generic cell rate algorithm: limiter/gcra.cpp in doubles.
 -- KEYS states: the string "at debt"
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look
 -- ARGV[3] 1 to charge denied hits   ARGV[4] limit   ARGV[5] debt of one hit
