@@ -1,7 +1,7 @@
 """The scripts' arithmetic: the shared vectors, and an independent model in fractions.
 
-limiter_vectors.json holds hits and their answers, and as "script" the numbers that the rate comes to
-in the algorithm's script (ARGV[4] to ARGV[6]). tests/cpp/limiter/vectors_test.cpp runs the same
+limiter_vectors.json holds hits and their answers, and as "script" the numbers of the rate that the
+algorithm's script takes (ARGV[4] to ARGV[6]). tests/cpp/limiter/vectors_test.cpp runs the same
 through the C++ core. Here the scripts run on a clock given to them.
 """
 
