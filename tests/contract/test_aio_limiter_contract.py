@@ -11,19 +11,14 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.support.limiters import IDS, OPTIONS, UNSAFE
 from tests.support.servers import RedisServer
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 TEN = "10/300 days"
-ALGORITHMS: list[dict[str, Any]] = [
-    {"algorithm": "gcra"},
-    {"algorithm": "fixed_window"},
-    {"algorithm": "fixed_window", "align": "first"},
-    {"algorithm": "list"},
-]
 
 
-@pytest.fixture(params=ALGORITHMS, ids=lambda options: "-".join(options.values()))
+@pytest.fixture(params=OPTIONS, ids=IDS)
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
@@ -169,10 +164,8 @@ def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(counter_store: 
     run(program)
 
 
-@pytest.mark.parametrize("way", ["per_second_key", "racy_incr", "incr_expire"])
-def test_the_ways_of_the_documentation_are_refused_where_they_would_wait(
-    counter_store: Store, way: Any
-) -> None:
+@pytest.mark.parametrize("way", UNSAFE)
+def test_an_unsafe_algorithm_is_refused_if_it_would_wait(counter_store: Store, way: Any) -> None:
     limiter = aio.Limiter(counter_store, "5/second", algorithm=way)
 
     async def program() -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hotcount import Upsert
 
+from tests.support.limiters import SAFE
+
 Store = Union[hotcount.Memory, hotcount.Redis]
 
 # Each is a key of its own. With braces that make no hash tag only versions are refused.
@@ -176,7 +178,7 @@ RATES = [
 
 
 @pytest.mark.parametrize("rate", RATES, ids=lambda rate: repr(rate[:20]))
-@pytest.mark.parametrize("algorithm", ["gcra", "fixed_window", "list"])
+@pytest.mark.parametrize("algorithm", SAFE)
 def test_a_rate_that_is_none_is_a_config_error(
     counter_store: Store, algorithm: Any, rate: str
 ) -> None:

@@ -13,24 +13,17 @@ import hotcount
 import numpy as np
 import pytest
 
+from tests.support.limiters import IDS, OPTIONS, SAFE, UNSAFE
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 
-ALGORITHMS: list[dict[str, Any]] = [
-    {"algorithm": "gcra"},
-    {"algorithm": "fixed_window"},
-    {"algorithm": "fixed_window", "align": "first"},
-    {"algorithm": "list"},
-]
-IDS = ["gcra", "fixed_window", "fixed_window-first", "list"]
-
 # A window that no test run crosses the edge of, and a bucket that refills too slowly to see.
 TEN = "10/300 days"
 
 
-@pytest.fixture(params=ALGORITHMS, ids=IDS)
+@pytest.fixture(params=OPTIONS, ids=IDS)
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
@@ -326,7 +319,7 @@ def test_state_is_shared_by_name_algorithm_and_rate_and_by_nothing_else(
     assert not hotcount.Limiter(counter_store, " 10 / 24 hours", **options).hit("k")
     assert hotcount.Limiter(counter_store, "10/day", name="other", **options).hit("k")
     assert hotcount.Limiter(counter_store, "10/hour", **options).hit("k")
-    for other in ALGORITHMS:
+    for other in OPTIONS:
         if other != options:
             assert hotcount.Limiter(counter_store, "10/day", **other).hit("k")
 
@@ -478,3 +471,10 @@ def test_a_limiter_closes_and_refuses_to_pickle(counter_store: Store) -> None:
     assert limiter.closed
     with pytest.raises(hotcount.ClosedError):
         limiter.hit("k")
+
+
+def test_the_declared_algorithms_are_those_that_the_core_knows() -> None:
+    with pytest.raises(hotcount.ConfigError) as caught:
+        hotcount.Limiter("memory://", "5/s", algorithm="leaky")  # type: ignore[arg-type]
+    known = str(caught.value).split("it takes ")[1].split(", ")
+    assert sorted(known) == sorted([*SAFE, *UNSAFE])

@@ -15,6 +15,7 @@ from typing import Any, Union
 import hotcount
 import pytest
 
+from tests.support.limiters import SAFE, UNSAFE
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -22,8 +23,6 @@ pytestmark = pytest.mark.server
 Store = Union[hotcount.Memory, hotcount.Redis]
 Way = Any  # One of Limiter's algorithm names; mypy would want the Literal spelled out again.
 
-UNSAFE = ["per_second_key", "racy_incr", "incr_expire"]
-OURS = ["gcra", "fixed_window", "list"]
 CALLERS = 13
 
 
@@ -82,7 +81,7 @@ def test_all_who_checked_before_anybody_acted_are_admitted(
     assert admitted_between_check_and_act(own_redis, direct, way) == CALLERS
 
 
-@pytest.mark.parametrize("way", OURS)
+@pytest.mark.parametrize("way", SAFE)
 def test_the_safe_algorithms_admit_the_limit_to_callers_at_once(
     own_redis: RedisServer, direct: hotcount.Redis, way: Way
 ) -> None:

@@ -8,16 +8,15 @@ import warnings
 import hotcount
 import pytest
 
+from tests.support.limiters import SAFE, UNSAFE
 from tests.support.together import together
-
-LIMITED = ["gcra", "fixed_window", "list"]
 
 
 def limiter(store: hotcount.Memory, algorithm: str = "gcra") -> hotcount.Limiter:
     return hotcount.Limiter(store, "2/hour", algorithm=algorithm)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("algorithm", LIMITED)
+@pytest.mark.parametrize("algorithm", SAFE)
 @pytest.mark.parametrize("when_full", ["admit", "refuse"])
 def test_a_denied_key_stays_denied_whoever_floods_the_store(algorithm: str, when_full: str) -> None:
     store = hotcount.Memory(max_keys=100, when_full=when_full)  # type: ignore[arg-type]
@@ -32,7 +31,7 @@ def test_a_denied_key_stays_denied_whoever_floods_the_store(algorithm: str, when
     assert store.stats()["keys"] == 100
 
 
-@pytest.mark.parametrize("algorithm", LIMITED)
+@pytest.mark.parametrize("algorithm", SAFE)
 def test_admit_lets_new_keys_in_untracked_counts_them_and_warns_once(algorithm: str) -> None:
     store = hotcount.Memory(max_keys=2)
     limited = limiter(store, algorithm)
@@ -50,7 +49,7 @@ def test_admit_lets_new_keys_in_untracked_counts_them_and_warns_once(algorithm: 
     assert (stats["keys"], stats["untracked"], stats["refused"]) == (2, 5, 0)
 
 
-@pytest.mark.parametrize("algorithm", LIMITED)
+@pytest.mark.parametrize("algorithm", SAFE)
 def test_refuse_is_a_capacity_error_for_new_keys_only(algorithm: str) -> None:
     store = hotcount.Memory(max_keys=2, when_full="refuse")
     limited = limiter(store, algorithm)
@@ -94,8 +93,8 @@ def test_counters_and_sets_are_refused_whatever_when_full_says() -> None:
     assert hotcount.LiveSets(store).upsert("k", "a", 1) is hotcount.Upsert.ABSENT
 
 
-@pytest.mark.parametrize("way", ["per_second_key", "racy_incr", "incr_expire"])
-def test_the_seeds_ways_keep_to_the_policy(way: str) -> None:
+@pytest.mark.parametrize("way", UNSAFE)
+def test_an_unsafe_algorithm_keeps_to_the_policy_of_a_full_store(way: str) -> None:
     for when_full, allowed in (("admit", True), ("refuse", False)):
         store = hotcount.Memory(max_keys=1, when_full=when_full)  # type: ignore[arg-type]
         hotcount.Counter(store).add("fills it")

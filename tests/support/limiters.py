@@ -1,0 +1,15 @@
+"""The limiters' algorithms for tests: a new one takes part in all that go through these lists."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from hotcount.limiter import Algorithm
+
+UNSAFE: tuple[str, ...] = ("per_second_key", "racy_incr", "incr_expire")
+SAFE: tuple[str, ...] = tuple(name for name in get_args(Algorithm) if name not in UNSAFE)
+# A Limiter's options, one for each kind of state that the safe algorithms keep.
+OPTIONS: list[dict[str, Any]] = [{"algorithm": name} for name in SAFE] + [
+    {"algorithm": "fixed_window", "align": "first"}
+]
+IDS = ["-".join(options.values()) for options in OPTIONS]
