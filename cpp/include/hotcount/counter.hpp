@@ -1,13 +1,13 @@
 // Counter: add to a number under a key and learn the value after this very add.
 //
 //   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it
-//   ops  key_beside(key, "ops.0"), "ops.1"  over Redis, where op_ids are used: hashes op_id -> result
+//   ops  key_beside(key, "ops.0"), "ops.1"  over Redis, when op_ids are used: hashes op_id -> result
 //        the same with ".XXXX" after the name, for what comes while the one of the two that takes
 //        results holds 4,096; XXXX is 0000 to ffff, by the op_id. A server frees an expired hash in
 //        one go (2 ms for 4,096): none holds more than about 4,096 before a counter has 268 million
 //        op_ids within op_keep, and their ends are spread over half of op_keep. A process of an
 //        older version looks into the first two only: beside one, a retry that moves to it is
-//        counted again where a counter has more than 4,096 op_ids within op_keep.
+//        counted again if a counter has more than 4,096 op_ids within op_keep.
 //
 // Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
 // an add is one command in one round trip: INCRBY, or a script if the key is to expire. An add
@@ -78,7 +78,7 @@ struct CounterOptions {
     Compensation compensation{Compensation::both};
     /// How long the result of an add with an op_id is remembered, at least; over Redis at most twice
     /// that. Longer: later retries are still counted once; each op_id of 36 characters costs 40 to
-    /// 100 bytes of Redis 7 until then, up to 200 where a counter has 8,000 to 100,000 of them; in
+    /// 100 bytes of Redis 7 until then, up to 200 when a counter has 8,000 to 100,000 of them; in
     /// memory about 130.
     /// Counters that share a key may differ in it: none is cut short by another.
     Duration op_keep{std::chrono::hours{24}};
@@ -107,14 +107,14 @@ class Counter {
     ~Counter();
 
     /// Adds n (any int64) and returns the value after it; overflow changes nothing. With a method
-    /// other than script, outcome_unknown also where the add was counted and its expiry failed.
+    /// other than script, outcome_unknown also when the add was counted and its expiry failed.
     Result<std::int64_t> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
     /// The same, once per op_id (1 to 1000 bytes): a repeat within op_keep returns the first result
     /// and adds nothing, also after reset() or after the counter has expired. An op_id that is a
     /// UUIDv7 (new_op_id()) is refused with a config error once it is older than op_keep and not
-    /// remembered; any other then counts again. Over Redis the call is sent once more where its
+    /// remembered; any other then counts again. Over Redis the call is sent once more when its
     /// reply is lost; outcome_unknown: that was lost too, and it may be retried with the same op_id.
-    /// A config error for a key whose braces make no hash tag, over Redis. HOLE: who removes or
+    /// A config error for a key whose braces make no hash tag, over Redis. HOLE: whoever removes or
     /// evicts what is remembered (`{KEY}:ops.0`, `{KEY}:ops.1` ...) makes a repeat count again.
     Result<std::int64_t> add_once(std::string_view key, std::int64_t n, std::string_view op_id,
                                   Timeout timeout = {});

@@ -1,4 +1,4 @@
-// Limiter: at most so many hits in so long, per key, whoever asks and from wherever.
+// Limiter: at most N hits per period and key, for all threads, processes and machines together.
 //
 // A hit checks and takes in one step, on the store's clock (over Redis one script in one round trip);
 // a denied hit costs nothing. Limiters of one name, algorithm and rate share their keys' state, and
@@ -45,7 +45,7 @@ namespace hotcount {
 
 // -- rates ----------------------------------------------------------------------------------------
 
-/// So many in so long, read from text:
+/// N per period, read from text:
 ///
 ///   "100/minute"   "5/s"   "10/2 hours"   "100/min burst 20"
 ///
@@ -54,8 +54,8 @@ struct Rate {
     static constexpr std::int64_t kMaxLimit = 1'000'000'000'000;
     static constexpr std::chrono::microseconds kMaxPeriod = std::chrono::hours{24 * 366};
 
-    std::int64_t limit{1};                                      ///< How many, 1 to kMaxLimit.
-    std::chrono::microseconds period{std::chrono::seconds{1}};  ///< In how long, 1 ms to 366 days.
+    std::int64_t limit{1};                                      ///< N, 1 to kMaxLimit.
+    std::chrono::microseconds period{std::chrono::seconds{1}};  ///< 1 ms to 366 days.
     /// How many an idle key admits at once; for gcra alone. It equals `limit` unless another number is
     /// given, and windows take no other.
     std::int64_t burst{1};
@@ -88,7 +88,7 @@ struct Decision {
     bool allowed;
     std::int64_t limit;      ///< What an idle key admits at once.
     std::int64_t remaining;  ///< What is left after this call.
-    /// Until the same hit would be admitted if nobody else came: 0 when it was admitted, none when it
+    /// Until the same hit would be admitted if no other hit came: 0 when it was admitted, none when it
     /// never would be.
     std::optional<Duration> retry_after;
     Duration reset_after;  ///< Until the key is as if it had never been hit.

@@ -60,18 +60,18 @@ namespace hotcount {
 
 /// What an upsert or remove came to. The numbers stand in columns and in the scripts.
 enum class Upsert : std::int8_t {
-    failed = 0,    ///< Only in a batch, where the element has an error.
+    failed = 0,    ///< Only in a batch: the element has an error.
     applied = 1,   ///< The member has the score.
     absent = 2,    ///< No such set. Nothing was made.
     stale = 3,     ///< The member's last write has this version or a higher one.
     expiring = 4,  ///< The set's TTL is not above the gate.
-    no_ttl = 5,    ///< The set never expires: somebody's leak, left alone. See sweep().
+    no_ttl = 5,    ///< The set never expires: a leak, left alone. See sweep().
 };
 std::string_view to_string(Upsert upsert);  ///< As spelled above, in capitals.
 
 enum class UpsertMethod : std::uint8_t {
     script,              ///< Lua: looks and adds in one step, a whole batch in one round trip.
-    ttl_gate,            ///< PTTL, then ZADD where it is above the gate. Two round trips a batch.
+    ttl_gate,            ///< PTTL, then ZADD if it is above the gate. Two round trips a batch.
                          ///< HOLE: a stall between them that is longer than the gate.
     watch,               ///< WATCH, PTTL, MULTI, ZADD, EXEC; again while the set changes meanwhile.
                          ///< Two round trips an element, on a connection of its own: for servers
@@ -173,7 +173,7 @@ class LiveSets {
     // Over Redis sweep() and, with any method but script, upserts are several round trips that wait:
     // they are made by threads of the library, which call `done`, and take no channel. At most
     // Options::exclusive_connections at a time, in order of their beginning and not of their end;
-    // who is not begun by the deadline has applied nothing. Arguments are copied.
+    // a call that has not begun by the deadline has applied nothing. Arguments are copied.
     void upsert_async(std::string_view key, std::string_view member, double score,
                       std::optional<std::int64_t> version, Completion<Upsert> done,
                       AsyncCall call = {});

@@ -14,7 +14,7 @@
 //   HOTCOUNT_TRY_ASSIGN(const auto counter, Counter::make(store));
 //   HOTCOUNT_TRY(counter->add("page:home"));
 //   std::cout << store->stats().keys << " of " << store->stats().max_keys << '\n';  // 1 of 100000
-//   // One store for everybody in this process who names it:
+//   // One store for all of this process that name it:
 //   HOTCOUNT_TRY_ASSIGN(const auto shared, memory::named_store("sessions"));
 //   std::cout << shared->size() << '\n';  // 0
 //   @endcode
@@ -32,8 +32,8 @@
 
 namespace hotcount::memory {
 
-/// What becomes of a limiter's new key in a full store. No live state is ever dropped for it: who
-/// could make us forget a denied key by touching others would be limited no more.
+/// What happens to a limiter's new key in a full store. No live state is ever dropped for it: a client
+/// that could make the store forget its denied key by touching others would be limited no more.
 enum class WhenFull : std::uint8_t {
     admit,   ///< The hit is admitted and not remembered, which its decision and the stats say.
     refuse,  ///< A capacity error.
@@ -44,12 +44,12 @@ Result<WhenFull> parse_when_full(std::string_view name);
 
 struct StoreOptions {
     /// Most keys held at once. At the bound expired keys are dropped first, a limiter's among them
-    /// as soon as they are worth nothing any more; where the next 1,024 entries have none, a new key
-    /// is refused with a capacity error, a limiter's as `when_full` says, although an expired one may
+    /// as soon as their state has run out. If the next 1,024 entries have none, a new key is
+    /// refused with a capacity error, a limiter's as `when_full` says, although an expired one may
     /// stand further on: the next call looks there. More costs about 120 bytes a key plus its length.
     std::size_t max_keys{1'000'000};
-    /// Either is an attack on somebody: admit lets who floods the store with keys pass unlimited,
-    /// refuse lets them keep everybody new out.
+    /// A client that floods the store with keys passes unlimited with admit; with refuse it keeps
+    /// all new clients out.
     WhenFull when_full{WhenFull::admit};
     /// Put before every key, as a Redis store does; keeps two applications apart.
     std::string prefix{};

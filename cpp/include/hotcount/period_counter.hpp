@@ -11,7 +11,7 @@
 //
 // The present is the STORE's: Redis's clock, or the memory store's. The period is computed here by
 // this machine's clock and checked there in the step that adds, so that a machine whose clock is
-// off counts where the others do, at the price of a second round trip.
+// off counts into the same period as the others, at the price of a second round trip.
 //
 // Safe from many threads; it holds no state of its own.
 //

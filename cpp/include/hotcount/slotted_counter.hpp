@@ -41,7 +41,7 @@ namespace hotcount {
 /// Which slot of a count a writer uses.
 enum class SlotChoice : std::uint8_t {
     /// Each writer keeps its slot: neighbours stay apart while there are slots to spare. A writer is
-    /// a thread, or a connection where several threads' writes travel on one.
+    /// a thread, or a connection if it carries the writes of several threads.
     sticky,
     random,  ///< A random slot for each add: writers collide even with slots to spare.
 };
@@ -54,7 +54,7 @@ struct SlottedCounterOptions {
     std::string key_column{"key"};
     std::string slot_column{"slot"};
     std::string count_column{"count"};
-    /// How many rows a key may spread over, 1 to 10,000. More: fewer waits where rows are locked
+    /// How many rows a key may spread over, 1 to 10,000. More: fewer waits if rows are locked
     /// one by one (not SQLite); each read sums that many rows.
     std::int64_t slots{100};
     SlotChoice slot_choice{SlotChoice::sticky};

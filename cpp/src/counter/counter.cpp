@@ -102,7 +102,7 @@ Result<void> Counter::check_method(std::string_view call) const {
 struct Counter::Checked {
     std::vector<std::string> names;
     std::vector<std::int64_t> amounts;
-    std::vector<std::size_t> places;  // Which element each name stands for, where some are bad.
+    std::vector<std::size_t> places;  // Which element each name stands for, if some are bad.
     BatchResult<std::int64_t> batch;
 
     BatchResult<std::int64_t> merge(BatchResult<std::int64_t> found) {

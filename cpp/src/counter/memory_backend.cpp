@@ -183,7 +183,7 @@ class MemoryBackend final : public CounterBackend {
         return *sum;
     }
 
-    // For how long a result is remembered: until its id is too old to be taken, where it says when
+    // For how long a result is remembered: until its id is too old to be taken, if it says when
     // it was made.
     Result<Duration> time_to_keep(std::string_view op_id) const {
         using std::chrono::milliseconds;

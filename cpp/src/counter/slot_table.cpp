@@ -60,8 +60,8 @@ std::string insert_text(const Names& n, const sql::Grammar& g, std::size_t rows)
 
 }  // namespace
 
-// An update by the key first and an insert where there is no row, on the servers: an upsert burns a
-// value of a surrogate id each time, and in InnoDB takes a gap lock where the unique key is not the
+// An update by the key first and an insert if there is no row, on the servers: an upsert burns a
+// value of a surrogate id each time, and in InnoDB takes a gap lock when the unique key is not the
 // primary one. Several rows together are an upsert all the same, sorted: one round trip instead of
 // many.
 SlotTable::SlotTable(const Names& n, const sql::Grammar& g)

@@ -18,7 +18,7 @@ class SlotTable {
     std::string schema;  ///< Creates table and ledger; idempotent.
 
     // Parameters in order, then the columns returned.
-    /// key, slot, n: adds where the row is. On SQLite also where it is not, and -> count.
+    /// key, slot, n: adds if the row is there. On SQLite also if it is not, and -> count.
     sql::Statement add;
     sql::Statement add_or_insert;  ///< key, slot, n; the servers' alone
     sql::Statement take_free;      ///< key, slot -> a row, locked, unless it is absent or locked
@@ -26,16 +26,17 @@ class SlotTable {
     sql::Statement sum;            ///< key -> sum over its slots
     sql::Statement lock_rows;      ///< key -> slot, count: all its rows, locked, in order
     sql::Statement remove;         ///< key, slot
-    sql::Statement remember_op;    ///< key, op_id, seconds; changes no row where it is known
-    sql::Statement old_ops;        ///< seconds, limit -> key, op_id: older ones nobody else removes
-    sql::Statement forget_op;      ///< key, op_id
+    sql::Statement remember_op;    ///< key, op_id, seconds; changes no row if it is known
+    sql::Statement
+        old_ops;  ///< seconds, limit -> key, op_id: older ones that no other transaction removes
+    sql::Statement forget_op;  ///< key, op_id
 
     /// Several rows in one statement of the servers'.
     struct Rows {
         std::size_t rows;
         sql::Statement add_or_insert;  ///< key, slot, n of each row
     };
-    /// The largest first; empty on SQLite, where a statement costs no round trip.
+    /// The largest first; empty on SQLite: a statement there costs no round trip.
     std::vector<Rows> add_rows;
 
   private:

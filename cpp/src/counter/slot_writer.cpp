@@ -142,7 +142,7 @@ std::int64_t SlotWriter::slot_for(const sql::Connection& connection) const {
     if (choice_ == SlotChoice::random) {
         return static_cast<std::int64_t>(thread_random().below(slots));
     }
-    // SQLite's one writer has nobody to keep away from.
+    // SQLite's one writer meets no other writer.
     if (table_->dialect() == sql::Dialect::sqlite) return 0;
     return static_cast<std::int64_t>(connection.place() % slots);
 }
@@ -170,7 +170,7 @@ Result<std::vector<SlotWriter::Sum>> SlotWriter::sums(
     return sums;
 }
 
-// Looks whether somebody holds the row before it waits for it: that is what adaptive slots grow by.
+// Looks whether another transaction holds the row before it waits for it: that is what adaptive slots grow by.
 Result<void> SlotWriter::add_where_free(sql::Connection& connection, const Sum& sum) const {
     const std::int64_t slots = spread_->slots();
     std::int64_t slot = sum.slot % slots;
@@ -195,7 +195,7 @@ std::int64_t choose_slot(SlotChoice choice, std::int64_t slots) {
         return static_cast<std::int64_t>(thread_random().below(bound));
     }
     // Threads take places in turn, so that the first `slots` of them share none. A process begins
-    // where it is drawn: counting from 0, all would write to the same few slots.
+    // at a random place: counting from 0, all would write to the same few slots.
     static std::atomic<std::uint64_t> next_place{0};
     static ForkLocal<const std::uint64_t> start{
         [] { return std::make_unique<const std::uint64_t>(thread_random().below(1'000'000)); }};

@@ -34,7 +34,7 @@ class Spread {
     std::int64_t slots() const { return slots_.load(std::memory_order_relaxed); }
     void resize(std::int64_t slots) { slots_.store(slots, std::memory_order_relaxed); }
     bool adaptive() const { return adaptive_; }
-    /// Doubles what was found too few, unless somebody else has by now. Never beyond the most.
+    /// Doubles what was found too few, unless another writer has by now. Never beyond the most.
     void grow(std::int64_t found_too_few);
 
   private:
@@ -83,7 +83,7 @@ class SlotWriter final : public sql::BatchWriter {
 /// The error for a count that would leave 64 bits.
 Error count_overflow(std::string_view key);
 
-/// Adds to one row, making it where it is not there.
+/// Adds to one row, making it if it is not there.
 Result<void> add_to_slot(sql::Connection& connection, const SlotTable& table, std::string_view key,
                          std::int64_t slot, std::int64_t n);
 

@@ -232,7 +232,7 @@ class SqlSlottedCounter final : public SlottedCounter,
         return sum;
     }
 
-    // Removes the key's rows and, where `keep`, puts their sum into slot 0. Only rows that are
+    // Removes the key's rows and, if `keep`, puts their sum into slot 0. Only rows that are
     // locked and were read are removed: one that others add meanwhile stays.
     Result<std::int64_t> rewrite(std::string_view key, Timeout timeout, bool keep) {
         HOTCOUNT_TRY(check_text(key));
@@ -267,7 +267,7 @@ class SqlSlottedCounter final : public SlottedCounter,
             HOTCOUNT_TRY(connection.execute(table_->remove, {key, slot}));
         }
         if (keep_first) {
-            // The difference may leave 64 bits where the count does not.
+            // The difference may leave 64 bits although the count does not.
             const auto difference = checked_subtract(whole, first);
             if (!difference) {
                 HOTCOUNT_TRY(connection.execute(table_->remove, {key, kFirst}));

@@ -13,8 +13,7 @@ Error about_limit(const std::string& key, const Error& error) {
         .about(&ErrorFacts::key, key);
 }
 
-// A call that waits is one that does not, over the channel of those who wait: it has ended when it
-// returns.
+// A call that waits is the other one over the waiting channel, where it has ended when it returns.
 Result<Outcome> RedisLimiterBackend::decide(const std::string& key, std::int64_t cost, bool take,
                                             std::string_view who, Timeout timeout) {
     std::optional<Result<Outcome>> outcome;

@@ -72,7 +72,7 @@ class RedisSteps final : public UnsafeCounterSteps {
     std::shared_ptr<redis::Client> client_;
 };
 
-// The add is counted by now, whatever comes of the rest: nobody may take it for not applied.
+// The add is counted by now, whatever happens next: the error must not say that nothing was applied.
 Error counted(const Error& error) {
     return make_error(ErrorCode::outcome_unknown,
                       "the add was counted, and then its expiry failed: " + error.message,

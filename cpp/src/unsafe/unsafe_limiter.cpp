@@ -168,7 +168,7 @@ class MemorySteps final : public UnsafeLimiterSteps {
                 return *sum;
             });
         if (counted.ok() || !store_->admits_untracked(counted.error())) return counted;
-        return std::int64_t{1};  // The first of a key that nobody remembers.
+        return std::int64_t{1};  // The first hit of a key that is not remembered.
     }
 
     std::shared_ptr<memory::Store> store_;

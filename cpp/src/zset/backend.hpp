@@ -13,7 +13,7 @@ class LiveSetsBackend {
   public:
     struct Element {
         std::string key;
-        std::string companion;  ///< Empty where the key can have none.
+        std::string companion;  ///< Empty if the key can have none.
         std::string member;
         double score{0};
         std::optional<std::int64_t> version{};  ///< Never without a companion.

@@ -237,7 +237,7 @@ class RedisSets final : public LiveSetsBackend {
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
-    // What waits is what does not wait, over the channel of those who wait: it has ended when it
+    // A call that waits is the other one over the waiting channel, where it has ended when it
     // returns.
 
     Upserts upsert(std::vector<Element> elements, std::size_t batch, Timeout timeout) override {

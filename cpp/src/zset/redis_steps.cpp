@@ -121,7 +121,7 @@ RedisSteps::Upserts RedisSteps::look_and_add(std::span<const Element> elements,
     return results;
 }
 
-// ZADD for each element, in one pipeline; behind the element's look where there are looks.
+// ZADD for each element, in one pipeline; behind the element's look if there are looks.
 std::vector<Result<Reply>> RedisSteps::add(std::span<const Element> elements, Commands looks,
                                            Timeout timeout) const {
     std::vector<std::string> scores;

@@ -1,10 +1,10 @@
 -- Adds to the number of one period, or reads it, by the server's clock.
 -- KEYS[1] the period's counter
--- ARGV[1] amount, or '' to read   ARGV[2] 1 where the period must be the present one, else 0
+-- ARGV[1] amount, or '' to read   ARGV[2] 1 if the period must be the present one, else 0
 -- ARGV[3] when the period begins   ARGV[4] when it ends   ARGV[5] when its number is gone
 -- ARGV[6] how far ahead a period may begin; all in seconds, times since the epoch
--- RETURNS {0, value, time} where done; {1, 0, time} where the present is another period, {2, 0, time}
--- where the period is gone, {3, 0, time} where it is too far ahead: nothing was done. The value is a
+-- RETURNS {0, value, time} when done; {1, 0, time} when the present is another period, {2, 0, time}
+-- when the period is gone, {3, 0, time} when it is too far ahead: nothing was done. The value is a
 -- string (Lua would round a number above 2^53).
 -- WHY a script: which period the present is, the add and the expiry are one step.
 local time = redis.call('TIME')
@@ -22,7 +22,7 @@ if left == -2 then
 end
 if left < (gone - now) * 1000 - math.floor(time[2] / 1000) then
     -- It has lost its expiry, or was added to with a shorter keep. The expiry first, and only for a
-    -- counter: where an ACL refuses it nothing is counted.
+    -- counter: if an ACL refuses it nothing is counted.
     redis.call('INCRBY', KEYS[1], 0)
     redis.call('PEXPIREAT', KEYS[1], at)
 end

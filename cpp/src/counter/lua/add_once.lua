@@ -5,14 +5,14 @@
 -- ARGV[3..] for each call the amount, the op_id and when it was made, in unix milliseconds, or ''
 -- where it does not say
 -- RETURNS for each call the value after its add, be it now or when the op_id came first, or its
--- error; a string of digits where Lua would round the number. 'old' or 'ahead' where nothing was
+-- error; a string of digits when Lua would round the number. 'old' or 'ahead' when nothing was
 -- added, because an op_id that is not remembered was made too long ago for that to mean that it is
 -- new, or too far in the future to be remembered until then.
 -- WHY a script: record and add in two steps count twice, or not at all, when the second is lost.
 -- Of two hashes one takes results while it has at least ARGV[1] to live; then the other one does,
 -- and what is too old goes by itself. The two take FULL each; what comes then goes to a pair of the
 -- op_id's own, because a server frees an expired hash in one go, in which it serves nobody. Their
--- names are the two's with '.' and four digits: in their slot, and made only where they are needed,
+-- names are the two's with '.' and four digits: in their slot, and made only when they are needed,
 -- because two more KEYS for every call cost as much as an INCRBY.
 -- There are so many that each stays below the 512 fields to which a hash is packed, and searched
 -- from its beginning: with 500 in each a look takes the server 6 us, with 30 less than 1.
@@ -44,7 +44,7 @@ local function take_back(key, amount)
     call('INCRBY', key, amount:sub(1, 1) == '-' and amount:sub(2) or '-' .. amount)
 end
 
--- As add_with_ttl.lua does where there is a TTL.
+-- As add_with_ttl.lua does when there is a TTL.
 local function add(key, amount)
     if ttl ~= '' then
         local left = call('PTTL', key)

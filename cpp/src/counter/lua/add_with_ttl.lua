@@ -1,6 +1,6 @@
 -- Adds to counters and sees to it that they expire. Combinable: call i has KEYS[i], ARGV[i + 1].
 -- KEYS counters   ARGV[1] TTL in milliseconds   ARGV[2..] the amount for each key
--- RETURNS for each key the value after the add, or its error; a string of digits where Lua would
+-- RETURNS for each key the value after the add, or its error; a string of digits when Lua would
 -- round the number
 -- WHY a script: INCRBY and PEXPIRE as two commands leave an immortal key when the second is lost.
 -- The TTL starts with the first add; a key found without an expiry is healed.
@@ -14,7 +14,7 @@ for index, key in ipairs(KEYS) do
         if answer.ok then answer = amount end
     else
         if answer == -1 then
-            -- The expiry first, and only for a counter: where an ACL refuses it nothing is counted.
+            -- The expiry first, and only for a counter: if an ACL refuses it nothing is counted.
             answer = call('INCRBY', key, '0')
             if type(answer) == 'number' then answer = call('PEXPIRE', key, ARGV[1]) end
         end

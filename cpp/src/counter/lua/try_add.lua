@@ -1,9 +1,9 @@
--- Adds to counters only where the result stays inside bounds. Combinable: call i has KEYS[i] and
+-- Adds to counters only if the result stays inside bounds. Combinable: call i has KEYS[i] and
 -- ARGV[3i - 1], ARGV[3i], ARGV[3i + 1].
 -- KEYS counters   ARGV[1] TTL in milliseconds or ''
 -- ARGV[2..] for each key the amount, the least value or '', the greatest value or ''
 -- RETURNS for each key {1, value} or, refused, {0, value as it stands}, or its error; a value is a
--- string of digits where Lua would round the number
+-- string of digits when Lua would round the number
 -- WHY a script: a check before the add lets two callers both take the last one.
 -- Lua's integers end at 2^53: beyond it the server adds, we compare as strings of digits and take
 -- back by INCRBY, which cannot be refused any more.
@@ -45,7 +45,7 @@ end
 local function heal(key)
     local left = call('PTTL', key)
     if left ~= -1 then return left end
-    -- The expiry first, and only for a counter: where an ACL refuses it nothing is counted.
+    -- The expiry first, and only for a counter: if an ACL refuses it nothing is counted.
     left = call('INCRBY', key, '0')
     if type(left) == 'table' then return left end
     return call('PEXPIRE', key, ttl)

@@ -1,11 +1,11 @@
 -- Makes a sorted set, or replaces it, together with its TTL and its companion.
--- KEYS[1] set   KEYS[2] companion (version hash), where the key can have one
+-- KEYS[1] set   KEYS[2] companion (version hash), if the key can have one
 -- ARGV[1] TTL in ms   ARGV[2] how long the companion outlives the set, in ms
 -- ARGV[3..] score, member, ...
 -- RETURNS the number of members
 -- WHY a script: ZADD and PEXPIRE as two commands leave a set that never expires when the second is
 -- lost, and readers between the two commands see half a set.
--- The companion is made even while nobody uses versions: with it the set can be empty and live. Its
+-- The companion is made even while no caller uses versions: with it the set can be empty and live. Its
 -- field "" is '0': the set has members.
 -- What a user may not run is asked before the first change: a refusal leaves the set as it was.
 local function check(key, wanted)

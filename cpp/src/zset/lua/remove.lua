@@ -4,7 +4,7 @@
 -- RETURNS 1 applied, 2 absent (no such set or, without a version, member), 3 stale, 5 no TTL
 -- WHY a script: an upsert between the check of the version and ZREM would be removed too, and one
 -- between ZREM and the note that the set lives on without members would be answered absent.
--- The tombstone is kept where the member was not there: its upsert may be the one that is late.
+-- The tombstone is kept if the member was not there: its upsert may be the one that is late.
 -- All that is read is read, and all that a user may not run is asked, before the first change.
 local APPLIED, ABSENT, STALE, NO_TTL = 1, 2, 3, 5
 local set, companion, member, version, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]

@@ -1,5 +1,5 @@
--- Upserts into sorted sets, each only where its set exists and will outlive the gate.
--- KEYS    sets, their companions (version hashes) where they can have one, and the markers of those
+-- Upserts into sorted sets, each only if its set exists and will outlive the gate.
+-- KEYS    sets, their companions (version hashes) if they can have one, and the markers of those
 --         that are written with versions
 -- ARGV[1] gate in milliseconds   ARGV[2] how long a companion outlives its set, in milliseconds
 -- ARGV[3..] per element six: index of the set in KEYS, member, score,
@@ -14,7 +14,7 @@
 local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL = 1, 2, 3, 4, 5
 local gate, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 
--- True where version a is lower than b. As digits: Lua's numbers end at 2^53.
+-- True if version a is lower than b. As digits: Lua's numbers end at 2^53.
 local function less(a, b)
     local negative_a, negative_b = a:sub(1, 1) == '-', b:sub(1, 1) == '-'
     if negative_a ~= negative_b then return negative_a end
@@ -25,7 +25,7 @@ end
 
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
--- How long a set that has no members lives on, in milliseconds; 0 where it does not.
+-- How long a set that has no members lives on, in milliseconds; 0 if it does not.
 local function life_without_members(companion)
     if companion == 0 then return 0 end
     local till = redis.pcall('HGET', KEYS[companion], '')

@@ -45,7 +45,7 @@ class ExpiringMap : ForkAware {
 
     SteadyTime now() const { return clock_->steady_now(); }
 
-    /// Calls visit(Entry*) under the key's lock: nullptr where the key is absent or expired.
+    /// Calls visit(Entry*) under the key's lock: nullptr if the key is absent or expired.
     /// The pointer must not outlive the call; visit must not call into the store.
     template <class Visit>
     auto read(std::string_view key, Visit&& visit) {
@@ -74,7 +74,7 @@ class ExpiringMap : ForkAware {
         return result;
     }
 
-    /// Calls visit(Entry*) as read() does, and removes the key where it returns a good result.
+    /// Calls visit(Entry*) as read() does, and removes the key if it returns a good result.
     template <class Visit>
     auto remove(std::string_view key, Visit&& visit) {
         const Hashed name = hashed(key);
@@ -85,7 +85,7 @@ class ExpiringMap : ForkAware {
         return result;
     }
 
-    /// Calls visit(Entry*) as read() does, where the visit may change the entry. An entry that is
+    /// Calls visit(Entry*) as read() does; the visit may change the entry. An entry that is
     /// given an expiry of now() is gone with the visit.
     template <class Visit>
     auto modify(std::string_view key, Visit&& visit) {
@@ -99,7 +99,7 @@ class ExpiringMap : ForkAware {
     }
 
     /// Calls visit(Entry* entry, Entry* companion) as modify() does, with the entry beside the key's
-    /// that modify_with() made, where it is there.
+    /// that modify_with() made, if it is there.
     template <class Visit>
     auto modify_both(std::string_view key, std::string_view companion, Visit&& visit) {
         const Hashed name = hashed(key);
@@ -138,7 +138,7 @@ class ExpiringMap : ForkAware {
     }
 
     /// Calls visit(Entry& entry, bool fresh, Entry& companion) as upsert() does, with an entry beside
-    /// the key's as modify_with() does; both are made first where they are absent, the companion
+    /// the key's as modify_with() does; both are made first if they are absent, the companion
     /// with a T. A companion that has no expiry afterwards is taken back.
     template <class T, class Visit>
     auto upsert_with(std::string_view key, std::string_view companion, Visit&& visit)
