@@ -24,8 +24,9 @@ NAMES = {
     "Face": "CallMode",
     "Look": "AdaptiveSpin",
     "LoopSide": "LoopBinding",
+    "Patrol": "IncrementalSweep",
     "Pipeline": "Multiplexer",
-    "Plan": "Planner in the load generator",
+    "Plan": "Planner in the load generator; a limiter has laws and options",
     "Settler": "Completer",
     "Term": "PeriodWindow",
     "Ticket": "QueuedWrite in SQL, CallState in Python",
@@ -39,13 +40,13 @@ PARTS = {
     "judge": "checker",
     "lane": "connection",
     "lanes": "connections",
-    "verdict": "AuditResult in the load generator",
+    "verdict": "AuditResult in the load generator, Outcome in limiters",
 }
 # Words that names in these folders still have.
 RENAMING = ("cpp/", "python/", "tests/cpp/", "tests/hostile/")
 REMAINING = {
-    *("Adds", "Calls", "Departures", "Exclusive", "Look", "LoopSide", "Pipeline", "Plan"),
-    *("Settler", "Term", "Ticket", "housekeeper", "judge", "lane", "lanes", "verdict"),
+    *("Adds", "Calls", "Departures", "Exclusive", "Look", "LoopSide", "Pipeline"),
+    *("Settler", "Ticket", "housekeeper", "judge", "lane", "lanes", "verdict"),
 }
 
 SUFFIXES = {".py", ".pyi", ".cpp", ".hpp"}
