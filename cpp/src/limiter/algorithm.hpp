@@ -1,8 +1,9 @@
 // What a limiter algorithm is made of. To add one: a file with its arithmetic and its registration
 // (gcra.cpp is the model), its script in lua/, an enumerator in limiter.hpp, and its name in the list
-// below and in limiter.cpp's table.
+// below.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/limiter.hpp>
@@ -98,6 +99,9 @@ extern const LimiterAlgorithm kList;
 extern const LimiterAlgorithm kPerSecondKey;
 extern const LimiterAlgorithm kRacyIncr;
 extern const LimiterAlgorithm kIncrExpire;
+/// In the order of the enumeration.
+inline constexpr std::array kLimiterAlgorithms{&kFixedWindow,  &kGcra,     &kList,
+                                               &kPerSecondKey, &kRacyIncr, &kIncrExpire};
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
 

@@ -8,14 +8,10 @@
 namespace hotcount {
 namespace {
 
-// The table of algorithms, in the order of the enumeration.
-const std::array kAlgorithms{&kFixedWindow,  &kGcra,     &kList,
-                             &kPerSecondKey, &kRacyIncr, &kIncrExpire};
-
 // The names of those for which `has` is true: "fixed_window and gcra".
 std::string names_of(bool (*has)(const AlgorithmInfo&)) {
     std::string names;
-    for (const LimiterAlgorithm* const algorithm : kAlgorithms) {
+    for (const LimiterAlgorithm* const algorithm : kLimiterAlgorithms) {
         if (!has(algorithm->info)) continue;
         names += (names.empty() ? "" : " and ") + std::string{algorithm->info.name};
     }
@@ -87,15 +83,15 @@ std::string whole_seconds(Duration duration) {
 }  // namespace
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm) {
-    return *kAlgorithms[static_cast<std::size_t>(algorithm)];
+    return *kLimiterAlgorithms[static_cast<std::size_t>(algorithm)];
 }
 
 const AlgorithmInfo& info(Algorithm algorithm) { return find_algorithm(algorithm).info; }
 
 std::span<const Algorithm> algorithms() {
     static const auto kAll = [] {
-        std::array<Algorithm, kAlgorithms.size()> all{};
-        std::transform(kAlgorithms.begin(), kAlgorithms.end(), all.begin(),
+        std::array<Algorithm, kLimiterAlgorithms.size()> all{};
+        std::transform(kLimiterAlgorithms.begin(), kLimiterAlgorithms.end(), all.begin(),
                        [](const LimiterAlgorithm* one) { return one->info.algorithm; });
         return all;
     }();
