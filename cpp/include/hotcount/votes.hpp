@@ -16,7 +16,7 @@
 //   vote_count                                               a view: (item, n), exact counts
 //   vote_live                                                a view: the votes with val <> 0;
 //                                                            user_id is NULL without a user
-//   vote_sync, vote_recount                                  strategy cached: see cached_votes.hpp
+//   vote_sync, vote_recount                                  strategy cached: see docs/votes.md
 //
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
 // changes nothing. So every call may be retried after any failure, an unknown outcome included.

@@ -185,10 +185,11 @@ BatchResult<std::int64_t> Counter::add_many(std::span<const std::string_view> ke
                                             std::span<const std::int64_t> amounts,
                                             Timeout timeout) {
     Checked checked = check(keys, amounts);
-    auto found = wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
-        backend_->add_many(std::move(checked.names), std::move(checked.amounts),
-                           backend_->waiting(timeout), std::move(done));
-    });
+    auto found =
+        wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
+            backend_->add_many(std::move(checked.names), std::move(checked.amounts),
+                               backend_->waiting(timeout), std::move(done));
+        });
     return checked.merge(std::move(*found));
 }
 

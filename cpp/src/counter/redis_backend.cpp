@@ -42,7 +42,7 @@ const redis::Script& try_add_script() {
 }
 
 // Commands of a large call that travel at a time.
-constexpr std::size_t kPortion = 1000;
+constexpr std::size_t kKeysPerRead = 1000;
 
 // Results that come one by one, in any thread, and are handed on when the last is there.
 class Gather {
@@ -148,7 +148,8 @@ class RedisBackend final : public CounterBackend {
         if (options().ttl) {
             if (keys.empty()) return done(BatchResult<std::int64_t>{});
             const auto names = std::make_shared<const std::vector<std::string>>(keys);
-            redis::ScriptBatch batch{add_with_ttl_script(), keys.size(), std::move(keys), {ttl_}, {}};
+            redis::ScriptBatch batch{
+                add_with_ttl_script(), keys.size(), std::move(keys), {ttl_}, {}};
             batch.arguments.reserve(amounts.size());
             for (const std::int64_t n : amounts) batch.arguments.push_back(std::to_string(n));
             const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
@@ -174,8 +175,8 @@ class RedisBackend final : public CounterBackend {
         const auto names = std::make_shared<const std::vector<std::string>>(std::move(keys));
         const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
         std::vector<std::vector<std::string_view>> commands;
-        for (std::size_t begin = 0; begin < names->size(); begin += kPortion) {
-            const std::size_t size = std::min(kPortion, names->size() - begin);
+        for (std::size_t begin = 0; begin < names->size(); begin += kKeysPerRead) {
+            const std::size_t size = std::min(kKeysPerRead, names->size() - begin);
             commands.clear();
             for (std::size_t i = 0; i < size; ++i) commands.push_back({"GET", (*names)[begin + i]});
             submit(Request::commands(commands), route,

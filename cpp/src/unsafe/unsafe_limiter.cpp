@@ -36,9 +36,9 @@ class UnsafeLimiterSteps {
     virtual Result<void> remove(const std::string& key, Timeout timeout) = 0;
 };
 
-class UnsafeBackend final : public LimiterBackend {
+class UnsafeLimiterBackend final : public LimiterBackend {
   public:
-    UnsafeBackend(std::unique_ptr<UnsafeLimiterSteps> steps, const LimiterOptions& options)
+    UnsafeLimiterBackend(std::unique_ptr<UnsafeLimiterSteps> steps, const LimiterOptions& options)
         : steps_(std::move(steps)), algorithm_(options.algorithm), rate_(options.rate) {}
 
     std::string_view store_prefix() const override { return steps_->store_prefix(); }
@@ -94,9 +94,9 @@ class UnsafeBackend final : public LimiterBackend {
 };
 
 // Each step by itself under the key's lock.
-class MemorySteps final : public UnsafeLimiterSteps {
+class MemoryLimiterSteps final : public UnsafeLimiterSteps {
   public:
-    explicit MemorySteps(std::shared_ptr<memory::Store> store) : store_(std::move(store)) {}
+    explicit MemoryLimiterSteps(std::shared_ptr<memory::Store> store) : store_(std::move(store)) {}
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
 
@@ -175,9 +175,10 @@ class MemorySteps final : public UnsafeLimiterSteps {
 };
 
 // Each step is a round trip of its own.
-class RedisSteps final : public UnsafeLimiterSteps {
+class RedisLimiterSteps final : public UnsafeLimiterSteps {
   public:
-    explicit RedisSteps(std::shared_ptr<redis::Client> client) : client_(std::move(client)) {}
+    explicit RedisLimiterSteps(std::shared_ptr<redis::Client> client)
+        : client_(std::move(client)) {}
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
@@ -267,7 +268,7 @@ Result<std::unique_ptr<LimiterBackend>> make_backend(std::shared_ptr<Store> stor
                                                      const LimiterOptions& options) {
     HOTCOUNT_TRY(check_rate_of(options));
     return std::unique_ptr<LimiterBackend>{
-        std::make_unique<UnsafeBackend>(std::make_unique<Steps>(std::move(store)), options)};
+        std::make_unique<UnsafeLimiterBackend>(std::make_unique<Steps>(std::move(store)), options)};
 }
 
 constexpr LimiterAlgorithm registration(Algorithm algorithm, std::string_view name,
@@ -277,8 +278,8 @@ constexpr LimiterAlgorithm registration(Algorithm algorithm, std::string_view na
                      .promise = promise,
                      .window = window,
                      .is_unsafe = true},
-            .over_memory = make_backend<MemorySteps, memory::Store>,
-            .over_redis = make_backend<RedisSteps, redis::Client>};
+            .over_memory = make_backend<MemoryLimiterSteps, memory::Store>,
+            .over_redis = make_backend<RedisLimiterSteps, redis::Client>};
 }
 
 constexpr std::string_view kNeverExpires =
