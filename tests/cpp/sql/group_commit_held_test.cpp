@@ -362,6 +362,8 @@ TEST_F(GroupCommitHeld, WhatIsHeldForLongIsWaitedFor) {
 TEST_F(GroupCommitHeld, WhatIsHeldForLongIsTriedMoreOftenThanWaitedFor) {
     writer_->hold(1);
     auto held = begin(1, 7, 1);
+    EXPECT_TRUE(
+        succeeded(submit(3, 7, 3)));  // A write that is alone waits; with another it is held.
     const int first = writer_->await_waiting(1);
     const int second = writer_->await_waiting(2);
     EXPECT_GE(second - first, 5) << "what else is held has its turns in between";
@@ -372,9 +374,11 @@ TEST_F(GroupCommitHeld, WhatIsHeldForLongIsTriedMoreOftenThanWaitedFor) {
 TEST_F(GroupCommitHeld, WhatWasFoundHeldAMomentAgoIsTriedSoonerThanWhatIsHeldForLong) {
     writer_->hold(1);
     auto held_for_long = begin(1, 7, 1);
+    EXPECT_TRUE(succeeded(submit(3, 7, 3)));
     writer_->await_batches(8);
     writer_->hold(2);
     auto held_later = begin(2, 7, 2);
+    EXPECT_TRUE(succeeded(submit(3, 7, 4)));
     EXPECT_TRUE(writer_->await_retry_alone(2));
     writer_->release();
     EXPECT_TRUE(succeeded(held_for_long.get()));

@@ -71,7 +71,7 @@ TEST_F(CopyStoreTest, AKeyOfAnotherKindIsNoCopyAndStays) {
         memory_->visit_shard(shard, [&](std::string_view name, const auto&) { key = name; });
     }
     const auto take = [](memory::Entry* entry) -> Result<void> {
-        entry->value = std::int64_t{7};
+        entry->value.emplace<std::int64_t>() = 7;
         return {};
     };
     ASSERT_TRUE(succeeded(memory_->modify(key, take)));
