@@ -125,7 +125,7 @@ class MemorySets final : public LiveSetsBackend {
     }
 
     // What an upsert with this gate would come to; a gate below 0 lets all through that have a TTL.
-    Result<Upsert> judge(const Entry* entry, const std::string& key, Duration gate) const {
+    Result<Upsert> state_of(const Entry* entry, const std::string& key, Duration gate) const {
         const bool keeps_empty = options().method == UpsertMethod::script;
         if (entry == nullptr || !(keeps_empty || is_key(entry))) return Upsert::absent;
         if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
@@ -142,7 +142,7 @@ class MemorySets final : public LiveSetsBackend {
         }
         if (element.version) return with_version(element, gate(), put);
         return store_->modify(element.key, [&](Entry* entry) -> Result<Upsert> {
-            HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, element.key, gate()));
+            HOTCOUNT_TRY_ASSIGN(const Upsert state, state_of(entry, element.key, gate()));
             if (state == Upsert::applied) put(*entry);
             return state;
         });
@@ -154,7 +154,7 @@ class MemorySets final : public LiveSetsBackend {
         const bool unguarded = options().method == UpsertMethod::unguarded_pipeline;
         HOTCOUNT_TRY_ASSIGN(const Upsert state,
                             store_->read(element.key, [&](const Entry* entry) -> Result<Upsert> {
-                                if (gated) return judge(entry, element.key, gate());
+                                if (gated) return state_of(entry, element.key, gate());
                                 return is_key(entry) ? Upsert::applied : Upsert::absent;
                             }));
         if (state != Upsert::applied && !unguarded) return state;
@@ -187,7 +187,7 @@ class MemorySets final : public LiveSetsBackend {
     template <class Change>
     Result<Upsert> with_version(const Element& which, Duration gate, Change&& change) {
         return with_companion(which, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
-            HOTCOUNT_TRY_ASSIGN(const Upsert state, judge(entry, which.key, gate));
+            HOTCOUNT_TRY_ASSIGN(const Upsert state, state_of(entry, which.key, gate));
             if (state != Upsert::applied) return state;
             if (beside == nullptr) return Upsert::absent;
             auto* const versions = beside->as<Versions>(false);

@@ -58,7 +58,7 @@ Result<Upsert> RedisSteps::watch_and_add(const Element& element, Timeout timeout
                                    .reads = {{"TYPE", element.key}, {"PTTL", element.key}},
                                    .should_write =
                                        [&](std::span<const Reply> replies) {
-                                           seen = judge(replies[0], replies[1]);
+                                           seen = state_of(replies[0], replies[1]);
                                            return seen.ok() && *seen == Upsert::applied;
                                        },
                                    .writes = {{"ZADD", element.key, score, element.member}}};
@@ -87,7 +87,7 @@ RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
             results.emplace_back(about(elements[i].key, number.error()));
             continue;
         }
-        results.emplace_back(gated ? judge(*number)
+        results.emplace_back(gated ? state_of(*number)
                                    : (*number > 0 ? Upsert::applied : Upsert::absent));
         if (*results.back() != Upsert::applied) continue;
         passed.push_back(i);
@@ -135,7 +135,7 @@ std::vector<Result<Reply>> RedisSteps::add(std::span<const Element> elements, Co
     return client_->execute_many(commands, timeout);
 }
 
-Result<Upsert> RedisSteps::judge(const Reply& type, const Reply& pttl) const {
+Result<Upsert> RedisSteps::state_of(const Reply& type, const Reply& pttl) const {
     const auto* const kind = std::get_if<std::string>(&type.value);
     if (kind == nullptr) return unexpected(*server_, "TYPE");
     if (*kind == "none") return Upsert::absent;
@@ -144,10 +144,10 @@ Result<Upsert> RedisSteps::judge(const Reply& type, const Reply& pttl) const {
                           *server_ + ": the key holds a " + *kind + " and no sorted set");
     }
     HOTCOUNT_TRY_ASSIGN(const std::int64_t left, integer(*server_, pttl));
-    return judge(left);
+    return state_of(left);
 }
 
-Upsert RedisSteps::judge(std::int64_t pttl) const {
+Upsert RedisSteps::state_of(std::int64_t pttl) const {
     if (pttl == -2) return Upsert::absent;
     if (pttl < 0) return Upsert::no_ttl;
     return std::chrono::milliseconds{pttl} > gate_ ? Upsert::applied : Upsert::expiring;

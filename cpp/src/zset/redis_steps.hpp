@@ -35,8 +35,8 @@ class RedisSteps {
     Upserts look_and_add(std::span<const Element> elements, Deadline deadline) const;
     std::vector<Result<redis::Reply>> add(std::span<const Element> elements, Commands looks,
                                           Timeout timeout) const;
-    Result<Upsert> judge(const redis::Reply& type, const redis::Reply& pttl) const;
-    Upsert judge(std::int64_t pttl) const;
+    Result<Upsert> state_of(const redis::Reply& type, const redis::Reply& pttl) const;
+    Upsert state_of(std::int64_t pttl) const;
     Result<std::vector<std::string_view>> without_ttl(const redis::ReplyArray& page,
                                                       Timeout timeout) const;
 

@@ -1,6 +1,6 @@
 // How a call of the core that does not wait becomes a Pending.
 //
-//   return start_call<std::int64_t>(side, owner, timeout,
+//   return start_call<std::int64_t>(binding, owner, timeout,
 //                                   [&](auto done, AsyncCall call) { counter->get_async(..., call); },
 //                                   [](std::int64_t value) { return py::int_(value); });
 //
@@ -61,52 +61,54 @@ void settle(Pending& pending, Result<T> result, const Convert& convert) {
 namespace detail {
 
 /// The call that this thread is starting right now.
-inline thread_local const Ticket* starting = nullptr;
+inline thread_local const CallState* starting = nullptr;
 
 /// What the core hands a call's result to.
 template <class T, class Convert>
-class Settler {
+class Completer {
   public:
-    Settler(LoopSide& side, TicketReference ticket, bool* refused, Convert convert, bool elsewhere)
-        : side_(&side),
-          mailbox_(side.threaded() || elsewhere ? side.mailbox() : nullptr),
-          in_connection_(!side.threaded()),
-          ticket_(std::move(ticket)),
+    Completer(LoopBinding& binding, CallReference call_state, bool* refused, Convert convert,
+              bool elsewhere)
+        : binding_(&binding),
+          mailbox_(binding.threaded() || elsewhere ? binding.mailbox() : nullptr),
+          in_connection_(!binding.threaded()),
+          call_state_(std::move(call_state)),
           refused_(refused),
           convert_(std::move(convert)) {}
 
     void operator()(Result<T> result) const {
-        if (ticket_.get() == starting) {
+        if (call_state_.get() == starting) {
             *refused_ = !result.ok() && is_refusal(result.error().code);
-        } else if (mailbox_ != nullptr && !(in_connection_ && Departures::in_this_thread())) {
+        } else if (mailbox_ != nullptr && !(in_connection_ && DeferredReleases::in_this_thread())) {
             // A thread of the library, without the GIL. The loop runs this as it is a letter.
-            mailbox_->post([ticket = ticket_, convert = convert_, owner = ticket_->take_owner(),
-                            kept = std::make_shared<Result<T>>(std::move(result))](LoopSide* side) {
-                if (side != nullptr) {
-                    finish(*side, ticket, std::move(*kept), convert);
-                } else {
-                    (void)ticket->take();  // The loop is gone, and who waited with it.
-                }
-            });
+            mailbox_->post(
+                [call_state = call_state_, convert = convert_, owner = call_state_->take_owner(),
+                 kept = std::make_shared<Result<T>>(std::move(result))](LoopBinding* binding) {
+                    if (binding != nullptr) {
+                        finish(*binding, call_state, std::move(*kept), convert);
+                    } else {
+                        (void)call_state->take();  // The loop is gone, and who waited with it.
+                    }
+                });
             return;
         }
-        finish(*side_, ticket_, std::move(result), convert_);
+        finish(*binding_, call_state_, std::move(result), convert_);
     }
 
   private:
-    static void finish(LoopSide& side, const TicketReference& ticket, Result<T> result,
+    static void finish(LoopBinding& binding, const CallReference& call_state, Result<T> result,
                        const Convert& convert) {
-        py::object pending = ticket->take();
+        py::object pending = call_state->take();
         if (!pending) return;  // Cancelled.
         settle(*Pending::of(pending), std::move(result), convert);
-        side.ended(std::move(pending));
+        binding.ended(std::move(pending));
     }
 
-    LoopSide* side_;  // It outlives its connection.
+    LoopBinding* binding_;  // It outlives its connection.
     std::shared_ptr<Mailbox> mailbox_;
     bool
         in_connection_;  // It may also end inside a function of the connection, in the loop's thread.
-    TicketReference ticket_;
+    CallReference call_state_;
     bool* refused_;  // On the stack of start_call(): for its time alone.
     Convert convert_;
 };
@@ -114,22 +116,22 @@ class Settler {
 }  // namespace detail
 
 template <class T, class Start, class Convert>
-py::object start_call(const std::shared_ptr<LoopSide>& side, Owner owner, Timeout timeout,
+py::object start_call(const std::shared_ptr<LoopBinding>& binding, Owner owner, Timeout timeout,
                       Start&& start, Convert convert, bool elsewhere = false) {
-    py::object pending = Pending::make(side->loop());
-    const TicketReference ticket(
-        Ticket::make(Pending::of(pending), std::move(owner), side->departures()));
+    py::object pending = Pending::make(binding->loop());
+    const CallReference call_state(
+        CallState::make(Pending::of(pending), std::move(owner), binding->deferred_releases()));
     // Making objects runs the collector, which may have ended the store.
-    if (!side->usable()) {
-        ticket->take();
+    if (!binding->usable()) {
+        call_state->take();
         raise(make_error(ErrorCode::closed, "the store is closed"));
     }
     bool refused = false;
-    side->start([&] {
-        const auto* const outer = std::exchange(detail::starting, ticket.get());
-        start(
-            Completion<T>(detail::Settler<T, Convert>(*side, ticket, &refused, convert, elsewhere)),
-            AsyncCall{side->channel(), timeout, ticket->cancelled()});
+    binding->start([&] {
+        const auto* const outer = std::exchange(detail::starting, call_state.get());
+        start(Completion<T>(detail::Completer<T, Convert>(*binding, call_state, &refused, convert,
+                                                          elsewhere)),
+              AsyncCall{binding->channel(), timeout, call_state->cancelled()});
         detail::starting = outer;
     });
     if (refused) {

@@ -1,9 +1,9 @@
 // What a call under way and its Pending know of each other.
 //
-//   completion (in the core) --> Ticket <--> Pending (in Python)
+//   completion (in the core) --> CallState <--> Pending (in Python)
 //
 // The call ends by its outcome or by cancel(), whichever comes first; both take the Pending from
-// the ticket, so the other finds nothing. The core may drop a cancelled call's completion any time
+// the call_state, so the other finds nothing. The core may drop a cancelled call's completion any time
 // later and in any thread: only then is the flag that it reads gone.
 #pragma once
 
@@ -29,7 +29,7 @@ void drop_in_python(Owner owner);
 
 /// Owners that must wait while a function of a loop's connection is on the stack: with the last one the
 /// store goes, and the connection with it. With the GIL.
-class Departures {
+class DeferredReleases {
   public:
     void drop(Owner owner) {
         if (depth_ > 0) waiting_.push_back(std::move(owner));
@@ -59,21 +59,23 @@ class Departures {
     std::vector<Owner> waiting_;
 };
 
-class Ticket {
+class CallState {
   public:
-    static Ticket* make(Pending* pending, Owner owner, std::shared_ptr<Departures> departures) {
+    static CallState* make(Pending* pending, Owner owner,
+                           std::shared_ptr<DeferredReleases> deferred_releases) {
         Py_INCREF(pending->as_object());
-        auto* const ticket = new Ticket(pending, std::move(owner), std::move(departures));
-        ticket->add_reference();  // The Pending's.
-        pending->ticket = ticket;
-        return ticket;
+        auto* const call_state =
+            new CallState(pending, std::move(owner), std::move(deferred_releases));
+        call_state->add_reference();  // The Pending's.
+        pending->call_state = call_state;
+        return call_state;
     }
 
     /// Ends the call, with the GIL. The Pending, or null where it was ended before.
     py::object take() {
         py::object taken = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(pending_));
         if (pending_ != nullptr) {
-            pending_->ticket = nullptr;
+            pending_->call_state = nullptr;
             pending_ = nullptr;
             drop_reference();
         }
@@ -94,12 +96,14 @@ class Ticket {
     }
 
   private:
-    Ticket(Pending* pending, Owner owner, std::shared_ptr<Departures> departures)
-        : pending_(pending), owner_(std::move(owner)), departures_(std::move(departures)) {}
-    ~Ticket() {
+    CallState(Pending* pending, Owner owner, std::shared_ptr<DeferredReleases> deferred_releases)
+        : pending_(pending),
+          owner_(std::move(owner)),
+          deferred_releases_(std::move(deferred_releases)) {}
+    ~CallState() {
         if (owner_ == nullptr) return;
         if (WithGil::in_python()) {
-            departures_->drop(std::move(owner_));
+            deferred_releases_->drop(std::move(owner_));
         } else {
             drop_in_python(std::move(owner_));
         }
@@ -109,28 +113,28 @@ class Ticket {
     redis::Cancelled cancelled_{false};
     Pending* pending_;  // A reference, until the call has ended.
     Owner owner_;
-    std::shared_ptr<Departures> departures_;
+    std::shared_ptr<DeferredReleases> deferred_releases_;
 };
 
 /// A counted reference: what completions hold.
-class TicketReference {
+class CallReference {
   public:
-    explicit TicketReference(Ticket* made) : ticket_(made) {}
-    TicketReference(const TicketReference& other) : ticket_(other.ticket_) {
-        if (ticket_ != nullptr) ticket_->add_reference();
+    explicit CallReference(CallState* made) : call_state_(made) {}
+    CallReference(const CallReference& other) : call_state_(other.call_state_) {
+        if (call_state_ != nullptr) call_state_->add_reference();
     }
-    TicketReference(TicketReference&& other) noexcept
-        : ticket_(std::exchange(other.ticket_, nullptr)) {}
-    TicketReference& operator=(const TicketReference&) = delete;
-    TicketReference& operator=(TicketReference&&) = delete;
-    ~TicketReference() {
-        if (ticket_ != nullptr) ticket_->drop_reference();
+    CallReference(CallReference&& other) noexcept
+        : call_state_(std::exchange(other.call_state_, nullptr)) {}
+    CallReference& operator=(const CallReference&) = delete;
+    CallReference& operator=(CallReference&&) = delete;
+    ~CallReference() {
+        if (call_state_ != nullptr) call_state_->drop_reference();
     }
-    Ticket* get() const { return ticket_; }
-    Ticket* operator->() const { return ticket_; }
+    CallState* get() const { return call_state_; }
+    CallState* operator->() const { return call_state_; }
 
   private:
-    Ticket* ticket_;
+    CallState* call_state_;
 };
 
 }  // namespace hotcount::python

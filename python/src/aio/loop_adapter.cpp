@@ -43,15 +43,15 @@ bool no_task_runs(py::handle loop) {
 
 }  // namespace
 
-// What the loop calls. Each holds the side, so that it lives as long as the loop may call it.
-struct LoopSide::Callbacks {
-    using Held = std::shared_ptr<LoopSide>;
+// What the loop calls. Each holds the binding, so that it lives as long as the loop may call it.
+struct LoopBinding::Callbacks {
+    using Held = std::shared_ptr<LoopBinding>;
 
     template <class F>
     static PyObject* call(PyObject* capsule, F&& f) {
-        const Held side = bound_pointer<Held>(capsule);
+        const Held binding = bound_pointer<Held>(capsule);
         return guarded([&]() -> py::object {
-            if (!side->ended_) f(*side);
+            if (!binding->ended_) f(*binding);
             return py::none();
         });
     }
@@ -59,41 +59,41 @@ struct LoopSide::Callbacks {
     static PyObject* readable(PyObject* capsule, PyObject* argument) {
         const long fd = PyLong_AsLong(argument);
         if (fd == -1 && PyErr_Occurred() != nullptr) return nullptr;
-        return call(capsule, [&](LoopSide& side) {
-            side.turn([&] { side.loop_connection_->on_readable(static_cast<int>(fd)); });
+        return call(capsule, [&](LoopBinding& binding) {
+            binding.turn([&] { binding.loop_connection_->on_readable(static_cast<int>(fd)); });
         });
     }
     static PyObject* writable(PyObject* capsule, PyObject*) {
-        return call(capsule, [](LoopSide& side) {
-            side.turn([&] { side.loop_connection_->on_writable(); });
+        return call(capsule, [](LoopBinding& binding) {
+            binding.turn([&] { binding.loop_connection_->on_writable(); });
         });
     }
     static PyObject* tick(PyObject* capsule, PyObject*) {
-        return call(capsule, [](LoopSide& side) {
-            side.timer_ = py::object();
-            side.turn([&] { side.loop_connection_->on_tick(); });
+        return call(capsule, [](LoopBinding& binding) {
+            binding.timer_ = py::object();
+            binding.turn([&] { binding.loop_connection_->on_tick(); });
         });
     }
     static PyObject* flush(PyObject* capsule, PyObject*) {
-        return call(capsule, [](LoopSide& side) { side.turn([] {}); });
+        return call(capsule, [](LoopBinding& binding) { binding.turn([] {}); });
     }
     static PyObject* mail(PyObject* capsule, PyObject*) {
-        const Held side = bound_pointer<Held>(capsule);
+        const Held binding = bound_pointer<Held>(capsule);
         return guarded([&]() -> py::object {
-            side->open_mail();
+            binding->open_mail();
             return py::none();
         });
     }
     static PyObject* end(PyObject* capsule, PyObject*) {
-        return call(capsule, [](LoopSide& side) { side.end(); });
+        return call(capsule, [](LoopBinding& binding) { binding.end(); });
     }
     static PyObject* loop_gone(PyObject* capsule, PyObject*) {
-        if (const Held side = bound_pointer<std::weak_ptr<LoopSide>>(capsule).lock()) {
-            side->loop_ = nullptr;
-            side->end();
-            side->mailbox_->open();
-            side->mailbox_->retire();
-            side->until_answered_.reset();
+        if (const Held binding = bound_pointer<std::weak_ptr<LoopBinding>>(capsule).lock()) {
+            binding->loop_ = nullptr;
+            binding->end();
+            binding->mailbox_->open();
+            binding->mailbox_->retire();
+            binding->until_answered_.reset();
         }
         Py_RETURN_NONE;
     }
@@ -156,8 +156,8 @@ void Mailbox::post(Letter letter) {
 }
 
 void Mailbox::wake() {
-    if (side_ != nullptr) {
-        side_->wake_from_elsewhere();
+    if (binding_ != nullptr) {
+        binding_->wake_from_elsewhere();
     } else {
         open();
     }
@@ -180,27 +180,27 @@ bool Mailbox::open(std::size_t most) {
             opened_ = 0;
         }
     }
-    for (const Letter& letter : letters) letter(side_);
+    for (const Letter& letter : letters) letter(binding_);
     return more;
 }
 
-// -- LoopSide: beginning and end --------------------------------------------
+// -- LoopBinding: beginning and end --------------------------------------------
 
-LoopSide::LoopSide(LoopSides& all, std::shared_ptr<redis::Client> client)
+LoopBinding::LoopBinding(LoopBindings& all, std::shared_ptr<redis::Client> client)
     : client_(std::move(client)),
       all_(&all),
       fork_generation_(fork_generation()),
       mailbox_(std::make_shared<Mailbox>(this)),
-      departures_(std::make_shared<Departures>()) {}
+      deferred_releases_(std::make_shared<DeferredReleases>()) {}
 
-std::shared_ptr<LoopSide> LoopSide::make(LoopSides& all, const py::object& loop,
-                                         std::shared_ptr<redis::Client> client) {
-    std::shared_ptr<LoopSide> side(new LoopSide(all, std::move(client)));
-    side->join(loop);
-    return side;
+std::shared_ptr<LoopBinding> LoopBinding::make(LoopBindings& all, const py::object& loop,
+                                               std::shared_ptr<redis::Client> client) {
+    std::shared_ptr<LoopBinding> binding(new LoopBinding(all, std::move(client)));
+    binding->join(loop);
+    return binding;
 }
 
-void LoopSide::join(const py::object& loop) {
+void LoopBinding::join(const py::object& loop) {
     loop_ = loop.ptr();
     const py::object gone = bind_to(Callbacks::kLoopGone, weak_from_this());
     loop_reference_ = py::reinterpret_steal<py::object>(PyWeakref_NewRef(loop.ptr(), gone.ptr()));
@@ -230,7 +230,7 @@ void LoopSide::join(const py::object& loop) {
 }
 
 // Tried, because a loop does not say.
-bool LoopSide::has_readers() const {
+bool LoopBinding::has_readers() const {
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0) return true;  // Out of descriptors: connecting will say so.
     bool has = true;
@@ -249,31 +249,31 @@ bool LoopSide::has_readers() const {
     return has;
 }
 
-LoopSide::~LoopSide() {
+LoopBinding::~LoopBinding() {
     if (!ended_) shut();
 }
 
-bool LoopSide::usable() const {
+bool LoopBinding::usable() const {
     if (refuses_ || fork_generation_ != fork_generation()) return false;
     return loop_connection_ == nullptr || loop_connection_->usable();
 }
 
-bool LoopSide::loop_is_closed() const {
+bool LoopBinding::loop_is_closed() const {
     return loop_ == nullptr || py::bool_(py::handle(loop_).attr("is_closed")());
 }
 
-bool LoopSide::runs_elsewhere() const {
+bool LoopBinding::runs_elsewhere() const {
     if (loop_ == nullptr || !py::bool_(py::handle(loop_).attr("is_running")())) return false;
     const auto running = py::reinterpret_steal<py::object>(
         PyObject_CallNoArgs(asyncio_names().running_loop_or_none));
     return running.ptr() != loop_;
 }
 
-void LoopSide::end() {
+void LoopBinding::end() {
     refuses_ = true;
     if (ended_) return;
     const auto self = shared_from_this();
-    if (departures_->in_connection()) {
+    if (deferred_releases_->in_connection()) {
         end_later_ = true;
         return;
     }
@@ -290,7 +290,7 @@ void LoopSide::end() {
     if (all_ != nullptr) all_->forget(*this);
 }
 
-void LoopSide::shut() {
+void LoopBinding::shut() {
     ended_ = true;
     refuses_ = true;
     const bool forked = fork_generation_ != fork_generation();
@@ -302,10 +302,10 @@ void LoopSide::shut() {
         deaf_ = true;
     }
     if (loop_connection_ != nullptr) {
-        departures_->enter();
+        deferred_releases_->enter();
         if (!forked) loop_connection_->close();
         loop_connection_.reset();
-        departures_->leave();
+        deferred_releases_->leave();
     }
     // Without a connection of the loop the client still answers what is under way.
     if (!deaf_ && mailbox_.use_count() > 1) until_answered_ = weak_from_this().lock();
@@ -317,14 +317,14 @@ void LoopSide::shut() {
     timer_ = py::object();
 }
 
-// -- LoopSide: turns --------------------------------------------------------
+// -- LoopBinding: turns --------------------------------------------------------
 
-redis::Channel* LoopSide::channel() const {
+redis::Channel* LoopBinding::channel() const {
     if (loop_connection_ != nullptr) return loop_connection_.get();
     return client_ == nullptr ? nullptr : &client_->without_waiting();
 }
 
-void LoopSide::ended(py::object pending) {
+void LoopBinding::ended(py::object pending) {
     if (!pending) return;
     if (in_turn_) {
         ready_.push_back(std::move(pending));
@@ -334,7 +334,7 @@ void LoopSide::ended(py::object pending) {
 }
 
 // A callback of the loop. A loop that would sleep until a single reply comes polls for it first.
-void LoopSide::turn(const std::function<void()>& work) {
+void LoopBinding::turn(const std::function<void()>& work) {
     const auto self = shared_from_this();
     take_turn(work);
     for (int spins = 0; spins < kMaxSpins && !in_turn_; ++spins) {
@@ -344,7 +344,7 @@ void LoopSide::turn(const std::function<void()>& work) {
     }
 }
 
-int LoopSide::spin() {
+int LoopBinding::spin() {
     if (!ready_queue_ || loop_connection_ == nullptr || ended_) return -1;
     if (PyObject_Size(ready_queue_.ptr()) != 0) return -1;
     const ConnectionScope scope(*this);
@@ -353,7 +353,7 @@ int LoopSide::spin() {
 }
 
 // What the connection does, then the tasks, then what they want sent.
-void LoopSide::take_turn(const std::function<void()>& work) {
+void LoopBinding::take_turn(const std::function<void()>& work) {
     const bool nested = std::exchange(in_turn_, true);
     {
         const ConnectionScope scope(*this);
@@ -378,7 +378,7 @@ void LoopSide::take_turn(const std::function<void()>& work) {
     if (interrupt) std::rethrow_exception(interrupt);
 }
 
-void LoopSide::step_all() {
+void LoopBinding::step_all() {
     bool direct = steps_ && !ready_.empty() && no_task_runs(loop_);
     std::exception_ptr interrupt;
     // By index: a step may end more calls, by a send that fails.
@@ -407,7 +407,7 @@ void LoopSide::step_all() {
 }
 
 // As the loop does for a callback that raises.
-void LoopSide::report(py::error_already_set& error) const {
+void LoopBinding::report(py::error_already_set& error) const {
     try {
         py::dict context;
         context["message"] = "Exception in a callback of a hotcount.aio call";
@@ -418,14 +418,14 @@ void LoopSide::report(py::error_already_set& error) const {
     }
 }
 
-void LoopSide::flush() {
+void LoopBinding::flush() {
     if (loop_connection_ != nullptr) {
         const ConnectionScope scope(*this);
         loop_connection_->flush();
     }
 }
 
-void LoopSide::open_mail() {
+void LoopBinding::open_mail() {
     // The rest has the next turn, so that the loop's other work is not held up.
     turn([this] {
         if (mailbox_->open(kMaxSteps)) wake_from_elsewhere();
@@ -437,7 +437,7 @@ void LoopSide::open_mail() {
     }
 }
 
-void LoopSide::wake_from_elsewhere() {
+void LoopBinding::wake_from_elsewhere() {
     if (loop_ == nullptr || deaf_) return;
     const auto& name = made_once<py::str>([] { return py::str("call_soon_threadsafe"); });
     // Held by no object of C++: this may be a thread of the library.
@@ -449,10 +449,10 @@ void LoopSide::wake_from_elsewhere() {
     Py_XDECREF(made);
 }
 
-// -- LoopSide: what the connection asks for ---------------------------------
+// -- LoopBinding: what the connection asks for ---------------------------------
 
 template <class Call>
-void LoopSide::ask_loop(Call&& call) {
+void LoopBinding::ask_loop(Call&& call) {
     if (deaf_ || loop_ == nullptr) return;
     try {
         // What is registered here runs in a copy of the context that it is registered from.
@@ -470,7 +470,7 @@ void LoopSide::ask_loop(Call&& call) {
     }
 }
 
-void LoopSide::watch(int fd, Interest interest) {
+void LoopBinding::watch(int fd, Interest interest) {
     const auto found = watched_.find(fd);
     const Interest before = found == watched_.end() ? Interest::none : found->second;
     if (interest == before) return;
@@ -492,14 +492,14 @@ void LoopSide::watch(int fd, Interest interest) {
     });
 }
 
-void LoopSide::flush_soon() {
+void LoopBinding::flush_soon() {
     if (in_turn_) return;  // Which ends with a flush.
     ask_loop([&](py::handle loop) {
         loop.attr("call_soon")(bind_to(Callbacks::kFlush, shared_from_this()));
     });
 }
 
-void LoopSide::tick_in(Duration delay) {
+void LoopBinding::tick_in(Duration delay) {
     const SteadyTime due = std::chrono::steady_clock::now() + delay;
     if (timer_ && timer_due_ <= due) return;
     ask_loop([&](py::handle loop) {
@@ -510,11 +510,11 @@ void LoopSide::tick_in(Duration delay) {
     });
 }
 
-// -- LoopSides --------------------------------------------------------------
+// -- LoopBindings --------------------------------------------------------------
 
-std::shared_ptr<LoopSide> LoopSides::here(const std::shared_ptr<redis::Client>& client) {
-    if (last_ != nullptr && last_->loop_ == LoopSide::stepping_loop() && last_->loop_ != nullptr &&
-        last_->usable()) {
+std::shared_ptr<LoopBinding> LoopBindings::here(const std::shared_ptr<redis::Client>& client) {
+    if (last_ != nullptr && last_->loop_ == LoopBinding::stepping_loop() &&
+        last_->loop_ != nullptr && last_->usable()) {
         return last_;
     }
     const py::object loop = running_loop();
@@ -522,35 +522,35 @@ std::shared_ptr<LoopSide> LoopSides::here(const std::shared_ptr<redis::Client>& 
     return find(loop, client);
 }
 
-std::shared_ptr<LoopSide> LoopSides::find(const py::object& loop,
-                                          const std::shared_ptr<redis::Client>& client) {
-    const auto found = sides_.find(loop.ptr());
-    if (found != sides_.end() && found->second->usable()) return last_ = found->second;
+std::shared_ptr<LoopBinding> LoopBindings::find(const py::object& loop,
+                                                const std::shared_ptr<redis::Client>& client) {
+    const auto found = bindings_.find(loop.ptr());
+    if (found != bindings_.end() && found->second->usable()) return last_ = found->second;
     // Loops that were closed without being collected hold a connection each.
-    std::vector<std::shared_ptr<LoopSide>> over;
-    for (const auto& [_, side] : sides_) {
-        if (!side->usable() || side->loop_is_closed()) over.push_back(side);
+    std::vector<std::shared_ptr<LoopBinding>> over;
+    for (const auto& [_, binding] : bindings_) {
+        if (!binding->usable() || binding->loop_is_closed()) over.push_back(binding);
     }
-    for (const auto& side : over) {
-        forget(*side);
-        side->end();
+    for (const auto& binding : over) {
+        forget(*binding);
+        binding->end();
     }
-    last_ = LoopSide::make(*this, loop, client);
-    sides_[loop.ptr()] = last_;
+    last_ = LoopBinding::make(*this, loop, client);
+    bindings_[loop.ptr()] = last_;
     return last_;
 }
 
-void LoopSides::forget(LoopSide& side) {
-    side.all_ = nullptr;
-    if (last_.get() == &side) last_.reset();
-    std::erase_if(sides_, [&](const auto& item) { return item.second.get() == &side; });
+void LoopBindings::forget(LoopBinding& binding) {
+    binding.all_ = nullptr;
+    if (last_.get() == &binding) last_.reset();
+    std::erase_if(bindings_, [&](const auto& item) { return item.second.get() == &binding; });
 }
 
-void LoopSides::end() {
+void LoopBindings::end() {
     last_.reset();
-    for (const auto& [_, side] : std::exchange(sides_, {})) {
-        side->all_ = nullptr;
-        side->end();
+    for (const auto& [_, binding] : std::exchange(bindings_, {})) {
+        binding->all_ = nullptr;
+        binding->end();
     }
 }
 

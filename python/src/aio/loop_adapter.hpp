@@ -1,11 +1,11 @@
 // Joins a Redis client, or a database, to the event loops that use it.
 //
-//   LoopSides (of one client) --> LoopSide (of one loop) --> redis::LoopConnection
+//   LoopBindings (of one client) --> LoopBinding (of one loop) --> redis::LoopConnection
 //                                        ^ watch, flush_soon, tick_in: add_reader, call_soon ...
-//   LoopSides (of one database) --> LoopSide (of one loop) <-- Mailbox <-- threads of the core
+//   LoopBindings (of one database) --> LoopBinding (of one loop) <-- Mailbox <-- threads of the core
 //
-// A LoopSide comes to be when its loop first makes a call, and ends with the store, or with the
-// loop: when that is collected, or found closed as another loop's side is made. It holds its loop
+// A LoopBinding comes to be when its loop first makes a call, and ends with the store, or with the
+// loop: when that is collected, or found closed as another loop's binding is made. It holds its loop
 // weakly. A loop without add_reader (a proactor loop) has none: its calls go over the shared
 // connection (Client::without_waiting()). The completions of those, and of all calls of a database,
 // come from other threads; they are queued in the mailbox, and the loop is woken once for all that
@@ -15,7 +15,7 @@
 // are resumed (Pending::step), then what they issued is sent. At most kMaxSteps are resumed in
 // place; the loop sees to the rest, after others that have waited for their turn.
 //
-// All of it with the GIL, and but for LoopSides::end() and post() in the loop's own thread.
+// All of it with the GIL, and but for LoopBindings::end() and post() in the loop's own thread.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,16 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-class LoopSide;
-class LoopSides;
+class LoopBinding;
+class LoopBindings;
 
-/// Where other threads leave what is to be done in the loop's thread. Outlives its LoopSide.
+/// Where other threads leave what is to be done in the loop's thread. Outlives its LoopBinding.
 class Mailbox : public std::enable_shared_from_this<Mailbox> {
   public:
     /// Called with the GIL; with null where nobody reads letters any more.
-    using Letter = std::function<void(LoopSide*)>;
+    using Letter = std::function<void(LoopBinding*)>;
 
-    explicit Mailbox(LoopSide* side) : side_(side) {}
+    explicit Mailbox(LoopBinding* binding) : binding_(binding) {}
     /// In any thread, with or without the GIL.
     void post(Letter letter);
     /// Runs what is there, with the GIL, as far as `most`: whether some is left.
@@ -52,7 +52,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     /// With the GIL: nobody reads any more. What is there is dropped here and now: the last to hold
     /// this may be a thread of the library, and letters hold what must end with the GIL.
     void retire() {
-        side_ = nullptr;
+        binding_ = nullptr;
         open();
     }
 
@@ -62,20 +62,20 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     std::mutex mutex_;
     std::vector<Letter> letters_;
     std::size_t opened_{0};  // The first of them, moved away already.
-    LoopSide* side_;         // Guarded by the GIL.
+    LoopBinding* binding_;   // Guarded by the GIL.
 };
 
-class LoopSide final : public redis::LoopHost, public std::enable_shared_from_this<LoopSide> {
+class LoopBinding final : public redis::LoopHost, public std::enable_shared_from_this<LoopBinding> {
   public:
     static constexpr std::size_t kMaxSteps = 1024;
     /// Replies that are polled for before the loop has its turn: at most about a millisecond.
     static constexpr int kMaxSpins = 16;
 
-    static std::shared_ptr<LoopSide> make(LoopSides& all, const py::object& loop,
-                                          std::shared_ptr<redis::Client> client);
-    LoopSide(const LoopSide&) = delete;
-    LoopSide& operator=(const LoopSide&) = delete;
-    ~LoopSide() override;
+    static std::shared_ptr<LoopBinding> make(LoopBindings& all, const py::object& loop,
+                                             std::shared_ptr<redis::Client> client);
+    LoopBinding(const LoopBinding&) = delete;
+    LoopBinding& operator=(const LoopBinding&) = delete;
+    ~LoopBinding() override;
 
     py::handle loop() const { return loop_; }
     /// Whether calls may still be made: not ended, and not the parent's in a forked child.
@@ -96,7 +96,9 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     /// Whether completions come from other threads, and have to be posted.
     bool threaded() const { return loop_connection_ == nullptr; }
     const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
-    const std::shared_ptr<Departures>& departures() const { return departures_; }
+    const std::shared_ptr<DeferredReleases>& deferred_releases() const {
+        return deferred_releases_;
+    }
 
     /// A call has ended; its Pending (null where it was cancelled) is done.
     void ended(py::object pending);
@@ -108,26 +110,28 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     void tick_in(Duration delay) override;
 
   private:
-    friend class LoopSides;
+    friend class LoopBindings;
     friend class Mailbox;
     struct Callbacks;
 
     // While a function of the connection is on the stack, it must not be destroyed. Whoever makes
-    // one holds the side.
+    // one holds the binding.
     class ConnectionScope {
       public:
-        explicit ConnectionScope(LoopSide& side) : side_(side) { side_.departures_->enter(); }
+        explicit ConnectionScope(LoopBinding& binding) : binding_(binding) {
+            binding_.deferred_releases_->enter();
+        }
         ConnectionScope(const ConnectionScope&) = delete;
         ConnectionScope& operator=(const ConnectionScope&) = delete;
         ~ConnectionScope() {
-            if (side_.departures_->leave() && side_.end_later_) side_.end();
+            if (binding_.deferred_releases_->leave() && binding_.end_later_) binding_.end();
         }
 
       private:
-        LoopSide& side_;
+        LoopBinding& binding_;
     };
 
-    LoopSide(LoopSides& all, std::shared_ptr<redis::Client> client);
+    LoopBinding(LoopBindings& all, std::shared_ptr<redis::Client> client);
     void join(const py::object& loop);
     bool has_readers() const;
     void turn(const std::function<void()>& work);
@@ -147,7 +151,7 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
 
     // Before loop_connection_, which ends first. Null: a database.
     std::shared_ptr<redis::Client> client_;
-    LoopSides* all_;
+    LoopBindings* all_;
     PyObject* loop_{nullptr};  // Not counted; null once it is gone.
     py::object loop_reference_;
     py::object context_;  // An empty one, so that no task's variables are held by our callbacks.
@@ -158,8 +162,9 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
     std::map<int, Interest> watched_;
     std::vector<py::object> ready_;
     std::shared_ptr<Mailbox> mailbox_;
-    std::shared_ptr<Departures> departures_;
-    std::shared_ptr<LoopSide> until_answered_;  // Itself, where an ended one has calls under way.
+    std::shared_ptr<DeferredReleases> deferred_releases_;
+    std::shared_ptr<LoopBinding>
+        until_answered_;  // Itself, where an ended one has calls under way.
     // What says that the loop has something to do, where it shows that: its queue, and the
     // descriptor that it polls. Null and -1 where it does not.
     py::object ready_queue_;
@@ -173,27 +178,27 @@ class LoopSide final : public redis::LoopHost, public std::enable_shared_from_th
 };
 
 /// The loops that use one client.
-class LoopSides {
+class LoopBindings {
   public:
-    LoopSides() = default;
-    LoopSides(const LoopSides&) = delete;
-    LoopSides& operator=(const LoopSides&) = delete;
-    ~LoopSides() { end(); }
+    LoopBindings() = default;
+    LoopBindings(const LoopBindings&) = delete;
+    LoopBindings& operator=(const LoopBindings&) = delete;
+    ~LoopBindings() { end(); }
 
     /// The running loop's; made where it has none yet. RuntimeError where no loop runs. Null for a
     /// database.
-    std::shared_ptr<LoopSide> here(const std::shared_ptr<redis::Client>& client);
+    std::shared_ptr<LoopBinding> here(const std::shared_ptr<redis::Client>& client);
     /// Ends all of them. In any thread.
     void end();
 
   private:
-    friend class LoopSide;
-    std::shared_ptr<LoopSide> find(const py::object& loop,
-                                   const std::shared_ptr<redis::Client>& client);
-    void forget(LoopSide& side);
+    friend class LoopBinding;
+    std::shared_ptr<LoopBinding> find(const py::object& loop,
+                                      const std::shared_ptr<redis::Client>& client);
+    void forget(LoopBinding& binding);
 
-    std::unordered_map<PyObject*, std::shared_ptr<LoopSide>> sides_;
-    std::shared_ptr<LoopSide> last_;  // The one of the last call: most programs have one loop.
+    std::unordered_map<PyObject*, std::shared_ptr<LoopBinding>> bindings_;
+    std::shared_ptr<LoopBinding> last_;  // The one of the last call: most programs have one loop.
 };
 
 }  // namespace hotcount::python

@@ -20,7 +20,7 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-class Ticket;
+class CallState;
 
 enum class PendingState : std::uint8_t { waiting, value, error, cancelled };
 
@@ -32,12 +32,12 @@ struct Pending {
     PyObject* context;
     PyObject* others;  // A list of (callback, context), or null.
     PyObject* weak_references;
-    Ticket* ticket;  // Counted; null once the call has ended.
+    CallState* call_state;  // Counted; null once the call has ended.
     PendingState state;
     bool blocking;      // asyncio's _asyncio_future_blocking.
     bool unseen_error;  // Nobody has asked for the exception yet.
 
-    /// New, and waiting. `ticket` is to be set by whoever starts the call.
+    /// New, and waiting. `call_state` is to be set by whoever starts the call.
     static py::object make(py::handle loop);
     /// New, and done.
     static py::object make_done(py::handle loop, py::object value);

@@ -86,9 +86,9 @@ py::object outcome_of(Pending* self) {
 bool cancel(Pending* self, py::handle message) {
     self->unseen_error = false;
     if (self->done()) return false;
-    if (self->ticket != nullptr) {
-        // The ticket's reference to us, which is not the last: the caller has one.
-        const py::object mine = self->ticket->cancel();
+    if (self->call_state != nullptr) {
+        // The call_state's reference to us, which is not the last: the caller has one.
+        const py::object mine = self->call_state->cancel();
     }
     self->set_cancelled(borrowed(message ? message.ptr() : Py_None));
     self->call_waiters();
@@ -445,7 +445,7 @@ py::object Pending::make(py::handle loop) {
     made->context = nullptr;
     made->others = nullptr;
     made->weak_references = nullptr;
-    made->ticket = nullptr;
+    made->call_state = nullptr;
     made->state = PendingState::waiting;
     made->blocking = false;
     made->unseen_error = false;

@@ -53,7 +53,7 @@ class BoundConcept : public BoundBase {
     void close() override { store.close(); }
     // One that has more than its store hides this: its methods know which class they call.
     void check_open() const { store.check_open(); }
-    std::shared_ptr<LoopSide> loop_side() const { return store.loop_side(); }
+    std::shared_ptr<LoopBinding> loop_binding() const { return store.loop_binding(); }
     void tell(Error& error, Timeout timeout) const { store.tell(error, timeout); }
 
     StoreReference store;

@@ -346,7 +346,7 @@ struct Method {
                 owner = std::make_shared<const std::pair<Owner, Owner>>(std::move(owner), core);
             }
             return start_call<Value>(
-                self.loop_side(), std::move(owner), timeout(held),
+                self.loop_binding(), std::move(owner), timeout(held),
                 [&](Completion<Value> done, AsyncCall call) {
                     start(self, core, held, std::move(done), call);
                 },

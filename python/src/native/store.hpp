@@ -44,7 +44,7 @@ class Opened {
     }
     const std::shared_ptr<Backend>& backend() const { return backend_; }
     /// What the running loop calls it through; RuntimeError where none runs.
-    std::shared_ptr<LoopSide> loop_side() {
+    std::shared_ptr<LoopBinding> loop_binding() {
         if constexpr (std::is_same_v<Backend, redis::Client>) {
             return loops_.here(backend_);
         } else {
@@ -54,7 +54,7 @@ class Opened {
 
   private:
     std::shared_ptr<Backend> backend_;
-    LoopSides loops_;
+    LoopBindings loops_;
 };
 
 /// What all stores have: a name and a URL without a password, and whether they are closed.
@@ -77,7 +77,7 @@ class StoreBase : public BoundBase {
             raise_closed();
     }
     [[noreturn]] void raise_closed() const;
-    virtual std::shared_ptr<LoopSide> loop_side() = 0;
+    virtual std::shared_ptr<LoopBinding> loop_binding() = 0;
     /// Adds to an error of a call where it was made, and what time it had.
     void tell(Error& error, Timeout timeout) const;
 
@@ -113,9 +113,9 @@ class Store final : public StoreBase {
         check_open();
         return opened_->backend();
     }
-    std::shared_ptr<LoopSide> loop_side() override {
+    std::shared_ptr<LoopBinding> loop_binding() override {
         check_open();
-        return opened_->loop_side();
+        return opened_->loop_binding();
     }
     const O& options() const { return options_; }
 
@@ -176,7 +176,7 @@ class StoreReference {
         }
     }
     /// What the running loop calls a Redis or a Database through.
-    std::shared_ptr<LoopSide> loop_side() const { return store_->loop_side(); }
+    std::shared_ptr<LoopBinding> loop_binding() const { return store_->loop_binding(); }
 
     void tell(Error& error, Timeout timeout) const { store_->tell(error, timeout); }
     bool closed() const { return closed_ || store_->closed(); }
