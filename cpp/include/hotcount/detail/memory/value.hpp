@@ -44,9 +44,10 @@ class Value {
             return *new (room_.data()) T{};
         } else {
             T* const made = new T{};
+            void* const box = made;
             destroy();
             type_ = &kType<T>;
-            std::memcpy(room_.data(), &made, sizeof(made));
+            std::memcpy(room_.data(), &box, sizeof(box));
             return *made;
         }
     }
