@@ -178,13 +178,14 @@ def violations(root: Path) -> list[str]:
     return found
 
 
+def reaches_itself(rooms: dict[str, set[str]]) -> list[str]:
+    reach = {room: set(to) - {room} for room, to in rooms.items()}
+    for _ in rooms:
+        for to in reach.values():
+            to |= {far for near in to for far in reach.get(near, ())}
+    return [room for room, to in reach.items() if room in to]
+
+
 def circles() -> list[str]:
     """Rooms that may include themselves by way of others."""
-    found = []
-    for rooms in (ROOMS, *BESIDE.values()):
-        reach = {room: set(to) - {room} for room, to in rooms.items()}
-        for _ in rooms:
-            for to in reach.values():
-                to |= {far for near in to for far in reach.get(near, ())}
-        found += [room for room, to in reach.items() if room in to]
-    return found
+    return [room for rooms in (ROOMS, *BESIDE.values()) for room in reaches_itself(rooms)]

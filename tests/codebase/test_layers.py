@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.codebase.layers import sources, violations
+from tests.codebase.layers import circles, reaches_itself, sources, violations
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,6 +16,15 @@ def test_no_include_points_backward() -> None:
     rooms = {room for room, _ in sources(ROOT)}
     assert {("core", "votes/tables"), ("python", "aio"), ("loadtest", "load")} <= rooms
     assert violations(ROOT) == []
+
+
+def test_no_room_may_include_itself_by_way_of_others() -> None:
+    assert circles() == []
+
+
+def test_a_circle_of_rooms_is_found() -> None:
+    rooms = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert reaches_itself(rooms) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
