@@ -9,7 +9,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.support.scripted_server import ScriptedServer
+from tests.support.resp_server import ScriptedServer
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server

@@ -18,6 +18,7 @@ import pytest
 
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
+from tests.support.listener import Listener
 from tests.support.loops import LOOPS, LoopFactory
 from tests.support.servers import RedisServer, free_port
 from tests.support.together import together
@@ -25,30 +26,11 @@ from tests.support.together import together
 pytestmark = pytest.mark.server
 
 
-class Closer:
+class Closer(Listener):
     """A balancer without a backend: it accepts and closes."""
 
-    def __init__(self) -> None:
-        self.accepted = 0
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port: int = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Closer:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.accepted += 1
-                client.close()
+    def serve(self, client: socket.socket) -> None:
+        """A return closes the connection."""
 
 
 def most_dials(began: float) -> float:
@@ -72,7 +54,7 @@ def test_fifty_callers_dial_a_balancer_that_closes_no_faster_than_its_backoff() 
 
         kinds = {kind for own in together(call, 50) for kind in own}
         assert kinds == {hotcount.UnavailableError}
-        assert 3 <= balancer.accepted <= most_dials(began)
+        assert 3 <= balancer.connections <= most_dials(began)
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
@@ -103,7 +85,7 @@ def test_the_tasks_of_a_loop_dial_a_balancer_that_closes_no_faster_than_its_back
             assert loop.run_until_complete(work(balancer.port)) == {hotcount.UnavailableError}
         finally:
             loop.close()
-        assert 2 <= balancer.accepted <= most_dials(began)
+        assert 2 <= balancer.connections <= most_dials(began)
 
 
 def test_a_call_between_two_dials_gets_the_error_of_the_last_dial() -> None:
@@ -177,7 +159,7 @@ def test_a_caller_that_waits_for_a_dial_is_told_when_its_client_is_closed(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_calls_of_a_loop_meet_a_handshake_that_takes_longer_than_they_wait(
+def test_calls_of_a_loop_whose_handshake_takes_longer_than_they_wait_end_at_their_deadlines(
     slow: FaultProxy, new_loop: LoopFactory
 ) -> None:
     async def work() -> None:
@@ -197,7 +179,7 @@ def test_calls_of_a_loop_meet_a_handshake_that_takes_longer_than_they_wait(
     assert slow.connections == 1
 
 
-def test_a_transaction_takes_the_connection_that_one_before_it_did_not_wait_for(
+def test_a_transaction_takes_the_connection_that_an_earlier_one_stopped_waiting_for(
     slow: FaultProxy,
 ) -> None:
     redis = hotcount.Redis(slow.url, timeout=20, connect_timeout=20)

@@ -172,7 +172,7 @@ def test_scripts_flushed_ten_times_a_second_reach_no_caller_and_count_nothing_tw
         windows = hotcount.Limiter(redis, "1000000/day", algorithm="fixed_window")
         bucket = hotcount.Limiter(redis, "100/366 days")
         sets = hotcount.LiveSets(redis)
-        sets.create("k", 600, {"seed": -1})
+        sets.create("k", 600, {"first": -1})
 
         def work(index: int) -> tuple[int, int, int]:
             hits = admitted = upserts = 0

@@ -10,9 +10,10 @@ import socket
 import ssl
 import struct
 import subprocess
-import threading
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.support.listener import Listener, end
 
 CANARY = "canary-in-the-mine"
 
@@ -52,58 +53,25 @@ class Peer:
 
     def start_tls(self, context: ssl.SSLContext) -> None:
         self.socket = context.wrap_socket(self.socket, server_side=True)
+        self._server.opened(self.socket)
 
 
-class FakeServer:
+class FakeServer(Listener):
     """Holds the conversation with each of its clients, each in a thread."""
 
     def __init__(self, talk: Talk, *, unix: Path | None = None) -> None:
         self.received = b""
-        self.connections = 0
         self._talk = talk
-        self._open: list[socket.socket] = []
-        if unix is None:
-            self._listener = socket.create_server(("127.0.0.1", 0))
-            self.port: int = self._listener.getsockname()[1]
-        else:
-            self._listener = socket.socket(socket.AF_UNIX)
-            self._listener.bind(str(unix))
-            self._listener.listen()
-        self._acceptor = threading.Thread(target=self._accept, daemon=True)
-        self._acceptor.start()
+        super().__init__(unix)
 
     def got_the_password(self) -> bool:
         return CANARY.encode() in self.received
 
-    def __enter__(self) -> FakeServer:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        # Wakes accept(), which closing the listener alone would not.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join()
-        self._listener.close()
-        for client in self._open:
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-            client.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self._open.append(client)
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
         peer = Peer(self, client)
         with contextlib.suppress(OSError):
             self._talk(peer)
-        with contextlib.suppress(OSError):
-            peer.socket.shutdown(socket.SHUT_RDWR)
+        end(peer.socket)
         peer.socket.close()
 
 

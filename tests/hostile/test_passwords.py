@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
@@ -10,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +27,9 @@ from tests.hostile.passwords import (
     texts_of_exception,
     texts_of_object,
 )
+from tests.support.listener import Listener
 from tests.support.load_generator import SMALL, program
-from tests.support.scripted_server import ScriptedServer
+from tests.support.resp_server import ScriptedServer
 from tests.support.servers import RedisServer
 
 PASSWORD = FIRST + SECOND
@@ -111,25 +110,15 @@ def test_a_password_in_a_url_shows_in_no_text(
 # -- what a server says ---------------------------------------------------------
 
 
-@contextlib.contextmanager
-def speaking(hello: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that says what it is told to and hangs up; its port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+class SpeakingServer(Listener):
+    """Says what it is told to, and hangs up."""
 
-        def serve() -> None:
-            while True:
-                try:
-                    client, _ = listener.accept()
-                except OSError:
-                    return
-                with client, contextlib.suppress(OSError):
-                    hello(client)
+    def __init__(self, hello: Callable[[socket.socket], None]) -> None:
+        self._hello = hello
+        super().__init__()
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
+    def serve(self, client: socket.socket) -> None:
+        self._hello(client)
 
 
 def postgres_refusal(client: socket.socket, password: str = PASSWORD) -> None:
@@ -205,10 +194,11 @@ def test_repr_shows_no_password_of_a_url_where_a_name_belongs() -> None:
 def test_a_database_that_quotes_the_password_is_not_quoted(
     scheme: str, refusal: Callable[[socket.socket], None]
 ) -> None:
-    with speaking(refusal) as port:
+    with SpeakingServer(refusal) as database:
         extra = "?sslmode=disable&gssencmode=disable" if scheme == "postgresql" else ""
+        url = f"{scheme}://user:{PASSWORD}@127.0.0.1:{database.port}/app{extra}"
         with pytest.raises(hotcount.AuthError, match=r"no entry with \*\*\*, x") as refused:
-            hotcount.Database(f"{scheme}://user:{PASSWORD}@127.0.0.1:{port}/app{extra}", timeout=5)
+            hotcount.Database(url, timeout=5)
     assert not any(leaks(text) for text in texts_of_exception(refused.value))
 
 
@@ -239,8 +229,9 @@ def test_a_password_that_libpq_finds_by_itself_is_hidden_like_one_of_a_url(
         Path(told).chmod(0o600)
     monkeypatch.setenv(found_in, told)
     texts: list[str] = []
-    with speaking(functools.partial(postgres_refusal, password=password)) as port:
-        url = f"postgresql://user@127.0.0.1:{port}/app?sslmode=disable&gssencmode=disable"
+    with SpeakingServer(functools.partial(postgres_refusal, password=password)) as database:
+        address = f"127.0.0.1:{database.port}"
+        url = f"postgresql://user@{address}/app?sslmode=disable&gssencmode=disable"
         with pytest.raises(hotcount.AuthError, match=r"no entry with \*\*\*, x") as refused:
             hotcount.Database(url, timeout=5)
         texts += texts_of_exception(refused.value)

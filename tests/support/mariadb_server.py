@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
-import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +15,12 @@ from urllib.parse import quote
 
 import pymysql  # type: ignore[import-untyped]
 
+from tests.support.servers import ServerProcess
+
 _SCRIPTS = Path("/usr/share/mysql")
 
 
-class MariaDbServer:
+class MariaDbServer(ServerProcess):
     """One mariadbd with everything durable, on a unix socket, and on a loopback port where asked
     for. A missing one is an error, not a reason to skip: scripts/setup installs it.
     """
@@ -58,7 +58,6 @@ class MariaDbServer:
             "--sync-frm=OFF",
             *config,
         ]
-        self._process: subprocess.Popen[bytes] | None = None
         self._fill_system_tables()
 
     def _fill_system_tables(self) -> None:
@@ -94,15 +93,10 @@ class MariaDbServer:
             self._process = subprocess.Popen(
                 [*self._command, *self._config], stdout=log, stderr=subprocess.STDOUT
             )
-        deadline = time.monotonic() + 30
-        while not self._accepts():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self.folder / "server.log").read_text()
-                raise RuntimeError(f"mariadbd did not start; it said: {said}")
-            time.sleep(0.02)
+        self.await_start(self.folder / "server.log")
         return self
 
-    def _accepts(self) -> bool:
+    def accepts(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(5)
             try:
@@ -148,27 +142,6 @@ class MariaDbServer:
         for session in self.sessions(name):
             with suppress(pymysql.err.OperationalError):  # It may have gone by itself.
                 self.execute(f"KILL {session}")
-
-    def send_signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """As kill -9; returns when it is gone."""
-        self.send_signal(signal.SIGKILL)
-        assert self._process is not None
-        self._process.wait(10)
-
-    def stop(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            return
-        # A stopped process does not see SIGTERM before it goes on.
-        self.send_signal(signal.SIGCONT)
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.kill()
 
     def remove(self) -> None:
         self.stop()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import psycopg
 
-from tests.support.servers import PostgresServer, unprivileged_user
+from tests.support.servers import PostgresServer, ServerProcess, unprivileged_user
 
 _PORT = 6432
 
 
-class PgBouncer:
+class PgBouncer(ServerProcess):
     """One pgbouncer on a unix socket: each transaction gets any of a few sessions of the server.
 
     A missing one is an error, not a reason to skip: scripts/setup installs it.
@@ -51,7 +49,6 @@ listen_port = {_PORT}
         if self._user is not None:
             for path in (self.folder, *self.folder.iterdir()):
                 shutil.chown(path, self._user)
-        self._process: subprocess.Popen[bytes] | None = None
 
     def add_role(self, role: str) -> None:
         """Lets it in; it has to be the server's as well. Before start()."""
@@ -71,15 +68,10 @@ listen_port = {_PORT}
                 user=self._user,
                 cwd="/",
             )
-        deadline = time.monotonic() + 30
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self.folder / "server.log").read_text()
-                raise RuntimeError(f"pgbouncer did not start; it said: {said}")
-            time.sleep(0.02)
+        self.await_start(self.folder / "server.log")
         return self
 
-    def _answers(self) -> bool:
+    def accepts(self) -> bool:
         try:
             with self.connect() as session:
                 session.execute("SELECT 1", prepare=False)
@@ -96,11 +88,5 @@ listen_port = {_PORT}
         return session
 
     def remove(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(10)
+        self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

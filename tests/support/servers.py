@@ -23,7 +23,52 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class RedisServer:
+class ServerProcess:
+    """A server's process, which its start() has made: signals, and its end."""
+
+    patience = 30.0
+    _process: subprocess.Popen[bytes] | None = None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """As kill -9; returns when it is gone."""
+        self.send_signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait(10)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Asks it to end; kills it if it has not ended in time."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        # A stopped process sees no other signal before it goes on.
+        self.send_signal(signal.SIGCONT)
+        self.send_signal(how)
+        try:
+            self._process.wait(self.patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def await_start(self, log: Path, seconds: float = 30) -> None:
+        """Until the server lets clients in; a RuntimeError with its log if it does not."""
+        deadline = time.monotonic() + seconds
+        while not self.accepts():
+            if self.has_ended() or time.monotonic() > deadline:
+                said = log.read_text() if log.exists() else "nothing"
+                raise RuntimeError(f"{type(self).__name__} did not start; it said: {said}")
+            time.sleep(0.01)
+
+    def has_ended(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is not None
+
+    def accepts(self) -> bool:
+        raise NotImplementedError
+
+
+class RedisServer(ServerProcess):
     """One redis-server on a unix socket, and on a loopback port where asked for.
 
     A missing redis-server is an error, not a reason to skip: scripts/setup installs it.
@@ -48,7 +93,6 @@ class RedisServer:
             *("--logfile", str(folder / "redis.log")),
             *config,
         ]
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -63,43 +107,16 @@ class RedisServer:
         self._process = subprocess.Popen(
             self._command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         )
-        deadline = time.monotonic() + 10
-        while not self._accepts():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                log = self.folder / "redis.log"
-                said = log.read_text() if log.exists() else "nothing"
-                raise RuntimeError(f"redis-server did not start; it said: {said}")
-            time.sleep(0.005)
+        self.await_start(self.folder / "redis.log", 10)
         return self
 
-    def _accepts(self) -> bool:
+    def accepts(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(self.socket))
             except OSError:
                 return False
             return True
-
-    def send_signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """As kill -9; returns when it is gone."""
-        self.send_signal(signal.SIGKILL)
-        assert self._process is not None
-        self._process.wait(10)
-
-    def stop(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            return
-        # A stopped process does not see SIGTERM before it goes on.
-        self.send_signal(signal.SIGCONT)
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.kill()
 
     def redis(self, **options: object) -> hotcount.Redis:
         return hotcount.Redis(self.url, **options)  # type: ignore[arg-type]
@@ -116,12 +133,13 @@ def unprivileged_user(preferred: str) -> str | None:
     return preferred
 
 
-class PostgresServer:
+class PostgresServer(ServerProcess):
     """One PostgreSQL with everything durable, on a unix socket, and on a loopback port where asked
     for. Its folder is its own: pytest's cannot be entered by the user that it runs as.
     """
 
     superuser = "hotcount"
+    patience = 60.0
 
     def __init__(self, *, port: int = 0, programs: Path | None = None) -> None:
         """programs: a folder with those of another PostgreSQL than the newest installed one."""
@@ -129,7 +147,6 @@ class PostgresServer:
         self._user = unprivileged_user("postgres")
         self.folder = Path(tempfile.mkdtemp(prefix="hotcount-pg-"))
         self.port = port
-        self._process: subprocess.Popen[bytes] | None = None
         self._was_killed = False
         if self._user is not None:
             shutil.chown(self.folder, self._user)
@@ -174,18 +191,17 @@ class PostgresServer:
             *("-c", "max_connections=200", "-c", "autovacuum_naptime=10s"),
             *(word for setting in config for word in ("-c", setting)),
         ]
+        self._command = command
         self._process = self._spawn(command)
-        deadline = time.monotonic() + 30
-        while not self._accepts():
-            if self._process.poll() is not None and self._was_killed:
-                # The sessions of the one that was killed hold its memory until they notice.
-                self._process = self._spawn(command)
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self.folder / "server.log").read_text()
-                raise RuntimeError(f"postgres did not start; it said: {said}")
-            time.sleep(0.02)
+        self.await_start(self.folder / "server.log")
         self._was_killed = False
         return self
+
+    def has_ended(self) -> bool:
+        if super().has_ended() and self._was_killed:
+            # The sessions of the one that was killed hold its memory until they notice.
+            self._process = self._spawn(self._command)
+        return super().has_ended()
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "server.log").open("ab") as log:
@@ -193,7 +209,7 @@ class PostgresServer:
                 command, stdout=log, stderr=subprocess.STDOUT, user=self._user, cwd="/"
             )
 
-    def _accepts(self) -> bool:
+    def accepts(self) -> bool:
         try:
             self.psql("SELECT 1")
         except RuntimeError:
@@ -223,34 +239,17 @@ class PostgresServer:
             session.execute(f'CREATE SCHEMA "{schema}"')
         return PostgresDatabase(self, schema)
 
-    def send_signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
     def kill(self) -> None:
         """As kill -9 of the postmaster: its sessions notice and leave."""
-        self.send_signal(signal.SIGKILL)
-        assert self._process is not None
-        self._process.wait(10)
+        super().kill()
         self._was_killed = True
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Sessions are ended at once; committed data is kept."""
-        self._end(signal.SIGINT)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self._process is None or self._process.poll() is not None:
-            return
-        # A stopped process sees no other signal before it goes on.
-        self.send_signal(signal.SIGCONT)
-        self.send_signal(how)
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        super().stop(how)
 
     def remove(self) -> None:
-        self._end(signal.SIGQUIT)  # Without a checkpoint, of which nobody would have anything.
+        self.stop(signal.SIGQUIT)  # Without a checkpoint, of which nobody would have anything.
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

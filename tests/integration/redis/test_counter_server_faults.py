@@ -11,7 +11,7 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.support.scripted_server import ScriptedServer
+from tests.support.resp_server import ScriptedServer
 from tests.support.servers import RedisServer, free_port
 
 AT = datetime.now(timezone.utc)

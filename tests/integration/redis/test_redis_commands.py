@@ -13,7 +13,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.hostile.resp_server import RespServer, Words, bulk
+from tests.support.resp_server import RespServer, Words, bulk
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.interrupted_program import AT_ONCE, all_wait, running, waits
-from tests.support.scripted_server import ScriptedServer
+from tests.support.resp_server import ScriptedServer
 
 
 @pytest.mark.parametrize("strategy", ["batched", "naive"])

@@ -18,6 +18,7 @@ import hotcount
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.listener import Proxy
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import free_port
 from tests.support.together import in_child, together
@@ -87,7 +88,7 @@ def test_the_names_that_sqlalchemy_has_for_it_are_taken(url: str, scheme: str) -
 # -- who may not enter ------------------------------------------------------
 
 
-def test_no_server_is_unavailable(tmp_path: Path) -> None:
+def test_a_server_that_is_not_running_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(hotcount.UnavailableError, match=r"m.sock"):
         hotcount.Database(f"mariadb://root@/db?unix_socket={tmp_path}/m.sock")
     port = free_port()
@@ -257,58 +258,32 @@ def test_a_stopped_server_costs_the_deadline_only(own_mariadb: MariaDbServer) ->
     assert int(votes.count(1)) == 1
 
 
-class Cutter:
-    """Between client and server: does to the first commit what a test asks for. A commit is what
-    has the word: COMMIT, or a parameter of a statement that ends in one."""
+class Cutter(Proxy):
+    """Does to the first commit what a test asks for. A commit is what has the word: COMMIT, or a
+    parameter of a statement that ends in one."""
 
     def __init__(self, folder: Path, server: Path) -> None:
         self.path = folder / "cut"
-        self._server = server
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self.path))
-        self._listener.listen()
         self.at_commit: Callable[[socket.socket, socket.socket, bytes], None] | None = None
         self.word = b"COMMIT"
         self.cuts = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(server, self.path)
 
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(str(self._server))
-            threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, from_client: bool) -> None:
-        with source:
-            try:
-                while data := source.recv(65536):
-                    act = self.at_commit
-                    if from_client and act is not None and self.word in data:
-                        self.at_commit = None
-                        self.cuts += 1
-                        act(source, sink, data)
-                    else:
-                        sink.sendall(data)
-                sink.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+    def from_client(self, client: socket.socket, upstream: socket.socket, data: bytes) -> None:
+        act = self.at_commit
+        if act is not None and self.word in data:
+            self.at_commit = None
+            self.cuts += 1
+            act(client, upstream, data)
+        else:
+            upstream.sendall(data)
 
 
 @pytest.fixture
 def cutter(mariadb_server: MariaDbServer) -> Iterator[Cutter]:
     # Not pytest's folder: a socket's path has room for 107 characters.
-    made = Cutter(mariadb_server.folder, mariadb_server.socket)
-    yield made
-    made.close()
+    with Cutter(mariadb_server.folder, mariadb_server.socket) as made:
+        yield made
     made.path.unlink()
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
 import pytest
 
+from tests.support.listener import Proxy
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.postgres_votes import make_votes
 from tests.support.servers import PostgresDatabase
@@ -21,54 +20,17 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"]
 _EXECUTE = 0x17
 
 
-class ForgetfulProxy:
-    """Before MariaDB: while `forgetful`, some executions are of a statement that is not there."""
+class ForgetfulProxy(Proxy):
+    """Before MariaDB: one execution in `forget_every` is of a statement that is not there."""
 
     def __init__(self, server: Path) -> None:
         self.forget_every = 0
         self.forgotten = 0
         self._executed = 0
-        self._server = server
-        self._ends: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._acceptor = threading.Thread(target=self._accept, daemon=True)
-        self._acceptor.start()
+        super().__init__(server)
 
-    def __enter__(self) -> ForgetfulProxy:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        # Wakes accept(), which closing the listener alone would not.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join()
-        self._listener.close()
-        for end in self._ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            upstream = socket.socket(socket.AF_UNIX)
-            upstream.connect(str(self._server))
-            self._ends += [client, upstream]
-            for source, target, commands in ((client, upstream, True), (upstream, client, False)):
-                threading.Thread(
-                    target=self._pump, args=(source, target, commands), daemon=True
-                ).start()
-
-    def _pump(self, source: socket.socket, target: socket.socket, commands: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 20):
-                target.sendall(self._other_statement(data) if commands else data)
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+    def from_client(self, client: socket.socket, upstream: socket.socket, data: bytes) -> None:
+        upstream.sendall(self._other_statement(data))
 
     def _other_statement(self, data: bytes) -> bytes:
         """The same with another statement's number in each execution that is to fail."""

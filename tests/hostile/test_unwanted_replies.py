@@ -17,7 +17,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.hostile.resp_server import RespServer, Words, bulk
+from tests.support.resp_server import RespServer, Words, bulk
 from tests.support.together import in_child, together
 
 TIMEOUT = 0.4
@@ -203,7 +203,10 @@ def test_a_handshake_ends_by_the_deadline_whatever_comes(name: str) -> None:
 
 @pytest.mark.parametrize("route", TYPED, ids=lambda route: route.__name__)
 @pytest.mark.parametrize("name", OTHER_SHAPES)
-def test_a_reply_of_another_shape_is_nobodys(name: str, route: Callable[[str], object]) -> None:
+def test_a_reply_of_another_shape_is_an_error_and_no_value(
+    name: str, route: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.hostile.test_unwanted_replies.TIMEOUT", 30)
     with attacked(once(OTHER_SHAPES[name])) as server:
         for error in errors_of(route, server.url):
             assert isinstance(error, KNOWN), repr(error)
@@ -212,7 +215,7 @@ def test_a_reply_of_another_shape_is_nobodys(name: str, route: Callable[[str], o
                 assert "another shape" in str(error)
 
 
-def test_a_misfit_leaves_all_calls_under_way_unknown_and_none_with_anothers_value() -> None:
+def test_a_reply_that_does_not_fit_makes_all_calls_under_way_unknown() -> None:
     def respond(number: int, client: socket.socket, words: Words) -> None:
         # Each key has its own number; "bad" is answered by what no add is answered by.
         key = key_of(words)
@@ -235,7 +238,7 @@ def test_a_misfit_leaves_all_calls_under_way_unknown_and_none_with_anothers_valu
 
 @pytest.mark.parametrize("extra", [b":99\r\n", b"$2\r\nhi\r\n", b":9", b"*2\r\n:1\r\n", b"+"])
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
-def test_a_reply_too_many_is_never_the_next_calls(extra: bytes, late: bool) -> None:
+def test_an_extra_reply_is_never_given_to_the_next_call(extra: bytes, late: bool) -> None:
     def respond(_: int, client: socket.socket, words: Words) -> None:
         if words[0] == b"ECHO":
             client.sendall(bulk(words[1]))
@@ -268,7 +271,7 @@ def test_a_reply_too_many_is_never_the_next_calls(extra: bytes, late: bool) -> N
 
 
 @pytest.mark.parametrize("extra", [b":99\r\n", b"+OK\r\n", b":9"])
-def test_a_reply_too_many_in_the_handshake_is_never_the_first_calls(extra: bytes) -> None:
+def test_an_extra_reply_in_the_handshake_is_never_given_to_the_first_call(extra: bytes) -> None:
     def respond(_: int, client: socket.socket, words: Words) -> None:
         client.sendall(b":%d\r\n" % int(key_of(words)))
 
@@ -299,7 +302,7 @@ MOST_GROWTH = 96 << 20
 
 @pytest.mark.parametrize("route", ["sync", "aio", "alone"])
 @pytest.mark.parametrize("name", MEMORY_ATTACKS)
-def test_what_comes_and_is_not_kept_takes_no_memory(name: str, route: str) -> None:
+def test_replies_that_are_dropped_take_no_memory(name: str, route: str) -> None:
     def peak_growth() -> int:
         # What any first call takes is not counted.
         with RespServer(lambda _, client, words: client.sendall(bulk(words[-1]))) as warm:
@@ -351,7 +354,7 @@ def test_a_flood_does_not_starve_the_loop(name: str) -> None:
 def test_ctrl_c_ends_a_call_while_replies_keep_coming(
     name: str, route: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.hostile.test_resp_server.TIMEOUT", 30)
+    monkeypatch.setattr("tests.hostile.test_unwanted_replies.TIMEOUT", 30)
     arrived = threading.Event()
 
     def respond(_: int, client: socket.socket, __: Words) -> None:
@@ -372,7 +375,7 @@ def test_ctrl_c_ends_a_call_while_replies_keep_coming(
         killer.join()
 
 
-def test_a_cursor_that_never_ends_ends_at_the_deadline() -> None:
+def test_a_scan_whose_cursor_never_ends_stops_at_the_deadline() -> None:
     def respond(_: int, client: socket.socket, words: Words) -> None:
         cursor = int(words[1]) + 1
         client.sendall(b"*2\r\n" + bulk(b"%d" % cursor) + b"*0\r\n")

@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import hotcount
 import pytest
 
+from tests.support.listener import Listener
 from tests.support.together import in_child
 
 GREETING = b"+OK\r\n"  # To HELLO: whatever is no error will do.
@@ -38,48 +38,24 @@ GARBAGE = [
 ]
 
 
-class HostileServer:
+class HostileServer(Listener):
     """Greets, and answers everything after that with the same bytes."""
 
     def __init__(self, answer: bytes, *, greets: bool = True, repeats: bool = False) -> None:
         self.answer = answer
         self.greets = greets
         self.repeats = repeats
-        self.connections = 0
-        self._closing = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._acceptor = threading.Thread(target=self._accept, daemon=True)
-        self._acceptor.start()
+        super().__init__()
+        self.url = f"redis://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> HostileServer:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._closing = True
-        with contextlib.suppress(OSError):
-            socket.create_connection(self._listener.getsockname()).close()
-        self._acceptor.join()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._listener.accept()
-            if self._closing:
-                client.close()
-                return
-            self.connections += 1
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            while data := client.recv(65536):
-                if self.greets and b"HELLO" in data:
-                    client.sendall(GREETING)
-                    continue
+    def serve(self, client: socket.socket) -> None:
+        while data := client.recv(65536):
+            if self.greets and b"HELLO" in data:
+                client.sendall(GREETING)
+                continue
+            client.sendall(self.answer)
+            while self.repeats:
                 client.sendall(self.answer)
-                while self.repeats:
-                    client.sendall(self.answer)
 
 
 @pytest.fixture(params=GARBAGE)
