@@ -318,7 +318,7 @@ def test_amounts_of_a_wrong_type_are_named_before_anything_is_added(
 
 
 @pytest.mark.parametrize("n", [[1], [1, 2, 3], np.arange(3), np.arange(1, dtype="u1"), []])
-def test_as_many_amounts_as_keys(counter: hotcount.Counter, n: Any) -> None:
+def test_another_number_of_amounts_than_keys_is_refused(counter: hotcount.Counter, n: Any) -> None:
     with pytest.raises(hotcount.ConfigError, match=f"n has {len(n)} elements for a batch of 2"):
         counter.add_many(["a", "b"], n)
     assert counter.get_many(["a", "b"]) == [0, 0]

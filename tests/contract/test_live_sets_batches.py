@@ -29,14 +29,14 @@ def test_a_batch_is_in_order_whatever_its_size(
     sets = hotcount.LiveSets(counter_store, method=method)
     keys = [f"k{number}" for number in range(50)]
     for key in keys:
-        sets.create(key, 60, {"seed": -1})
+        sets.create(key, 60, {"first": -1})
     rows = [(keys[i % 50], "same", float(i)) for i in range(500)]
     assert sets.upsert_many(rows, batch=batch) == [Upsert.APPLIED] * 500
     assert [sets.top(key, 1) for key in keys] == [[("same", 450.0 + i)] for i in range(50)]
 
 
 def test_rows_and_columns_do_the_same(sets: hotcount.LiveSets) -> None:
-    sets.create("k", 60, {"seed": 0})
+    sets.create("k", 60, {"first": 0})
     rows: list[Any] = [("k", "a", 1), ["k", b"b", 2.0], ("none", "c", 3)]
     by_rows = sets.upsert_many(rows)
     by_columns = sets.upsert_many(

@@ -142,7 +142,7 @@ def test_every_other_call_names_a_wrong_type_too(counter_store: Store) -> None:
 
 
 def test_upserts_from_many_threads_all_arrive(sets: hotcount.LiveSets) -> None:
-    sets.create("k", 60, {"seed": -1})
+    sets.create("k", 60, {"first": -1})
     together(lambda index: [sets.upsert("k", f"m{index}-{i}", index * 20 + i) for i in range(20)])
     members = sets.range("k", 0, -1)
     assert [score for _, score in members] == list(range(639, -2, -1))
@@ -162,7 +162,7 @@ def test_versions_are_exact_beyond_a_double_and_below_zero(sets: hotcount.LiveSe
     sets.create("k", 60, {"a": 0})
     order = [-(2**63), -(2**53) - 2, -(2**53) - 1, -10, -9, 0, 9, 10, 2**53, 2**53 + 1, 2**63 - 1]
     for higher, lower in zip(order[1:], order):
-        sets.create(f"k{higher}", 60, {"seed": 0})
+        sets.create(f"k{higher}", 60, {"first": 0})
         assert sets.upsert(f"k{higher}", "a", 1, version=lower) is Upsert.APPLIED
         assert sets.upsert(f"k{higher}", "a", 2, version=lower) is Upsert.STALE
         assert sets.upsert(f"k{higher}", "a", 3, version=higher) is Upsert.APPLIED
@@ -170,7 +170,7 @@ def test_versions_are_exact_beyond_a_double_and_below_zero(sets: hotcount.LiveSe
 
 
 def test_a_removed_member_is_not_revived_by_a_late_upsert(sets: hotcount.LiveSets) -> None:
-    sets.create("k", 60, {"seed": 0})
+    sets.create("k", 60, {"first": 0})
     sets.upsert("k", "a", 1, version=1)
     assert sets.remove("k", "a", version=3) is Upsert.APPLIED
     assert sets.upsert("k", "a", 2, version=2) is Upsert.STALE
@@ -181,23 +181,23 @@ def test_a_removed_member_is_not_revived_by_a_late_upsert(sets: hotcount.LiveSet
 
 
 def test_a_remove_that_overtakes_its_upsert_wins(sets: hotcount.LiveSets) -> None:
-    sets.create("k", 60, {"seed": 0})
+    sets.create("k", 60, {"first": 0})
     assert sets.remove("k", "a", version=2) is Upsert.APPLIED
     assert sets.upsert("k", "a", 1, version=1) is Upsert.STALE
 
 
 def test_versions_survive_a_set_that_dies_and_is_made_again(sets: hotcount.LiveSets) -> None:
-    sets.create("k", 0.05, {"seed": 0})
+    sets.create("k", 0.05, {"first": 0})
     sets.upsert("k", "a", 5, version=5)
     time.sleep(0.08)
     assert sets.upsert("k", "a", 6, version=6) is Upsert.ABSENT
-    sets.create("k", 60, {"seed": 0})
+    sets.create("k", 60, {"first": 0})
     assert sets.upsert("k", "a", 4, version=4) is Upsert.STALE
     assert sets.upsert("k", "a", 6, version=6) is Upsert.APPLIED
 
 
 def test_versions_from_many_threads_end_with_the_highest(sets: hotcount.LiveSets) -> None:
-    sets.create("k", 60, {"seed": -1})
+    sets.create("k", 60, {"first": -1})
 
     def work(index: int) -> None:
         for i in range(20):
@@ -210,7 +210,7 @@ def test_versions_from_many_threads_end_with_the_highest(sets: hotcount.LiveSets
 
 
 def test_a_batch_takes_versions_in_order(sets: hotcount.LiveSets) -> None:
-    sets.create("k", 60, {"seed": 0})
+    sets.create("k", 60, {"first": 0})
     rows = [("k", "a", 2, 2), ("k", "a", 1, 1), ("k", "b", 7, None), ("k", "a", 3, 3)]
     assert sets.upsert_many(rows) == [
         Upsert.APPLIED,
@@ -292,7 +292,7 @@ def test_range_counts_as_redis_does(sets: hotcount.LiveSets, start: int, stop: i
     "score", [0.1, 1 / 3, -2.5e-300, 1.7976931348623157e308, 5e-324, 2.0**53, -0.0, 123456789]
 )
 def test_a_score_comes_back_as_it_was(sets: hotcount.LiveSets, score: float) -> None:
-    sets.create("k", 60, {"seed": 1})
+    sets.create("k", 60, {"first": 1})
     sets.upsert("k", "a", score)
     assert dict(sets.top("k", 2))["a"] == score
 

@@ -80,7 +80,7 @@ def test_of_many_at_once_each_op_id_is_counted_once(votes: Votes) -> None:
     assert is_consistent(votes)
 
 
-def test_many_in_one_call(votes: Votes) -> None:
+def test_anonymous_votes_of_one_call_are_counted_once_for_each_op_id(votes: Votes) -> None:
     op_ids = [uuid.uuid4().hex for _ in range(50)]
     first = votes.cast_many([1] * 50, None, op_ids=op_ids)
     again = votes.cast_many([1] * 50, None, op_ids=[*op_ids[:25], *op_ids[:25]])
@@ -90,7 +90,7 @@ def test_many_in_one_call(votes: Votes) -> None:
     assert is_consistent(votes)
 
 
-def test_the_same_op_id_twice_in_one_call(votes: Votes) -> None:
+def test_an_op_id_twice_in_one_call_is_counted_once(votes: Votes) -> None:
     casts = votes.cast_many([1, 1, 1], None, [4, 5, 6], op_ids=["a", "a", "b"])
     assert list(casts) == [Cast(True, True, 0, 4), Cast(True, False, 4, 4), Cast(True, True, 0, 6)]
     assert int(votes.count(1)) == 10
@@ -132,7 +132,7 @@ def test_an_anonymous_vote_for_a_missing_item_is_refused_and_counts_nothing(vote
     assert [int(count) for count in votes.count_many([1, 2])] == [1, 1]
 
 
-def test_longest_and_unusual_op_ids(votes: Votes) -> None:
+def test_the_longest_and_unusual_op_ids_are_told_apart(votes: Votes) -> None:
     op_ids = ["\u00e9" * 255, "a", "A", "a ", 'a"\\{},', "\U0001f5f3"]
     for op_id in op_ids:
         assert votes.cast(1, None, op_id=op_id).changed, op_id
@@ -166,7 +166,7 @@ def test_an_anonymous_vote_refuses_versions_users_and_retraction(
         assert int(votes.count(1)) == 0
 
 
-def test_columns_of_many_that_do_not_fit() -> None:
+def test_cast_many_refuses_columns_that_do_not_fit() -> None:
     with Votes("sqlite:///:memory:") as votes:
         votes.create_tables()
         votes.add_items([1])
@@ -181,7 +181,7 @@ def test_columns_of_many_that_do_not_fit() -> None:
         assert int(votes.count(1)) == 1
 
 
-def test_a_vote_table_whose_companions_names_would_be_cut_off() -> None:
+def test_a_vote_table_whose_companions_names_would_be_cut_off_is_refused() -> None:
     with pytest.raises(hotcount.ConfigError, match="vote_table is 54 bytes"):
         Votes("sqlite:///:memory:", vote_table="v" * 54)
     Votes("sqlite:///:memory:", vote_table="v" * 53).close()

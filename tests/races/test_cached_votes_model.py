@@ -2,7 +2,7 @@
 
 Three designs, each with voters that commit, look in the cache and perhaps fill, and one worker that
 reads, saves, marks and deletes. A state is explored once, so this covers all orders and not a
-sample. The seed's design is there with its scripts mended: names that agree, one hash, increments
+sample. The original design is there with its scripts mended: names that agree, one hash, increments
 that clear `saved`. tests/cpp/votes/cached_schedules_test.cpp drives the real steps of ours.
 """
 
@@ -43,7 +43,7 @@ def put(world: World, actor: int, memory: tuple[object, ...], **changes: Any) ->
 # -- voters -----------------------------------------------------------------
 
 
-def seed_voter(world: World, me: int) -> Iterator[World]:
+def original_voter(world: World, me: int) -> Iterator[World]:
     """exists? then increment; else read, add one, set if absent, else increment."""
     step, *memory = world.actors[me]
     entry = world.entry
@@ -76,7 +76,7 @@ def raising_voter(world: World, me: int) -> Iterator[World]:
             )
         yield put(world, me, ("done",), entry=entry)
     else:
-        yield from seed_voter(world, me)
+        yield from original_voter(world, me)
 
 
 def our_voter(world: World, me: int) -> Iterator[World]:
@@ -104,7 +104,7 @@ def our_voter(world: World, me: int) -> Iterator[World]:
 # -- workers ----------------------------------------------------------------
 
 
-def seed_worker(world: World, me: int) -> Iterator[World]:
+def original_worker(world: World, me: int) -> Iterator[World]:
     """Saves what it read, whoever has saved since; marks and deletes by the value."""
     step, rounds, *memory = world.actors[me]
     left = int(str(rounds))
@@ -171,13 +171,13 @@ def explore(voter: Steps, worker: Steps, voters: int, workers: int) -> tuple[int
     return len(seen), missed
 
 
-def test_the_model_of_the_seed_loses_votes_to_a_stale_fill() -> None:
-    _, missed = explore(seed_voter, seed_worker, voters=3, workers=1)
+def test_the_model_of_the_original_scripts_loses_votes_to_a_stale_fill() -> None:
+    _, missed = explore(original_voter, original_worker, voters=3, workers=1)
     assert max(missed) > 0
 
 
-def test_the_model_of_the_seed_loses_votes_to_a_stale_save() -> None:
-    _, missed = explore(seed_voter, seed_worker, voters=2, workers=2)
+def test_the_model_of_the_original_scripts_loses_votes_to_a_stale_save() -> None:
+    _, missed = explore(original_voter, original_worker, voters=2, workers=2)
     assert max(missed) > 0
 
 

@@ -1,4 +1,4 @@
-"""Strategy cached, driven through the orders that break the seed (test_cached_votes_seed.py).
+"""Strategy cached, driven through the orders that break the scripts of test_cached_votes_holes.py.
 
 A caller that stalls between two steps is played by the test: it runs the very scripts that the
 library runs, and the SQL of its steps, at the moment it chooses; all others are the library.

@@ -211,7 +211,7 @@ def test_the_script_counts_nothing_that_it_may_not_expire(
 @pytest.mark.parametrize(
     ("options", "trips"), [(SCRIPT, 1), (INCR, 1), (NONE, 2), (TTL_ONLY, 3), (BOTH, 3)]
 )
-def test_what_each_way_costs_in_round_trips(
+def test_each_method_takes_the_round_trips_that_are_said_of_it(
     direct: hotcount.Redis, options: dict[str, str], trips: int
 ) -> None:
     counter = make(direct, options)

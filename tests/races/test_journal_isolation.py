@@ -69,7 +69,7 @@ def test_two_votes_of_one_user_at_once_are_both_answered(play: Play) -> None:
     assert play.is_settled()
 
 
-def test_reconcile_and_a_switch_there_and_back(play: Play) -> None:
+def test_reconcile_and_a_switch_there_and_back_keep_every_count(play: Play) -> None:
     play.cast(1, 1)
     drift = play.session()
     drift.run("UPDATE vote_cell SET n = n + 4 WHERE item = 1 AND slot = -1")

@@ -55,7 +55,7 @@ def play(postgres_database: PostgresDatabase) -> Iterator[LatePlay]:
     play.close()
 
 
-def test_it_does_not_count_again_what_another_fold_has_taken(play: LatePlay) -> None:
+def test_a_late_fold_does_not_count_again_what_another_fold_has_taken(play: LatePlay) -> None:
     play.cast(1, 1)
     with play.late_fold() as fold:
         play.flush()
@@ -66,7 +66,7 @@ def test_it_does_not_count_again_what_another_fold_has_taken(play: LatePlay) -> 
     assert play.is_settled()
 
 
-def test_it_does_not_undo_a_flush_that_has_shown_slotted_votes(play: LatePlay) -> None:
+def test_a_late_fold_does_not_undo_a_flush_that_has_shown_slotted_votes(play: LatePlay) -> None:
     slotted = play.other("slotted", slots=1)
     slotted.cast(1, 1, timeout=30)
     play.cast(1, 2)
@@ -80,7 +80,9 @@ def test_it_does_not_undo_a_flush_that_has_shown_slotted_votes(play: LatePlay) -
     assert play.counts(1) == {5}
 
 
-def test_it_does_not_overwrite_what_naive_has_counted_since_a_switch(play: LatePlay) -> None:
+def test_a_late_fold_does_not_overwrite_what_naive_has_counted_since_a_switch(
+    play: LatePlay,
+) -> None:
     naive = play.other("naive")
     play.cast(1, 1)
     with play.late_fold() as fold:
@@ -92,7 +94,7 @@ def test_it_does_not_overwrite_what_naive_has_counted_since_a_switch(play: LateP
     assert naive.reconcile(dry_run=True, timeout=30) == []
 
 
-def test_it_finds_nothing_after_a_switch_there_and_back(play: LatePlay) -> None:
+def test_a_late_fold_finds_nothing_after_a_switch_there_and_back(play: LatePlay) -> None:
     naive = play.other("naive")
     play.cast(1, 1)
     with play.late_fold() as fold:
@@ -105,7 +107,7 @@ def test_it_finds_nothing_after_a_switch_there_and_back(play: LatePlay) -> None:
     assert play.is_settled()
 
 
-def test_it_does_not_undo_a_reconcile(play: LatePlay) -> None:
+def test_a_late_fold_does_not_undo_a_reconcile(play: LatePlay) -> None:
     play.cast(1, 1)
     with play.late_fold() as fold:
         drift = play.session()

@@ -29,7 +29,9 @@ def several(
     return counters
 
 
-def test_64_writers_on_one_key(database: hotcount.Database, options: dict[str, Any]) -> None:
+def test_64_writers_on_one_key_lose_no_add(
+    database: hotcount.Database, options: dict[str, Any]
+) -> None:
     counters = several(database, options)
     acknowledged = [0] * WRITERS
 
@@ -42,7 +44,7 @@ def test_64_writers_on_one_key(database: hotcount.Database, options: dict[str, A
     assert counters[0].get("hot") == sum(acknowledged) == WRITERS * 21
 
 
-def test_64_writers_on_the_same_keys_in_every_order(
+def test_64_writers_on_the_same_keys_in_every_order_lose_no_add(
     database: hotcount.Database, options: dict[str, Any]
 ) -> None:
     counters = several(database, options)

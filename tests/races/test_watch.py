@@ -144,7 +144,7 @@ def test_an_upsert_of_a_key_of_another_type_names_the_key(
 def test_many_threads_on_one_set_lose_nothing(own_redis: RedisServer) -> None:
     with own_redis.redis(timeout=60) as redis:
         sets = hotcount.LiveSets(redis, method="watch")
-        sets.create("k", 60, {"seed": -1})
+        sets.create("k", 60, {"first": -1})
         answers = together(
             lambda index: [sets.upsert("k", f"m{index}-{i}", index * 20 + i) for i in range(20)]
         )

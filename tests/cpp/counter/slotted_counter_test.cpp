@@ -54,7 +54,7 @@ TEST_F(SlottedCounterTest, RandomSlotsSpreadOverAllOfThem) {
 
 // A worked example: slots 0, 36, 0 leave counts 2 and 1 in a table with a surrogate
 // id and a nullable count.
-TEST_F(SlottedCounterTest, TheSeedsOwnTableAndExampleWork) {
+TEST_F(SlottedCounterTest, ATableWithAnIdAndNullCountsIsCountedAsItIs) {
     run_script(
         "CREATE TABLE pageviews_counts (id INTEGER PRIMARY KEY AUTOINCREMENT, url TEXT, slot INT, "
         "count INT, UNIQUE (url, slot)); INSERT INTO pageviews_counts (url, slot, count) "

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.parametrize("factory", LOOPS)
 Store = hotcount.Memory | hotcount.Redis
 
 
-def test_the_calls_of_a_counter(factory: LoopFactory, counter_store: Store) -> None:
+def test_each_awaited_call_of_a_counter_answers_as_its_name_says(
+    factory: LoopFactory, counter_store: Store
+) -> None:
     async def main() -> None:
         counter = aio.Counter(counter_store, "calls", ttl=60)
         assert await counter.add("k") == 1
@@ -278,7 +280,9 @@ def test_a_batch_says_which_elements_failed(factory: LoopFactory, counter_store:
     run(factory, main())
 
 
-def test_a_large_batch_beside_single_calls(factory: LoopFactory, counter_store: Store) -> None:
+def test_a_large_batch_and_single_calls_beside_it_are_all_answered(
+    factory: LoopFactory, counter_store: Store
+) -> None:
     async def main() -> None:
         counter = aio.Counter(counter_store, "large")
         keys = [f"k{number % 1000}" for number in range(20_000)]

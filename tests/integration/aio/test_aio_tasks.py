@@ -96,7 +96,7 @@ def test_others_get_their_turn_beside_busy_tasks(
     run(factory, main())
 
 
-def test_a_chain_of_calls_in_one_task_and_tasks_that_make_tasks(
+def test_chains_of_calls_and_tasks_that_make_tasks_are_all_answered(
     factory: LoopFactory, counter: aio.Counter
 ) -> None:
     async def main() -> None:
@@ -126,7 +126,7 @@ def test_calls_work_in_a_loops_debug_mode(factory: LoopFactory, counter: aio.Cou
         runner.run(main())
 
 
-def test_waiting_from_many_tasks_with_conditions_and_queues(
+def test_tasks_that_wait_with_conditions_and_queues_all_go_on(
     factory: LoopFactory, counter: aio.Counter
 ) -> None:
     async def main() -> None:

@@ -49,7 +49,7 @@ def run_cases(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.server
-def test_processes_of_voters_on_postgres_beside_themselves_as_before(tmp_path: Path) -> None:
+def test_a_build_beside_itself_on_postgres_is_measured(tmp_path: Path) -> None:
     words = ["--only", "postgres", "--cases", "C++ 4 x 1 hot,Python 4 x 16 hot with,of 100"]
     words += ["--before", str(native.ROOT), "--contenders", "alone,before,nothing held"]
     found = run_cases(tmp_path, *words)
@@ -68,7 +68,7 @@ def test_processes_of_voters_on_postgres_beside_themselves_as_before(tmp_path: P
 
 
 @pytest.mark.server
-def test_web_workers_and_other_clients_on_mariadb(tmp_path: Path) -> None:
+def test_web_workers_and_other_clients_on_mariadb_are_measured(tmp_path: Path) -> None:
     words = [
         "--only",
         "mariadb",

@@ -47,7 +47,7 @@ def example(cls: Any) -> Any:
 EXAMPLES = [pytest.param(example(cls), id=cls.__name__) for cls in RESULTS]
 
 
-def test_all_results_are_looked_at() -> None:
+def test_every_result_class_is_among_those_tested_here() -> None:
     named = {cls.__name__ for cls in RESULTS}
     assert named >= {"Cast", "Count", "Decision", "Drift", "FlushReport", "Contract", "SyncRound"}
     assert named >= {"Rate", "SweepReport", "TryAdd"}

@@ -287,7 +287,7 @@ def test_votes_alone_come_to_what_batches_do(
 
 
 @pytest.mark.parametrize("strategy", ["batched", "slotted"])
-def test_items_whose_columns_are_named_as_ours(
+def test_an_item_table_whose_columns_are_named_as_ours_is_counted(
     mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
 ) -> None:
     mariadb_server.execute(
@@ -328,7 +328,7 @@ def test_items_are_made_with_their_first_votes(
 
 
 @pytest.mark.parametrize("option", DIALECTS_OF_SQL)
-def test_servers_of_other_isolation_and_modes(option: str) -> None:
+def test_votes_count_on_servers_of_other_isolation_and_modes(option: str) -> None:
     server = MariaDbServer(config=(option,))
     try:
         server.start()

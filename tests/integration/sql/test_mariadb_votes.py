@@ -133,7 +133,7 @@ def test_ids_that_a_collation_takes_for_one_are_several(url: str, strategy: str)
     assert not any(answer.changed for answer in again)
 
 
-def test_ids_as_long_as_they_may_be(url: str) -> None:
+def test_the_longest_ids_are_counted_apart(url: str) -> None:
     votes = make(url, item_type=str, user_type=str)
     votes.create_tables()
     item = "i" * 1000
@@ -171,7 +171,7 @@ def test_names_of_tables_and_columns_are_quoted(
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_an_item_table_whose_ids_ignore_case(
+def test_an_item_table_whose_ids_ignore_case_has_one_count_for_all_spellings(
     mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
 ) -> None:
     mariadb_server.execute(
@@ -248,7 +248,7 @@ def test_the_last_of_one_call_s_votes_stands_however_its_ids_are_spelled(
 
 @pytest.mark.parametrize("strategy", ALL)
 @pytest.mark.parametrize("character_set", ["latin1", "utf8mb3", "ucs2"])
-def test_an_item_table_whose_ids_have_other_bytes(
+def test_an_item_table_whose_ids_have_other_bytes_is_counted(
     mariadb_server: MariaDbServer, mariadb_database: str, character_set: str, strategy: str
 ) -> None:
     mariadb_server.execute(
@@ -297,7 +297,7 @@ def test_a_recount_asked_for_under_another_spelling_is_of_the_one_count(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("id_type", ["INT UNSIGNED", "BIGINT UNSIGNED", "SMALLINT"])
-def test_an_item_table_with_other_integers_and_a_nullable_count(
+def test_an_item_table_with_other_integers_and_a_nullable_count_is_counted(
     mariadb_server: MariaDbServer, mariadb_database: str, strategy: str, id_type: str
 ) -> None:
     mariadb_server.execute(

@@ -278,7 +278,7 @@ def strict_pooler(pooled_postgres: PostgresServer) -> Iterator[tuple[PgBouncer, 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("prepare", ["default", "False"])
-def test_votes_of_two_applications_whose_sessions_default_to_strict_isolation(
+def test_votes_of_sessions_that_default_to_strict_isolation_are_all_counted(
     strict_pooler: tuple[PgBouncer, dict[str, str]], strategy: str, prepare: str
 ) -> None:
     pooler, urls = strict_pooler
@@ -302,7 +302,7 @@ def test_votes_of_two_applications_whose_sessions_default_to_strict_isolation(
             assert votes.reconcile(dry_run=True) == []
 
 
-def test_slotted_counters_whose_sessions_default_to_strict_isolation(
+def test_slotted_counters_of_sessions_that_default_to_strict_isolation_lose_nothing(
     strict_pooler: tuple[PgBouncer, dict[str, str]],
 ) -> None:
     _, urls = strict_pooler

@@ -96,7 +96,9 @@ def test_reconcile_mends_a_drift_while_votes_go_on(
     assert postgres_database.psql("SELECT vote_count FROM item WHERE id = 1") == "160"
 
 
-def test_more_statements_than_a_connection_keeps(postgres_database: PostgresDatabase) -> None:
+def test_more_statements_than_a_connection_keeps_are_all_answered(
+    postgres_database: PostgresDatabase,
+) -> None:
     make_votes(postgres_database)
     database = hotcount.Database(postgres_database.url)
     for user in range(150):

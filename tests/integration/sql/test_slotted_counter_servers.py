@@ -1,4 +1,4 @@
-"""SlottedCounter on servers: the seed's own table, adaptive slots, what columns refuse."""
+"""SlottedCounter on servers: an application's own table, adaptive slots, what columns refuse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(sides: BothSides, sql: str) -> list[tuple[int, ...]]:
         return [tuple(row) for row in result] if result.returns_rows else []
 
 
-def make_seeds_table(sides: BothSides, key_type: str) -> None:
+def make_likes_table(sides: BothSides, key_type: str) -> None:
     surrogate = {
         "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "postgresql": "SERIAL PRIMARY KEY",
@@ -51,9 +51,11 @@ def make_seeds_table(sides: BothSides, key_type: str) -> None:
 
 
 @pytest.mark.parametrize("key_type", ["INT", "VARCHAR(200)"])
-def test_the_seeds_table_and_its_worked_example(sides: BothSides, key_type: str) -> None:
+def test_a_table_with_an_id_and_null_counts_is_counted_as_it_is(
+    sides: BothSides, key_type: str
+) -> None:
     """Slots 0, 36, 0: a row of 2 and a row of 1, three likes."""
-    make_seeds_table(sides, key_type)
+    make_likes_table(sides, key_type)
     with sides.engine.begin() as connection:
         for slot in (0, 36, 0):
             upsert = (
@@ -94,7 +96,7 @@ def test_the_seeds_table_and_its_worked_example(sides: BothSides, key_type: str)
 
 
 def test_updates_burn_no_values_of_a_surrogate_id(server: BothSides) -> None:
-    make_seeds_table(server, "INT")
+    make_likes_table(server, "INT")
     counter = hotcount.SlottedCounter(
         server.database, table="post_likes", key_column="post_id", count_column="likes", slots=1
     )
@@ -106,7 +108,7 @@ def test_updates_burn_no_values_of_a_surrogate_id(server: BothSides) -> None:
 
 
 def test_a_column_of_32_bits_overflows_by_name_and_nothing_changes(server: BothSides) -> None:
-    make_seeds_table(server, "INT")
+    make_likes_table(server, "INT")
     counter = hotcount.SlottedCounter(
         server.database, table="post_likes", key_column="post_id", count_column="likes", slots=1
     )
@@ -190,7 +192,7 @@ def test_adaptive_slots_have_a_bound(server: BothSides) -> None:
     assert counter.get("k") == 0
 
 
-def test_many_keys_in_one_call_and_across_calls(server: BothSides) -> None:
+def test_many_keys_in_one_call_and_across_calls_sum_exactly(server: BothSides) -> None:
     """Statements of 256, 64, 16, 4 and single rows, for new rows and for old ones."""
     counter = hotcount.SlottedCounter(server.database)
     counter.create_table()

@@ -338,9 +338,9 @@ def test_ids_stand_in_the_tables_as_other_programs_expect_them(tmp_path: Path) -
     assert votes.reconcile() == [hotcount.Drift(item=item, counted=5, actual=1)]
 
 
-# -- the seed's slotted table -----------------------------------------------
+# -- a slotted table of the application's own --------------------------------
 
-SEED_TABLE = """
+PAGEVIEWS_TABLE = """
 CREATE TABLE pageviews_counts (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     url VARCHAR(256) NOT NULL,
@@ -355,7 +355,7 @@ INSERT INTO pageviews_counts (url, slot, count) VALUES ('/home', 0, 1), ('/home'
 def test_the_worked_example_of_the_slotted_counter_pattern(tmp_path: Path) -> None:
     file = tmp_path / "a.db"
     with closing(sqlite3.connect(file)) as other:
-        other.executescript(SEED_TABLE)
+        other.executescript(PAGEVIEWS_TABLE)
     counter = hotcount.SlottedCounter(
         f"sqlite:///{file}",
         table="pageviews_counts",

@@ -305,7 +305,9 @@ def test_a_forked_pool_goes_on_with_its_parents_counter(tcp_redis: RedisServer) 
         eventually(lambda: set(connected(tcp_redis)) == {mine})
 
 
-def test_processes_forked_amid_the_adds_of_other_threads(tcp_redis: RedisServer) -> None:
+def test_processes_forked_amid_the_adds_of_other_threads_lose_nothing(
+    tcp_redis: RedisServer,
+) -> None:
     context = multiprocessing.get_context("fork")
     forks = 6
     with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:

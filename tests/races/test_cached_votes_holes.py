@@ -1,9 +1,9 @@
-"""The seed's cached vote counter, as it was written: each of its holes, forced over a real Redis.
+"""A cached vote counter as it is often written: each of its holes, forced over a real Redis.
 
-The scripts below are the seed's, byte for byte but for their comments. The steps around them are
-its flow: look in Redis, else read the database, add one, set if still absent; a worker reads,
-saves, marks, deletes. Each test lets the steps of two callers meet in the order that breaks them.
-test_cached_votes_schedules.py drives ours through the same orders.
+The scripts below are those of the first description in docs/systems.md, byte for byte but for their
+comments. The steps around them are its flow: look in Redis, else read the database, add one, set
+if still absent; a worker reads, saves, marks, deletes. Each test lets the steps of two callers meet
+in the order that breaks them. test_cached_votes_schedules.py drives ours through the same orders.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ end
 """
 
 
-class Seed:
-    """The seed's steps, one method each, for item 13."""
+class OriginalScripts:
+    """The steps around the scripts, one method each, for item 13."""
 
     def __init__(self, redis: hotcount.Redis) -> None:
         self.redis = redis
@@ -122,112 +122,122 @@ class Seed:
 
 
 @pytest.fixture
-def seed(own_redis: RedisServer) -> Iterator[Seed]:
+def original(own_redis: RedisServer) -> Iterator[OriginalScripts]:
     with own_redis.redis() as redis:
-        yield Seed(redis)
+        yield OriginalScripts(redis)
 
 
-def test_without_a_race_the_seed_counts_right(seed: Seed) -> None:
+def test_without_a_race_the_original_scripts_count_right(original: OriginalScripts) -> None:
     for _ in range(3):
-        seed.vote()
-    assert (seed.drain(), seed.votes()) == (3, 3)
+        original.vote()
+    assert (original.drain(), original.votes()) == (3, 3)
 
 
-def test_a_stale_fill_undoes_what_was_saved_and_deleted_meanwhile(seed: Seed) -> None:
-    seed.insert_vote()
-    assert not seed.exists()
-    stale = seed.read_database() + 1
-    seed.vote()
-    seed.vote()
-    seed.drain()
-    seed.second_check_and_set(stale)
-    assert (seed.drain(), seed.votes()) == (1, 3)
+def test_a_stale_fill_undoes_what_was_saved_and_deleted_meanwhile(
+    original: OriginalScripts,
+) -> None:
+    original.insert_vote()
+    assert not original.exists()
+    stale = original.read_database() + 1
+    original.vote()
+    original.vote()
+    original.drain()
+    original.second_check_and_set(stale)
+    assert (original.drain(), original.votes()) == (1, 3)
 
 
-def test_a_stalled_worker_saves_an_older_count_over_a_newer_one(seed: Seed) -> None:
-    seed.vote()
-    stalled = seed.read()
-    seed.vote()
-    newer = seed.read()
-    seed.save(newer)
-    seed.mark(newer)
-    seed.save(stalled)
-    seed.delete(newer)
-    assert (seed.drain(), seed.votes()) == (1, 2)
+def test_a_stalled_worker_saves_an_older_count_over_a_newer_one(original: OriginalScripts) -> None:
+    original.vote()
+    stalled = original.read()
+    original.vote()
+    newer = original.read()
+    original.save(newer)
+    original.mark(newer)
+    original.save(stalled)
+    original.delete(newer)
+    assert (original.drain(), original.votes()) == (1, 2)
 
 
-def test_a_crash_between_commit_and_increment_undercounts_for_ever(seed: Seed) -> None:
-    seed.vote()
-    seed.insert_vote()  # Its process dies here.
-    seed.vote()
-    assert (seed.drain(), seed.votes()) == (2, 3)
+def test_a_crash_between_commit_and_increment_undercounts_for_ever(
+    original: OriginalScripts,
+) -> None:
+    original.vote()
+    original.insert_vote()  # Its process dies here.
+    original.vote()
+    assert (original.drain(), original.votes()) == (2, 3)
 
 
-def test_the_scripts_disagree_on_names_so_no_count_is_ever_seen_as_saved(seed: Seed) -> None:
-    seed.vote()
-    seed.redis.execute("SET", "item_13_expired", 1)
-    seed.save(1)
-    seed.mark(1)
-    assert seed.redis.execute("GET", "item_13_saved") == b"1"
+def test_the_scripts_disagree_on_names_so_no_count_is_ever_seen_as_saved(
+    original: OriginalScripts,
+) -> None:
+    original.vote()
+    original.redis.execute("SET", "item_13_expired", 1)
+    original.save(1)
+    original.mark(1)
+    assert original.redis.execute("GET", "item_13_saved") == b"1"
     # The list reads item_13saved and item_13expired, which nobody writes.
-    (id, value, *metadata) = seed.listed()
+    (id, value, *metadata) = original.listed()
     assert (id, value) == (b"13", b"1")
     assert set(metadata) <= {None}
 
 
-def test_flags_outlive_the_delete(seed: Seed) -> None:
-    seed.vote()
-    seed.redis.execute("SET", "item_13_expired", 1)
-    seed.save(1)
-    seed.mark(1)
-    seed.delete(1)
-    assert not seed.exists()
+def test_flags_outlive_the_delete(original: OriginalScripts) -> None:
+    original.vote()
+    original.redis.execute("SET", "item_13_expired", 1)
+    original.save(1)
+    original.mark(1)
+    original.delete(1)
+    assert not original.exists()
     # It deleted item_13:_saved and item_13:_expired. The next counter of the item is born "saved".
-    assert seed.redis.execute("EXISTS", "item_13_saved", "item_13_expired") == 2
+    assert original.redis.execute("EXISTS", "item_13_saved", "item_13_expired") == 2
 
 
-def test_an_increment_leaves_the_saved_flag_set(seed: Seed) -> None:
-    seed.vote()
-    seed.save(1)
-    seed.mark(1)
-    seed.vote()
+def test_an_increment_leaves_the_saved_flag_set(original: OriginalScripts) -> None:
+    original.vote()
+    original.save(1)
+    original.mark(1)
+    original.vote()
     # A worker that trusts the flag skips this counter and, in time, deletes the vote.
-    assert seed.redis.execute("GET", "item_13_saved") == b"1"
-    assert seed.read() > seed.read_database()
+    assert original.redis.execute("GET", "item_13_saved") == b"1"
+    assert original.read() > original.read_database()
 
 
-def test_mark_succeeds_where_both_values_are_nil(seed: Seed) -> None:
-    assert not seed.exists()
-    seed.mark("")
-    assert seed.redis.execute("GET", "item_13_saved") == b"1"
+def test_mark_succeeds_where_both_values_are_nil(original: OriginalScripts) -> None:
+    assert not original.exists()
+    original.mark("")
+    assert original.redis.execute("GET", "item_13_saved") == b"1"
 
 
-def test_the_pattern_matches_flags_and_cursor_and_the_cursor_is_shared(seed: Seed) -> None:
-    seed.vote()
-    seed.mark(1)
-    seed.redis.execute("SET", "item_synchronization_cursor", 0)
-    _, keys = seed.redis.execute("SCAN", 0, "MATCH", "item_*", "COUNT", 1000)
+def test_the_pattern_matches_flags_and_cursor_and_the_cursor_is_shared(
+    original: OriginalScripts,
+) -> None:
+    original.vote()
+    original.mark(1)
+    original.redis.execute("SET", "item_synchronization_cursor", 0)
+    _, keys = original.redis.execute("SCAN", 0, "MATCH", "item_*", "COUNT", 1000)
     assert {b"item_13", b"item_13_saved", b"item_synchronization_cursor"} <= set(keys)
     # One cursor for all workers: the page of one that dies now is nobody's until a whole round
     # later, because it moved the cursor before it worked.
     for number in range(3000):
-        seed.redis.execute("SET", f"item_{100 + number}", 1)
-    first = seed.listed()
-    assert seed.redis.execute("GET", "item_synchronization_cursor") != b"0"
-    second = seed.listed()
+        original.redis.execute("SET", f"item_{100 + number}", 1)
+    first = original.listed()
+    assert original.redis.execute("GET", "item_synchronization_cursor") != b"0"
+    second = original.listed()
     assert set(first[::4]) != set(second[::4])
 
 
-def test_compare_by_value_deletes_a_count_that_came_back_to_its_value(seed: Seed) -> None:
-    seed.vote()
-    stalled = seed.read()
-    seed.save(stalled)
+def test_compare_by_value_deletes_a_count_that_came_back_to_its_value(
+    original: OriginalScripts,
+) -> None:
+    original.vote()
+    stalled = original.read()
+    original.save(stalled)
     # Another vote is counted and saved, and a vote is taken back, which only Redis knows of.
-    seed.vote()
-    seed.save(seed.read())
-    seed.database.execute("DELETE FROM vote WHERE id = 1")
-    seed.redis.execute("DECR", "item_13")
-    assert seed.read() == stalled
-    seed.delete(stalled)
-    assert not seed.exists()
-    assert (seed.read_database(), seed.votes()) == (2, 1)
+    original.vote()
+    original.save(original.read())
+    original.database.execute("DELETE FROM vote WHERE id = 1")
+    original.redis.execute("DECR", "item_13")
+    assert original.read() == stalled
+    original.delete(stalled)
+    assert not original.exists()
+    assert (original.read_database(), original.votes()) == (2, 1)
