@@ -15,6 +15,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 from hotcount import aio
 
@@ -47,21 +48,25 @@ async def hotcount_aio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
         await store.aclose()
 
 
-@asynccontextmanager
-async def redis_asyncio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
-    """A pool with a connection for each task, which was faster than a pool of 8 to 64 with 256
-    tasks. One connection without a pool is faster for a single task, and much slower for 64. It
+def redis_client(port: int, tasks: int) -> Any:
+    """redis.asyncio with a connection for each task, which was faster than a pool of 8 to 64 with
+    256 tasks. One connection without a pool is faster for a single task, and much slower for 64. It
     parses with hiredis.
     """
     import redis.asyncio
 
-    client = redis.asyncio.Redis(
+    return redis.asyncio.Redis(
         host="127.0.0.1",
         port=port,
         max_connections=tasks,
         single_connection_client=tasks == 1,
         socket_timeout=TIMEOUT_S,
     )
+
+
+@asynccontextmanager
+async def redis_asyncio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
+    client = redis_client(port, tasks)
     try:
         yield client.incr
     finally:

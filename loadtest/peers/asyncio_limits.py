@@ -75,15 +75,7 @@ async def hotcount_upserts(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
 
 @asynccontextmanager
 async def redis_upserts(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
-    import redis.asyncio
-
-    client = redis.asyncio.Redis(
-        host="127.0.0.1",
-        port=port,
-        max_connections=tasks,
-        single_connection_client=tasks == 1,
-        socket_timeout=TIMEOUT_S,
-    )
+    client = asyncio_contenders.redis_client(port, tasks)
     for number in range(SETS):
         await client.zadd(f"feed:{number}", {"first": 1.0})
         await client.expire(f"feed:{number}", 600)

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from loadtest.peers import native, one_load
+from loadtest.peers import native, one_load, options
 from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import OURS, RATE, Case, Failed, Load, LostAdds, Measured, Run, found
 from loadtest.peers.sql_votes import IN_FLIGHT, hotcount_load
@@ -40,11 +40,10 @@ ON_REDIS = (*one_load.LOADS, "cpp")
 Check = Callable[[Measured], None]
 
 
-def redis_load(tree: Path, name: str, port: int, seconds: float, seed: int) -> Measured:
-    """Runs one_load.py of this tree with that tree's hotcount."""
-    program = [str(tree / ".venv/bin/python"), "-m", "loadtest.peers.one_load"]
+def python_program(tree: Path, load: str, module: str, *words: object) -> str:
+    """What a program of this tree prints when it runs with that tree's hotcount."""
     done = subprocess.run(
-        [*program, name, str(port), str(seconds), str(seed)],
+        [str(tree / ".venv/bin/python"), "-m", module, *map(str, words)],
         cwd=native.ROOT,
         capture_output=True,
         text=True,
@@ -52,8 +51,13 @@ def redis_load(tree: Path, name: str, port: int, seconds: float, seed: int) -> M
         check=False,
     )
     if done.returncode != 0:
-        raise Failed(f"{name} with {tree.name}: {done.stderr.strip()}")
-    line = json.loads(done.stdout)
+        raise Failed(f"{load} with {tree.name}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def redis_load(tree: Path, name: str, port: int, seconds: float, seed: int) -> Measured:
+    printed = python_program(tree, name, "loadtest.peers.one_load", name, port, seconds, seed)
+    line = json.loads(printed)
     return Measured(line["added"], {RATE: line["rate"]})
 
 
@@ -163,19 +167,10 @@ def on_redis(chosen: argparse.Namespace) -> list[Case]:
 
 
 def calls(tree: Path, folder: Path, seconds: float) -> dict[str, float]:
-    """Calls a second by the name of the case: call_cost.py of this tree, that tree's hotcount."""
+    """Calls a second by the name of the case."""
     figures = folder / "calls.json"
-    done = subprocess.run(
-        [str(tree / ".venv/bin/python"), "-m", "loadtest.micro.call_cost", "--rounds", "1"]
-        + ["--seconds", str(seconds), "--json", str(figures)],
-        cwd=native.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=native.PROGRAM_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Failed(f"calls with {tree.name}: {done.stderr.strip()}")
+    words = ("--rounds", 1, "--seconds", seconds, "--json", figures)
+    python_program(tree, "calls", "loadtest.micro.call_cost", *words)
     cases = json.loads(figures.read_text())["cases"]
     return {case["case"]: 1e9 / case["ns"]["median"] for case in cases}
 
@@ -208,33 +203,12 @@ def on_databases(chosen: argparse.Namespace) -> list[Case]:
     return made
 
 
-def groups_of(text: str) -> list[str]:
-    chosen = text.split(",")
-    unknown = [word for word in chosen if word not in GROUPS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"takes some of {','.join(GROUPS)}, not {text!r}")
-    return [group for group in GROUPS if group in chosen]
-
-
 def arguments(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtest.peers.builds", description="This build beside another one."
+    parser = options.parser_for(
+        "builds", "This build beside another one.", GROUPS, rounds=10, seconds=0.5
     )
     parser.add_argument("before", type=native.tree_of, help="the other work tree, built")
-    parser.add_argument("--rounds", type=int, default=10, help="rounds of each case [10]")
-    parser.add_argument("--seconds", type=float, default=0.5, help="length of each load [0.5]")
-    parser.add_argument(
-        "--only",
-        type=groups_of,
-        default=list(GROUPS),
-        metavar="GROUPS",
-        help=f"some of {','.join(GROUPS)} [all]",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    chosen = parser.parse_args(words)
-    if chosen.rounds < 1 or chosen.seconds <= 0:
-        parser.error("--rounds takes 1 or more, --seconds more than 0")
-    return chosen
+    return options.parse(parser, words)
 
 
 def main(words: list[str] | None = None) -> int:

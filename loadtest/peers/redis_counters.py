@@ -29,7 +29,7 @@ from typing import Any
 
 import hotcount
 
-from loadtest.peers import native
+from loadtest.peers import native, options
 from loadtest.peers.cases import GROUPS, PACKAGES, Setup
 from loadtest.peers.report import markdown_table, report, summary
 from loadtest.peers.rounds import Case, Failed, LostAdds, measure
@@ -46,29 +46,14 @@ DISTRIBUTIONS = {
 }
 
 
-def groups_of(text: str) -> list[str]:
-    chosen = [word for word in text.split(",") if word]
-    unknown = [word for word in chosen if word not in GROUPS]
-    if unknown or not chosen:
-        raise argparse.ArgumentTypeError(f"takes some of {','.join(GROUPS)}, not {text!r}")
-    return chosen
-
-
 def arguments(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtest.peers.redis_counters",
-        description="Counters on Redis: hotcount beside other clients, in alternating rounds.",
+    parser = options.parser_for(
+        "redis_counters",
+        "Counters on Redis: hotcount beside other clients, in alternating rounds.",
+        list(GROUPS),
+        rounds=5,
+        seconds=0.5,
     )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each case [5]")
-    parser.add_argument("--seconds", type=float, default=0.5, help="length of each load [0.5]")
-    parser.add_argument(
-        "--only",
-        type=groups_of,
-        default=list(GROUPS),
-        metavar="GROUPS",
-        help=f"some of {','.join(GROUPS)} [all]",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table there too")
     parser.add_argument(
         "--build",
@@ -77,10 +62,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         metavar="FOLDER",
         help="where hotcount-peers-cpp was built [build/release]",
     )
-    chosen = parser.parse_args(words)
-    if chosen.rounds < 1 or chosen.seconds <= 0:
-        parser.error("--rounds takes 1 or more, --seconds more than 0")
-    return chosen
+    return options.parse(parser, words)
 
 
 def packages_of(groups: list[str]) -> list[str]:

@@ -34,7 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadtest.peers import native
+from loadtest.peers import native, options
 from loadtest.peers.postgres18 import programs_of_postgres_18
 from loadtest.peers.report import markdown_table, summary, text_table
 from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, order
@@ -80,8 +80,8 @@ ZIPF = {
     "items": "ARRAY(SELECT DISTINCT item FROM drawn)",
 }
 
-# The seed's transaction, and nothing else.
-PGBENCH_SEED = """\
+# The transaction of `naive`, and nothing else.
+PGBENCH_NAIVE = """\
 \\set voter random(1, 9000000000000000)
 BEGIN;
 INSERT INTO bench_vote (item_id, user_id, val) VALUES (1, :voter, 1);
@@ -142,8 +142,8 @@ class Pgbench:
         """One connection, so many votes a transaction."""
         return self._run(PGBENCH_SCRIPT.format(votes=votes, **items), votes, 1, seconds)
 
-    def seed(self, clients: int, seconds: float, seed: int) -> Measured:
-        return self._run(PGBENCH_SEED, 1, clients, seconds)
+    def naive(self, clients: int, seconds: float, seed: int) -> Measured:
+        return self._run(PGBENCH_NAIVE, 1, clients, seconds)
 
     def _run(self, script: str, votes: int, clients: int, seconds: float) -> Measured:
         path = self._folder / "votes.sql"
@@ -186,7 +186,7 @@ def cases_on(
         )
         if pgbench is not None:
             case.loads += [
-                Load(f"the seed's by pgbench -c {callers}", partial(pgbench.seed, callers)),
+                Load(f"naive by pgbench -c {callers}", partial(pgbench.naive, callers)),
                 Load(
                     f"pgbench -c 1, {callers} a batch", partial(pgbench.batches, callers, ONE_ITEM)
                 ),
@@ -308,17 +308,12 @@ def measure(cases: list[Case], rounds: int, seconds: float, say: Callable[[str],
 
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtest.peers.sql_votes",
-        description="Votes on SQL: batched beside one transaction a vote, in alternating rounds.",
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each case [5]")
-    parser.add_argument("--seconds", type=float, default=2, help="length of each load [2]")
-    parser.add_argument(
-        "--only",
-        default=",".join(GROUPS),
-        metavar="DATABASES",
-        help=f"some of {','.join(GROUPS)} [all]",
+    parser = options.parser_for(
+        "sql_votes",
+        "Votes on SQL: batched beside one transaction a vote, in alternating rounds.",
+        GROUPS,
+        rounds=5,
+        seconds=2,
     )
     parser.add_argument(
         "--cases",
@@ -332,7 +327,6 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         metavar="WORDS",
         help="beside hotcount's batched, only contenders whose name has one of these words [all]",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table there too")
     parser.add_argument(
         "--before",
@@ -344,12 +338,9 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         "--held", type=float, default=5, metavar="SECONDS", help="how long an item is held [5]"
     )
     parser.add_argument("--list", action="store_true", help="name the cases, run none")
-    chosen = parser.parse_args(words)
-    unknown = [group for group in chosen.only.split(",") if group not in GROUPS]
-    if unknown or chosen.rounds < 1 or chosen.seconds <= 0 or chosen.held <= 0:
-        parser.error(
-            f"--only takes some of {','.join(GROUPS)}; --rounds, --seconds and --held more than 0"
-        )
+    chosen = options.parse(parser, words)
+    if chosen.held <= 0:
+        parser.error("--held takes more than 0")
     if chosen.before and not (chosen.before / "build/release" / native.VOTES_PROGRAM).exists():
         parser.error(f"--before: {native.VOTES_PROGRAM.name} is missing in {chosen.before}")
     return chosen
@@ -359,7 +350,7 @@ def main(words: list[str] | None = None) -> int:
     chosen = arguments(words)
     cases: list[Case] = []
     try:
-        for group in chosen.only.split(","):
+        for group in chosen.only:
             # One server at a time: an idle one still writes checkpoints.
             with ExitStack() as stack:
                 some = chosen_of(cases_of(group, chosen, stack), chosen)

@@ -1,0 +1,50 @@
+"""The options that all comparisons have: --rounds, --seconds, --only, --json."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+def parser_for(
+    module: str, description: str, groups: Sequence[str], *, rounds: int, seconds: float
+) -> argparse.ArgumentParser:
+    """A parser of these options; rounds and seconds are their defaults."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m loadtest.peers.{module}", description=description
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=rounds, help=f"rounds of each case [{rounds}]"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, help=f"length of each load [{seconds}]"
+    )
+    parser.add_argument(
+        "--only",
+        type=groups_of(groups),
+        default=list(groups),
+        metavar="GROUPS",
+        help=f"some of {','.join(groups)} [all]",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    return parser
+
+
+def groups_of(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Reads names between commas; any other name is bad usage that lists the known ones."""
+
+    def read(text: str) -> list[str]:
+        chosen = text.split(",")
+        if not set(chosen) <= set(known):
+            raise argparse.ArgumentTypeError(f"takes some of {','.join(known)}, not {text!r}")
+        return [group for group in known if group in chosen]
+
+    return read
+
+
+def parse(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
+    chosen = parser.parse_args(words)
+    if chosen.rounds < 1 or chosen.seconds <= 0:
+        parser.error("--rounds takes 1 or more, --seconds more than 0")
+    return chosen
