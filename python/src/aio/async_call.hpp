@@ -23,7 +23,7 @@
 
 namespace hotcount::python {
 
-/// The error of a call whose arguments, or whose store, cannot do: nothing was begun.
+/// The error of a call whose arguments or store are no good: nothing was begun.
 constexpr bool is_refusal(ErrorCode code) {
     return code == ErrorCode::config || code == ErrorCode::closed;
 }
@@ -80,7 +80,7 @@ class Completer {
         if (call_state_.get() == starting) {
             *refused_ = !result.ok() && is_refusal(result.error().code);
         } else if (mailbox_ != nullptr && !(in_connection_ && DeferredReleases::in_this_thread())) {
-            // A thread of the library, without the GIL. The loop runs this as it is a letter.
+            // A thread of the library, without the GIL. The loop runs this later.
             mailbox_->post(
                 [call_state = call_state_, convert = convert_, owner = call_state_->take_owner(),
                  kept = std::make_shared<Result<T>>(std::move(result))](LoopBinding* binding) {
@@ -121,7 +121,7 @@ py::object start_call(const std::shared_ptr<LoopBinding>& binding, Owner owner, 
     py::object pending = Pending::make(binding->loop());
     const CallReference call_state(
         CallState::make(Pending::of(pending), std::move(owner), binding->deferred_releases()));
-    // Making objects runs the collector, which may have ended the store.
+    // Making objects may run the garbage collector, which may have ended the store.
     if (!binding->usable()) {
         call_state->take();
         raise(make_error(ErrorCode::closed, "the store is closed"));

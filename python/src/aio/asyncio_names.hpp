@@ -15,12 +15,12 @@ struct AsyncioNames {
     PyObject* current_task;
     PyObject* cancelled_error;
     PyObject* invalid_state_error;
-    PyObject* task_type;  // asyncio's own in C; null where there is none.
+    PyObject* task_type;  // asyncio's own in C; null if there is none.
 };
 
 const AsyncioNames& asyncio_names();
 
-/// The loop that runs in this thread; RuntimeError where none does, as asyncio says it.
+/// The loop that runs in this thread; RuntimeError if none does, in asyncio's words.
 inline py::object running_loop() {
     auto loop =
         py::reinterpret_steal<py::object>(PyObject_CallNoArgs(asyncio_names().get_running_loop));

@@ -23,12 +23,12 @@ namespace hotcount::python {
 /// What a call keeps until its end, such as its counter and store. Its end needs the GIL.
 using Owner = std::shared_ptr<const void>;
 
-/// Drops an owner where Python may be called next; in a thread that may not have the GIL, and that
-/// may be one of those that end with the owner's store.
+/// Has Python drop an owner when it next makes pending calls: for a thread that may not have the
+/// GIL, and that may be one of those that end with the owner's store.
 void drop_in_python(Owner owner);
 
-/// Owners that must wait while a function of a loop's connection is on the stack: with the last one the
-/// store goes, and the connection with it. With the GIL.
+/// Owners that must wait while a function of a loop's connection is on the stack: the last owner
+/// takes the store along, and the store the connection. With the GIL.
 class DeferredReleases {
   public:
     void drop(Owner owner) {
@@ -38,7 +38,7 @@ class DeferredReleases {
         ++depth_;
         ++depth_here_;
     }
-    /// True where nothing of the connection is on the stack any more.
+    /// True if nothing of the connection is on the stack any more.
     bool leave() {
         --depth_here_;
         if (--depth_ > 0) return false;
@@ -71,7 +71,7 @@ class CallState {
         return call_state;
     }
 
-    /// Ends the call, with the GIL. The Pending, or null where it was ended before.
+    /// Ends the call, with the GIL. Returns the Pending, or null if it was ended before.
     py::object take() {
         py::object taken = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(pending_));
         if (pending_ != nullptr) {
@@ -81,7 +81,7 @@ class CallState {
         }
         return taken;
     }
-    /// The same, and withdraws the call where it is not sent yet.
+    /// The same; also withdraws the call if it is not sent yet.
     py::object cancel() {
         cancelled_ = true;
         return take();

@@ -120,8 +120,8 @@ void drop_in_python(Owner owner) {
     do {
         last->next = before;
     } while (!all.compare_exchange_weak(before, last));
-    // Python keeps no more than 32 such calls, so that one is for all. It refuses it where others
-    // have asked for as many, and where the interpreter has ended: the next owner asks again.
+    // Python keeps at most 32 such calls, so one serves all bindings. Python refuses it if others
+    // have registered as many, or if the interpreter has ended: the next owner asks again.
     const bool again = refused.exchange(false);
     if (before != nullptr && !again) return;
     const auto drop = [](void*) {
@@ -211,7 +211,7 @@ void LoopBinding::join(const py::object& loop) {
     }
     context_ = py::reinterpret_steal<py::object>(PyContext_New());
     if (!context_) throw py::error_already_set();
-    // Its debug mode times callbacks, and each task is to be timed by itself.
+    // In debug mode the loop times callbacks, and is to time each task by itself.
     steps_ = !py::bool_(loop.attr("get_debug")());
     if (client_ != nullptr && has_readers()) {
         loop_connection_ = client_->make_loop_connection(*this);
@@ -229,7 +229,7 @@ void LoopBinding::join(const py::object& loop) {
     }
 }
 
-// Tried, because a loop does not say.
+// Found out by trying, because a loop does not say it.
 bool LoopBinding::has_readers() const {
     const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0) return true;  // Out of descriptors: connecting will say so.
@@ -359,7 +359,7 @@ void LoopBinding::take_turn(const std::function<void()>& work) {
         const ConnectionScope scope(*this);
         work();
     }
-    // In a loop that runs inside of a task's step there is a task whose step is not over.
+    // If a loop runs inside of a task's step, there is a task whose step is not over.
     if (nested) {
         for (const py::object& pending : std::exchange(ready_, {})) {
             Pending::of(pending)->call_waiters();
@@ -406,7 +406,7 @@ void LoopBinding::step_all() {
     if (interrupt) std::rethrow_exception(interrupt);
 }
 
-// As the loop does for a callback that raises.
+// As the loop does if a callback raises.
 void LoopBinding::report(py::error_already_set& error) const {
     try {
         py::dict context;
@@ -455,7 +455,7 @@ template <class Call>
 void LoopBinding::ask_loop(Call&& call) {
     if (deaf_ || loop_ == nullptr) return;
     try {
-        // What is registered here runs in a copy of the context that it is registered from.
+        // A callback runs in a copy of the context in which it is registered.
         const bool entered = PyContext_Enter(context_.ptr()) == 0;
         if (!entered) PyErr_Clear();
         try {

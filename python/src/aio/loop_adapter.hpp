@@ -11,11 +11,11 @@
 // come from other threads; they are queued in the mailbox, and the loop is woken once for all that
 // come before it has looked: for a group of votes that were committed together, once.
 //
-// One turn of the reader: all replies are parsed and their calls ended, then the tasks that waited
-// are resumed (Pending::step), then what they issued is sent. At most kMaxSteps are resumed in
-// place; the loop sees to the rest, after others that have waited for their turn.
+// One turn of the reader: all replies are parsed and their calls ended; then the tasks that waited
+// are resumed (Pending::step); then what these tasks called is sent. At most kMaxSteps are resumed
+// in place; the loop resumes the others after its other work.
 //
-// All of it with the GIL, and but for LoopBindings::end() and post() in the loop's own thread.
+// All of it needs the GIL and, except LoopBindings::end() and post(), the loop's own thread.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +41,13 @@ class LoopBindings;
 /// Where other threads leave what is to be done in the loop's thread. Outlives its LoopBinding.
 class Mailbox : public std::enable_shared_from_this<Mailbox> {
   public:
-    /// Called with the GIL; with null where nobody reads letters any more.
+    /// Called with the GIL; with null if nobody reads letters any more.
     using Letter = std::function<void(LoopBinding*)>;
 
     explicit Mailbox(LoopBinding* binding) : binding_(binding) {}
     /// In any thread, with or without the GIL.
     void post(Letter letter);
-    /// Runs what is there, with the GIL, as far as `most`: whether some is left.
+    /// With the GIL: runs at most `most` of the letters. Returns whether some are left.
     bool open(std::size_t most = std::numeric_limits<std::size_t>::max());
     /// With the GIL: nobody reads any more. What is there is dropped here and now: the last to hold
     /// this may be a thread of the library, and letters hold what must end with the GIL.
@@ -81,8 +81,8 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     /// Whether calls may still be made: not ended, and not the parent's in a forked child.
     bool usable() const;
     bool loop_is_closed() const;
-    /// The loop whose task this thread is resuming; null in no such step. Asking asyncio costs a
-    /// system call each time, because it looks whether the process has forked.
+    /// The loop whose task this thread is resuming; null outside of such a step. asyncio's own
+    /// answer costs a system call each time, because it checks whether the process has forked.
     static PyObject* stepping_loop() { return stepping_loop_; }
 
     /// Runs `start`, which hands a call to channel(); completions may be called meanwhile.
@@ -100,9 +100,9 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
         return deferred_releases_;
     }
 
-    /// A call has ended; its Pending (null where it was cancelled) is done.
+    /// A call has ended; its Pending (null if the call was cancelled) is done.
     void ended(py::object pending);
-    /// Ends the connection and its calls, or has the loop do it where that runs in another thread.
+    /// Ends the connection and its calls, or has the loop do it if that runs in another thread.
     void end();
 
     void watch(int fd, Interest interest) override;
@@ -114,8 +114,8 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     friend class Mailbox;
     struct Callbacks;
 
-    // While a function of the connection is on the stack, it must not be destroyed. Whoever makes
-    // one holds the binding.
+    // While a function of the connection is on the stack, the connection must not be destroyed:
+    // whoever makes such a scope holds the binding.
     class ConnectionScope {
       public:
         explicit ConnectionScope(LoopBinding& binding) : binding_(binding) {
@@ -155,7 +155,7 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     PyObject* loop_{nullptr};  // Not counted; null once it is gone.
     py::object loop_reference_;
     py::object context_;  // An empty one, so that no task's variables are held by our callbacks.
-    py::object timer_;    // Null where none runs.
+    py::object timer_;    // Null if none runs.
     SteadyTime timer_due_{};
     std::uint64_t fork_generation_;
     std::unique_ptr<redis::LoopConnection> loop_connection_;
@@ -165,8 +165,8 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     std::shared_ptr<DeferredReleases> deferred_releases_;
     std::shared_ptr<LoopBinding>
         until_answered_;  // Itself, where an ended one has calls under way.
-    // What says that the loop has something to do, where it shows that: its queue, and the
-    // descriptor that it polls. Null and -1 where it does not.
+    // Where the loop shows whether it has something to do: its queue, and the descriptor that it
+    // polls. Null and -1 if it does not show that.
     py::object ready_queue_;
     int poll_descriptor_{-1};
     bool in_turn_{false};
@@ -185,7 +185,7 @@ class LoopBindings {
     LoopBindings& operator=(const LoopBindings&) = delete;
     ~LoopBindings() { end(); }
 
-    /// The running loop's; made where it has none yet. RuntimeError where no loop runs. Null for a
+    /// The running loop's; made if the loop has none yet. RuntimeError if no loop runs. Null for a
     /// database.
     std::shared_ptr<LoopBinding> here(const std::shared_ptr<redis::Client>& client);
     /// Ends all of them. In any thread.

@@ -41,7 +41,7 @@ const AsyncioNames& asyncio_names() {
             return py::object(asyncio.attr(name)).release().ptr();
         };
         PyObject* task = kept("Task");
-        // Where the C class is missing, Task is one that is written in Python.
+        // If the C class is missing, Task is one that is written in Python.
         const auto module = py::str(py::handle(task).attr("__module__"));
         if (!module.equal(py::str("_asyncio"))) Py_CLEAR(task);
         return AsyncioNames{kept("get_running_loop"),  kept("_get_running_loop"),

@@ -7,9 +7,9 @@
 // coroutine by collections.abc. The wrapper that an `async def` would put around a future costs
 // more than the whole object.
 //
-// What waits for it is called by the loop (call_soon), as with asyncio's futures, but for the one
-// case that counts: a single waiter that is a task of asyncio's own C class. step() resumes that
-// in place, which saves a handle and a turn of the loop for each call.
+// Whoever waits for it is called by the loop (call_soon), as with asyncio's futures. The exception
+// is the frequent case: a single waiter that is a task of asyncio's own C class. step() resumes
+// that task in place, which saves a handle and a turn of the loop for each call.
 //
 // For the loop's thread, with the GIL.
 #pragma once
@@ -45,14 +45,14 @@ struct Pending {
     PyObject* as_object() { return &ob_base; }
 
     bool done() const { return state != PendingState::waiting; }
-    /// Ends it. The caller sees to those who wait: by step() or call_waiters().
+    /// Ends it. The caller then wakes those who wait: by step() or call_waiters().
     void set_value(py::object value);
     void set_error(py::object exception);
     void set_cancelled(py::object message);
     /// What it failed with, no longer to be complained about; for a call that raises at once.
     py::object take_error();
 
-    /// Resumes the task that waits, where that is all that waits and may be done from here: the
+    /// Resumes the task that waits, if nobody else waits and it may be resumed from here: in the
     /// loop's own callback, outside of any task. False: nothing was done. Raises what the step
     /// raised; the callback is used up then.
     bool step();
@@ -63,7 +63,7 @@ struct Pending {
 /// Makes the type, and the module's hidden name for it.
 void bind_pending(const py::object& module);
 
-/// loop.call_soon(callback, argument, context=context); throws where the loop refuses.
+/// loop.call_soon(callback, argument, context=context); throws if the loop refuses.
 void call_soon(py::handle loop, py::handle callback, py::handle argument, py::handle context);
 
 }  // namespace hotcount::python

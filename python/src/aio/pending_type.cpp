@@ -71,7 +71,7 @@ py::object outcome_of(Pending* self) {
         case PendingState::error: {
             self->unseen_error = false;
             const py::object exception = borrowed(self->outcome);
-            // Else each raise would add its frames to those of the last.
+            // Otherwise each raise would add its frames to those of the last.
             PyException_SetTraceback(exception.ptr(), Py_None);
             raise_object(exception);
         }
@@ -281,7 +281,7 @@ int set_blocking(PyObject* self, PyObject* value, void*) {
     return 0;
 }
 
-// What gather() makes the CancelledError of a child from.
+// gather() makes the CancelledError of a child from this.
 PyObject* get_cancel_message(PyObject* self, void*) {
     const Pending* const pending = cast(self);
     const bool has = pending->state == PendingState::cancelled && pending->outcome != nullptr;
@@ -345,7 +345,7 @@ int clear(PyObject* self) {
     return 0;
 }
 
-// Says so where nobody has asked for an exception, as asyncio's futures do.
+// Reports an exception that nobody has asked for, as asyncio's futures do.
 void complain(PyObject* self) {
     Pending* const pending = cast(self);
     if (!pending->unseen_error || pending->loop == nullptr) return;
@@ -369,7 +369,7 @@ void complain(PyObject* self) {
 
 void dealloc(PyObject* self) {
     Pending* const pending = cast(self);
-    // A complaint may keep the object.
+    // The report may keep the object alive.
     if (pending->unseen_error && PyObject_CallFinalizerFromDealloc(self) < 0) return;
     PyTypeObject* const type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);

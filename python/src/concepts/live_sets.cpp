@@ -334,7 +334,7 @@ class BoundLiveSets : public Bound<LiveSets> {
     const MemberType member_type;
 
   private:
-    // What is UTF-8 as str, where that is wanted; the rest as it is.
+    // UTF-8 as str, if that is wanted; the rest as it is.
     py::object name(const std::string& bytes) const {
         return member_type.is_text ? To<KeyText>::make(bytes) : py::bytes(bytes);
     }

@@ -15,11 +15,11 @@
 namespace hotcount::python {
 namespace {
 
-/// None where it is 0: the library picks it.
+/// None if it is 0: the library picks it.
 struct AutoDuration : Delay {
     using Delay::Delay;
 };
-/// 2 or 3; of another number the core says what it takes.
+/// 2 or 3; for another number the core says what it takes.
 struct Protocol {
     int version;
     operator int() const { return version; }
@@ -102,7 +102,7 @@ struct From<Command> {
     static auto pass(const Command& command) {
         return std::tuple<const std::vector<std::string_view>&>(command.views);
     }
-    // Of a *name the default is none, which a call refuses.
+    // The default of a *name is none, which a call refuses.
     static void check(const Argument*, const std::string&) {}
 };
 

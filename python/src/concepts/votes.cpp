@@ -67,7 +67,7 @@ class BoundVotes final : public Bound<Votes> {
         store.check_open();
         if (cache_) cache_->check_open();
     }
-    /// Which of two stores failed the message says.
+    /// The message says which of two stores failed.
     void tell(Error& error, Timeout timeout) const {
         if (!cache_) store.tell(error, timeout);
     }
@@ -487,8 +487,8 @@ py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
     }
     self.check_open();
     std::exception_ptr raised;
-    // Without the event's wait(): a signal handler that came while that holds the event's lock, and
-    // sets the event, would wait for the lock for ever.
+    // Without the event's wait(): if a signal handler came while wait() holds the event's lock, and
+    // set the event, it would wait for that lock for ever.
     const auto stopped = [&](Duration pause) {
         const Deadline until = Deadline::after(pause);
         const py::gil_scoped_acquire gil;
@@ -496,7 +496,7 @@ py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
             while (true) {
                 raise_interrupt();
                 if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-                // Of None nobody sets it; Ctrl-C gets through.
+                // Nobody sets an event of None; Ctrl-C still ends the wait.
                 if (!stop.is_none() && stop.attr("is_set")().cast<bool>()) return true;
                 self.check_open();
                 if (until.passed()) return false;

@@ -83,7 +83,7 @@ py::list list_of(const BoundBatch& self) {
 
 py::object length(py::handle, BoundBatch& self) { return py::int_(self.size()); }
 py::object iterate(py::handle, BoundBatch& self) { return py::iter(list_of(self)); }
-// A copy: what somebody does to it does not change the batch.
+// A copy: a change that somebody makes to it does not change the batch.
 py::object errors_of(py::handle, BoundBatch& self) { return copy_of(self.errors); }
 
 py::object element(py::handle, BoundBatch& self, py::handle key) {
@@ -173,7 +173,7 @@ py::object join_batch(const py::object& declared) {
     const std::string name = text_attribute(declared, "__name__");
     for (BatchClass* const known : batch_classes()) {
         if (name != known->name_) continue;
-        // Those of a second import are the first's, as results are.
+        // The classes of a second import are those of the first, as with results.
         if (known->type_ == nullptr) {
             known->type_ = reinterpret_cast<PyTypeObject*>(py::object(declared).release().ptr());
         }

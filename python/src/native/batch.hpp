@@ -202,7 +202,7 @@ class RowBatch final : public BoundBatch {
 template <class T>
 std::vector<T> gather(std::vector<Result<T>> results, const Refusals& refusals, py::dict& errors) {
     std::vector<T> values(results.size() + refusals.by_index.size());
-    // Nothing refused: no look-up for each element.
+    // Nothing was refused: no look-up for each element.
     if (refusals.by_index.empty()) {
         for (std::size_t i = 0; i < values.size(); ++i) {
             if (results[i].ok()) [[likely]] {
@@ -253,7 +253,7 @@ std::vector<T> gather(BatchResult<T> result, const Refusals& refusals, py::dict&
 enum class OnErrors : std::uint8_t { raise, keep };
 OnErrors to_on_errors(py::handle value);
 
-/// The batch as a Python object, or BatchError where elements failed and the caller wants that.
+/// The batch as a Python object, or BatchError if elements failed and the caller wants that.
 py::object finish(const std::shared_ptr<BoundBatch>& batch, OnErrors on_errors);
 
 }  // namespace hotcount::python

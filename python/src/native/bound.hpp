@@ -19,7 +19,7 @@ class BoundBase {
     BoundBase& operator=(const BoundBase&) = delete;
     virtual ~BoundBase() = default;
 
-    /// Whether calls of a Redis may end in other threads than those of their loops, as all of a
+    /// Whether calls on a Redis may end in other threads than their loops', as all calls on a
     /// database do.
     static constexpr bool kEndsElsewhere = false;
 
@@ -27,7 +27,7 @@ class BoundBase {
     virtual std::string repr(const std::string& title) const { return "hotcount." + title; }
     virtual bool closed() const { return false; }
     virtual void close() { raise_type("it has nothing to close"); }
-    /// Which class of C++ it is, by kTag.
+    /// Which class of C++ this is: by kTag.
     const void* tag() const { return tag_; }
 
   private:

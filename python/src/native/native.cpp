@@ -18,7 +18,7 @@ PyTypeObject BoundObject::type{};
 namespace {
 
 PyObject* new_handle(PyTypeObject* type, PyObject*, PyObject*) {
-    // As object does it, which refuses an abstract class.
+    // As `object` does it: an abstract class is refused.
     static PyObject* const nothing = PyTuple_New(0);
     PyObject* const made = PyBaseObject_Type.tp_new(type, nothing, nullptr);
     if (made != nullptr) new (&BoundObject::of(made)->bound) std::shared_ptr<BoundBase>();
@@ -172,8 +172,8 @@ struct NativeType {
         return reinterpret_cast<NativeFunction*>(object);
     }
 
-    // What frameworks, inspect, typing and help() ask a function for is the declaration's own. No
-    // __wrapped__: those that unwrap would call the declaration, which does nothing.
+    // What frameworks, inspect, typing and help() read of a function is the declaration's own.
+    // There is no __wrapped__: whoever unwraps would call the declaration, which does nothing.
     static PyObject* forward(PyObject* self, void* name) {
         return PyObject_GetAttrString(of(self)->declaration_, static_cast<const char*>(name));
     }
@@ -262,7 +262,7 @@ struct NativeType {
         for (Py_ssize_t i = 0; i < size; ++i) {
             names.push_back(py::cast<std::string>(py::object(variables[i + first])));
         }
-        // *name comes before the others, which are given by keyword then: read_arguments().
+        // *name comes before the others, which are then given by keyword: read_arguments().
         const bool gathers = (flags & CO_VARARGS) != 0;
         if (gathers) {
             if (positional > 0) raise_import(name + " declares others before *args");
@@ -445,7 +445,7 @@ py::object leave(py::handle, BoundBase& self, py::handle, py::handle, py::handle
 }
 py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.closed()); }
 
-// Each ends at once; that it is awaited is for the looks of it.
+// Each ends at once, and is awaited only to look like the other calls.
 py::object close_awaited(py::handle, BoundBase& self) {
     const py::object loop = running_loop();
     self.close();

@@ -23,9 +23,9 @@ namespace hotcount::python {
 /// Bound::deadline(timeout). Nothing of Python may be among the arguments.
 struct InThread {};
 
-/// The store or database that a constructor takes. What is no URL is refused before the arguments
-/// behind it are read: those quote what they refuse, and where somebody swapped the two that would
-/// be a URL with its password.
+/// The store or database that a constructor takes. A text that is no URL is refused before the
+/// arguments behind it are read. Otherwise, if somebody swapped the two, the error would quote the
+/// other one: a URL with its password.
 struct StoreArgument {
     py::handle value;
     operator py::handle() const { return value; }
@@ -92,7 +92,7 @@ struct Parameters {
         return sum;
     }
 
-    /// In the order of the parameters: the first that does not fit is named.
+    /// In the order of the parameters, so an error names the first one that does not fit.
     template <class... Self>
     static Held read(const NativeFunction& function, const Slots& slots, Self&... self) {
         return read(std::make_index_sequence<kCount>{}, function, slots, self...);

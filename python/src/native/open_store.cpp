@@ -61,7 +61,7 @@ struct SharedDatabase {
     std::weak_ptr<Opened<sql::Database>> opened;
 };
 
-// With the logger "hotcount"; nothing where there is nothing to say. Never fails.
+// With the logger "hotcount"; nothing if there is nothing to say. Never fails.
 void log_warning(const std::string& text) {
     if (text.empty()) return;
     try {
@@ -249,7 +249,7 @@ StoreReference::StoreReference(py::handle value, const char* argument, const cha
     };
     if (PyUnicode_Check(value.ptr())) {
         const std::string text = to_text(value, argument);
-        // Before it is opened: a file would be made only to be refused.
+        // Checked before it is opened, or a file would be made only to be refused.
         const Url url = unwrap(parse_url(text));
         if (!fits(kind_of(url))) {
             raise_config(std::string{argument} + ": " + title + " works on " + wanted +

@@ -23,7 +23,7 @@
 namespace hotcount::python {
 
 enum class Shown : std::uint8_t {
-    changed,  ///< In repr where it is not the default.
+    changed,  ///< In repr if it is not the default.
     always,
     as_text,  ///< Always, as its str().
 };
@@ -76,7 +76,7 @@ constexpr auto option_or_none(const char* name, Shown shown = Shown::changed) {
     return row;
 }
 
-/// The same row, where None is what was there: the core's default, or what a URL says.
+/// The same row, but None keeps what was there: the core's default, or what a URL says.
 template <class O>
 constexpr OptionRow<O> or_none(OptionRow<O> row) {
     row.none_is_kept = true;

@@ -36,8 +36,8 @@ class DeclaredClass {
     DeclaredClass(const DeclaredClass&) = delete;
     DeclaredClass& operator=(const DeclaredClass&) = delete;
 
-    /// Takes the declared class; ImportError where it does not fit. What it returns is the class:
-    /// the first one, where the module that declares it runs again, so that results stay equal.
+    /// Takes the declared class; ImportError if it does not fit. Returns the class: if the module
+    /// that declares it is run again, the first one, so that results stay equal.
     virtual py::object join(const py::object& declared) = 0;
     virtual bool joined() const = 0;
     const char* name() const { return name_; }
@@ -90,7 +90,7 @@ class ResultClassBase : public DeclaredClass {
     }
     /// A new object whose slots are empty; it may be dropped as it is.
     py::object allocate() const;
-    /// A field of an object of this class, to be read as an argument. TypeError where it is empty.
+    /// A field of an object of this class, to be read as an argument. TypeError if it is empty.
     Argument field(py::handle object, std::size_t index) const;
 
     static void put(PyObject* object, Py_ssize_t offset, py::object value) {

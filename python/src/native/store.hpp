@@ -71,14 +71,14 @@ class StoreBase : public BoundBase {
     const std::string& name() const { return name_; }
     std::string repr(const std::string& title) const override;
     bool closed() const override { return closed_; }
-    /// ClosedError where it is closed.
+    /// ClosedError if it is closed.
     void check_open() const {
         if (closed_) [[unlikely]]
             raise_closed();
     }
     [[noreturn]] void raise_closed() const;
     virtual std::shared_ptr<LoopBinding> loop_binding() = 0;
-    /// Adds to an error of a call where it was made, and what time it had.
+    /// Adds to an error of a call the store's name, and the time that the call had.
     void tell(Error& error, Timeout timeout) const;
 
     const bool in_memory;
@@ -146,7 +146,7 @@ std::string DatabaseStore::shown_options() const;
 
 // -- opening -------------------------------------------------------------------------------------
 
-/// What a URL would open. ConfigError where the scheme is unknown.
+/// What a URL would open. ConfigError if the scheme is unknown.
 StoreKind kind_of_url(std::string_view text);
 /// The options that a URL of memory:// brings.
 memory::StoreOptions memory_options(std::string_view url);
@@ -158,7 +158,7 @@ std::shared_ptr<DatabaseStore> open_database(std::string_view url,
 /// What a concept was made from: a store passed in, or one opened from a URL for it alone.
 class StoreReference {
   public:
-    /// Takes a store object, of either face, or its URL. An object of another type is a TypeError
+    /// Takes a store object (sync or aio), or its URL. An object of another type is a TypeError
     /// that names the argument, the URL of another kind a ConfigError; both say what `title` takes.
     StoreReference(py::handle value, const char* argument, const char* title,
                    std::initializer_list<StoreKind> kinds);
@@ -180,12 +180,12 @@ class StoreReference {
 
     void tell(Error& error, Timeout timeout) const { store_->tell(error, timeout); }
     bool closed() const { return closed_ || store_->closed(); }
-    /// ClosedError where the concept or its store is closed.
+    /// ClosedError if the concept or its store is closed.
     void check_open() const {
         if (closed()) [[unlikely]]
             raise_closed();
     }
-    /// Ends the concept, and the store where it was opened for it alone.
+    /// Ends the concept, and the store if it was opened for it alone.
     void close();
     /// "hotcount.Memory(...)".
     std::string shown_store() const { return store_->repr(to_string(kind())); }

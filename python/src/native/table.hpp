@@ -34,8 +34,8 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-/// One argument of a call. `value` is never null: where the caller left it out it is the default
-/// that the declaration has, and `given` is false.
+/// One argument of a call. `value` is never null: if the caller left the argument out, it is the
+/// default of the declaration, and `given` is false.
 struct Argument {
     PyObject* value;
     const char* name;
@@ -99,7 +99,7 @@ struct From<std::string> {
     }
 };
 
-/// str or bytes that is kept, as a prefix of keys; str again where it is UTF-8.
+/// str or bytes that is kept, as a prefix of keys; str again if it is UTF-8.
 struct KeyText {
     std::string text;
     operator std::string() const { return text; }
@@ -116,7 +116,7 @@ struct From<bool> {
     static bool read(const Argument& argument) { return to_bool(argument.value, argument.name); }
 };
 
-/// An option or a cost: out of 64 bits is a ConfigError.
+/// An option or a cost: a ConfigError if it does not fit 64 bits.
 template <>
 struct From<std::int64_t> {
     static std::int64_t read(const Argument& argument) {
@@ -145,7 +145,7 @@ struct From<std::size_t> {
     }
 };
 
-/// What is added to a count: out of 64 bits is a CounterOverflowError.
+/// What is added to a count: a CounterOverflowError if it does not fit 64 bits.
 struct Amount {
     std::int64_t number;
     operator std::int64_t() const { return number; }
@@ -176,7 +176,7 @@ struct From<Delay> {
     static Delay read(const Argument& argument) { return to_delay(argument.value, argument.name); }
 };
 
-/// None is nothing. So it is with Timeout, where nothing is the store's own.
+/// None is nothing. With a Timeout, nothing means the store's own.
 template <class T>
 struct From<std::optional<T>> {
     template <class... Self>
@@ -187,7 +187,7 @@ struct From<std::optional<T>> {
     }
 };
 
-/// errors= of a batch. The core is not told: it says what is done with what the core answers.
+/// errors= of a batch. The core is not told: it says what becomes of the core's answers.
 template <>
 struct From<OnErrors> {
     static OnErrors read(const Argument& argument) { return to_on_errors(argument.value); }

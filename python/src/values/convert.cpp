@@ -79,7 +79,7 @@ std::string Where::str() const {
 std::string type_name(py::handle value) {
     PyTypeObject* const type = Py_TYPE(value.ptr());
     std::string name = type->tp_name;
-    // A class of Python has its name alone there.
+    // A class that is written in Python has only its name there.
     if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && name.find('.') == std::string::npos) {
         const auto module = py::str(py::getattr(py::type::of(value), "__module__", py::str()));
         const std::string text = module;
@@ -100,7 +100,7 @@ void raise_wrong_type(const Where& where, const char* expected, py::handle value
 
 namespace {
 
-// A word that is an option's, in quotes. Not a URL that stands there because two arguments were
+// A word that is an option's, in quotes. Not a URL, which stands there if two arguments were
 // swapped: its password would be shown.
 std::string shown(py::handle value, std::string text) {
     if (PyUnicode_Check(value.ptr()) && text.find("://") != std::string::npos) return "***";
@@ -153,7 +153,7 @@ std::string to_text(py::handle value, const Where& where) {
 
 namespace {
 
-// None where it does not fit in 64 bits.
+// None if it does not fit 64 bits.
 std::optional<std::int64_t> integer(py::handle value, const Where& where) {
     py::object held;
     PyObject* number = value.ptr();

@@ -22,7 +22,7 @@
 
 namespace hotcount::python {
 
-/// An argument's name for messages, with its index where it is an element of a batch.
+/// An argument's name for messages, with its index if it is an element of a batch.
 struct Where {
     const char* argument;
     std::optional<std::size_t> index{};
@@ -37,7 +37,7 @@ std::string type_name(py::handle value);
 /// TypeError: "{where} must be {expected}, not {type}".
 [[noreturn]] void raise_wrong_type(const Where& where, const char* expected, py::handle value);
 
-/// ConfigError: "{where} {says}", with the argument's name and the value, where it is given.
+/// ConfigError: "{where} {says}", with the argument's name and, if it is given, the value.
 [[noreturn]] void raise_bad(const Where& where, const std::string& says, py::handle value = {});
 
 // -- text -------------------------------------------------------------------
@@ -55,7 +55,7 @@ Result<std::string_view> read_bytes(py::handle value, const Where& where);
 Result<std::string_view> read_text(py::handle value, const Where& where);
 std::string_view to_bytes(py::handle value, const Where& where);
 std::string to_text(py::handle value, const Where& where);
-/// One of the core's words. A URL there, of two arguments that were swapped, is refused before the
+/// One of the core's words. A URL there, because two arguments were swapped, is refused before the
 /// core quotes it with its password.
 std::string to_word(py::handle value, const Where& where);
 /// repr() for messages; of a URL "***".
@@ -106,9 +106,9 @@ struct Refusals {
     std::vector<T> strip(std::vector<T> all) const;
 };
 
-/// The elements of a sequence, held, so that they outlive what another thread does to it.
-/// A single str or bytes is refused: it is a sequence of the wrong things. A config error where an
-/// iterable other than a list or a tuple has more than 2^24 elements.
+/// The elements of a sequence, held, so that they outlive what another thread does to it. A single
+/// str or bytes is refused: it is a sequence of the wrong things. A config error if an iterable
+/// other than a list or a tuple has more than 2^24 elements.
 py::tuple to_elements(py::handle value, const Where& where, const char* expected);
 
 /// What the keys of a batch point into; outlives them.
@@ -126,7 +126,7 @@ std::vector<std::string_view> to_keys(py::handle value, const char* argument, Ke
 std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std::size_t size,
                                      std::int64_t missing, Refusals& refusals,
                                      ErrorCode out_of_range = ErrorCode::overflow);
-/// Sequence of ids, or such a buffer where ids are integers.
+/// Sequence of ids, or such a buffer if ids are integers.
 std::vector<sql::Id> to_ids(py::handle value, IdType type, const char* argument,
                             Refusals& refusals);
 

@@ -1,5 +1,5 @@
-// Columns of a batch: sequences, and buffers where they can be read without an object for each
-// element. All is copied or held, because the GIL is released before the core reads it.
+// Columns of a batch: sequences, and buffers that can be read without an object for each element.
+// All is copied or held, because the GIL is released before the core reads it.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -226,8 +226,8 @@ constexpr std::size_t kElementsPerLook = 4096;
                  " elements: hand it over in parts, or as a list");
 }
 
-// As tuple(value), which makes room for whatever __len__ says, hears no Ctrl-C under way, and ends
-// with the memory where the iterator does not end.
+// Like tuple(value). But tuple() makes room for whatever __len__ says, hears no Ctrl-C meanwhile,
+// and takes all memory if the iterator does not end.
 py::tuple take_all(py::handle value, const Where& where) {
     if (PyList_CheckExact(value.ptr()) || PyTuple_CheckExact(value.ptr())) {
         auto all = py::reinterpret_steal<py::tuple>(PySequence_Tuple(value.ptr()));
@@ -262,7 +262,7 @@ py::tuple take_all(py::handle value, const Where& where) {
 bool is_mapping(py::handle value) {
     PyObject* const object = value.ptr();
     if (PyDict_Check(object)) return true;
-    // What nearly all batches are, without asking an abstract class.
+    // Nearly all batches are one of these: no question to an abstract class is needed.
     if (PyList_Check(object) || PyTuple_Check(object) || PyUnicode_Check(object) ||
         PyBytes_Check(object)) {
         return false;

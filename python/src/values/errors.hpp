@@ -24,7 +24,7 @@ py::object to_exception(const Error& error);
 [[noreturn]] void raise(const Error& error);
 [[noreturn]] void raise_config(std::string message);
 [[noreturn]] void raise_type(const std::string& message);
-/// What somebody does to it does not change the other.
+/// A copy: what somebody does to one does not change the other.
 inline py::dict copy_of(const py::dict& errors) {
     auto copy = py::reinterpret_steal<py::dict>(PyDict_Copy(errors.ptr()));
     if (!copy) throw py::error_already_set();

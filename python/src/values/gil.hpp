@@ -35,7 +35,7 @@ class WithoutGil {
 };
 
 /// With the GIL from here to the end of the scope, in any thread, whether it has it or not. False
-/// where the interpreter is shutting down and gives it to nobody any more.
+/// if the interpreter is shutting down and gives it to nobody any more.
 class WithGil {
   public:
     WithGil() : visits_(PyGILState_GetThisThreadState() == nullptr) {
@@ -53,8 +53,8 @@ class WithGil {
     WithGil& operator=(const WithGil&) = delete;
     ~WithGil() {
         if (!held_) return;
-        // Unwound by pthread_exit (see call_or_hang): to release what it does not have would end
-        // the process.
+        // pthread_exit unwinds this thread (see call_or_hang): releasing what it does not have
+        // would end the process.
         while (PyGILState_Check() == 0) pause();
         if (visits_) --visiting_;
         PyGILState_Release(state_);
@@ -103,8 +103,8 @@ const T& made_once(Make&& make) {
     return storage.call_once_and_store_result(std::forward<Make>(make)).get_stored();
 }
 
-/// Runs f without the GIL. Where a signal handler raised meanwhile, that is raised here, and what f
-/// came to is dropped: the core has ended it as at a deadline.
+/// Runs f without the GIL. If a signal handler raised meanwhile, that is raised here, and the
+/// result of f is dropped: the core has ended it as at a deadline.
 template <class F>
 auto without_gil(F&& f) {
     const auto run = [&] {

@@ -10,8 +10,8 @@ bool is_mapping(py::handle value);
 /// TypeError for a set, whose elements have no order that another column could follow.
 void require_order(py::handle value, const Where& where);
 
-/// A batch's keys and what belongs to each: of a mapping key -> number its keys and values, and a
-/// TypeError where `numbers` is given as well; else both as they are, `numbers` null where missing.
+/// A batch's keys and what belongs to each. Of a mapping key -> number: its keys and values, and a
+/// TypeError if `numbers` is given as well. Else both as they are, `numbers` null if missing.
 struct KeysAndNumbers {
     py::object keys;
     py::object numbers;

@@ -17,7 +17,7 @@ namespace hotcount::python {
 /// kept for its quarter of an hour of UTC, at whose ends alone today's zones change theirs.
 class PythonZone final : public TimeZone {
   public:
-    /// ConfigError where zoneinfo knows no such name.
+    /// ConfigError if zoneinfo knows no such name.
     explicit PythonZone(std::string name);
     PythonZone(const PythonZone&) = delete;
     PythonZone& operator=(const PythonZone&) = delete;
