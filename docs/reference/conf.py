@@ -33,7 +33,7 @@ autodoc_default_options = {"members": True, "inherited-members": "object"}
 maximum_signature_line_length = 80
 
 # Each header opens the namespace hotcount anew, and Sphinx takes a namespace for a declaration.
-# Classes of both faces have one name: where an annotation says it, the first is linked.
+# The sync and the aio class have one name: if an annotation says it, the first is linked.
 suppress_warnings = ["duplicate_declaration.cpp", "ref.python"]
 
 breathe_projects = {"hotcount": os.environ["HOTCOUNT_DOXYGEN_XML"]}

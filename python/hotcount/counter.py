@@ -18,7 +18,7 @@ Compensation = Literal["none", "first", "ttl", "both"]
 
 @attributes
 class CounterBase(Handle):
-    """The constructor and the options of both faces."""
+    """The constructor and the options of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -40,10 +40,10 @@ class CounterBase(Handle):
     ) -> None:
         """Makes a counter; nothing is sent.
 
-        store: a Memory or a Redis of either face, or its URL. prefix: put before every key. ttl: a
+        store: a Memory or a Redis (sync or aio), or its URL. prefix: put before every key. ttl: a
         key's life in seconds from its first add, 0.001 or more, which later adds do not extend;
         None: for ever. op_keep: seconds an op_id is remembered, 1 or more; until then each costs 40
-        to 200 bytes of the server, or 130 in memory.
+        to 200 bytes of the server, or 140 in memory.
 
         method: 'script' adds and sets the expiry in one step. The others are there to compare with,
         RACY with a ttl, and for add and add_many alone: 'incr' (INCRBY, then PEXPIRE after the

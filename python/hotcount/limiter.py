@@ -62,7 +62,7 @@ class Rate:
 
 @attributes
 class LimiterBase(Handle):
-    """The constructor and the options of both faces."""
+    """The constructor and the options of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ class LimiterBase(Handle):
     ) -> None:
         """Makes a limiter; nothing is sent.
 
-        store: a Memory or a Redis of either face, or its URL. rate: '100/minute' or a Rate. name:
+        store: a Memory or a Redis (sync or aio), or its URL. rate: '100/minute' or a Rate. name:
         part of the keys and of the headers, 1 to 100 printable ASCII characters without quotes and
         backslashes; None is 'default'. align, for fixed_window: windows begin at multiples of the
         period since the epoch ('clock'), or with a key's first hit ('first'). charge_denied, for

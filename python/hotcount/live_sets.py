@@ -27,7 +27,7 @@ ScoredMembers = list[tuple[Union[str, bytes], float]]
 
 @attributes
 class LiveSetsBase(Handle):
-    """The constructor and the options of both faces."""
+    """The constructor and the options of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class LiveSetsBase(Handle):
     ) -> None:
         """Makes the sets' handle; nothing is sent.
 
-        store: a Memory or a Redis of either face, or its URL. gate: seconds; an upsert needs a TTL
+        store: a Memory or a Redis (sync or aio), or its URL. gate: seconds; an upsert needs a TTL
         above it. None: 10 for 'ttl_gate', 0 for the others. method: 'script' is right; 'ttl_gate'
         is wrong where a stall outlives the gate, 'exists_then_add' is racy, 'unguarded_pipeline'
         always adds: they are here to compare. 'watch' is right too, from Redis 6.2.5 on, and needs

@@ -16,7 +16,7 @@ Period = Literal["second", "minute", "hour", "day", "week", "month"]
 
 @attributes
 class PeriodCounterBase(Handle):
-    """The constructor and the options of both faces."""
+    """The constructor and the options of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class PeriodCounterBase(Handle):
     ) -> None:
         """Makes a counter; nothing is sent.
 
-        store: a Memory or a Redis of either face, or its URL. tz: an IANA name, as zoneinfo knows
+        store: a Memory or a Redis (sync or aio), or its URL. tz: an IANA name, as zoneinfo knows
         it. keep: how many periods are kept, the present one included; 1 or more and at most 100
         years of them. More costs a key per period in which there was an add. Where counters of
         different keep add to one number, the longest wins. prefix: put before every key.

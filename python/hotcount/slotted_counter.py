@@ -14,7 +14,7 @@ from hotcount.stores import AnyDatabase
 
 @attributes
 class SlottedCounterBase(Handle):
-    """The constructor, the options, and what both faces do without waiting."""
+    """The constructor, the options, and what the sync and the aio class do without waiting."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class SlottedCounterBase(Handle):
     ) -> None:
         """Makes a counter; nothing is sent.
 
-        db: a Database of either face, or its URL. slots: rows a key may spread over, 1 to 10,000;
+        db: a Database (sync or aio), or its URL. slots: rows a key may spread over, 1 to 10,000;
         'adaptive' starts with 1 and doubles them, up to 100, whenever a writer finds its row
         locked. slot_choice: 'sticky' keeps each connection on its slot, 'random' takes one per add.
         op_keep: seconds that an op_id is remembered, 1 or more. max_batch: most adds in one

@@ -17,7 +17,7 @@ Class = TypeVar("Class")
 
 @attributes
 class MemoryBase(Handle):
-    """The constructor and the options of both faces."""
+    """The constructor and the options of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -36,7 +36,8 @@ class MemoryBase(Handle):
     ) -> None:
         """Opens the store of that name, or a private one.
 
-        max_keys: most keys at once, 1 or more, about 120 bytes each plus its length. prefix: put
+        max_keys: most keys at once, 1 or more: about 120 bytes each plus its full length; a sorted
+        set with one member about 630, and 140 for each further one. prefix: put
         before every key. when_full: a Limiter's new key at max_keys is admitted and not remembered
         ('admit': its decision says 'untracked', stats() counts it, the first one warns), or refused
         with CapacityError ('refuse'). Either is an attack on somebody. max_keys and when_full count
@@ -87,7 +88,7 @@ class Memory(Lifetime, MemoryBase):
 
 @attributes
 class RedisBase(Handle):
-    """The constructor and the options of both faces."""
+    """The constructor and the options of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -202,7 +203,7 @@ class Redis(Lifetime, RedisBase):
 
 @attributes
 class DatabaseBase(Handle):
-    """The constructor and the options of both faces."""
+    """The constructor and the options of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -295,7 +296,7 @@ class Database(Lifetime, DatabaseBase):
         """
 
 
-# What other classes take, of either face, or its URL.
+# What other classes take: a store or a database (sync or aio), or its URL.
 KeyValueStore = Union[MemoryBase, RedisBase, str]
 AnyDatabase = Union[DatabaseBase, str]
 

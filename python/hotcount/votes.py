@@ -21,7 +21,7 @@ MissingItems = Literal["refuse", "create"]
 
 @attributes
 class VotesBase(Handle):
-    """The constructor, the options and what needs no waiting, of both faces."""
+    """The constructor, the options and what needs no waiting, of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class VotesBase(Handle):
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
-        db: a Database of either face, or its URL. cache: a Memory or a Redis, or its URL; 'cached'
+        db: a Database (sync or aio), or its URL. cache: a Memory or a Redis, or its URL; 'cached'
         needs one, and 'batched' then keeps copies of its counts there, published by folds, for
         count(). A Memory is for one process, and SQLite does without. slots: cells per item of
         'slotted', 1 to 10,000. item_... and vote_...: the names of tables and columns. item_type,
@@ -368,7 +368,7 @@ class SyncWorker(Handle):
 
     @native
     def __init__(self, votes: VotesBase) -> None:
-        """votes: of either face, with the strategy 'cached'; another is a ConfigError."""
+        """votes: sync or aio, with the strategy 'cached'; another is a ConfigError."""
 
     @native
     def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:
