@@ -125,9 +125,9 @@ std::uint64_t gcra_over_admitted(std::span<const LimiterHit> passed, const Limit
     return static_cast<std::uint64_t>(std::ceil(std::max(0.0, most - 1e-6)));
 }
 
-/// A denied hit needs a debt of more than the burst less one. The debt is at most what can have
-/// been admitted since some moment a, each as late as it can have been, less what the time since a
-/// has paid back; no a gives enough: the denial was wrong.
+/// A denied hit needs a debt of more than the burst less one. Its debt is at most what can have
+/// been admitted since some moment a, each hit as late as possible, less what was paid back since
+/// a. If no a gives enough, the denial was wrong.
 std::uint64_t gcra_wrong_refusals(std::vector<LimiterHit> passed, std::vector<LimiterHit> denied,
                                   const LimiterRules& rules) {
     if (denied.empty()) return 0;
@@ -191,8 +191,8 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
     return found;
 }
 
-/// Windows from the first hit start a period apart at least. So from the first hit on, after a
-/// pause in which any window has ended, no more fit in than windows can have started.
+/// Windows from the first hit start at least a period apart. So from the first hit after a pause in
+/// which any window has ended, no more hits fit in than the windows that can have started hold.
 std::uint64_t first_windows_over_admitted(std::vector<LimiterHit> passed,
                                           const LimiterRules& rules) {
     const std::int64_t period = rules.period_ns - kExpiryNs;

@@ -1,7 +1,7 @@
 // Compares the hits that a limiter admitted with those that its algorithm admits.
 //
-// A decision was made at some moment between sent and done. Only what holds wherever in there it
-// was made is a finding:
+// A decision was made at some moment between sent and done. A finding is only what holds whatever
+// that moment was:
 //
 //   over-admitted   gcra: more hits inside an interval of length t than burst + rate x t;
 //                   windows: more hits than windows could have held

@@ -51,8 +51,8 @@ struct SetFound {
     std::int64_t looked_ns{0};         ///< Not later than this.
 };
 
-/// Checks one set. `may_make_sets`: the contract of the method says that it makes sets where none
-/// should be.
+/// Checks one set. `may_make_sets`: the contract of the method says that it makes sets that nobody
+/// created.
 void check_set(std::int64_t item, const SetLife& life, std::span<const SetWrite> writes,
                const std::optional<SetFound>& found, bool may_make_sets, AuditResult& result);
 

@@ -196,8 +196,8 @@ Result<void> read_baseline(const Given& given, Settings& settings) {
                                   found->second, fmt::join(all, ", ")));
 }
 
-/// What is for one kind of strategies only must find one, and suit it: it would be ignored in
-/// silence, or end a comparison in its middle.
+/// An option for one kind of strategies must find one, and suit it. Otherwise it would be ignored
+/// in silence, or end a comparison in its middle.
 Result<void> check_options(const Given& given, const Settings& settings) {
     bool votes = false;
     bool limiter = false;

@@ -23,7 +23,7 @@ constexpr Duration kGrace = milliseconds{500};
 constexpr Duration kNap = milliseconds{200};
 constexpr Duration kTick = milliseconds{50};
 constexpr Duration kObserve = std::chrono::seconds{1};
-// Calls in flight share so many of what threads have one each of: a few threads complete them.
+// Calls in flight share this many of what each thread has one of: a few threads complete them.
 constexpr std::size_t kStripes = 8;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }

@@ -61,7 +61,7 @@ std::string broken_reason(const AuditResult& audit) {
     return reason;
 }
 
-/// No other run has it, on this machine or on another that uses the server: one would need the
+/// No other run has this, on this machine or on another that uses the server: it would need the
 /// same process id in the same nanosecond.
 std::string fresh_key_prefix() {
     static std::atomic<std::uint32_t> runs{0};

@@ -49,7 +49,7 @@ fs::path socket_of(ServerKind kind, const fs::path& folder) {
         case ServerKind::redis:
             return folder / "redis.sock";
         case ServerKind::postgres:
-            // It puts the name together itself.
+            // The server puts this name together itself.
             return folder / ".s.PGSQL.5432";
         case ServerKind::mariadb:
             break;
@@ -86,7 +86,7 @@ bool is_program(const fs::path& path) {
     return access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, ignored);
 }
 
-/// Where Debian keeps what is not for every user's PATH.
+/// Where Debian keeps programs that are not for every user's PATH.
 std::vector<fs::path> folders_of_programs() {
     std::vector<fs::path> folders;
     // The newest PostgreSQL of those side by side.
@@ -166,7 +166,7 @@ std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
                                    "--innodb-buffer-pool-size=256M",
                                    "--innodb-log-file-size=256M",
                                    "--max-connections=300"};
-    // It refuses to be root's unless it is told so.
+    // It refuses to run as root unless it is told to.
     if (geteuid() == 0) words.emplace_back("--user=root");
     return words;
 }
@@ -261,7 +261,7 @@ std::string ManagedServer::said() const {
     return log.empty() ? "nothing" : log;
 }
 
-/// PostgreSQL refuses to be root's: it becomes its own user's, or nobody's.
+/// PostgreSQL refuses to run as root: it becomes its own user, or nobody.
 Result<void> ManagedServer::own_folder() {
     if (kind_ != ServerKind::postgres || geteuid() != 0) return {};
     const passwd* user = getpwnam("postgres");
@@ -300,7 +300,7 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
                            setuid(user_) != 0 || chdir(home.c_str()) != 0)) {
             _exit(126);
         }
-        // After the change of user, which takes it away.
+        // After the change of user, which resets it.
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(127);  // It died before the line above.
         std::signal(SIGINT, SIG_DFL);

@@ -4,9 +4,9 @@
 //   postgres  PostgreSQL as it comes: fsync, synchronous_commit and full_page_writes are on
 //   mariadb   MariaDB, innodb_flush_log_at_trx_commit=1, no binary log
 //
-// It stands in a process group of its own, so that a Ctrl-C at the terminal ends the load and not
-// the server that the audit still has to ask; and the kernel kills it should this program die
-// first, also by kill -9.
+// It has a process group of its own, so that a Ctrl-C at the terminal ends the load and not the
+// server, which the audit still has to ask. If this program dies first, also by kill -9, the kernel
+// kills the server.
 #pragma once
 
 #include <sys/types.h>

@@ -51,8 +51,8 @@ Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind s
     StoreHandle handle;
     if (store == StoreKind::memory) {
         memory::StoreOptions options;
-        // Room for every item, and for the keys of twelve seconds where a limiter makes one for
-        // each, whatever the store's default bound.
+        // Room for every item, and for the keys of twelve seconds if a limiter makes one for each,
+        // whatever the store's default bound.
         options.max_keys += 12 * static_cast<std::size_t>(settings.traffic.items);
         HOTCOUNT_TRY_ASSIGN(handle.memory_,
                             memory::named_store(settings.key_prefix, std::move(options)));

@@ -30,7 +30,7 @@ std::int64_t steady_ns() {
         .count();
 }
 
-/// What outlives any run: nothing expires in the middle of one by itself.
+/// Longer than any run: nothing expires in the middle of one by itself.
 Duration long_life(const TrialSettings& settings) {
     return std::max<Duration>(hours{1}, 2 * (settings.warmup + settings.duration));
 }
@@ -261,7 +261,7 @@ class SetsTarget final : public StoreTarget {
         for (std::uint64_t item = 1; item <= items; ++item) {
             if (item % 4 >= 2) HOTCOUNT_TRY(create(item, long_life(settings_), false));
         }
-        // Last, because their clocks run. Spread over the load, in an order that says nothing.
+        // Last, because their clocks run. Spread over the load, in an order without a meaning.
         const Duration load = settings_.warmup + settings_.duration;
         const Permutation places(items);
         for (std::uint64_t item = 1; item <= items; item += 4) {
