@@ -10,7 +10,7 @@ namespace lib = libmariadb;
 
 namespace {
 
-// How often whoever may want a statement to give way is asked.
+// How often to ask whether somebody wants the statement to give way.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
 constexpr std::string_view kCancelled = "1317";
 
@@ -18,8 +18,8 @@ bool commits_itself(const Statement& statement) {
     return statement.text().starts_with("BEGIN NOT ATOMIC");
 }
 
-// What a statement may be refused with in its COMMIT, or once that is done: the others come from
-// what stands before it.
+// Whether a statement may be refused with this error in its COMMIT or after it. Other errors come
+// from what stands before the COMMIT.
 bool may_have_committed(const Error& error) {
     static constexpr std::array<std::string_view, 9> kCodes{
         "1021",  // ER_DISK_FULL
@@ -72,7 +72,7 @@ Result<std::int64_t> MysqlConnection::run_alone(const Statement& statement,
         auto changed = settle_alone(visit, how);
         if (commit_is_open()) return changed;
         if (!broken_ && (!changed || !target_.prepare)) forget(statement.id());
-        // A session that does not have it has run nothing.
+        // A session that lacks the statement has run nothing.
         if (changed || broken_ || again > 0 || !is_statement_gone(changed.error())) return changed;
         HOTCOUNT_TRY(begin(how.deadline));
     }
@@ -85,7 +85,7 @@ int MysqlConnection::go_on_with_commit(int ready) {
     return library_.real_query_cont(&commit_refused_, session_, ready);
 }
 
-// Until the answer is there. False where it did not come in time: the statement was cancelled then.
+// Waits for the answer. False if it did not come in time: then the statement was cancelled.
 bool MysqlConnection::await_alone(const Alone& how) {
     const auto now = std::chrono::steady_clock::now;
     SteadyTime ask = how.gives_way && !cancelled_ ? now() + how.patience : SteadyTime::max();
@@ -132,7 +132,7 @@ Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, cons
     std::vector<std::vector<MysqlColumn>> rows;
     auto changed = take_results(prepared, rows);
     if (!changed) return alone_refused(std::move(changed).error());
-    // The cancel may be still to come, to the next statement.
+    // The cancel may still be on its way, and hit the next statement.
     if (cancelled_) broken_ = true;
     shared_.transactions.fetch_add(1, std::memory_order_relaxed);
     shared_.primary.has_written(term_);
@@ -178,7 +178,7 @@ Result<std::int64_t> MysqlConnection::take_results(Prepared& prepared,
     }
 }
 
-// Rolls back what is left of it, and says what is known.
+// Rolls back what is left of the statement, and says what is known.
 Error MysqlConnection::alone_refused(Error error) {
     if (broken_) return error;
     if (may_have_committed(error) && !still_in_transaction()) {
@@ -195,7 +195,7 @@ Error MysqlConnection::alone_refused(Error error) {
                               "applied",
                           error.server_code);
     }
-    broken_ = true;  // The cancel may be still to come, to the next statement.
+    broken_ = true;  // The cancel may still be on its way, and hit the next statement.
     return error;
 }
 

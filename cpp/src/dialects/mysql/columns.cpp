@@ -14,7 +14,7 @@ bool compares_bytes(IdType type, std::string_view data_type, std::string_view co
         collation.ends_with("0900_bin")) {
         return true;
     }
-    // Every UUID is as long as every other: nothing is padded.
+    // Every UUID has the same length, so nothing is padded.
     return type == IdType::uuid && (data_type == "uuid" || collation.ends_with("_bin"));
 }
 
@@ -47,7 +47,7 @@ Result<bool> KeyColumns::refer_to_items(sql::Connection& connection) {
              std::string_view{options_.item_table}, std::string_view{options_.item_id}},
             see));
     }
-    // Tables that are yet to be made are no answer.
+    // If the tables are yet to be made, that is no answer.
     HOTCOUNT_TRY(are_bytes(connection));
     if (known_.load(std::memory_order_relaxed) >= 0) {
         refer_.store(refer ? 1 : 0, std::memory_order_relaxed);
@@ -73,7 +73,7 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
          std::string_view{options_.item_id}},
         see));
     constexpr int kColumns = 3;
-    // Tables that are yet to be made are no answer.
+    // If the tables are yet to be made, that is no answer.
     if (found == kColumns) known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
     return fit == kColumns;
 }

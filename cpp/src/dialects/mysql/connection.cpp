@@ -18,7 +18,7 @@ namespace lib = libmariadb;
 
 namespace {
 
-// A server that takes longer to answer nothing at all is not worth the wait: another session may be.
+// If a server has not answered by then, it is better to try another session.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
 constexpr unsigned kTooManyPrepared = 1461;  // ER_MAX_PREPARED_STMT_COUNT_REACHED
 
@@ -43,7 +43,7 @@ void MysqlConnection::drop() {
         library_.close(session_);
         for (Prepared& prepared : prepared_) prepared.close(library_);
     }
-    // In a child all of it is the parent's and stays as it is; the socket is closed already.
+    // In a child the session is the parent's, and stays as it is; the socket is closed already.
     prepared_.clear();
     by_id_.clear();
     session_ = nullptr;
@@ -56,8 +56,8 @@ void MysqlConnection::forget_socket() {
     socket_ = -1;
 }
 
-// The library's socket of now: what a forked child is to close, and a program that we start must not
-// have at all, which the library leaves to chance.
+// Keeps track of the library's socket: a forked child must close it, and a program that we start
+// must not have it at all, which the library does not make sure of.
 void MysqlConnection::watch_socket() {
     const int socket = library_.get_socket(session_);
     if (socket == socket_) return;
@@ -78,7 +78,7 @@ bool MysqlConnection::still_there(bool ask, Deadline deadline) {
     return !broken_;
 }
 
-// What the call was waiting for and has come; 0 at the deadline.
+// Returns which of the wanted events came; 0 at the deadline.
 int MysqlConnection::wait(int wanted) {
     pollfd waited{library_.get_socket(session_), 0, 0};
     if ((wanted & lib::kWaitRead) != 0) waited.events |= POLLIN;
@@ -97,7 +97,7 @@ int MysqlConnection::wait(int wanted) {
         if (deadline_.passed()) return 0;
     }
     int come = 0;
-    // What is wrong with the socket shows when it is used.
+    // If something is wrong with the socket, its next use shows it.
     const bool wrong = (waited.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
     if ((waited.revents & POLLIN) != 0 || wrong) come |= lib::kWaitRead & wanted;
     if ((waited.revents & POLLOUT) != 0 || wrong) come |= lib::kWaitWrite & wanted;
@@ -160,7 +160,7 @@ Error MysqlConnection::is_gone() const {
                       target_.name + ": the connection was lost before; nothing was applied");
 }
 
-// Best effort: what it misses ends by innodb_lock_wait_timeout.
+// Best effort: what this misses ends by innodb_lock_wait_timeout.
 void MysqlConnection::kill_from_outside(std::string_view what) {
     if (id_ == 0 || server_.empty()) return;
     MysqlConnection other{library_, target_, true, shared_};
@@ -248,7 +248,7 @@ Result<void> MysqlConnection::await_commit(Deadline deadline) {
     return {};
 }
 
-// The library gives up on a socket that is shut, and closes it.
+// When the socket is shut down, the library gives up and closes it.
 void MysqlConnection::abandon_commit() {
     if (commit_waits_for_ == 0) return;
     const int socket = library_.get_socket(session_);
@@ -265,7 +265,7 @@ void MysqlConnection::rollback() {
     begun_ = false;
     only_rollback_ = false;
     if (broken_) return;
-    // The locks go at once where this succeeds, and with the session where it does not.
+    // If this succeeds the locks go at once, otherwise with the session.
     tidy_until_ = std::chrono::steady_clock::now() + kGrace;
     if (!tell("ROLLBACK", MysqlStage::statement)) broken_ = true;
     tidy_until_.reset();
@@ -317,8 +317,8 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
     };
     bool in_time = try_once();
     if (in_time && refused != 0 && library_.stmt_error_number(made.handle) == kTooManyPrepared) {
-        // The server has no room for more, all its clients' taken together: from now on this
-        // database's sessions keep none, and what this one has kept makes room.
+        // The server has no room for more statements, those of all clients taken together. From now
+        // on this database's sessions keep none, and what this one has kept makes room.
         shared_.keeps_prepared.store(false, std::memory_order_relaxed);
         shared_.close_idle();
         while (!prepared_.empty()) forget(prepared_.back().id);
@@ -356,8 +356,8 @@ Result<std::int64_t> MysqlConnection::run(const Statement& statement,
     }
     const bool alone = !begun_;
     auto ran = run_prepared(statement, parameters, visit);
-    // A session that does not have it has run nothing. What came before it in a transaction may be
-    // in a session that another has taken the place of: that is for who runs the transaction.
+    // A session that lacks the statement has run nothing. In a transaction another session may have
+    // replaced the one that ran what came before: who runs the transaction deals with that.
     if (!ran && !broken_ && is_statement_gone(ran.error()) && !(begun_ && ran_)) {
         ran = run_prepared(statement, parameters, visit);
     }

@@ -1,14 +1,14 @@
 // One session with a MariaDB or MySQL server.
 //
-// Sessions that write do not commit by themselves, so a transaction starts with its first statement
-// and BEGIN costs no round trip; what runs outside of one is followed by a COMMIT. Those that only
-// read do: one statement is a snapshot and a round trip, and several take BEGIN and COMMIT. A
-// compound statement (MariaDB's BEGIN NOT ATOMIC) that ends in COMMIT is a whole transaction in one
-// round trip.
+// Sessions that write have autocommit off, so a transaction starts with its first statement and
+// BEGIN costs no round trip; a statement outside of one is followed by a COMMIT. Sessions that only
+// read have it on: one statement is a snapshot and a round trip, and several take BEGIN and COMMIT.
+// A compound statement (MariaDB's BEGIN NOT ATOMIC) that ends in COMMIT is a whole transaction in
+// one round trip.
 //
-// Every wait is ours (the library only says for what), so it ends at its deadline. A session left
-// in mid-statement is of no more use: it is ended from a second one, because the server would go on
-// waiting for a lock, with those that it holds, and would not look whether anybody is there.
+// We do all waiting (the library only says for what), so each wait ends at its deadline. A session
+// that is left in mid-statement is of no more use. A second session ends it, because the server
+// would go on waiting for a lock, hold its own, and not check whether the client is still there.
 #pragma once
 
 #include <sys/socket.h>
@@ -86,7 +86,7 @@ class MysqlConnection final : public Connection {
     void rollback() override;
     bool in_transaction() const override { return begun_; }
     bool broken() const override { return broken_; }
-    /// False too where the server has said goodbye meanwhile; broken() then.
+    /// False also if the server has ended the session meanwhile; broken() then.
     bool still_there(bool ask, Deadline deadline) override;
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
@@ -105,7 +105,7 @@ class MysqlConnection final : public Connection {
     // How long a call may go on after its deadline to leave the server in order.
     static constexpr Duration kGrace = std::chrono::milliseconds{50};
 
-    // A call that is told that its wait is over, on a socket that is shut, ends within a few steps.
+    // When the wait of a call is ended by shutting its socket, it ends within a few steps.
     static constexpr int kMaxSteps = 10'000;
 
     template <class Start, class Continue>
@@ -178,7 +178,7 @@ class MysqlConnection final : public Connection {
 /// In whole seconds, as the server has it: how long a session may wait, for a call with that limit.
 std::int64_t patience_for(Duration limit);
 
-// Runs one of the library's calls to its end; false where it was cut off at the deadline.
+// Runs one of the library's calls to its end; false if it was cut off at the deadline.
 template <class Start, class Continue>
 bool MysqlConnection::drive(Start start, Continue go_on) {
     int wanted = start();
@@ -190,7 +190,7 @@ bool MysqlConnection::drive(Start start, Continue go_on) {
                 continue;
             }
             broken_ = true;
-            // The library gives up on a socket that is shut, and closes it.
+            // When the socket is shut down, the library gives up and closes it.
             const int socket = library_.get_socket(session_);
             if (socket >= 0) ::shutdown(socket, SHUT_RDWR);
             forget_socket();

@@ -73,7 +73,7 @@ class MysqlDatabase final : public Database, ForkAware {
     }
 
   private:
-    // The sessions stay the parent's, in mid-statement too: nobody waits for them.
+    // The sessions stay the parent's, also in mid-statement: nobody waits for them.
     void before_fork() override {
         writers_->freeze(AtFork::abandon);
         readers_->freeze(AtFork::abandon);

@@ -1,5 +1,5 @@
-// How a MysqlConnection comes to be: one attempt after another, the password kept from strangers, and
-// the session as our statements need it.
+// How a MysqlConnection is made: one attempt after another, no password for strangers, and the
+// session set up as our statements need it.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ constexpr const char* kChallengeMethods =
 
 const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
-// The method that a server asks for in its answer to ours, where that is about to be read: a packet
-// of three bytes of length, a number, 0xfe and a name that ends in a NUL.
+// The method that a server asks for in its answer to ours, if that answer is next to be read: a
+// packet of three bytes of length, a number, 0xfe and a name that ends in a NUL.
 std::string asked_method(int socket) {
     std::array<char, 128> bytes{};
     const ssize_t got = ::recv(socket, bytes.data(), bytes.size() - 1, MSG_PEEK | MSG_DONTWAIT);
@@ -50,7 +50,7 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
         if (connected) return connected;
         drop();
         // It has no room for a prepared statement, or is about to be replaced: another attempt may
-        // find it otherwise. For room in a full one the pool waits.
+        // succeed. If the server is full, the pool waits for room.
         const Error& error = connected.error();
         const bool passes =
             error.server_code == "1461" || (error.code == ErrorCode::unavailable &&
@@ -68,7 +68,7 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     if (session_ == nullptr) return make_error(ErrorCode::capacity, target_.name + ": no memory");
     library_.options(session_, lib::kNonblocking, nullptr);
     library_.options(session_, lib::kCharset, "utf8mb4");
-    // A server may ask a client for any of its files.
+    // A server may ask a client for any of its files; this refuses.
     const unsigned none = 0;
     library_.options(session_, lib::kLocalInfile, &none);
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(
@@ -122,14 +122,14 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     return identify();
 }
 
-// A server chooses how it wants to be shown the password. Without verified TLS only methods are
-// spoken that answer a challenge. MySQL's two sha2 methods encrypt the password for whichever key the
-// server sends, unless we know its key.
+// A server chooses how it wants to be shown the password. Without verified TLS we accept only
+// methods that answer a challenge. MySQL's two sha2 methods encrypt the password for whichever key
+// the server sends, unless we know its key.
 void MysqlConnection::keep_password_from_strangers() {
     const bool local = target_.host.empty();  // A Unix socket.
     if (target_.password.empty() || local || (target_.tls && target_.tls_verify)) return;
     std::string methods = kChallengeMethods;
-    // Over TLS these do without a key and send the password as it is.
+    // Over TLS these methods need no key, and send the password as it is.
     if (!target_.server_public_key.empty() && !target_.tls) {
         library_.options(session_, lib::kServerPublicKey, target_.server_public_key.c_str());
         methods += ",caching_sha2_password,sha256_password";
@@ -163,9 +163,9 @@ Result<void> MysqlConnection::set_up() {
     return {};
 }
 
-// How long the server lets this session wait for a lock, and hold its own while nothing is heard of
-// us: longer than our deadline, for the case that we vanish without a word. A transaction that has
-// written is given up sooner, because others wait for it; ours never pause that long.
+// How long the server lets this session wait for a lock, and hold its own locks while it hears
+// nothing from us: longer than our deadline, in case that we vanish. A transaction that has written
+// is given up sooner, because others wait for it; ours never pause that long.
 Result<void> MysqlConnection::be_patient(std::int64_t seconds) {
     constexpr std::int64_t kMostIdle = 5;
     const std::string text = std::to_string(seconds);

@@ -138,8 +138,8 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
     ErrorCode code = reads_only ? ErrorCode::unavailable : classify(number);
     std::string message = name + ": " + hide_secrets(text) + " (" + std::to_string(number) + ", " +
                           std::string{sqlstate} + ")";
-    // A commit that is certainly refused is a deadlock between the nodes of a cluster, or one that
-    // the server's read-only mode refuses. Any other error of it may come from after the point of no
+    // These refusals of a commit are certain: a deadlock between the nodes of a cluster, and
+    // the server's read-only mode. Any other error may come from after the point of no
     // return.
     const bool refused = number == 1213 || number == 1205 || reads_only;
     const bool unknown = (stage == MysqlStage::commit && !refused) ||

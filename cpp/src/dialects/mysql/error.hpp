@@ -19,8 +19,8 @@ enum class MysqlStage : std::uint8_t {
 Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
                     std::string_view sqlstate, std::string_view text);
 
-/// That the password was not sent to a server that wants to see it; `method` is what it asks for,
-/// empty where that is not known.
+/// The password was not sent to a server that wants to see it; `method` is what the server asks
+/// for, empty if that is not known.
 Error password_kept(const std::string& name, const std::string& method);
 
 /// Whether the client library made this error itself.

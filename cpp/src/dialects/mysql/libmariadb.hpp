@@ -155,7 +155,7 @@ struct Library {
     int (*stmt_next_result_cont)(int* ret, Prepared*, int ready);
 };
 
-/// The library, loaded once per process; a config error that names its package where it is missing.
+/// The library, loaded once per process; if it is missing, a config error that names its package.
 Result<const Library*> load();
 
 }  // namespace hotcount::sql::libmariadb

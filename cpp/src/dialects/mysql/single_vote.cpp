@@ -9,13 +9,13 @@
 namespace hotcount {
 namespace {
 
-// What counts `difference`, in whichever place the strategy has.
+// Makes the statement that counts `difference` in the strategy's place.
 using CountText = std::function<std::string(const std::string& difference)>;
 
-// ?1 item, ?2 user, ?3 value, ?4 version. Returns nothing for a vote that is new, what it was and is
-// for one that was there, and NULLs where nothing is done. The row is locked from the upsert on, so
-// reading it again without a lock is reading what the upsert left. The names of its variables are
-// nobody's columns.
+// ?1 item, ?2 user, ?3 value, ?4 version. Returns nothing for a new vote, the old and the new
+// value for one that was there, and NULLs if nothing was done. The upsert locks the row, so a
+// later read without a lock reads what the upsert left. The variables' names are no column's
+// names.
 std::string one_vote(const VoteNames& n, const std::string& item_is_there, const CountText& count) {
     return "BEGIN NOT ATOMIC DECLARE hotcount_was BIGINT; DECLARE hotcount_is BIGINT; INSERT "
            "INTO " +
@@ -42,7 +42,7 @@ std::string batched_text(const VoteNames& n) {
     });
 }
 
-// ?5 slot. Where the vote table refers to the items, its key says that one is missing.
+// ?5 slot. If the vote table refers to the items, its foreign key finds a missing one.
 std::string slotted_text(const VoteNames& n, const VotesOptions& options) {
     const bool looks = !options.foreign_key || options.missing_item == MissingItem::create;
     return one_vote(n, looks ? item_is_there(n, "") : "", [&](const std::string& difference) {

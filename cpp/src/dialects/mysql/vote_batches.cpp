@@ -9,11 +9,11 @@
 //             table's AUTO-INC lock
 //   COMMIT    with the journal, in one compound statement, where the server has such (MariaDB 10.6)
 //
-// There a batch is written in hope first, without the look: where vote tables refer to the item
-// table, the upsert itself finds what is missing, and it waits for nothing. It is refused for one
-// held row or missing item, and then all is done again with the look, for a while. That makes 1.3
-// times the votes over 10,000 items in batches of 16. The mark is locked by the last statement then,
-// which is as good: who moves the counts has it until they are moved.
+// There a batch is first written without the look: if vote tables refer to the item table, the
+// upsert itself finds what is missing, and it waits for nothing. One held row or missing item makes
+// it fail; then the batch is written again with the look, and so are others for a while. That makes
+// 1.3 times the votes over 10,000 items in batches of 16. The last statement then locks the mark,
+// which is as good: whoever moves the counts holds it until they are moved.
 //
 // A vote alone is one compound statement, all of the above in one trip: with 12 processes of one
 // thread on one item it makes 1.5 times the votes of four trips.
@@ -111,7 +111,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
     }
 
-    // False where it is for write_all() to say what is the matter. A vote that waits for another
+    // False if write_all() has to find out what is wrong. A vote that waits for another
     // transaction's vote of the same user gives way to others.
     Result<bool> write_one(sql::Connection& connection, QueuedVote& vote, sql::BatchTurn& turn) {
         const Ballot& ballot = vote.ballot;
@@ -131,7 +131,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return keys_.refer_to_items(connection);
     }
 
-    // False where it takes a look: rolled back.
+    // False if the batch needs the look; it was rolled back then.
     Result<bool> write_in_hope(sql::Connection& connection, std::span<QueuedVote* const> votes,
                                sql::BatchTurn& turn, Abilities can) {
         if (auto set = rows_->set_all(connection, votes); !set) {
@@ -177,13 +177,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return note(connection, votes, turn, can);
     }
 
-    // A vote whose own row somebody holds is looked for in halves, as one that was cancelled.
+    // A vote whose own row somebody holds is found by halves, like a cancelled one.
     static Error gave_way(Error error) {
         if (error.server_code == "1205") error.server_code = "1317";
         return error;
     }
 
-    // Takes the items, and the place that the counts are kept in. Returns those that it has not.
+    // Locks the items, and the place of the counts. Returns the items that it did not get.
     Result<std::vector<sql::Id>> find(sql::Connection& connection,
                                       const std::vector<sql::Id>& items, bool waits,
                                       Abilities can) {
@@ -226,8 +226,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return left;
     }
 
-    // Of the items that the look has passed over, those that are there are held by somebody else:
-    // their votes are for later.
+    // Of the items that the look has skipped, those that exist are held by somebody else: their
+    // votes are written later.
     Result<void> put_aside_held(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                                 std::vector<sql::Id>& missing) {
         std::vector<sql::Id> held;
@@ -315,13 +315,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return moved_meanwhile();  // And back.
     }
 
-    // As a deadlock: it is to be written again.
+    // Treated as a deadlock: to be written again.
     static Error moved_meanwhile() {
         return make_error(ErrorCode::deadline,
                           "the counts were moved meanwhile; nothing was applied", "1213");
     }
 
-    // False where the counts are kept elsewhere: rolled back.
+    // False if the counts are kept elsewhere: rolled back.
     static Result<bool> run_and_commit(sql::Connection& connection, const sql::Statement& statement,
                                        std::span<const sql::Value> values, sql::BatchTurn& turn) {
         bool committed = true;
@@ -353,7 +353,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     BulkStatement note_;
     BulkStatement note_and_commit_;
     const MysqlOneVote one_;
-    // In steady_clock's own units: until then batches look first.
+    // In steady_clock's own units: until then batches take a look first.
     std::atomic<SteadyTime::rep> careful_until_{0};
 };
 

@@ -35,7 +35,7 @@ std::string show_text(const VoteNames& n, std::size_t items) {
     return text + " ELSE " + n.count + " END WHERE " + n.id + " IN (" + ids + ")";
 }
 
-// Where it takes most of a small table the server would scan the table instead.
+// If a statement takes most of a small table, the server would scan the table instead.
 std::string by_key(const std::string& text) {
     return "SET STATEMENT sql_safe_updates = 1 FOR " + text;
 }
@@ -46,7 +46,7 @@ constexpr std::size_t kShown = 64;
 // Of the journal: without it the server may sort the whole table for a page.
 constexpr const char* kById = " FORCE INDEX (by_id)";
 
-// As many rows with numbers one after the other are removed as a range.
+// So many rows with successive ids are removed as a range.
 constexpr std::size_t kRun = 8;
 
 class MysqlJournal final : public Journal {
@@ -184,7 +184,7 @@ class MysqlJournal final : public Journal {
             const std::int64_t last = row.integer(0);
             const std::int64_t slow = std::min((request.hurried ? 1 : kRest) * row.integer(2),
                                                microseconds_of(kLongestPause));
-            // A fold that was later than now: the server's clock went back.
+            // A last fold in the future means that the server's clock went back: no pause is left.
             const std::int64_t pause = request.hurried ? short_pause_us_ : pause_us_;
             left = last > now ? 0 : last + std::max(pause, slow) - now;
             return {};
@@ -233,8 +233,8 @@ class MysqlJournal final : public Journal {
         return rows;
     }
 
-    // Where no number is left out there are no rows of others in between. The last one goes by its
-    // number: a range takes a lock on the row that follows it too, which may be a voter's.
+    // Without a gap in the ids there are no rows of others in between. The last row goes by its id:
+    // a range also locks the row behind it, which may be a voter's.
     Result<void> remove(sql::Connection& connection, std::span<const Row> rows) {
         std::vector<sql::Id> ids;
         while (!rows.empty()) {
@@ -278,7 +278,7 @@ class MysqlJournal final : public Journal {
             HOTCOUNT_TRY(totals_.run_padded(connection, items, &read));
             return counts;
         }
-        // Under the ids that they have here: the cell may have another spelling.
+        // By the ids that they have here: the cell may have another spelling.
         for (const sql::Id& item : items) {
             const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
                 return take_total(row, item, counts);
@@ -295,7 +295,7 @@ class MysqlJournal final : public Journal {
         return {};
     }
 
-    // Those whose rows nobody holds, locked.
+    // Locks and returns the items whose rows nobody holds.
     Result<std::vector<sql::Id>> take_items(sql::Connection& connection,
                                             std::span<const sql::Id> items) {
         return find(connection, take_, items);
@@ -311,7 +311,7 @@ class MysqlJournal final : public Journal {
         return find(connection, exist_, rest);
     }
 
-    // Which of the items a statement finds: under the ids that they have here, sorted.
+    // The items that a statement finds, by the ids that they have here, sorted.
     Result<std::vector<sql::Id>> find(sql::Connection& connection, BulkStatement& statement,
                                       std::span<const sql::Id> items) {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));

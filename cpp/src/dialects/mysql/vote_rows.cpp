@@ -34,7 +34,7 @@ Error explain_mysql_vote(Error error, const Ballot& ballot) {
 
 namespace {
 
-// A batch does not wait for a row that somebody holds: its other votes are worth more. MariaDB only.
+// A batch does not wait for one held row, because its other votes matter more. MariaDB only.
 std::string without_waiting(const VotesOptions& options) {
     if (options.strategy != VoteStrategy::batched) return {};
     return "/*M!100603 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ";
@@ -84,7 +84,7 @@ class MysqlVoteRows final : public VoteRows {
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         if (!at_once || votes.size() == 1) {
-            // As they came: two spellings may be one user's for one item.
+            // In the order in which they came: two spellings may be one user's, for one item.
             std::vector<QueuedVote*> came{votes.begin(), votes.end()};
             std::sort(came.begin(), came.end(),
                       [](const auto* a, const auto* b) { return a->place < b->place; });
@@ -93,8 +93,8 @@ class MysqlVoteRows final : public VoteRows {
             }
             return {};
         }
-        // The second vote of one user for one item is of the next wave: a row that one statement
-        // updates twice remembers only the first of the two old values.
+        // The second vote of one user for one item goes into the next wave: a row that one
+        // statement updates twice would remember only the first of the two old values.
         std::vector<QueuedVote*> wave{votes.begin(), votes.end()};
         while (!wave.empty()) {
             std::vector<QueuedVote*> next;
@@ -116,8 +116,8 @@ class MysqlVoteRows final : public VoteRows {
     }
 
   private:
-    // The item's row stays as it is where the count goes elsewhere: there a shared lock will do, the
-    // foreign key's where there is one, and voters for one item do not wait for each other.
+    // If the count goes elsewhere, the item's row stays as it is: a shared lock will do (the
+    // foreign key's, if there is one), and voters for one item do not wait for each other.
     Result<void> hold(sql::Connection& connection, const Ballot& ballot) {
         const sql::Id& item = ballot.item;
         if (options_.strategy != VoteStrategy::naive) {
@@ -153,7 +153,7 @@ class MysqlVoteRows final : public VoteRows {
         const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
         auto written = connection.execute(upsert_.of(1), {item, user, ballot.value, version});
         if (!written) return explain_mysql_vote(std::move(written).error(), ballot);
-        // 1: a row that was not there. Otherwise 2, or 0 where all stayed as it was.
+        // 1: the row is new. Otherwise 2, or 0 if all stayed as it was.
         if (*written == 1) return mysql_cast(0, ballot.value);
         Cast cast{};
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
@@ -195,7 +195,7 @@ class MysqlVoteRows final : public VoteRows {
     }
 
     Result<void> read_back(sql::Connection& connection, std::span<QueuedVote* const> part) {
-        // Sorted: all are for one item where the first and the last are.
+        // They are sorted, so if the first and the last are for one item, all are.
         const bool one_item = part.front()->ballot.item == part.back()->ballot.item;
         const std::size_t size = BulkStatement::padded(part.size());
         std::vector<sql::Value> values;

@@ -18,9 +18,9 @@ namespace hotcount {
 class KeyColumns {
   public:
     KeyColumns(const VotesOptions& options);
-    /// Whether two ids that differ are two keys to item and vote table. Not so where a column
-    /// compares letters without case, or ignores spaces at the end: there, votes are set one by
-    /// one. Asked of the database once.
+    /// Whether two ids that differ are two keys in item and vote table. They are not if a column
+    /// ignores case, or spaces at the end: then votes are set one by one. Asked of the database
+    /// once.
     Result<bool> are_bytes(sql::Connection& connection);
     /// Whether both vote tables refer to the item table, so that no vote is stored for an item that
     /// is not there. Asked once.
@@ -61,9 +61,9 @@ Error explain_mysql_vote(Error error, const Ballot& ballot);
 class MysqlOneVote {
   public:
     explicit MysqlOneVote(const VotesOptions& options);
-    /// In a transaction of its own, as run_alone(). False where nothing was done: the item is not
-    /// there or (batched) held, counts are kept elsewhere, or the vote is as it was. `cast` is what
-    /// a vote comes to that is new, and changed for others.
+    /// In a transaction of its own, as run_alone(). False if nothing was done: the item is missing
+    /// or (batched) held, counts are kept elsewhere, or the vote is as asked already. `cast`: the
+    /// outcome of a new vote; changed for others.
     Result<bool> write(sql::Connection& connection, const Ballot& ballot, std::int64_t slot,
                        const sql::Alone& how, Cast& cast) const;
 
@@ -90,9 +90,9 @@ std::unique_ptr<SingleVote> make_mysql_single_vote(const VotesOptions& options);
 std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
                                             const VotesOptions& options);
 
-/// The type of the item table's ids where it is there already, else empty. Columns that refer to them
-/// are of that very type: a foreign key asks for it, and where ids are compared with them, another
-/// character set has other bytes.
+/// The type of the item table's ids if that table exists already, else empty. Columns that refer to
+/// them have the same type: a foreign key needs it, and an id in another character set has other
+/// bytes.
 Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options);
 
 }  // namespace hotcount

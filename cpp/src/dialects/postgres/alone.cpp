@@ -7,11 +7,11 @@
 namespace hotcount::sql {
 namespace {
 
-// How often whoever may want a statement to give way is asked.
+// How often to ask whether somebody wants the statement to give way.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
-// A cancel is a connection of its own, and a server under load answers it late: it is sent a tenth of
-// the time before the deadline, at most so early, and waited for so long after it. Without that answer
-// the outcome is unknown.
+// A cancel is a connection of its own, and a busy server answers it late. So it is sent before the
+// deadline: by a tenth of the call's time, or by this much if that is less. The answer is awaited
+// for kGraceAlone after the deadline; without one the outcome is unknown.
 constexpr Duration kEarliestCancel = std::chrono::milliseconds{100};
 constexpr Duration kGraceAlone = std::chrono::milliseconds{200};
 constexpr std::string_view kCancelled = "57014";
@@ -74,7 +74,7 @@ Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
                                   "was applied");
         }
         options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
-        // As in a transaction that is under way: what becomes of it leaves nothing unknown.
+        // As in an open transaction: whatever becomes of it leaves nothing unknown.
         state_ = State::open;
         auto settled = send_and_settle(statement, parameters, deadline);
         for (int again = 0;
@@ -99,16 +99,16 @@ bool PostgresConnection::queue_alone(const Statement& statement, std::span<const
            (!read_committed || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
 }
 
-// Whether the server has ended the session (pg_terminate_backend, a shutdown) and the statement with
-// it: a statement that will be committed is answered before its commit begins. Or, when the statement
-// was still on its way, for idleness. A pooler's word is about its own connections.
+// Whether the server ended the session (pg_terminate_backend, a shutdown), and the statement with
+// it: a statement that will be committed is answered before its commit begins. Or it ended an idle
+// session while the statement was on its way. A pooler's word is about its own connections.
 bool PostgresConnection::was_ended_before_answer() const {
     if (refusal_ == nullptr || answer_ != nullptr || !keeps_prepared()) return false;
     const char* const state = pq_.PQresultErrorField(refusal_.get(), pq::kSqlState);
     return state != nullptr && (state == kAdminShutdown || state == kIdleSessionTimeout);
 }
 
-// Until the answer is there. False if it did not come in time: the statement was cancelled then.
+// Waits for the answer. False if it did not come in time: then the statement was cancelled.
 bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
     const SteadyTime deadline = how.deadline.time();
     const SteadyTime cancel_at =

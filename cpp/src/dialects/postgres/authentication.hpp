@@ -41,7 +41,7 @@ class Interposed {
     explicit Interposed(int descriptor);
     Interposed(const Interposed&) = delete;
     Interposed& operator=(const Interposed&) = delete;
-    /// libpq may have closed the descriptor, or be about to: it is not given back then.
+    /// libpq may have closed the descriptor, or be about to: then it is not given back.
     ~Interposed();
 
     bool ok() const { return server_ >= 0 && ours_ >= 0; }

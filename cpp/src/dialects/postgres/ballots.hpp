@@ -51,7 +51,7 @@ std::string upsert_votes(const VoteNames& names, const std::string& rows);
 Cast cast_of(const sql::Row& row, int column);
 /// A vote that stays as it is.
 Cast unchanged_cast(std::int64_t value);
-/// The error for a row that is no vote's of the statement: a column that changes what it is given.
+/// The error for a row that belongs to no vote: a column changes what it is given.
 Error unasked_row();
 
 /// The two numbers of the fold's advisory lock, an SQL text.

@@ -56,7 +56,7 @@ Result<void> PostgresConnection::commit() {
                                                   : ": there is no transaction to commit"));
     }
     if (!writes_) {
-        // Nothing hangs on the answer: the next one is read behind it.
+        // Nobody needs the answer: the next one is read behind it.
         if (!queue(commit_statement(), {}, Expected::Kind::forgotten) || !queue_sync() ||
             pq_.PQflush(handle_) != 0) {
             broken_ = true;
@@ -133,8 +133,8 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
     options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
     const State before = state_;
     auto settled = send_and_settle(statement, parameters, deadline);
-    // What begins its transaction is repeated here, as nothing was run; what follows in one, by
-    // whoever runs the transaction (is_transient()).
+    // If the statement begins its transaction, it is repeated here, because nothing was run. Later
+    // in a transaction, whoever runs the transaction repeats it (is_transient()).
     for (int again = 0; !settled && statement_gone_ && before != State::open && again < kMaxAgain &&
                         !deadline.passed();
          ++again) {
@@ -223,7 +223,7 @@ Result<void> PostgresConnection::exchange(Deadline deadline) {
     return refused();
 }
 
-// Asks the server to stop, and waits a moment for it to say so.
+// Asks the server to stop the statement, and waits a moment for its answer.
 Result<void> PostgresConnection::give_up_at_deadline() {
     const bool alone = state_ == State::idle;
     if (!alone) state_ = State::failed;

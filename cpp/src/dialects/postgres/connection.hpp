@@ -40,7 +40,7 @@ namespace hotcount::sql {
 struct PostgresShared {
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
-    /// The server's sessions are shared with other clients: no statement is kept prepared in them.
+    /// Other clients share the server's sessions: no statement is kept prepared in them.
     std::atomic<bool> pooled{false};
     PrimaryWatch primary;
     InheritedSockets sockets;
@@ -130,8 +130,8 @@ class PostgresConnection final : public Connection {
     // How long after its deadline a call may wait for what settles its outcome: the answer to a
     // cancel, or to a COMMIT that is on its way.
     static constexpr Duration kGrace = std::chrono::milliseconds{50};
-    // How often a statement is sent again because the session lacks it: once each for BEGIN's plan,
-    // its own, and going without names.
+    // How often a statement is sent again because the session lacks it: once for the plan of BEGIN,
+    // once for its own, and once without a name.
     static constexpr int kMaxAgain = 3;
     // Statements kept prepared in a session: more than any one application's layouts make. One more,
     // and all are deallocated.

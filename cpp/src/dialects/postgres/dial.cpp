@@ -1,5 +1,5 @@
-// How a PostgresConnection comes to be: one attempt after another, each of them polled, and the
-// password kept from who asks for it in the open.
+// How a PostgresConnection is made: one attempt after another, each of them polled, and no password
+// for a server that asks for it in the open.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -35,7 +35,7 @@ Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room)
         if (connected) return connected;
         disconnect();
         broken_ = true;
-        // It starts, is full, or is about to be replaced: another attempt may find it otherwise.
+        // It starts, is full, or is about to be replaced: another attempt may succeed.
         const Error& error = connected.error();
         if (is_out_of_room(error)) {
             if (!waits_for_room) return connected;
@@ -74,9 +74,9 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
     return look_for_pooler(deadline);
 }
 
-// A server tells its client the number of the session's process, for cancel requests; a pooler tells
-// a number of its own. If the two differ, what is prepared now is gone or somebody else's in the
-// next transaction.
+// A server tells its client the number of the session's process, for cancel requests; a pooler
+// tells a number of its own. If the two differ, what is prepared now may be missing in the next
+// transaction, or be somebody else's.
 Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
     static const Statement kProcess{"SELECT pg_backend_pid()"};
     if (!keeps_prepared()) return {};
@@ -113,7 +113,7 @@ Result<void> PostgresConnection::await_connection(Deadline deadline) {
         handle_,
         [](void* self, const char*) { static_cast<PostgresConnection*>(self)->noticed_ = true; },
         this);
-    // So that the SQLSTATE stands in the message: libpq shows it nowhere else before a session.
+    // So that the message has the SQLSTATE: libpq shows it nowhere else before a session begins.
     pq_.PQsetErrorVerbosity(handle_, pq::kErrorsVerbose);
     SteadyTime until = deadline.time();
     if (options_.connect_timeout) {
@@ -155,7 +155,7 @@ bool PostgresConnection::guards_password() const {
         return false;
     }
     if (password().empty()) return false;
-    // What Kerberos encrypts, it has authenticated.
+    // If Kerberos encrypts the connection, it has authenticated the server.
     return pq_.PQgssEncInUse(handle_) == 0 && !is_unix_socket(pq_.PQsocket(handle_));
 }
 
@@ -166,7 +166,7 @@ Reader::Finding PostgresConnection::peek_into_tls(Reader& reader) {
     if (ssl == nullptr || pq_.SSL_peek == nullptr) return Reader::Finding::clear_text;
     std::array<char, 1U << 14U> bytes{};  // The longest record.
     const int got = pq_.SSL_peek(ssl, bytes.data(), static_cast<int>(bytes.size()));
-    // libpq meets whatever is wrong itself.
+    // If something is wrong, libpq will meet it itself.
     if (pq_.ERR_clear_error != nullptr) pq_.ERR_clear_error();
     if (got <= 0) return Reader::Finding::harmless;
     return reader.see({bytes.data(), static_cast<std::size_t>(got)});
@@ -237,7 +237,7 @@ Result<int> PostgresConnection::authenticate_in_the_open(SteadyTime until, Deadl
             if (sent > 0) answer.erase(0, static_cast<std::size_t>(sent));
         }
     }
-    // Elsewhere libpq has let go of the descriptor, or will with the connection.
+    // In other states libpq has closed the descriptor, or will with the connection.
     const int status = pq_.PQstatus(handle_);
     if (pq_.PQsocket(handle_) == descriptor && progress != pq::kPollingFailed &&
         (status == pq::kConnectionAuthOk || status == pq::kConnectionOk)) {

@@ -7,7 +7,7 @@
 namespace hotcount::sql {
 namespace {
 
-// What the server says, fit to be shown: it may be anything, and endless.
+// The server's text, fit to be shown: it may be anything, of any length.
 std::string one_line(std::string_view text) {
     constexpr std::size_t kLongest = 1000;
     std::string line;
@@ -40,8 +40,8 @@ std::size_t find_state(std::string_view text) {
     return std::string_view::npos;
 }
 
-// Which setting of the server's, a role's or a database's has ended it, if one has; the server's
-// own words may be in any language.
+// Which setting (of the server, a role or a database) has ended it, if one has. The server's own
+// words may be in any language.
 std::string_view setting_behind(std::string_view state, std::string_view said) {
     if (state == "57014") {
         if (said.find("user request") != std::string_view::npos) {

@@ -99,7 +99,7 @@ bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
         if (lost_) return false;
         const int unsent = pq_.PQflush(handle_);
         if (unsent < 0) {
-            // What the server said last may be there still.
+            // The server's last words may still be there.
             (void)pq_.PQconsumeInput(handle_);
             read_answers();
             lost_ = true;
@@ -117,7 +117,7 @@ bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
 }
 
 void PostgresConnection::read_answers() {
-    // Between two commands libpq has a null; if there is nothing more it has no end of them.
+    // libpq returns a null between two commands; at the end it returns nulls for ever.
     int nulls = 0;
     while (!expected_.empty() && nulls < 2 && pq_.PQisBusy(handle_) == 0) {
         Answer answer{pq_.PQgetResult(handle_), ClearResult{&pq_}};
@@ -162,7 +162,7 @@ void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
         if (known != known_.end()) {
             names_.erase(std::exchange(known->second.name, {}));
         } else {
-            // Whichever it was: the next names are others.
+            // Whichever it was, the next names are different.
             names_.clear();
             ++generation_;
         }
@@ -176,7 +176,7 @@ void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
     refusal_ = std::move(answer);
     if (!of.by_name) return;
     if (state == "26000" || state == "42P05") {
-        // A name of ours that is not there, or is: other clients use this session too.
+        // A name of ours is missing, or taken: other clients use this session too.
         options_.shared->pooled.store(true, std::memory_order_relaxed);
         statement_gone_ = true;
     } else if (state == "0A000" && of.known_before && known != known_.end()) {

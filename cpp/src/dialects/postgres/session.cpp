@@ -17,7 +17,7 @@ namespace {
 constexpr int kMostThreads = 16;
 std::atomic<int> running{0};
 
-// A server that takes longer to answer nothing at all is not worth the wait: another session may be.
+// If a server has not answered by then, it is better to try another session.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
 
 }  // namespace
@@ -56,7 +56,7 @@ void PostgresConnection::disconnect() {
     state_ = State::idle;
 }
 
-// The one that a forked child is to close; -1 for none.
+// Keeps track of the socket, which a forked child must close; -1 for none.
 void PostgresConnection::watch_socket(int socket) {
     if (socket_ >= 0) options_.shared->sockets.remove(socket_);
     socket_ = socket;
@@ -69,14 +69,14 @@ Result<void> PostgresConnection::make_ready(Deadline deadline) {
     if (state_ != State::idle) rollback();
     const bool current = term_ == options_.shared->primary.term();
     noticed_ = false;
-    // What is said to an idle session is that it ends (idle_session_timeout, a shutdown), a moment
-    // before it does; libpq takes that for a notice.
+    // All that is said to an idle session is that it ends (idle_session_timeout, a shutdown), a
+    // moment before it does; libpq takes that for a notice.
     if (handle_ != nullptr && !broken_ && current && looks_alive() && !noticed_) return {};
     disconnect();
     return connect(deadline);
 }
 
-// Reads what came unasked, so that the end of the session is seen.
+// Reads what came unasked, to see whether the session has ended.
 bool PostgresConnection::looks_alive() {
     pollfd watched{pq_.PQsocket(handle_), POLLIN, 0};
     constexpr int kMostReads = 16;

@@ -22,8 +22,8 @@ enum Column : std::uint8_t {
 };
 static_assert(number == kNumberColumn);
 
-// What a statement brings upon itself if a row is no vote's: a number that is none, which the
-// server quotes.
+// If a row belongs to no vote, the statement makes itself fail: it casts this text to a number, and
+// the server quotes the text.
 constexpr std::string_view kOtherRow = "hc_other_row";
 
 // As the upsert has it.
@@ -49,7 +49,7 @@ std::string may_be_counted() {
            "' AND current_setting('transaction_isolation') = 'read committed'";
 }
 
-// Not of constants alone, which would be refused when the statement is planned.
+// Not of constants alone: that would fail already when the statement is planned.
 std::string refuse_other_row() {
     return "CAST('" + std::string{kOtherRow} + " ' || CAST(w.item AS text) AS bigint)";
 }
@@ -79,7 +79,7 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
     std::string locked;
     std::string is_there = "EXISTS (SELECT" + the_item + ")";
     if (!options.foreign_key) {
-        // The foreign key would see to it that the item stays until the commit.
+        // The foreign key would make sure that the item stays until the commit.
         locked = "hc_item AS MATERIALIZED (SELECT" + the_item + " FOR KEY SHARE), ";
         is_there = "EXISTS (SELECT FROM hc_item)";
     }
@@ -115,8 +115,8 @@ Error explain_postgres_vote(Error error, const VotesOptions& options, const Ball
     if (error.code == ErrorCode::overflow) {
         error.message += "; " + count_overflow(ballot.item).message;
     }
-    // Whatever language the server speaks, it names the columns of the key. The vote table may have
-    // other foreign keys.
+    // In every language the server names the columns of the key. The vote table may have other
+    // foreign keys.
     const bool missing = error.server_code == "23503" &&
                          error.message.find("(" + options.vote_item + ")=(") != std::string::npos;
     return explain_refusal(std::move(error), ballot, missing);

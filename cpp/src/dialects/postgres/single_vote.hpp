@@ -53,8 +53,8 @@ VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot);
 /// Where the vote's number stands in its row.
 inline constexpr int kNumberColumn = 0;
 
-/// How often a vote may be overtaken. More is no chance: a trigger or a policy keeps its row from being
-/// written.
+/// How often a vote may be overtaken. More often is no chance: a trigger or a policy keeps its row
+/// from being written.
 inline constexpr int kMostTries = 20;
 
 /// What is wrong with a vote that was refused.

@@ -6,10 +6,10 @@
 //   written   the votes of such items that change, with what they were
 //   noted     by how much each item's count moves, in the journal
 //
-// Each name has hc_ before it: without, one would hide the user's own table of that name. Its rows say
-// of each vote what it came to (single_vote.hpp).
+// Each name begins with hc_, or it would hide a table of the user's with that name. The rows say
+// what became of each vote (single_vote.hpp).
 //
-// A vote that is alone is written by a shorter statement, which waits if the item is held until
+// A vote that is alone is written by a shorter statement. If its item is held, that waits until
 // somebody else wants to write. The held thread waits for what is held for long.
 #include <algorithm>
 #include <atomic>
@@ -40,7 +40,7 @@ std::string batch_text(const VoteNames& n, const VotesOptions& options) {
            " AS voter, prev, val), hc_noted AS (INSERT INTO " + n.journal +
            " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM hc_written GROUP BY "
            "item HAVING SUM(val - prev) <> 0) "
-           // A row that is no vote's is a row that a trigger made another one: it fails them all.
+           // A row that is no vote's was changed by a trigger: it makes all votes fail.
            "SELECT COALESCE(b.number, " +
            refuse_other_row() + "), f.id IS NOT NULL, w.prev, w.val, " +
            unwritten_columns(
@@ -92,8 +92,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         sql::Statement single;
     };
 
-    // One statement's: those into the table of the first, sorted, one of each row. The others are
-    // left for later.
+    // The votes of one statement: those for the first one's table, sorted, one for each row. The
+    // others are left for later.
     static std::vector<QueuedVote*> take_one_table(
         std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
         const auto& first = static_cast<const QueuedVote&>(*batch.front());
@@ -136,7 +136,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
                            : connection.run_alone(table.batch, ballots.parameters(), &visit, how);
             if (!run) return std::move(run).error();
             if (answers.other_level && !wraps) {
-                // The session's own level is another one. Nothing was written.
+                // The session's own level is not READ COMMITTED. Nothing was written.
                 wraps_.store(true, std::memory_order_relaxed);
                 continue;
             }
@@ -144,8 +144,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         }
     }
 
-    // The held thread's: for items that have been held for long, which are waited for before anything is
-    // written, so that nobody's outcome hangs on the wait.
+    // For the held thread: items that have been held for long are waited for before anything is
+    // written, so that no outcome depends on the wait.
     Result<void> write_waiting(sql::Connection& connection, const Table& table,
                                const PostgresBallots& ballots, sql::BatchTurn& turn) {
         const auto milliseconds =
@@ -171,7 +171,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         return end(connection, answers, turn);
     }
 
-    // What a statement's rows say.
+    // What the rows of a statement say.
     struct Answers {
         Answers(const PostgresBatchWriter& of, const PostgresBallots& asked)
             : writer(of), ballots(asked) {}
@@ -234,8 +234,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         return {};
     }
 
-    // Adds their items, for which the votes are written again. False, and each has its error, if
-    // that is refused.
+    // Adds the missing items, for which the votes are then written again. If that is refused:
+    // false, and each vote has its error.
     bool create(sql::Connection& connection, const PostgresBallots& ballots, sql::BatchTurn& turn) {
         const std::array<sql::Value, 1> items{ballots.distinct_items};
         auto created = connection.run_alone(create_, items, nullptr, turn.alone(true));

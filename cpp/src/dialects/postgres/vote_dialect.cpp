@@ -22,7 +22,7 @@ std::string one_line(std::string text) {
     return text;
 }
 
-// The count of each item in a table that follows, and whether it is read at level SERIALIZABLE.
+// The count of each item in the table that follows, and whether the level is SERIALIZABLE.
 constexpr const char* kOfAll =
     "SELECT hc_c.*, CAST(current_setting('transaction_isolation') = 'serializable' AS int) FROM ";
 
@@ -53,7 +53,7 @@ class PostgresVotes final : public VoteDialect {
     std::string lock_fold(const VoteNames& n) const override {
         return "SELECT pg_advisory_xact_lock(" + fold_lock_key(n) + ");\n";
     }
-    // The marks first: who holds them has yet to touch the votes.
+    // The marks first: who holds them has not touched the votes yet.
     std::string lock_all(const VoteNames& n) const override {
         return "SELECT value FROM " + n.meta + " ORDER BY name FOR UPDATE;\nLOCK TABLE " + n.vote +
                ", " + n.anonymous_vote + " IN SHARE ROW EXCLUSIVE MODE;\n";
@@ -67,7 +67,7 @@ class PostgresVotes final : public VoteDialect {
                                   "); PERFORM value FROM " + n.meta +
                                   " ORDER BY name FOR UPDATE; LOCK TABLE " + n.vote + ", " +
                                   n.anonymous_vote + " IN SHARE ROW EXCLUSIVE MODE; ";
-        // Under another level what follows the locks would be read from before them.
+        // At another level, what follows the locks would be read from a snapshot before them.
         const std::string level =
             "IF current_setting('transaction_isolation') <> 'read committed' THEN COMMIT; SET "
             "TRANSACTION ISOLATION LEVEL READ COMMITTED; END IF; ";

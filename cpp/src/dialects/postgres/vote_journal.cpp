@@ -103,7 +103,7 @@ class PostgresJournal final : public Journal {
           items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
           backlog_(backlog_text(n, sql::postgres_grammar(), "bigint")),
           journal_(n.journal),
-          // A role that may not would write a warning into the server's log each time.
+          // If the role may not vacuum, each try would write a warning into the server's log.
           may_vacuum_(
               "SELECT CAST(pg_has_role(relowner, 'USAGE') AS int) FROM pg_class WHERE oid = "
               "to_regclass(CAST(?1 AS text))"),

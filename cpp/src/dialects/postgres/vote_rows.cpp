@@ -1,9 +1,9 @@
-// The rows of the vote table on PostgreSQL: one upsert keeps the old value in the row itself, because
-// whatever reads it beside the upsert reads the statement's snapshot, which may be older.
+// The rows of the vote table on PostgreSQL: one upsert keeps the old value in the row itself,
+// because a read beside the upsert reads the statement's snapshot, which may be older.
 //
-// Whether the counts are kept here is asked in the same statement. That holds until the commit
-// without a lock on the mark: who moves the counts first waits for every transaction that has
-// written votes, and a statement that waited for him has its snapshot after his commit.
+// The same statement checks that the counts are kept here. That stays true until the commit without
+// a lock on the mark: whoever moves the counts first waits for every transaction that has written
+// votes, and a statement that waited for him has its snapshot after his commit.
 #include "ballots.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -49,7 +49,7 @@ class PostgresVoteRows final : public VoteRows {
             cast = unchanged_cast(row.integer(0));
             return {};
         };
-        // A statement of its own: it sees what the upsert waited for, and holds.
+        // A statement of its own: it sees what the upsert waited for and has locked.
         HOTCOUNT_TRY(connection.query(read_, {item, user}, found));
         if (!cast) return unasked_row();
         return *cast;
@@ -98,8 +98,8 @@ class PostgresVoteRows final : public VoteRows {
     }
 
     Error explain(Error error, const Ballot& ballot) const {
-        // Whatever language the server speaks, it names the columns of the key. The vote table may
-        // have other foreign keys.
+        // In every language the server names the columns of the key. The vote table may have other
+        // foreign keys.
         const bool missing =
             error.server_code == "23503" &&
             error.message.find("(" + options_.vote_item + ")=(") != std::string::npos;
