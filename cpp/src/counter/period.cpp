@@ -98,7 +98,7 @@ Instant Calendar::change(Instant from, Instant to) const {
 // The first instant at which the clock reads `reads` or more.
 Instant Calendar::first(local_seconds reads) const {
     const Instant as_utc{reads.time_since_epoch()};
-    // Further back than any offset reaches: the clock reads less there.
+    // Further back than any offset reaches, so the clock reads less there.
     const Instant before = as_utc - hours{26};
     const Instant there = as_utc - zone_->offset(before);
     if (zone_->offset(there) == zone_->offset(before)) return there;

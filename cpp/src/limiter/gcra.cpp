@@ -30,7 +30,7 @@ class Gcra {
         const Rate& rate = options.rate;
         HOTCOUNT_TRY(check_rate(rate));
         const Gcra gcra{options};
-        // The largest number of all: a full debt (two when denied hits cost) and the price of one
+        // The largest number of all: a full debt (twice that if denied hits cost), the price of one
         // more hit, and a rounding up.
         std::int64_t largest = 0;
         if (__builtin_mul_overflow((gcra.charge_denied_ ? 3 : 2) * gcra.limit_, gcra.token_,

@@ -39,7 +39,7 @@ constexpr std::size_t kMostEnded = 1024;
 // A connection that was asked for, and the descriptor that says when it has arrived.
 class Dial {
   public:
-    /// Fails where the process has no descriptor left.
+    /// Fails if the process has no descriptor left.
     static Result<std::shared_ptr<Dial>> make() {
         const int ready = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         if (ready < 0) return make_error(ErrorCode::unavailable, std::strerror(errno));

@@ -100,7 +100,7 @@ Pool::Step Pool::await(Waiter& self, Deadline deadline) {
     return use(self, deadline);
 }
 
-// What it was given: the connection if that is still there, or another, or the right to open one.
+// Uses what it was given: the connection if it is still there, another, or the right to open one.
 Pool::Step Pool::use(Waiter& self, Deadline deadline) {
     while (self.given.connection != nullptr) {
         const bool ask = std::chrono::steady_clock::now() - self.given.since >= kAskAfter;
@@ -110,7 +110,7 @@ Pool::Step Pool::use(Waiter& self, Deadline deadline) {
         std::deque<Idle> closing;  // Outside of the lock: a goodbye to a server takes time.
         closing.push_back(std::move(self.given));
         const std::lock_guard lock(mutex_);
-        // The others have been idle for longer: what was lost on the way was lost for them too.
+        // The others were idle for longer: if this one was lost on the way, they were too.
         if (ask) {
             for (Idle& each : idle_) closing.push_back(std::move(each));
             idle_.clear();
@@ -173,8 +173,8 @@ Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
     }
 }
 
-// After a refusal: first in the queue again. False, out of everything, if it was for another
-// reason.
+// After a refusal: goes to the head of the queue again. False, and out of the queue, if the refusal
+// had another reason.
 bool Pool::queue_for_room(Waiter& self, const Error& error) {
     --out_;
     const bool waits = is_out_of_room(error) && !closed_;
@@ -204,7 +204,7 @@ void Pool::leave(Waiter& self) {
     if (prober_ == &self) pass_probe();
 }
 
-// What a caller is told who could not open one.
+// What a caller that could not open a connection is told.
 Error Pool::failed(Error error) const {
     if (closed_) return closed();
     const bool was_full = error.code == ErrorCode::deadline && refusal_.has_value();

@@ -168,8 +168,8 @@ class MemorySets final : public LiveSetsBackend {
         });
     }
 
-    // Whether a server would have it: there a set without members is no key, but what its companion
-    // says of it, which only script asks.
+    // Whether the key would exist on a server: a set without members is no key there. Its companion
+    // says that it lives on, but only script asks the companion.
     static bool is_key(const Entry* entry) {
         if (entry == nullptr) return false;
         const auto* const set = entry->as<SortedSet>();

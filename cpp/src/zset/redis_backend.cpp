@@ -146,8 +146,8 @@ class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
         }
     }
 
-    // One key that an ACL denies refuses the whole call, with nothing run: each by itself then. Who
-    // may not touch companions has none: an upsert without a version does not need one.
+    // An ACL that denies one key refuses the whole call, and nothing was run: then each key goes by
+    // itself. A user who may not touch companions needs none without a version.
     bool denied_for_a_key(const Range& range, const Error& error) {
         if (!range.with_companions || error.code != ErrorCode::permission_denied ||
             !redis::concerns_a_key(error)) {
@@ -287,7 +287,7 @@ class RedisSets final : public LiveSetsBackend {
               done = std::move(done)](const Result<Reply>& reply) {
                  const auto state = integer(*send.server, reply, key);
                  if (state) return done(static_cast<Upsert>(*state));
-                 // Who may not touch companions has none.
+                 // A user who may not touch companions has none.
                  if (versioned || state.error().code != ErrorCode::permission_denied) {
                      return done(state.error());
                  }

@@ -39,8 +39,8 @@ std::shared_ptr<WriteGroup> GroupQueue::make_held_group() {
     return group;
 }
 
-// Under the mutex, as all here but write_held() and end_held_turn(). What waits for the row itself waits
-// there, so that writes to one row stay in one line.
+// Under the mutex, as all here but write_held() and end_held_turn(). A write that waits for the row
+// itself waits in that row's line, so that writes to one row stay in order.
 GroupQueue::HeldByKey::iterator GroupQueue::find_held(const QueuedWrite& write) {
     if (held_.empty()) return held_.end();
     const auto row = held_.find(write.keys_.row);
@@ -65,9 +65,9 @@ void GroupQueue::forget_empty() {
     });
 }
 
-// After a turn: `left` are to be written by another one, in order. They go before those who came
-// meanwhile: those behind what holds them, or those in the queue. `known`: what was held before, and
-// since when.
+// After a turn: `left` are to be written by another turn, in order. They go before the writes that
+// came meanwhile, whether those are held or in the queue. `known`: what was held before, and since
+// when.
 void GroupQueue::return_left(const std::vector<std::shared_ptr<QueuedWrite>>& left,
                              const HeldByKey& known, std::vector<WriteAnswer>& answers) {
     if (left.empty()) return;
@@ -131,8 +131,8 @@ void GroupQueue::return_left(const std::vector<std::shared_ptr<QueuedWrite>>& le
     if (more_held) schedule_held();
 }
 
-// Those who wait for what a row shares with others, and write to a row that was found held itself,
-// wait for that. Whole groups are made anew here too.
+// A write that waits for its shared row moves to its own row's line if that row was found held.
+// Whole groups are made anew here too.
 void GroupQueue::hold_rows_apart() {
     for (auto& each : held_) {
         Held& held = each.second;
@@ -148,8 +148,8 @@ void GroupQueue::hold_rows_apart() {
     }
 }
 
-// Those in the queue that share what is held follow it. Whole groups are made anew, so that all of
-// their callers wake and find where they wait.
+// Writes in the queue that share a held row are put behind it. Whole groups are made anew, so that
+// all of their callers wake up and find where they wait.
 void GroupQueue::hold_queued() {
     bool called = false;  // One to lead, who has not noticed yet.
     std::deque<std::shared_ptr<Group>> groups;
@@ -217,8 +217,8 @@ void GroupQueue::take_held(HeldByKey::iterator where, HeldBatch& batch) {
     batch.groups.push_back(group);
 }
 
-// Tries what is due. If a wait is due too, the turn after that waits for one row that has been held
-// for long; the rows take turns.
+// Tries what is due. If a wait is due too, the next turn waits for one row that has been held for
+// long; such rows take turns.
 void GroupQueue::take_held(HeldBatch& batch) {
     const SteadyTime now = batch.begun;
     forget_empty();
@@ -286,7 +286,7 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
         for (std::size_t i = 0; i < batch.keys.size(); ++i) {
             const auto still = settle(batch.groups[i], answers);
             left.insert(left.end(), still.begin(), still.end());
-            // Those that have come meanwhile follow.
+            // Those that came meanwhile follow.
             const auto held = held_.find(batch.keys[i]);
             behind.push_back(held->second.group);
             const auto& came = behind.back()->writes;

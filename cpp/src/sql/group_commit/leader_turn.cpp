@@ -174,7 +174,7 @@ Result<void> LeaderTurn::attempt(Writes batch) {
     return {};
 }
 
-// Fails with members_left_, and whatever error, if nothing is wrong but that.
+// Fails with members_left_ (and any error) if its only fault is that members have left.
 Result<void> LeaderTurn::write_in_transaction(Writes batch) {
     for (const auto& write : batch) write->error.reset();
     HOTCOUNT_TRY(begin_once());
@@ -215,7 +215,7 @@ Result<void> LeaderTurn::write_and_commit(Writes batch) {
         queue_.batches_.fetch_add(1, std::memory_order_relaxed);
         queue_.writes_.fetch_add(written, std::memory_order_relaxed);
     }
-    // If nothing was written there is nothing to follow.
+    // If nothing was written, there is nothing to follow.
     if (result || written > 0) {
         (void)take_unsettled(batch);
     } else {
@@ -241,7 +241,7 @@ LeaderTurn::Batch LeaderTurn::take_unsettled(Writes batch) {
     return unsettled;
 }
 
-// Those that share nothing with what was left to a later turn. The others are left to it too.
+// Those that share no row with what was left to a later turn. The others are left to it too.
 LeaderTurn::Batch LeaderTurn::without_followers(Writes batch) const {
     Batch others;
     for (const auto& write : batch) {
@@ -269,8 +269,8 @@ bool LeaderTurn::is_alone() {
 }
 
 Alone LeaderTurn::alone(bool read_committed) {
-    // A statement over several rows may take its time; one that met a row that is held has shown
-    // why.
+    // A statement over several rows may take its time. One that was cancelled has met a held row,
+    // so its next try gives way soon.
     constexpr Duration kPatience = std::chrono::milliseconds{50};
     constexpr Duration kPatienceWithMany = std::chrono::milliseconds{500};
     const bool many = groups_.size() != 1 || groups_.front()->writes.size() > 1;

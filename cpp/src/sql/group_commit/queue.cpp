@@ -132,8 +132,8 @@ Result<void> GroupQueue::await(const std::shared_ptr<QueuedWrite>& write, Deadli
             } else {
                 first = false;
             }
-            // The held thread may put others before its group: it leads those, and its own turn
-            // is to come.
+            // The held thread may put others before its group: then this caller leads those, and
+            // its own turn is still to come.
             if (first) group->turn.clear();
         }
         if (first) {
@@ -402,7 +402,7 @@ void GroupQueue::pass_leadership() {
         leading_ = false;
         return;
     }
-    // Whoever waits for many may be waiting for one of them that is held.
+    // A caller that waits for many writes may be waiting for one of them that is held.
     const QueuedWrite& first = *groups_.front()->writes.front();
     const bool stuck = first.one_of_many_ && writer_->commits_by_itself() && pool_.start();
     if (first.waited_for_ && !stuck) {

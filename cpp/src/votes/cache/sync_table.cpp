@@ -39,8 +39,8 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
            g.table_end() + ";\n";
 }
 
-// Without sums in decimals a part of the sum may leave 64 bits, though the whole would not: so the
-// numbers are summed in halves.
+// Without sums in decimals a part of the sum may leave 64 bits although the whole does not. So the
+// upper and the lower halves of the numbers are summed apart.
 std::string sum_text(const VoteNames& n, const sql::Grammar& g) {
     if (g.sums_in_decimals()) return "SELECT " + counted_sum(n, "?1");
     return "SELECT " + counted_sum(n, "?1", Bits::upper) + ", " + counted_sum(n, "?1", Bits::lower);

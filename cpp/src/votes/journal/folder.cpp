@@ -19,16 +19,16 @@ using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Own rows that override the pause.
+// So many rows of this process do not wait for the end of the pause.
 constexpr std::size_t kManyRows = kFoldPage;
-// Exact reads sum the journal's rows. So many summed, and as many more for each item of the last
-// fold, cost about what a fold costs (2 to 3 ms of the server's time, and 16 us an item), and a fold
-// hurries then: the two together cost at most twice the least that they could.
+// Exact reads sum the journal's rows. Summing so many rows, and so many more for each item of the
+// last fold, costs about as much as a fold (2 to 3 ms of the server's time, and 16 us an item).
+// Then a fold hurries, so reads and folds together cost at most twice the least possible.
 constexpr std::size_t kManyRead = 20'000;
 constexpr std::size_t kManyReadPerItem = 125;
 constexpr std::size_t kLeastPage = 100;
-// The journal is tidied once folds have taken as many rows out of it, or so many of them were; and
-// that takes a fifth of the time at most, however many rows an old snapshot keeps.
+// The journal is tidied after folds that took so many rows, or after so many folds. That takes a
+// fifth of the time at most, however many rows an old snapshot keeps.
 constexpr std::size_t kRowsPerTidying = 2'000;
 constexpr int kFoldsPerTidying = 10;
 constexpr int kRestOfTidying = 5;
@@ -36,11 +36,11 @@ constexpr int kRestOfTidying = 5;
 constexpr Duration kRefusedFor = seconds{30};
 constexpr std::size_t kMostRefusals = 100;
 constexpr Duration kLongestRest = seconds{30};
-// Folds that leave a held item alone before one waits for its row, and how many items one fold waits
-// for, where there is a line to wait in.
+// So many folds leave a held item alone; then one waits for its row, if the database has a line to
+// wait in. A fold waits for so many items at most.
 constexpr int kPatientMisses = 2;
 constexpr std::size_t kInsisted = 4;
-// Between two looks at what somebody else holds.
+// Between two checks of what somebody else holds.
 constexpr Duration kFirstLook = milliseconds{2};
 constexpr Duration kLastLook = milliseconds{100};
 
@@ -77,7 +77,7 @@ struct Folder::Work {
     bool stop{false};
     bool started{false};
     SteadyTime not_before{};
-    SteadyTime soon{};  // The same where many rows were read.
+    SteadyTime soon{};  // The same if many rows were read.
     Stats stats{};
 
     struct Refused {
@@ -146,7 +146,7 @@ struct Folder::Work {
         }
     }
 
-    // Until there is some; false once an item that was left out is to be tried again.
+    // Waits for work; false once an item that was left out is to be tried again.
     bool wait_for_work(std::unique_lock<std::mutex>& lock) {
         if (refused.empty()) {
             changed.wait(lock);
@@ -191,7 +191,7 @@ struct Folder::Work {
             note_fold(*folded, {}, SteadyClock::now() - begun);
             tell(*folded, report);
             all.rows += folded->rows;
-            // Where most of a page was put back, the next one would be of that.
+            // If most of a page was put back, the next page would be the same rows.
             const bool circles = 2 * folded->held.size() > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
@@ -234,7 +234,7 @@ struct Folder::Work {
         return !sql::is_transient(error) && sql::may_be_one_writes_fault(error);
     }
 
-    // A page of items, halved where it fails.
+    // A page of items, halved if it fails.
     Result<FoldedPage> fold_apart(std::span<const sql::Id> but, Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> items, journal->items(deadline));
         std::erase_if(items, [&](const sql::Id& item) {
@@ -260,7 +260,7 @@ struct Folder::Work {
             return {};
         }
         if (!is_one_items_fault(folded.error())) return std::move(folded).error();
-        // So many are no item's own fault.
+        // So many refusals are not the fault of single items.
         if (refusals == kMostRefusals) return std::move(folded).error();
         if (items.size() == 1) {
             ++refusals;
@@ -272,7 +272,7 @@ struct Folder::Work {
         return fold_half(items.subspan(half), deadline, all, refusals);
     }
 
-    // Until what was there is folded, and shown where `wait_for_held`.
+    // Folds what was there, and with `wait_for_held` until it is shown too.
     Result<FoldReport> fold_now(bool wait_for_held, Deadline deadline) {
         FoldReport report;
         Duration pause = kFirstLook;
@@ -301,7 +301,7 @@ struct Folder::Work {
                 tell(*later, &report);
                 insist(deadline, true, &report);
                 keep_held(folded.held);
-                // Those that are many are looked at no more than half of the time.
+                // Checks of many items take half of the time at most.
                 pause = std::max<Duration>(pause, SteadyClock::now() - begun);
             }
         } while (folded.more && folded.held.empty() && !deadline.passed());
@@ -371,7 +371,7 @@ struct Folder::Work {
         refused[item] = {why, SteadyClock::now() + kRefusedFor};
     }
 
-    // `only` the items that it was asked for, where it was.
+    // `only`: the items that the fold was asked for, if it was asked for some.
     void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
         const std::lock_guard lock(mutex);
         stats.last_error.clear();
@@ -382,7 +382,7 @@ struct Folder::Work {
             if (took > Duration{0}) stats.took = took;
             if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
         }
-        // What it has shown, and what had no rows any more, is held no longer.
+        // Items that it has shown, and those without rows now, are held no longer.
         const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
         const auto free = [&](const sql::Id& item) {
             if (!now_held.contains(item)) held.erase(item);
@@ -406,7 +406,7 @@ struct Folder::Work {
         return items;
     }
 
-    // Those of them that still are.
+    // Leaves in `items` those that are still held.
     void keep_held(std::vector<sql::Id>& items) {
         const std::lock_guard lock(mutex);
         std::erase_if(items, [&](const sql::Id& item) { return !held.contains(item); });
@@ -444,7 +444,7 @@ void Folder::note_appended(std::size_t rows) {
     const bool first = work->appended == 0;
     work->appended += rows;
     if (!work->started) {
-        // Where the system starts no more threads: with the next rows, perhaps. Others fold too.
+        // If the system starts no more threads: perhaps with the next rows. Others fold too.
         work->started = spawn_thread([work] { work->run(); }).ok();
     }
     if (first || many) work->changed.notify_one();

@@ -2,7 +2,7 @@
 -- KEYS[1] hash
 -- ARGV[1] token that the hash had before SQL was read   ARGV[2] gen that SQL gave the fill
 -- ARGV[3] epoch   ARGV[4] item.vote_count as read with them
--- RETURNS {1} where it landed, {0} where there was nothing to do
+-- RETURNS {1} if it landed, {0} if there was nothing to do
 -- WHY the token: a hash that was saved, deleted and born again meanwhile has another, and the
 -- count that this fill read is then too old. WHY the gen: SQL takes saves of its highest only.
 local function less(a, b)

@@ -30,8 +30,8 @@ Result<void> CachedWriter::count(sql::Connection& connection, const sql::Id& ite
     const bool alone = widens || known_wide_.count(item) != 0;
     HOTCOUNT_TRY_ASSIGN(auto state,
                         table.read(connection, item, alone ? Hold::alone : Hold::shared));
-    // Two sums that do not see each other's votes could fit one by one and not together. Two
-    // that both share the row wait for each other here: once for each item and process.
+    // Two sums that do not see each other's votes could each fit, and not together. Both share the
+    // row, so they wait for each other here: once for each item and process.
     if (state && state->wide) {
         if (known_wide_.size() >= kMaxKnownWide) known_wide_.clear();
         known_wide_.insert(item);

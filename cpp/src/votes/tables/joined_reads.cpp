@@ -73,8 +73,8 @@ std::shared_ptr<JoinedReads::Group> JoinedReads::join(std::span<const sql::Id> i
     return open_;
 }
 
-// Until the group's read is over, which this caller may come to lead; or until he leaves. The mutex
-// is free then.
+// Returns when the group's read is over, which this caller may come to lead, or when he leaves. The
+// mutex is free meanwhile.
 void JoinedReads::take_part(Group& group, Waiter& self, Deadline deadline,
                             std::unique_lock<std::mutex>& lock) {
     while (!deadline.passed()) {
@@ -95,8 +95,8 @@ void JoinedReads::lead(Group& group, Waiter& self, Deadline deadline,
     group.sent = true;
     group.shared = group.waiters.size() > 1;
     open_ = nullptr;
-    // Who was handed a turn and has not woken yet may wake when the read is over: one who joined later
-    // had a turn too, and was sooner. So the turn ends here.
+    // A caller that was handed a turn may wake only when the read is over, because one that joined
+    // later had a turn too and was faster. So the turn ends here.
     for (Waiter* const waiter : group.waiters) {
         if (std::exchange(waiter->leads, false) && waiter != &self) --turns_;
     }
@@ -109,7 +109,7 @@ void JoinedReads::lead(Group& group, Waiter& self, Deadline deadline,
     if (group.shared) group.called.wake();
 }
 
-// To one of those that wait, or to who comes next.
+// To one of those that wait, or to the next one that comes.
 void JoinedReads::pass_turn() {
     const auto leads = [](const Waiter* waiter) { return waiter->leads; };
     if (open_ == nullptr || open_->waiters.empty() ||

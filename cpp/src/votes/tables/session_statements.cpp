@@ -28,9 +28,9 @@ std::string upsert(const VoteNames& n, const sql::Grammar& g) {
            n.vote + ".version) ELSE " + n.vote + ".version END";
 }
 
-// The vote and its journal row in one statement. Who moves the counts waits for every transaction that
-// has written votes, and a statement that waited for him reads its snapshot after his commit: so the
-// mark needs no lock, but at the levels whose snapshot is the transaction's.
+// The vote and its journal row in one statement. Whoever moves the counts waits for every
+// transaction that has written votes, and a statement that waited for him reads its snapshot after
+// his commit. So the mark needs no lock, except at levels whose snapshot is the transaction's.
 std::string write_and_note(const VoteNames& n, const sql::Grammar& g, const VotesOptions& options,
                            CountPlace place) {
     const std::string item = g.typed("?1", column_type(options.item_type));
@@ -61,9 +61,9 @@ std::string count_text(const VoteNames& n, CountPlace place) {
            sum_over(n.anonymous_vote, n.vote_item, "?1", "val") + " + " + opening_of(n, "?1");
 }
 
-// What keeps an item from those who would wait for us, or we for them. Or, if nothing else refuses a
-// vote for an item that does not exist, what keeps it there: SQLite looks at foreign keys only if
-// its connection was told to.
+// Locks an item against those who would wait for us, or we for them. Or, if nothing else refuses a
+// vote for an item that does not exist, makes sure that it exists: SQLite checks foreign keys only
+// if its connection was told to.
 std::string item_lock(const sql::Grammar& g, const VotesOptions& options) {
     if (options.strategy == VoteStrategy::naive && g.shares_parents()) return g.for_update();
     return g.for_key_share();
@@ -127,9 +127,9 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
             of_vote);
     }
     if (!g.has_returning()) {
-        // Locked, which the upsert has done already, and so read as it is: a plain read under
-        // REPEATABLE READ has the row as the transaction's snapshot has it, unless the upsert has
-        // changed it.
+        // The upsert has locked the row already; reading it with a lock reads it as it is. A plain
+        // read under REPEATABLE READ would return the row of the transaction's snapshot, unless the
+        // upsert has changed it.
         add("read_vote",
             "SELECT prev, val FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
                 n.vote_user + " = ?2" + g.for_update(),

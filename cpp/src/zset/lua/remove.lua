@@ -62,7 +62,7 @@ end
 if mark then redis.call('SET', KEYS[3], '', 'PX', life) end
 if version ~= '' then redis.call('HSET', companion, member, version) end
 local removed = redis.call('ZREM', set, member)
--- Redis drops a set without members. Where a companion stands for it, it lives on, empty.
+-- Redis drops a set without members. If it has a companion, the set lives on, empty.
 if removed == 1 and may_empty then
     redis.call('HSET', companion, '', string.format('%.0f', now + left))
 end
