@@ -2,12 +2,12 @@
 //
 //   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it
 //   ops  key_beside(key, "ops.0"), "ops.1"  over Redis, when op_ids are used: hashes op_id -> result
-//        the same with ".XXXX" after the name, for what comes while the one of the two that takes
-//        results holds 4,096; XXXX is 0000 to ffff, by the op_id. A server frees an expired hash in
-//        one go (2 ms for 4,096): none holds more than about 4,096 before a counter has 268 million
-//        op_ids within op_keep, and their ends are spread over half of op_keep. A process of an
-//        older version looks into the first two only: beside one, a retry that moves to it is
-//        counted again if a counter has more than 4,096 op_ids within op_keep.
+//        of 4,096 op_ids each. More go to pairs of hashes with ".XXXX" after these names,
+//        XXXX being 0000 to ffff by the op_id. A server frees an expired hash in one go (2
+//        ms for 4,096), so hashes stay near that size up to 268 million op_ids within
+//        op_keep, and expire at times spread over half of op_keep. A process of an older
+//        release looks into the first two only: beside one, a retry that moves to it may be
+//        counted again.
 //
 // Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
 // an add is one command in one round trip: INCRBY, or a script if the key is to expire. An add
@@ -76,11 +76,11 @@ struct CounterOptions {
     CounterMethod method{CounterMethod::script};
     /// For set_nx_incr; another method takes the default only.
     Compensation compensation{Compensation::both};
-    /// How long the result of an add with an op_id is remembered, at least; over Redis at most twice
-    /// that. Longer: later retries are still counted once; each op_id of 36 characters costs 40 to
-    /// 100 bytes of Redis 7 until then, up to 200 when a counter has 8,000 to 100,000 of them; in
-    /// memory about 130.
-    /// Counters that share a key may differ in it: none is cut short by another.
+    /// How long the result of an add with an op_id is remembered, at least; over Redis at most
+    /// twice that. Longer: later retries are still counted once; each op_id of 36 characters costs
+    /// 40 to 100 bytes of Redis 7 until then, up to 200 when a counter has 8,000 to 100,000 of
+    /// them, and in memory about 140. Counters that share a key may differ in it: none is cut short
+    /// by another.
     Duration op_keep{std::chrono::hours{24}};
 };
 

@@ -196,7 +196,7 @@ class Limiter {
     std::vector<Result<Decision>> hit_many(std::span<const std::string_view> keys,
                                            std::span<const std::int64_t> costs,
                                            Timeout timeout = {});
-    /// What such a hit would be answered, with what remains as it stands; takes nothing.
+    /// Answers as hit() would, and takes nothing; `remaining` is what remains now.
     Result<Decision> test(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
     /// test() with a cost of 1.
     Result<Decision> peek(std::string_view key, Timeout timeout = {}) {

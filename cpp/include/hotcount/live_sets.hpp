@@ -8,22 +8,22 @@
 // set of one member, without a TTL, that readers take for the whole. Here an upsert answers absent
 // instead. Redis has no flag for that; the methods are ways to get it, two of them wrong.
 //
-// A version makes writes that arrive late harmless: applied only if higher than the member's
-// last. Versions, those of removed members too, outlive the set by `keep`; what arrives later than
-// that is not recognised. Upserts without a version neither look at versions nor change them.
+// A version makes a late write harmless: it is applied only if its version is above that of the
+// member's last write. Versions outlive the set by `keep`, also those of removed members; a write
+// that is later than that is not recognised. Upserts without a version do not look at versions.
 //
-// The call that writes the first version to a set leaves a marker beside the companion, named as it
-// with ":used". When the marker is there and the companion is not, that was lost (evicted, deleted), and with it
-// what was newer: writes with a version answer absent rather than wrong until the set is created
-// again. A set that others made has neither, and gets both with its first version. create() makes
-// the companion alone. Writes without a version need none of it. In memory neither can be lost.
+// Versions are lost if somebody evicts or deletes the companion. So the first version of a set also
+// leaves a marker: a key with the companion's name and ":used". If the marker is there without the
+// companion, writes with a version answer absent, rather than wrong, until create() is called. A
+// set that others made gets both with its first version; create() makes the companion alone. Writes
+// without a version need neither, and in memory neither can be lost.
 //
-// Redis drops a set with its last member. Where remove() took that, and the set has a companion, the
-// set is empty and lives on: the companion's field "" (no member is named so) holds the end of its
-// TTL in the server's ms, '0' while it has members, and an upsert before that gives it the rest of
-// its TTL. That is so with method script only, which is the one that asks companions; a set
-// without one, or emptied by another's ZREM, is gone. DEL cannot end a set that is empty: create()
-// it anew.
+// Redis drops a set with its last member. If remove() took that member and the set has a companion,
+// the set lives on, empty: the companion's field "" (no member has that name) says until when, in
+// the server's ms; it is '0' while the set has members. An upsert before that time gives the set
+// the rest of its TTL. Only method script asks companions, so only script does this. A set without
+// a companion, or emptied by somebody's ZREM, is gone. DEL does not end an empty set; create() it
+// anew.
 //
 // Safe from many threads; it holds no state of its own.
 //

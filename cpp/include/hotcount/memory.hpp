@@ -43,10 +43,10 @@ std::string_view to_string(WhenFull when_full);
 Result<WhenFull> parse_when_full(std::string_view name);
 
 struct StoreOptions {
-    /// Most keys held at once. At the bound expired keys are dropped first, a limiter's among them
-    /// as soon as their state has run out. If the next 1,024 entries have none, a new key is
-    /// refused with a capacity error, a limiter's as `when_full` says, although an expired one may
-    /// stand further on: the next call looks there. More costs about 120 bytes a key plus its length.
+    /// Most keys held at once. At the bound expired keys are dropped first. If the next 1,024
+    /// entries have none, a new key is refused with a capacity error (a limiter's: as `when_full`
+    /// says); the next call looks further on. More: 120 bytes a key and its full length; a sorted
+    /// set is two keys, 630 bytes with one member and 140 for each more.
     std::size_t max_keys{1'000'000};
     /// A client that floods the store with keys passes unlimited with admit; with refuse it keeps
     /// all new clients out.

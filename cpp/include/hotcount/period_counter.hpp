@@ -5,9 +5,9 @@
 //   e.g. period:day:Europe/Berlin:2026-11-21:home      "%" and ":" in the zone's name escaped as
 //        period:hour:UTC:2026-11-21T170000Z:home       %25 and %3A; labels as Calendar gives them
 //
-// A period's number is gone when `keep` periods have begun since, itself counted: with keep = 1 at
-// its end. The expiry is set in the same step as the add, so that there is no number without one;
-// one found without is given its own, and when counters of different `keep` add, the longest wins.
+// A period's number is kept for `keep` periods, its own included: with keep = 1 until the period
+// ends. The expiry is set in the same step as the add, so no number is without one; a number found
+// without gets its own. If counters with different `keep` add to one, the longest wins.
 //
 // The present is the STORE's: Redis's clock, or the memory store's. The period is computed here by
 // this machine's clock and checked there in the step that adds, so that a machine whose clock is

@@ -1,4 +1,4 @@
-// THE SEAM to SQL: connections, statements and transactions, whatever the database.
+// The interface to SQL: connections, statements and transactions, whatever the database.
 //
 // A Database owns a bounded pool per process (renewed in a forked child). A Lease is one checked
 // out connection; it goes back when it is destroyed, and a transaction still open then is rolled
@@ -149,13 +149,13 @@ class Connection {
                                      const RowVisitor* visit) = 0;
 
     /// Runs a statement as a transaction of its own, or as the whole of the one that was begun, and
-    /// returns when that is committed; rows are visited then. On failure nothing was applied, unless the code is outcome_unknown. A
-    /// statement that `how` has cancelled ends as its answer says: in success, or in a deadline
-    /// error with the server's code for a cancelled statement. One that gave way is waited for until
-    /// the deadline. Where there is no answer then, commit_is_open(): the same call with another
-    /// deadline waits on for that answer and sends nothing. SQLite: begin(), run() and commit();
-    /// MySQL likewise, but for a compound statement (MariaDB's BEGIN NOT ATOMIC), which is to end in
-    /// COMMIT: that is sent alone, and may also end a transaction that has run something.
+    /// returns when that is committed; rows are visited then. On failure nothing was applied,
+    /// unless the code is outcome_unknown. If `how` cancels the statement, its answer decides:
+    /// success, or a deadline error with the server's code. One that gave way is waited for until
+    /// the deadline. If there is no answer by then, commit_is_open(): the same call with another
+    /// deadline waits on for it and sends nothing. SQLite: begin(), run() and commit(). MySQL
+    /// likewise, but a compound statement (MariaDB's BEGIN NOT ATOMIC) is sent alone: it must end
+    /// in COMMIT, and may end a transaction that has run something.
     virtual Result<std::int64_t> run_alone(const Statement& statement,
                                            std::span<const Value> parameters,
                                            const RowVisitor* visit, const Alone& how);

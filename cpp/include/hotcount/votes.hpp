@@ -114,8 +114,8 @@ struct VotesOptions {
     // For cached, and max_age for batched with a cache too; ignored by the others.
     /// cached: how long count() trusts what it knows of the tables before it asks them again. A
     /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
-    /// lives there after the fold that published it, and so how long a count may lack votes if a
-    /// later fold could not reach the cache. Longer: fewer reads of SQL.
+    /// lives after the fold that published it, and so how long a count may lack votes if a later
+    /// fold could not reach the cache. Longer: fewer reads of SQL.
     Duration max_age{std::chrono::seconds{30}};
     /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
     /// fills from SQL.
@@ -192,7 +192,7 @@ struct VotesStats {
     std::size_t waiting{0};      ///< Votes that wait to be written at this moment.
     std::size_t held_votes{0};   ///< Votes that wait for rows which other transactions hold.
     Duration held_votes_for{0};  ///< How long the first of those rows has been held.
-    // How long calls took that wait for votes, the median and so on, within a quarter.
+    // How long the calls that wait for votes took: the median and so on, exact to a quarter.
     Duration median{0};
     Duration p99{0};
     Duration longest{0};
@@ -225,12 +225,12 @@ struct Contract {
 
 /// Where a count comes from: the cache if there is one, or SQL (strategy cached: summed from the
 /// votes). Without a cache both are exact. batched: a count from the cache, or read to fill it, has
-/// what folds have counted; a voter may not see his own vote in it for one fold.
+/// what folds have counted; a voter may not see his own vote in it until the next fold.
 enum class Consistency : std::uint8_t { cached, exact };
 
-/// Where the strategy `cached` counts, and `batched` on a server keeps copies. A memory store is for
-/// one process. cached: another that votes for the same items makes the workers of both recount them
-/// again and again. batched: copies here lack what the folds of another counted, for max_age.
+/// Where the strategy `cached` counts, and `batched` on a server keeps copies. A memory store
+/// serves one process. If another one votes for the same items: with cached the workers of both
+/// recount them again and again; with batched copies lack its votes, for max_age at most.
 using VoteCache =
     std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
 

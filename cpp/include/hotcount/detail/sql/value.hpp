@@ -1,4 +1,4 @@
-// Values that cross the SQL seam: parameters going in, columns coming out.
+// Values that go into SQL statements as parameters, and come out as columns.
 #pragma once
 
 #include <cstdint>
