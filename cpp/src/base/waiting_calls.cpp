@@ -70,9 +70,10 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
         }
         for (const Call& call : late) {
             call.refuse(make_error(ErrorCode::deadline,
-                                   name + ": all " + std::to_string(max_busy) +
-                                       " threads for calls that wait were busy and the deadline "
-                                       "passed; nothing was applied"));
+                                   name +
+                                       ": no thread for calls that wait was free before the "
+                                       "deadline (" +
+                                       std::to_string(max_busy) + " busy); nothing was applied"));
         }
     }
 

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any
+from typing import Any, Literal
 
 import hotcount
 import psycopg
@@ -196,5 +196,37 @@ def test_a_votes_call_ends_by_its_deadline_where_others_hold_all_threads(
                 assert not any(call.done() for call in patient)
                 other.rollback()
                 assert await asyncio.gather(*patient) == [1] * len(patient)
+
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("strategy", ["naive", "slotted"])
+def test_a_vote_ends_by_its_deadline_where_another_holds_its_thread(
+    postgres_database: PostgresDatabase, strategy: Literal["naive", "slotted"]
+) -> None:
+    url = postgres_database.url
+    with psycopg.connect(url) as other:
+
+        async def main() -> None:
+            async with aio.Votes(url, strategy=strategy, commit_workers=1) as votes:
+                await votes.create_tables()
+                await votes.add_items([7, 8])
+                await votes.cast(7, 1)
+                other.execute("SELECT FROM vote FOR UPDATE")
+                patient = asyncio.ensure_future(votes.cast(7, 1, 2, timeout=60))
+                await asyncio.sleep(0)
+                behind = asyncio.ensure_future(votes.cast(8, 1, timeout=60))
+                hasty = [
+                    asyncio.ensure_future(votes.cast(8, 2, timeout=1)),
+                    asyncio.ensure_future(votes.cast_many([8], [3], timeout=1)),
+                ]
+                ends = await asyncio.wait_for(asyncio.gather(*hasty, return_exceptions=True), 30)
+                assert [type(end) for end in ends] == [hotcount.DeadlineError, hotcount.BatchError]
+                assert not patient.done()
+                assert not behind.done()
+                other.rollback()
+                assert (await patient).value == 2
+                assert (await behind).changed
+                assert [int(n) for n in await votes.count_many([7, 8])] == [2, 1]
 
         asyncio.run(main())

@@ -1,10 +1,11 @@
 // naive and slotted: one transaction per vote.
 #include <functional>
 #include <hotcount/detail/base/check.hpp>
-#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <hotcount/slotted_counter.hpp>
+#include <limits>
 
+#include "base/waiting_calls.hpp"
 #include "sql_votes.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
@@ -19,8 +20,8 @@ class SingleVotes final : public SqlVotes {
           at_once_(options().strategy == VoteStrategy::slotted
                        ? layout()->vote_dialect().single_vote(options())
                        : nullptr),
-          threads_([threads = options().commit.workers] {
-              return std::make_unique<VoterThreads>(threads);
+          threads_([this] {
+              return std::make_unique<VoterThreads>(database().name(), options().commit.workers);
           }) {}
 
     Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
@@ -39,7 +40,7 @@ class SingleVotes final : public SqlVotes {
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
         VoterThreads& threads = threads_.get();
         if (auto room = check_room(threads); !room) return done(std::move(room).error());
-        begin(threads, ballot, database().deadline(timeout), std::move(done));
+        begin(threads, ballot, database().deadline(timeout), done);
     }
 
     void write_many_async(std::span<const Ballot> ballots,
@@ -67,7 +68,7 @@ class SingleVotes final : public SqlVotes {
                 call->end_one();
             };
             if (room) {
-                begin(threads, ballots[i], deadline, std::move(settle));
+                begin(threads, ballots[i], deadline, settle);
             } else {
                 settle(room.error());
             }
@@ -91,17 +92,19 @@ class SingleVotes final : public SqlVotes {
     // Threads for calls that do not wait. A user's votes for an item go to one of them, so that they
     // keep their order.
     struct VoterThreads {
-        explicit VoterThreads(std::size_t count) {
+        VoterThreads(const std::string& name, std::size_t count) {
+            // check_room() bounds what waits: a call that begins is taken with all of its votes.
+            constexpr auto kUnbounded = std::numeric_limits<std::size_t>::max();
             for (std::size_t i = 0; i < count; ++i) {
-                pools.push_back(std::make_unique<WorkerPool>(1));
+                each.push_back(std::make_unique<WaitingCalls>(name, 1, kUnbounded));
             }
         }
-        WorkerPool& of(const Ballot& ballot) {
+        WaitingCalls& of(const Ballot& ballot) {
             const std::hash<sql::Id> hash;
-            return *pools[(hash(ballot.item) * 31 + hash(ballot.user)) % pools.size()];
+            return *each[(hash(ballot.item) * 31 + hash(ballot.user)) % each.size()];
         }
-        std::atomic<std::size_t> waiting{0};
-        std::vector<std::unique_ptr<WorkerPool>> pools{};
+        std::atomic<std::size_t> waiting{0};  // For any of them.
+        std::vector<std::unique_ptr<WaitingCalls>> each{};
     };
 
     Result<void> check_room(const VoterThreads& threads) const {
@@ -112,14 +115,17 @@ class SingleVotes final : public SqlVotes {
     }
 
     void begin(VoterThreads& threads, const Ballot& ballot, Deadline deadline,
-               Completion<Cast> done) {
-        WorkerPool& thread = threads.of(ballot);
-        if (auto started = thread.start(); !started) return done(std::move(started).error());
+               const Completion<Cast>& done) {
         threads.waiting.fetch_add(1, std::memory_order_relaxed);
-        thread.run(
-            [this, self = shared_from_this(), &threads, ballot, deadline, done = std::move(done)] {
+        threads.of(ballot).run(
+            deadline,
+            [this, self = shared_from_this(), &threads, ballot, deadline, done] {
                 threads.waiting.fetch_sub(1, std::memory_order_relaxed);
                 done(cast_within(ballot, deadline));
+            },
+            [self = shared_from_this(), &threads, done](Error error) {
+                threads.waiting.fetch_sub(1, std::memory_order_relaxed);
+                done(std::move(error));
             });
     }
 
