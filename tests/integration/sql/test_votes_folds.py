@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.journal_side import JournalSide
-from tests.support.servers import PostgresServer
+from tests.support.servers import PostgresDatabase, PostgresServer
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -139,6 +139,37 @@ def test_the_room_of_folded_rows_is_given_back_after_ten_folds(
         " AND relname = 'vote_journal'"
     )
     eventually(lambda: journal_side.number(vacuumed) == 1)
+
+
+def test_a_flush_is_over_by_its_timeout_where_the_vacuum_takes_longer(
+    postgres_database: PostgresDatabase,
+) -> None:
+    role = f"slow_{postgres_database.schema}"
+    postgres_database.psql(
+        f"CREATE ROLE {role} SUPERUSER LOGIN; ALTER ROLE {role} SET vacuum_cost_delay = 100;"
+        f"ALTER ROLE {role} SET vacuum_cost_limit = 1"
+    )
+    side = JournalSide(postgres=postgres_database)
+    side.made()
+    side.run("INSERT INTO vote_journal (item, diff) SELECT 1, 0 FROM generate_series(1, 30000)")
+    votes = hotcount.Votes(hotcount.Database(postgres_database.url_for(role), timeout=60))
+    begun = time.monotonic()
+    report = votes.flush(5)
+    assert time.monotonic() - begun < 15
+    assert (report.acked, report.pending) == (1, 0)
+    assert side.pending() == 0
+
+
+def test_an_item_in_several_pages_of_a_flush_is_reported_once(journal_side: JournalSide) -> None:
+    votes = journal_side.made()
+    for _ in range(5):
+        journal_side.run(
+            "INSERT INTO vote_journal (item, diff) VALUES " + ", ".join(["(1, 0), (2, 0)"] * 5_000)
+        )
+    assert journal_side.pending() == 50_000
+    report = votes.flush(30)
+    assert (report.acked, report.pending) == (2, 0)
+    assert journal_side.pending() == 0
 
 
 def test_a_role_that_may_not_vacuum_writes_nothing_into_the_servers_log(

@@ -13,6 +13,7 @@
 //   paced   when this fold began and how long it took, for all processes
 //
 // Each name has hc_ before it: without, one would hide the user's own table of that name.
+#include <array>
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "ballots.hpp"
@@ -108,7 +109,7 @@ class PostgresJournal final : public Journal {
               "SELECT CAST(pg_has_role(relowner, 'USAGE') AS int) FROM pg_class WHERE oid = "
               "to_regclass(CAST(?1 AS text))"),
           // As others vacuum it, somebody has done it; and never a lock that keeps readers waiting.
-          vacuum_("VACUUM (TRUNCATE FALSE, SKIP_LOCKED) " + n.journal + ";\n") {}
+          vacuum_("VACUUM (TRUNCATE FALSE, SKIP_LOCKED) " + n.journal) {}
 
     Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) override {
         FoldedPage page;
@@ -166,8 +167,11 @@ class PostgresJournal final : public Journal {
             may = row.integer(0) != 0;
             return {};
         };
-        HOTCOUNT_TRY(connection->query(may_vacuum_, {std::string_view{journal_}}, read));
-        return may ? connection->run_script(vacuum_) : Result<void>{};
+        const sql::Alone how{deadline};
+        const std::array journal{sql::Value{std::string_view{journal_}}};
+        HOTCOUNT_TRY(connection->read_alone(may_vacuum_, journal, &read, deadline));
+        if (may) HOTCOUNT_TRY(connection->run_alone(vacuum_, {}, nullptr, how));
+        return {};
     }
 
   private:
@@ -180,7 +184,7 @@ class PostgresJournal final : public Journal {
     const sql::Statement backlog_;
     const std::string journal_;
     const sql::Statement may_vacuum_;
-    const std::string vacuum_;
+    const sql::Statement vacuum_;
 };
 
 }  // namespace

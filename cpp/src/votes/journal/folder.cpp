@@ -48,6 +48,12 @@ bool took_too_long(const Error& error) {
     return error.code == ErrorCode::deadline || error.server_code == "57014";
 }
 
+// What a fold on demand has come to.
+struct Tally {
+    Deadline deadline;          // The call's.
+    std::set<sql::Id> shown{};  // An item may be in several pages.
+};
+
 Error still_taken() {
     return make_error(ErrorCode::deadline,
                       "another process folded the journal, or moved the counts, until the "
@@ -161,7 +167,7 @@ struct Folder::Work {
 
     // Everything that is there, but for items left out: page after page. The answer has what they
     // came to together.
-    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, FoldReport* report,
+    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, Tally* tally,
                                 bool hurried = false) {
         FoldedPage all;
         while (true) {
@@ -189,13 +195,13 @@ struct Folder::Work {
                 return all;
             }
             note_fold(*folded, {}, SteadyClock::now() - begun);
-            tell(*folded, report);
+            tell(*folded, tally);
             all.rows += folded->rows;
             // If most of a page was put back, the next page would be the same rows.
             const bool circles = 2 * folded->held.size() > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
-                insist(deadline, false, report);
+                insist(deadline, false, tally);
                 all.held = known_held();
                 return all;
             }
@@ -205,7 +211,7 @@ struct Folder::Work {
 
     // Where voters share an item's row there may be always one who holds it: who waits for it in line
     // gets it. A moment for each, for a few at a time, because voters wait behind.
-    void insist(Deadline deadline, bool at_once, FoldReport* report) {
+    void insist(Deadline deadline, bool at_once, Tally* tally) {
         if (!journal->may_starve()) return;
         std::vector<sql::Id> items;
         {
@@ -226,7 +232,7 @@ struct Folder::Work {
                 journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
             note_fold(*folded, only, Duration{0});
-            tell(*folded, report);
+            tell(*folded, tally);
         }
     }
 
@@ -275,6 +281,7 @@ struct Folder::Work {
     // Folds what was there, and with `wait_for_held` until it is shown too.
     Result<FoldReport> fold_now(bool wait_for_held, Deadline deadline) {
         FoldReport report;
+        Tally tally{deadline};
         Duration pause = kFirstLook;
         const auto rest = [&] {
             sleep_or_interrupt(std::min<Duration>(pause, deadline.remaining()));
@@ -282,13 +289,13 @@ struct Folder::Work {
         };
         FoldedPage folded;
         do {
-            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &report));
+            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &tally));
             if (folded.outcome == FoldedPage::Outcome::taken) {
                 rest();
                 folded.more = true;
                 continue;
             }
-            HOTCOUNT_TRY(try_refused(deadline, report));
+            HOTCOUNT_TRY(try_refused(tally, report));
             pause = kFirstLook;
             while (wait_for_held && !folded.held.empty() && !deadline.passed()) {
                 rest();
@@ -298,29 +305,30 @@ struct Folder::Work {
                 if (!later) break;  // They are in the journal.
                 if (later->outcome != FoldedPage::Outcome::folded) continue;
                 note_fold(*later, folded.held, Duration{0});
-                tell(*later, &report);
-                insist(deadline, true, &report);
+                tell(*later, &tally);
+                insist(deadline, true, &tally);
                 keep_held(folded.held);
                 // Checks of many items take half of the time at most.
                 pause = std::max<Duration>(pause, SteadyClock::now() - begun);
             }
         } while (folded.more && folded.held.empty() && !deadline.passed());
         if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
+        report.shown = static_cast<std::int64_t>(tally.shown.size());
         report.held = static_cast<std::int64_t>(folded.held.size());
         report.more = folded.more;
         return report;
     }
 
     // Those that failed before, each alone.
-    Result<void> try_refused(Deadline deadline, FoldReport& report) {
+    Result<void> try_refused(Tally& tally, FoldReport& report) {
         for (const sql::Id& item : left_out()) {
             FoldedPage one;
             std::size_t refusals = 0;
             const std::span<const sql::Id> only{&item, 1};
-            HOTCOUNT_TRY(fold_half(only, deadline, one, refusals));
+            HOTCOUNT_TRY(fold_half(only, tally.deadline, one, refusals));
             if (one.rows == 0) continue;
             note_fold(one, only, Duration{0});
-            tell(one, &report);
+            tell(one, &tally);
             const std::lock_guard lock(mutex);
             refused.erase(item);
         }
@@ -329,10 +337,10 @@ struct Folder::Work {
         return {};
     }
 
-    void tell(const FoldedPage& folded, FoldReport* report) {
-        if (report != nullptr) {
-            report->shown += static_cast<std::int64_t>(folded.counts.size()) -
-                             static_cast<std::int64_t>(folded.held.size());
+    void tell(const FoldedPage& folded, Tally* tally) {
+        if (tally != nullptr) {
+            for (const FoldedCount& count : folded.counts) tally->shown.insert(count.item);
+            for (const sql::Id& item : folded.held) tally->shown.erase(item);
         }
         if (publish && !folded.counts.empty()) publish(folded.counts);
         const auto begun = SteadyClock::now();
@@ -347,8 +355,12 @@ struct Folder::Work {
             folds_until_tidying = kFoldsPerTidying;
             tidy_after = SteadyTime::max();  // One at a time.
         }
-        // What fails is done by the server itself, in time.
-        (void)journal->tidy(Deadline::after(patience));
+        // What fails is done by the server itself, in time. A call on demand has its folds to do.
+        const Duration most =
+            tally == nullptr
+                ? patience
+                : std::min<Duration>(patience, tally->deadline.remaining() / kRestOfTidying);
+        (void)journal->tidy(Deadline::after(most));
         const auto ended = SteadyClock::now();
         const std::lock_guard lock(mutex);
         tidy_after = ended + kRestOfTidying * (ended - begun);
