@@ -315,7 +315,9 @@ class Votes(Lifetime, VotesBase):
     ) -> list[Drift]:
         """Finds counts that disagree with the votes and sets them right, voters undisturbed.
 
-        items: None for all. dry_run: only look. Returns what differed. Do it again after any error.
+        items: None for all. dry_run: only look. Returns what differed. CounterOverflowError: an
+        item's count or sum of votes leaves 64 bits; all others are right by then. Do it again after
+        any other error.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:")

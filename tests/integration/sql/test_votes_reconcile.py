@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import hotcount
 import pytest
 
 from tests.support.journal_side import JournalSide
@@ -41,6 +42,29 @@ def test_a_count_in_the_item_row_alone_that_is_wrong_is_set_right(
     drifts = [(drift.item, drift.counted, drift.actual) for drift in votes.reconcile([1])]
     assert drifts == [(1, 77, 1)]
     assert (journal_side.shown(1), int(votes.count(1))) == (1, 1)
+
+
+def test_an_item_whose_count_leaves_64_bits_keeps_no_other_from_being_reconciled(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    votes.add_items(list(range(4, 1_500)))
+    most = 2**63 - 1
+    journal_side.run(f"INSERT INTO vote_journal (item, diff) VALUES (2, {most}), (2, {most})")
+    for item in (1, 3, 1_400):
+        lose_the_count_of_a_vote(journal_side, item, 1)
+    for items in (None, [1, 2, 3, 1_400]):
+        with pytest.raises(
+            hotcount.CounterOverflowError,
+            match=r"item 2 would leave .* all other items were looked",
+        ):
+            votes.reconcile(items, dry_run=True)
+    with pytest.raises(hotcount.CounterOverflowError, match="all other items were reconciled"):
+        votes.reconcile()
+    assert [int(n) for n in votes.count_many([1, 3, 1_400])] == [1, 1, 1]
+    assert [journal_side.shown(item) for item in (1, 3, 1_400)] == [1, 1, 1]
+    journal_side.run("DELETE FROM vote_journal WHERE item = 2")
+    assert votes.reconcile() == []
 
 
 def test_reconciles_at_once_add_a_difference_once(journal_side: JournalSide) -> None:

@@ -18,18 +18,30 @@ constexpr std::int64_t kPage = 1000;
 
 const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
 
+// Told at the end: the others are as right as they would be without these.
+Error count_refused(std::span<const sql::Id> items, bool dry_run) {
+    std::string whose = "the count of item " + sql::to_string(items.front());
+    if (items.size() > 1) whose += " and " + std::to_string(items.size() - 1) + " more";
+    return make_error(ErrorCode::overflow, whose + " would leave signed 64 bits; all other items " +
+                                               (dry_run ? "were looked at" : "were reconciled"))
+        .about(&ErrorFacts::item, items.front());
+}
+
 }  // namespace
 
-Result<std::vector<SqlVotes::Audited>> SqlVotes::audit(sql::Connection& connection, Which which,
-                                                       std::span<const sql::Id> items,
-                                                       const std::optional<sql::Id>& after) {
-    std::vector<Audited> seen;
+Result<void> SqlVotes::audit(sql::Connection& connection, Which which,
+                             std::span<const sql::Id> items, const std::optional<sql::Id>& after,
+                             AuditedPage& page) {
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        page.last = row.id(0);
         for (int sum = 1; sum <= 5; ++sum) {
-            if (!row.is_null(sum) && !row.is_integer(sum)) return count_overflow(row.id(0));
+            if (!row.is_null(sum) && !row.is_integer(sum)) {
+                page.refused.push_back(row.id(0));
+                return {};
+            }
         }
-        seen.push_back(Audited{row.id(0), row.integer(1), row.integer(2), row.integer(3),
-                               row.integer(4) > 0, row.integer(5)});
+        page.seen.push_back(Audited{row.id(0), row.integer(1), row.integer(2), row.integer(3),
+                                    row.integer(4) > 0, row.integer(5)});
         return {};
     };
     if (which == Which::orphans) {
@@ -43,56 +55,69 @@ Result<std::vector<SqlVotes::Audited>> SqlVotes::audit(sql::Connection& connecti
     } else {
         HOTCOUNT_TRY(connection.query(layout_->audit_first, {kPage}, read));
     }
-    return seen;
+    return {};
 }
 
-Result<std::vector<Drift>> SqlVotes::compare(sql::Connection& connection,
-                                             std::span<const Audited> seen, Which which,
-                                             bool dry_run) {
+Result<void> SqlVotes::compare(sql::Connection& connection, AuditedPage& page, Which which,
+                               bool dry_run) {
     const bool in_cells = place() == CountPlace::cells || place() == CountPlace::journal;
     // slotted leaves item.vote_count behind by design; that alone is no drift.
     const bool stored_lags = options_.strategy == VoteStrategy::slotted || which == Which::orphans;
-    std::vector<Drift> drifts;
-    for (const Audited& row : seen) {
+    for (const Audited& row : page.seen) {
         const auto counted = checked_add(row.cells, row.pending);
-        if (!counted) return count_overflow(row.item);
-        if (in_cells && *counted != row.votes) {
-            drifts.push_back(Drift{row.item, *counted, row.votes});
-        } else if (in_cells ? !stored_lags && row.stored != row.cells && !row.asked
-                            : row.stored != row.votes) {
-            drifts.push_back(Drift{row.item, row.stored, row.votes});
-        } else {
+        if (!counted) {
+            page.refused.push_back(row.item);
             continue;
         }
-        if (!dry_run) HOTCOUNT_TRY(repair(connection, row));
+        Drift drift{row.item, *counted, row.votes};
+        if (!in_cells || *counted == row.votes) {
+            const bool right = in_cells ? stored_lags || row.stored == row.cells || row.asked
+                                        : row.stored == row.votes;
+            if (right) continue;
+            drift.counted = row.stored;
+        }
+        if (!dry_run) {
+            HOTCOUNT_TRY_ASSIGN(const bool repaired, repair(connection, row));
+            if (!repaired) {
+                page.refused.push_back(row.item);
+                continue;
+            }
+        }
+        page.drifts.push_back(std::move(drift));
     }
-    return drifts;
+    return {};
 }
 
-Result<void> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
+// False if a number on the way would leave 64 bits: nothing was changed.
+Result<bool> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
     const sql::Value item = sql::to_value(row.item);
     if (place() == CountPlace::journal) {
         const auto counted = checked_add(row.cells, row.pending);
         const auto difference = counted ? checked_subtract(row.votes, *counted) : std::nullopt;
-        if (!difference) return count_overflow(row.item);
+        if (!difference) return false;
         // 0 if item.vote_count alone is wrong: it asks for the fold.
         HOTCOUNT_TRY(connection.execute(layout_->append, {item, *difference}));
-        return {};
+        return true;
     }
     // The item's row first, as voters lock.
     if (place() != CountPlace::cells) {
         const auto difference = checked_subtract(row.votes, row.stored);
-        if (!difference) return count_overflow(row.item);
+        if (!difference) return false;
         HOTCOUNT_TRY(connection.execute(layout_->bump_item, {*difference, item}));
-        return {};
+        return true;
     }
     const auto difference = checked_subtract(row.votes, row.cells);
-    if (!difference) return count_overflow(row.item);
+    if (!difference) return false;
     HOTCOUNT_TRY(connection.query(layout_->lock_item, {item}, kIgnoreRows));
-    if (*difference != 0) HOTCOUNT_TRY(bump_cell(connection, *layout_, row.item, 0, *difference));
+    if (*difference != 0) {
+        if (auto bumped = bump_cell(connection, *layout_, row.item, 0, *difference); !bumped) {
+            if (bumped.error().code == ErrorCode::overflow) return false;
+            return std::move(bumped).error();
+        }
+    }
     // Now that its row is held: a sum that had to wait for it would be an old one.
     HOTCOUNT_TRY(connection.execute(layout_->fold_item, {item}));
-    return {};
+    return true;
 }
 
 Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql::Id>> items,
@@ -107,27 +132,28 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
     std::span<const sql::Id> left{sorted};
     std::optional<sql::Id> after;
     Which which = items ? Which::named : Which::all;
+    std::vector<sql::Id> refused;
     while (true) {
         // Each page has its own: a table of any size is got through, at most so long per page.
         const Deadline deadline = database_->deadline(timeout);
         const auto page = left.first(std::min<std::size_t>(left.size(), kPage));
         left = left.subspan(page.size());
-        std::optional<sql::Id> last;
-        const auto look = [&](sql::Connection& connection) -> Result<std::vector<Drift>> {
+        const auto look = [&](sql::Connection& connection) -> Result<AuditedPage> {
             // A statement of its own: what it waited for is seen by the next one.
             if (!dry_run) HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
             HOTCOUNT_TRY(check_place(connection, *layout_, options_));
-            HOTCOUNT_TRY_ASSIGN(const std::vector<Audited> seen,
-                                audit(connection, which, page, after));
-            last.reset();
-            if (!seen.empty()) last = seen.back().item;
-            return compare(connection, seen, which, dry_run);
+            AuditedPage audited;
+            HOTCOUNT_TRY(audit(connection, which, page, after, audited));
+            HOTCOUNT_TRY(compare(connection, audited, which, dry_run));
+            return audited;
         };
-        HOTCOUNT_TRY_ASSIGN(auto found, dry_run ? sql::read_snapshot(*database_, deadline, look)
-                                                : sql::transact(*database_, deadline, look));
-        drifts.insert(drifts.end(), std::make_move_iterator(found.begin()),
-                      std::make_move_iterator(found.end()));
-        after = last;
+        HOTCOUNT_TRY_ASSIGN(AuditedPage found, dry_run
+                                                   ? sql::read_snapshot(*database_, deadline, look)
+                                                   : sql::transact(*database_, deadline, look));
+        drifts.insert(drifts.end(), std::make_move_iterator(found.drifts.begin()),
+                      std::make_move_iterator(found.drifts.end()));
+        refused.insert(refused.end(), found.refused.begin(), found.refused.end());
+        after = found.last;
         if (which == Which::named && !left.empty()) continue;
         if (which == Which::all && after) continue;
         if (which != Which::all || place() != CountPlace::journal) break;
@@ -137,6 +163,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
     if (folder_ != nullptr && !dry_run && !drifts.empty()) {
         (void)folder_->fold_once(database_->deadline(timeout));
     }
+    if (!refused.empty()) return count_refused(refused, dry_run);
     return drifts;
 }
 

@@ -99,12 +99,16 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
         std::int64_t votes;
     };
     enum class Which : std::uint8_t { named, all, orphans };
-    Result<std::vector<Audited>> audit(sql::Connection& connection, Which which,
-                                       std::span<const sql::Id> items,
-                                       const std::optional<sql::Id>& after);
-    Result<std::vector<Drift>> compare(sql::Connection& connection, std::span<const Audited> seen,
-                                       Which which, bool dry_run);
-    Result<void> repair(sql::Connection& connection, const Audited& row);
+    struct AuditedPage {
+        std::vector<Audited> seen;
+        std::optional<sql::Id> last;   // Of the page.
+        std::vector<sql::Id> refused;  // Items whose numbers leave 64 bits.
+        std::vector<Drift> drifts;
+    };
+    Result<void> audit(sql::Connection& connection, Which which, std::span<const sql::Id> items,
+                       const std::optional<sql::Id>& after, AuditedPage& page);
+    Result<void> compare(sql::Connection& connection, AuditedPage& page, Which which, bool dry_run);
+    Result<bool> repair(sql::Connection& connection, const Audited& row);
 
     JoinedReads::Counts read_counts(std::span<const sql::Id> items, Deadline deadline);
     Result<std::int64_t> flush_at_once(Deadline deadline);
