@@ -135,3 +135,69 @@ def test_tables_of_the_applications_own_are_taken_over(
     votes.flush()
     assert [int(votes.count(item)) for item in (a, b)] == [1, 2]
     assert postgres_database.psql('SELECT likes FROM "Post" ORDER BY key').split() == ["1", "2"]
+
+
+# -- collations -----------------------------------------------------------------
+
+
+def make_collations(database: PostgresDatabase) -> None:
+    database.psql(
+        "CREATE COLLATION own (provider = icu, locale = 'de');"
+        "CREATE COLLATION same_case (provider = icu, locale = 'und-u-ks-level2',"
+        " deterministic = false)"
+    )
+
+
+def text_votes(database: PostgresDatabase, strategy: str, **options: Any) -> hotcount.Votes:
+    opened = hotcount.Database(database.url, timeout=20)
+    options = {"item_type": str, "fold_interval": 3600, **options}
+    return hotcount.Votes(opened, None, strategy, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("collation", ["own", '"POSIX"', '"C"', '"default"'])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_ids_of_any_deterministic_collation_are_counted_folded_and_reconciled(
+    postgres_database: PostgresDatabase, strategy: str, collation: str
+) -> None:
+    make_collations(postgres_database)
+    postgres_database.psql(
+        f"CREATE TABLE item (id text COLLATE {collation} PRIMARY KEY, vote_count bigint)"
+    )
+    votes = text_votes(postgres_database, strategy)
+    votes.create_tables()
+    votes.create_tables()
+    votes.add_items(["a", "A", "é"])
+    votes.cast("a", 1)
+    votes.cast_many(["A", "a", "é", "A"], [1, 2, 1, 2])
+    postgres_database.psql("INSERT INTO vote (item_id, user_id, val) VALUES ('A', 9, 1)")
+    assert [drift.item for drift in votes.reconcile()] == ["A"]
+    assert votes.flush(20).pending == 0
+    assert [int(n) for n in votes.count_many(["a", "A", "é"])] == [2, 3, 1]
+    shown = postgres_database.psql('SELECT vote_count FROM item ORDER BY id COLLATE "C"')
+    assert shown.split() == ["3", "2", "1"]
+    assert votes.reconcile() == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_collation_by_which_different_ids_are_one_is_refused(
+    postgres_database: PostgresDatabase, strategy: str
+) -> None:
+    make_collations(postgres_database)
+    postgres_database.psql(
+        "CREATE TABLE item (id text COLLATE same_case PRIMARY KEY, vote_count bigint)"
+    )
+    votes = text_votes(postgres_database, strategy)
+    with pytest.raises(hotcount.ConfigError, match=r"item\.id .*nondeterministic .*same_case"):
+        votes.create_tables()
+    assert postgres_database.psql("SELECT to_regclass('vote') IS NULL") == "t"
+
+
+def test_tables_of_a_printed_schema_with_another_collation_are_refused(
+    postgres_database: PostgresDatabase,
+) -> None:
+    make_collations(postgres_database)
+    postgres_database.psql("CREATE TABLE item (id text COLLATE own PRIMARY KEY, vote_count bigint)")
+    votes = text_votes(postgres_database, "batched")
+    postgres_database.psql(votes.schema())
+    with pytest.raises(hotcount.ConfigError, match=r"item\.id and vote\.item_id .*own.*\"C\""):
+        votes.create_tables()

@@ -33,6 +33,49 @@ std::string each_of(const VotesOptions& options, const VoteNames& n) {
            ") AS hc_c";
 }
 
+// Two columns that are compared must have one collation, or one of them the database's own. So what
+// the columns that exist have, ours get too. Empty if they have none: "C" does for ours then.
+Result<std::string> text_type(sql::Connection& connection, const VotesOptions& options) {
+    static const sql::Statement kCollations{
+        "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.collname), "
+        "quote_ident(t.of_table) || '.' || quote_ident(t.of_column), "
+        "CAST(c.collisdeterministic AS int) FROM (VALUES (1, CAST(?1 AS text), CAST(?2 AS text)), "
+        "(2, CAST(?3 AS text), CAST(?4 AS text)), (3, CAST(?5 AS text), 'item')) AS t (part, "
+        "of_table, of_column) JOIN pg_attribute AS a ON a.attrelid = "
+        "to_regclass(quote_ident(t.of_table)) AND a.attname = t.of_column JOIN pg_collation AS c "
+        "ON c.oid = a.attcollation JOIN pg_namespace AS n ON n.oid = c.collnamespace WHERE "
+        "c.collname <> 'default' ORDER BY t.part"};
+    const std::string cell = options.vote_table + "_cell";
+    std::string collation;
+    std::string first;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        const std::string column{row.text(1)};
+        if (row.integer(2) == 0) {
+            return make_error(ErrorCode::config,
+                              "column " + column + " has the nondeterministic collation " +
+                                  std::string{row.text(0)} +
+                                  ", by which different ids are one item; ids are told apart by "
+                                  "their bytes: give it a deterministic one");
+        }
+        if (!collation.empty() && row.text(0) != collation) {
+            return make_error(ErrorCode::config,
+                              "columns " + first + " and " + column + " have the collations " +
+                                  collation + " and " + std::string{row.text(0)} +
+                                  ", and PostgreSQL compares no two: give them the same one");
+        }
+        collation = row.text(0);
+        first = column;
+        return {};
+    };
+    HOTCOUNT_TRY(
+        connection.query(kCollations,
+                         {std::string_view{options.item_table}, std::string_view{options.item_id},
+                          std::string_view{options.vote_table}, std::string_view{options.vote_item},
+                          std::string_view{cell}},
+                         see));
+    return collation.empty() ? std::string{} : "TEXT COLLATE " + collation;
+}
+
 class PostgresVotes final : public VoteDialect {
   public:
     const sql::Grammar& grammar() const override { return sql::postgres_grammar(); }
@@ -98,6 +141,12 @@ class PostgresVotes final : public VoteDialect {
         return sql::Statement{create_items_text(n, options)};
     }
     std::string id_array(std::span<const sql::Id> ids) const override { return array_literal(ids); }
+
+    Result<std::string> item_type(sql::Connection& connection,
+                                  const VotesOptions& options) const override {
+        if (options.item_type != IdType::text) return std::string{};
+        return text_type(connection, options);
+    }
 
     std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
                                         const VoteNames& names,

@@ -52,6 +52,14 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
     const VoteDialect& dialect = layout_->vote_dialect();
+    // With ids of the item table's very type.
+    const auto make = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY_ASSIGN(const std::string type, dialect.item_type(connection, options_));
+        if (made) return {};
+        VoteNames names{options_, dialect.grammar()};
+        if (!type.empty()) names.item_type = type;
+        return connection.run_script(schema_text(names, dialect) + more_schema(type));
+    };
     // If changes of the schema commit, what follows them is a transaction of its own.
     const bool apart = dialect.grammar().schema_changes_commit();
     // If all is there, making it is not only idle: CREATE INDEX IF NOT EXISTS locks the journal
@@ -62,16 +70,11 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         }));
         HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
             HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-            HOTCOUNT_TRY_ASSIGN(const std::string type, dialect.item_type(*connection, options_));
-            VoteNames names{options_, dialect.grammar()};
-            if (!type.empty()) names.item_type = type;
-            return connection->run_script(schema_text(names, dialect) + more_schema(type));
+            return make(*connection);
         }));
     }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
-        if (!apart && !made) {
-            HOTCOUNT_TRY(connection.run_script(layout_->schema() + more_schema({})));
-        }
+        if (!apart) HOTCOUNT_TRY(make(connection));
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
         if (marked) return {};
         if (!layout_->lock_all.empty()) {

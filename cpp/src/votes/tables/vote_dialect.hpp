@@ -76,7 +76,7 @@ class VoteDialect {
 
     // -- writing votes --------------------------------------------------------------------------
     /// The type of the item table's ids if that table exists and others must be of the very same;
-    /// else empty.
+    /// else empty. Refuses columns that the database cannot compare.
     virtual Result<std::string> item_type(sql::Connection& connection,
                                           const VotesOptions& options) const;
     /// Of one vote table: that of users' votes, or names.anonymous() with anonymous_options().
