@@ -391,7 +391,7 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
         {Command::compare,
          app.add_subcommand("compare", "Strategies side by side, in alternating rounds")},
         {Command::audit,
-         app.add_subcommand("audit", "Judge a run folder again, also one whose run was killed")}};
+         app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")}};
     for (const auto& [command, subcommand] : commands) {
         add_options(*subcommand, command, given);
         if (command != Command::audit) subcommand->footer(strategy_lines());

@@ -46,7 +46,7 @@ class Program {
         const int code = settings_.command == Command::run ? run(*folder, provenance)
                                                            : compare(*folder, provenance);
         if (!folder->temporary()) {
-            fmt::print(log_, "The run is in {}; hotcount-load audit judges it again.\n",
+            fmt::print(log_, "The run is in {}; hotcount-load audit checks it again.\n",
                        folder->path().string());
         }
         return code;

@@ -192,7 +192,7 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     if (nothing_was_sent(*ledger)) {
         audit.conclusion = Conclusion::inconclusive;
         audit.reasons.emplace_back(
-            "the run ended before its first write: there is nothing to judge");
+            "the run ended before its first write: there is nothing to audit");
         return audit;
     }
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
