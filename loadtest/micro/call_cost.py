@@ -8,7 +8,7 @@ no memory store: theirs is a SQLite file in /dev/shm, where a flush costs nothin
 in every round. Afterwards each counter must hold what its calls added. `make compare-builds` runs
 it with two builds.
 
-Exit code: 0, or 1 where an add was lost.
+Exit code: 0, or 1 if an add was lost.
 """
 
 from __future__ import annotations

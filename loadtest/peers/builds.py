@@ -9,8 +9,8 @@ and SQLite, and calls in Python where nothing waits. Ratios are taken within rou
 means that this build is faster; for p99, that it is slower.
 Adds and votes are audited: one lost or counted twice fails the run.
 
-Results are on stdout, progress on stderr. Exit code: 0, or 1 where an add or a vote was lost,
-doubled or failed, 2 on bad usage or where something is missing.
+Results are on stdout, progress on stderr. Exit code: 0, or 1 if an add or a vote was lost,
+doubled or failed, 2 on bad usage or if something is missing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ caller's value. That is part of what it is and of its figures: all of them with 
 setting in which it is fastest; the target is for either.
 
 batch: hotcount's add_many returns a column, redis-py's pipeline a list. Where keys repeat, hotcount
-merges them and still returns each add's value. redis-benchmark shows what the server does where a
+merges them and still returns each add's value. redis-benchmark shows what the server does if a
 client does next to nothing, with keys of its own, drawn uniformly from as many (native.py).
 
 cpp: Go's clients have as many goroutines as hotcount has threads or adds in flight. Adds in flight
@@ -38,7 +38,7 @@ from tests.support.servers import RedisServer
 
 GROUPS = ("sync", "asyncio", "limits", "batch", "cpp", "idle")
 
-# What must be importable for a group. hiredis is what redis-py parses with where it finds it.
+# What must be importable for a group. redis-py parses with hiredis if it finds it.
 PACKAGES = {
     "sync": ("redis", "hiredis", "glide_sync"),
     "asyncio": ("redis", "hiredis", "coredis", "glide", "uvloop"),

@@ -58,7 +58,7 @@ class Hotcount:
 class RedisPy:
     """redis-py as its documentation has it: one client, shared, with a pool that suffices.
 
-    It parses with hiredis, as it does by itself where that is installed.
+    It parses with hiredis, as it does by itself if that is installed.
     """
 
     def __init__(self, port: int) -> None:
@@ -196,7 +196,7 @@ def drive(
     for worker in workers:
         worker.join()
     for failure in failures:
-        # The others' say only that somebody failed.
+        # The other errors say only that somebody failed.
         if not isinstance(failure, threading.BrokenBarrierError):
             raise failure
     rate = sum(calls) * size / (max(ended) - span[0])

@@ -45,7 +45,7 @@ def tree_of(text: str) -> Path:
 
 
 def run(command: list[str]) -> str:
-    """What the program prints; Failed with what it says on stderr where it fails."""
+    """What the program prints. Failed, with what it says on stderr, if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -132,7 +132,7 @@ def parse_csv(printed: str) -> float:
 
 
 class RedisBenchmark:
-    """redis-benchmark: what the server does where the client does next to nothing.
+    """redis-benchmark: what the server does if the client does next to nothing.
 
     It prepares its commands once and only counts the replies, and draws its keys uniformly from
     1,000 of its own. With -P 100 each of its connections has 100 commands under way, so that 50

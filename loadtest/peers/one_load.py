@@ -3,7 +3,7 @@
     python -m loadtest.peers.one_load NAME PORT SECONDS SEED
 
 Prints one line of JSON: calls (or keys, or elements) a second as `rate`, and `added`, the sum that
-the counters must hold afterwards, where the load is one of adds. It uses public names of hotcount
+the counters must hold afterwards, if the load is one of adds. It uses public names of hotcount
 that older builds have too.
 """
 

@@ -8,8 +8,8 @@ sum must be what the contender was told that it added, or the run fails. Only th
 run say something: they move less than the figures do. Server and clients share the machine, so a
 client that costs less CPU leaves more to the server.
 
-Results are on stdout, progress on stderr. Exit code: 0, or 1 where an add was lost, doubled or
-failed, 2 on bad usage or where something is missing. That a target was not met is a result.
+Results are on stdout, progress on stderr. Exit code: 0, or 1 if an add was lost, doubled or
+failed, 2 on bad usage or if something is missing. A target that was not met is a result.
 """
 
 from __future__ import annotations

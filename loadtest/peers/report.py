@@ -38,7 +38,7 @@ def met(metric: str, ratio: float, target: float) -> bool:
 def comparisons(case: Case) -> list[dict[str, Any]]:
     """Hotcount's figure over each peer's, by metric: within a round, then the median.
 
-    What slows the machine down for a while slows both. `target` and `met` are None where nothing
+    What slows the machine down for a while slows both. `target` and `met` are None if nothing
     is to be reached.
     """
     ours = case.figures.get(OURS, {})
@@ -174,7 +174,7 @@ def markdown_table(summaries: list[dict[str, Any]], what: str = "adds") -> str:
     return "\n".join(made)
 
 
-# Before a case's name where its group has no heading.
+# Before a case's name if its group has no heading.
 GROUP_WORDS = {
     "sync": "Python, ",
     "asyncio": "asyncio, ",

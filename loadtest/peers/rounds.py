@@ -32,7 +32,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Measured:
-    """What one load came to."""
+    """The outcome of one load."""
 
     added: int  # acknowledged, warming up included: what the server must hold
     figures: dict[str, float]  # by metric: RATE, P50, P99 ...
@@ -58,7 +58,7 @@ class Case:
     name: str
     group: str
     loads: list[Load]
-    # By peer and metric: what hotcount's figure over the peer's is to reach, or, where the metric
+    # By peer and metric: what hotcount's figure over the peer's is to reach, or, if the metric
     # is a latency, is not to exceed.
     targets: dict[tuple[str, str], float] = field(default_factory=dict)
     # Whether the server then holds a sum of what was added; a limiter's state is none.
@@ -97,7 +97,7 @@ def order(loads: list[Load], number: int) -> list[Load]:
 def measure(server: RedisServer, cases: list[Case], rounds: int, seconds: float) -> None:
     """Fills in the cases' figures.
 
-    Raises LostAdds where the server does not hold the acknowledged adds, Failed where one failed.
+    Raises LostAdds if the server does not hold the acknowledged adds, Failed if one failed.
     """
     for number in range(rounds):
         for case in cases:

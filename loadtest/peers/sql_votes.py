@@ -15,8 +15,8 @@ counts when it was acknowledged after its commit, and every load is audited: one
 twice fails the run. "pgbench" is PostgreSQL's own client sending what a batch sends, its votes
 made up by the server: the rate that such transactions can have here with no client to speak of.
 
-Results are on stdout, progress on stderr. Exit code: 0, or 1 where a vote was lost, doubled or
-failed, 2 on bad usage or where something is missing. That a target was not met is a result.
+Results are on stdout, progress on stderr. Exit code: 0, or 1 if a vote was lost, doubled or
+failed, 2 on bad usage or if something is missing. A target that was not met is a result.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ hotcount's, or "django": what an application without hotcount does, INSERT the v
 count with an F() expression in one transaction, on a connection that the worker keeps
 (CONN_MAX_AGE=None), by psycopg or PyMySQL. In the better order for each database: on PostgreSQL the
 item's row is locked last, for the shortest time; on MariaDB the vote's foreign key has locked it
-already, shared, and two such votes deadlock where the UPDATE does not come first.
+already, shared, and two such votes deadlock if the UPDATE does not come first.
 The tables are hotcount's default ones and are there.
 """
 

@@ -6,9 +6,9 @@ how many callers; "hot" is one item, "Zipf" 10,000 of them. Contenders, on each 
     hotcount         strategy batched
     naive, slotted   hotcount's other strategies
     votes alone      the same vote rows inserted and nothing else. C++: by hotcount's connections,
-                     and its group commit where a process has several callers; an autocommit
+                     and its group commit if a process has several callers; an autocommit
                      statement a batch: the ceiling. Python: by psycopg or PyMySQL, one autocommit
-                     INSERT a vote, so not where processes have several callers: those clients cost
+                     INSERT a vote, so not if processes have several callers: those clients cost
                      more than hotcount's, and it is no ceiling
     pgbench alone    the same by PostgreSQL's own client, a connection for each process, as many
                      votes a statement as the process has callers, all of them there at once

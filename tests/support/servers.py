@@ -249,7 +249,7 @@ class PostgresServer(ServerProcess):
         super().stop(how)
 
     def remove(self) -> None:
-        self.stop(signal.SIGQUIT)  # Without a checkpoint, of which nobody would have anything.
+        self.stop(signal.SIGQUIT)  # Without a checkpoint, which nobody needs any more.
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
