@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import hotcount
 import pytest
 
+from tests.faults.cuts import DIRECTIONS, NOT_APPLIED, UNKNOWN, Outcomes, settle
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
@@ -18,27 +19,11 @@ from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
-UNKNOWN = hotcount.OutcomeUnknownError
-NOT_APPLIED = (hotcount.UnavailableError, hotcount.DeadlineError)
-
 
 @pytest.fixture
 def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
     with FaultProxy(own_redis.socket) as proxy:
         yield proxy
-
-
-def settle(server: RedisServer, keys: list[str]) -> list[int]:
-    """The values at the server, once it has read all it was sent."""
-    with server.redis() as direct:
-        counter = hotcount.Counter(direct)
-        before: list[int] = []
-        while True:
-            now = list(counter.get_many(keys))
-            if now == before:
-                return now
-            before = now
-            time.sleep(0.001)
 
 
 def pipeline_bytes(keys: list[str]) -> int:
@@ -49,9 +34,7 @@ def pipeline_bytes(keys: list[str]) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    "direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answered"]
-)
+@DIRECTIONS
 @pytest.mark.timeout(300)
 def test_a_pipeline_cut_after_any_byte_is_counted_as_its_callers_were_told(
     own_redis: RedisServer, proxy: FaultProxy, direction: int
@@ -61,7 +44,7 @@ def test_a_pipeline_cut_after_any_byte_is_counted_as_its_callers_were_told(
     # every position of the pipeline.
     length = pipeline_bytes(keys) if direction == CLIENT_TO_SERVER else 4 * len(keys)
     expected = [0] * len(keys)
-    outcomes = {"ok": 0, "unknown": 0, "not applied": 0}
+    outcomes = Outcomes()
     with hotcount.Redis(proxy.url, timeout=20) as redis:
         counter = hotcount.Counter(redis)
         for cut in range(length):
@@ -71,24 +54,12 @@ def test_a_pipeline_cut_after_any_byte_is_counted_as_its_callers_were_told(
             batch = counter.add_many(keys, errors="return")
             assert proxy.fired == fired + 1, "void: the cut did not happen"
             values = settle(own_redis, keys)
-            for index, value in enumerate(values):
-                error = batch.errors.get(index)
-                added = value - expected[index]
-                if error is None:
-                    assert (added, batch[index]) == (1, value)
-                    outcomes["ok"] += 1
-                elif isinstance(error, UNKNOWN):
-                    assert added in (0, 1)
-                    outcomes["unknown"] += 1
-                else:
-                    assert isinstance(error, NOT_APPLIED)
-                    assert added == 0, f"said to be not applied, cut at {cut}: {error}"
-                    outcomes["not applied"] += 1
+            outcomes.check(batch, expected, values)
             expected = values
     # All of a small pipeline is in the kernel's hands before the cut, so nothing is "not applied";
     # where answers are cut, those before the cut arrived.
-    assert outcomes["unknown"] > 0
-    assert direction == CLIENT_TO_SERVER or outcomes["ok"] > 0
+    assert outcomes.unknown > 0
+    assert direction == CLIENT_TO_SERVER or outcomes.ok > 0
 
 
 def test_calls_that_were_never_sent_are_not_applied_and_the_rest_are_unknown(

@@ -3,24 +3,19 @@ counted, and nothing else but what the caller was told may be; with an op_id exa
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import hotcount
 import pytest
 
+from tests.faults.cuts import DIRECTIONS, NOT_APPLIED, UNKNOWN, Outcomes, settle
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
-UNKNOWN = hotcount.OutcomeUnknownError
-NOT_APPLIED = (hotcount.UnavailableError, hotcount.DeadlineError)
 
-DIRECTIONS = pytest.mark.parametrize(
-    "direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answered"]
-)
 # Coprime to the length of a key's part, so that all places of it are met.
 EVERY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
 
@@ -29,19 +24,6 @@ EVERY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.lo
 def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
     with FaultProxy(own_redis.socket) as proxy:
         yield proxy
-
-
-def settle(server: RedisServer, keys: list[str]) -> list[int]:
-    """The values at the server, once it has read all it was sent."""
-    with server.redis() as direct:
-        counter = hotcount.Counter(direct)
-        before: list[int] = []
-        while True:
-            now = list(counter.get_many(keys))
-            if now == before:
-                return now
-            before = now
-            time.sleep(0.001)
 
 
 def traffic(redis: hotcount.Redis, direction: int, work: Callable[[], object]) -> int:
@@ -59,7 +41,7 @@ def test_a_batch_of_script_calls_cut_after_any_byte_is_counted_as_its_caller_was
     own_redis: RedisServer, proxy: FaultProxy, direction: int, step: int
 ) -> None:
     keys = [f"k{number:02}" for number in range(100)]
-    outcomes = {"ok": 0, "unknown": 0, "not applied": 0}
+    outcomes = Outcomes()
     with hotcount.Redis(proxy.url, timeout=20) as redis:
         counter = hotcount.Counter(redis, ttl=600)
         counter.add_many(keys)
@@ -72,22 +54,10 @@ def test_a_batch_of_script_calls_cut_after_any_byte_is_counted_as_its_caller_was
             batch = counter.add_many(keys, errors="return")
             assert proxy.fired == fired + 1, "void: the cut did not happen"
             values = settle(own_redis, keys)
-            for index, value in enumerate(values):
-                error = batch.errors.get(index)
-                added = value - expected[index]
-                if error is None:
-                    assert (added, batch[index]) == (1, value)
-                    outcomes["ok"] += 1
-                elif isinstance(error, UNKNOWN):
-                    assert added in (0, 1)
-                    outcomes["unknown"] += 1
-                else:
-                    assert isinstance(error, NOT_APPLIED)
-                    assert added == 0, f"said to be not applied, cut at {cut}: {error}"
-                    outcomes["not applied"] += 1
+            outcomes.check(batch, expected, values)
             expected = values
         assert all(0 < redis.execute("PTTL", f"count:{key}") <= 600_000 for key in keys)
-    assert outcomes["unknown"] > 0
+    assert outcomes.unknown > 0
 
 
 @DIRECTIONS
