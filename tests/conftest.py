@@ -7,6 +7,7 @@ that joins later is one more param below.
 from __future__ import annotations
 
 import itertools
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
 
 _numbers = itertools.count()
+
+# A shell without job control starts what it runs in the background with SIGINT ignored, and Python
+# then raises no KeyboardInterrupt: tests of Ctrl-C would wait for nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COUNTER_BACKENDS = [
     pytest.param("memory", id="memory"),

@@ -134,7 +134,7 @@ def test_leader_without_time_for_its_commit_leaves_the_others_their_answers(
             with side.row_locked("other"):
                 first = Caller(lambda: alone.cast(1, 1, 1))
                 eventually(side.someone_waits_for_a_row)
-                hurried = Caller(lambda: votes.cast(1, 2, 1, timeout=1.5))
+                hurried = Caller(lambda: votes.cast(1, 2, 1, timeout=4))
                 hurried.calls.wait()
                 patient = [Caller(partial(votes.cast, 1, user)) for user in PATIENT]
                 for caller in patient:

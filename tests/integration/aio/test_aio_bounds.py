@@ -23,19 +23,20 @@ MANY = 100_000
 
 
 async def longest_gap(stop: asyncio.Event) -> float:
-    """The longest time for which the loop left a task alone that wanted to run every 5 ms."""
+    """How long the loop's thread worked at most while a task waited that runs every 5 ms.
+
+    In the thread's CPU time, which other programs on the machine do not lengthen.
+    """
     longest = 0.0
-    last = time.monotonic()
+    last = time.thread_time()
     while not stop.is_set():
         await asyncio.sleep(0.005)
-        now = time.monotonic()
+        now = time.thread_time()
         longest = max(longest, now - last)
         last = now
     return longest
 
 
-# How long a loop was held shows where nothing else takes the machine.
-@pytest.mark.alone
 @pytest.mark.parametrize("factory", LOOPS)
 @pytest.mark.parametrize("key", ["one", "each"])
 def test_100_000_calls_that_expire_at_once_hold_no_other_task_up(
