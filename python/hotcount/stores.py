@@ -134,7 +134,7 @@ class RedisBase(Handle):
         with more time. Longer: for commands that take the server longer. Shorter: a dead connection
         is replaced sooner.
 
-        max_queue: most calls that wait to be sent on a connection, at about 300 bytes each. At the
+        max_queue: most calls that wait to be sent on a connection, at about 900 bytes each. At the
         bound a thread waits until its deadline; a call of hotcount.aio fails with CapacityError.
         connect_timeout: one attempt to connect, in seconds, from the resolved name to the greeting;
         the name's addresses share it, and no call's own timeout ends it. More: a server far away is

@@ -48,7 +48,7 @@ struct DatabaseOptions {
     /// neighbour; shorter frees the caller's thread sooner.
     Duration timeout{std::chrono::seconds{5}};
     /// Most connections that only read, open at once in this process. More readers at once, each
-    /// about 2 MB of page cache in SQLite, or a process of PostgreSQL's. In-memory SQLite always
+    /// up to 32 MB of page cache in SQLite, or a process of PostgreSQL's. In-memory SQLite always
     /// has exactly one connection for all.
     std::size_t max_readers{4};
     /// The same for those that write. More: strategies with a transaction per write wait less for

@@ -61,7 +61,7 @@ struct Options {
     int protocol{3};
     /// Most calls that wait to be sent, on one connection. At the bound a caller waits until its
     /// deadline; a call that nobody waits for, or of an event loop, fails with a capacity error.
-    /// More: a longer backlog of a busy server is taken, at about 300 bytes a call.
+    /// More: a longer backlog of a busy server is taken, at about 650 bytes a call.
     std::size_t max_queue{100'000};
     /// Most bytes sent and not yet answered, on one connection; a batch that is larger travels alone.
     /// More: fewer system calls. Less: calls that come meanwhile are combined and sent sooner, and
