@@ -67,6 +67,9 @@ class Store final : public ExpiringMap {
     explicit Store(StoreOptions options);  // Use make(), which checks the options.
 
     const StoreOptions& options() const { return options_; }
+    /// What the wall clock read beyond the steady one when the store was made. now() plus this is
+    /// the store's own time since the epoch, which a later step of the wall clock does not move.
+    Duration epoch() const { return epoch_; }
 
     struct Stats {
         std::size_t keys;         ///< Held now, expired ones not yet dropped included.
@@ -81,6 +84,7 @@ class Store final : public ExpiringMap {
 
   private:
     StoreOptions options_;
+    const Duration epoch_;
     std::atomic<std::uint64_t> untracked_{0};
 };
 

@@ -101,7 +101,10 @@ class MemoryBackend final : public CounterBackend {
         return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<TryAdd> {
             const auto* const before = entry.as<std::int64_t>(fresh);
             if (before == nullptr) return wrong_type(key);
-            if (!allowed(*before)) return TryAdd{false, *before};
+            if (!allowed(*before)) {
+                if (fresh) entry.expires_at = store_->now();  // It has expired since it was read.
+                return TryAdd{false, *before};
+            }
             HOTCOUNT_TRY_ASSIGN(const std::int64_t value, add_to(entry, fresh, key, n));
             return TryAdd{true, value};
         });

@@ -68,13 +68,7 @@ class SteppedInMemory final : public MemoryLimiterBackend {
 
   public:
     SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law)
-        : MemoryLimiterBackend(std::move(store), law.limit()), law_(law) {
-        // Windows align to the wall clock's epoch as it stands now: a step of the wall clock later
-        // moves no window.
-        const auto& clock = *store_->options().clock;
-        epoch_us_ =
-            to_us(clock.wall_now().time_since_epoch() - clock.steady_now().time_since_epoch());
-    }
+        : MemoryLimiterBackend(std::move(store), law.limit()), law_(law) {}
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, bool take, std::string_view,
                            Timeout) override {
@@ -108,12 +102,12 @@ class SteppedInMemory final : public MemoryLimiterBackend {
         return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
     }
     StepResult<State> step(const State* state, SteadyTime now, std::int64_t cost, bool take) const {
+        // The store's time, not the limiter's own: limiters of one name share their states.
         return law_.step(state ? std::optional{*state} : std::nullopt,
-                         to_us(now.time_since_epoch()) + epoch_us_, cost, take);
+                         to_us(now.time_since_epoch()) + to_us(store_->epoch()), cost, take);
     }
 
     const Law law_;
-    std::int64_t epoch_us_;
 };
 
 // -- over Redis -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ Result<WhenFull> parse_when_full(std::string_view name) {
         if (name == to_string(known)) return known;
     }
     return bad_option("when_full", "is '" + printable(name) + "'; it takes 'admit', 'refuse'",
-                      std::string{name});
+                      printable(name));
 }
 
 Result<std::shared_ptr<Store>> Store::make(StoreOptions options) {
@@ -27,7 +27,10 @@ Result<std::shared_ptr<Store>> Store::make(StoreOptions options) {
 }
 
 Store::Store(StoreOptions options)
-    : ExpiringMap(options.max_keys, options.shards, options.clock), options_(std::move(options)) {}
+    : ExpiringMap(options.max_keys, options.shards, options.clock),
+      options_(std::move(options)),
+      epoch_(options_.clock->wall_now().time_since_epoch() -
+             options_.clock->steady_now().time_since_epoch()) {}
 
 Store::Stats Store::stats() const {
     return Stats{size(), options_.max_keys, swept(), refused(),

@@ -120,7 +120,7 @@ class MemoryLimiterSteps final : public UnsafeLimiterSteps {
 
     Result<void> expire(const std::string& key, std::int64_t seconds, Timeout) override {
         const SteadyTime at = store_->now() + std::chrono::seconds{seconds};
-        return store_->read(key, [&](memory::Entry* entry) {
+        return store_->modify(key, [&](memory::Entry* entry) {
             if (entry != nullptr) entry->expires_at = at;
             return Result<void>{};
         });

@@ -1,4 +1,5 @@
-// The unsafe methods in memory: every moment at which a key can expire during an add is tried.
+// Adds in memory, by the unsafe methods above all: every moment at which a key can expire during an
+// add is tried.
 #include <atomic>
 #include <hotcount/counter.hpp>
 #include <map>
@@ -117,6 +118,26 @@ TEST_F(MemoryCounterMethods, OnlyTheTtlCompensationHealsAKeyThatSomebodyLeft) {
         EXPECT_EQ(counter->ttl("left")->has_value(), heals)
             << to_string(method) << ' ' << to_string(compensation);
         ASSERT_TRUE(succeeded(counter->reset("left")));
+    }
+}
+
+TEST(TryAdd, RefusedWhileItsKeyExpiresLeavesNoKeyBehind) {
+    for (int left = 1; left <= 10; ++left) {
+        const auto clock = std::make_shared<RunningClock>();
+        memory::StoreOptions store_options;
+        store_options.clock = clock;
+        const auto store = *memory::Store::make(store_options);
+        CounterOptions options;
+        options.ttl = kTtl;
+        const auto counter = *Counter::make(store, options);
+        ASSERT_TRUE(succeeded(counter->add("k", 5)));
+        clock->advance(kTtl - left * 1ms);
+        clock->run(true);
+        const TryAdd tried = *counter->try_add("k", -1, {.min = 1});
+        clock->run(false);
+        const bool is_there =
+            store->read("count:k", [](const memory::Entry* entry) { return entry != nullptr; });
+        EXPECT_TRUE(tried.applied || !is_there) << left << " ms were left";
     }
 }
 

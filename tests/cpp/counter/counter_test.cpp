@@ -130,6 +130,18 @@ TEST_F(MemoryCounter, WhatAnOpIdCountedOutlivesTheCounter) {
     EXPECT_EQ(*counter->get("k"), 5);
 }
 
+TEST_F(MemoryCounter, ACounterThatHasTheLedgersNameIsLeftAlone) {
+    memory::StoreOptions store_options;
+    store_options.shards = 1;
+    store_ = *memory::Store::make(store_options);
+    CounterOptions other;
+    other.prefix = "{count";
+    ASSERT_EQ(*make(other)->add("k}:ops", 7), 7);
+    EXPECT_TRUE(failed_with(make()->add_once("k", 1, "a"), ErrorCode::wrong_type, "{count:k}:ops"));
+    EXPECT_EQ(*make(other)->get("k}:ops"), 7);
+    EXPECT_EQ(*make()->get("k"), 0) << "nothing was added";
+}
+
 TEST_F(MemoryCounter, AnOpIdOfATimeIsRefusedOnceItCannotBeRememberedAnyMore) {
     CounterOptions options;
     options.op_keep = 60s;

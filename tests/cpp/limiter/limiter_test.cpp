@@ -116,6 +116,24 @@ TEST_P(MemoryLimiter, AnotherTypeUnderItsKeyIsToldApart) {
     EXPECT_TRUE(failed_with(limiter->peek("k"), ErrorCode::wrong_type));
 }
 
+// A clock whose wall time a test sets back, as NTP does.
+class SteppedClock final : public Clock {
+  public:
+    SteadyTime steady_now() const override { return SteadyTime{1h}; }
+    WallTime wall_now() const override { return wall; }
+    WallTime wall{std::chrono::hours{24 * 365 * 50}};
+};
+
+TEST_P(MemoryLimiter, AWallClockThatIsSetBackLocksNobodyOut) {
+    const auto clock = std::make_shared<SteppedClock>();
+    store_ = make_store(clock);
+    ASSERT_EQ(make()->hit("k")->remaining, 9);
+    clock->wall -= 24h;
+    const Decision decision = *make()->hit("k");
+    EXPECT_EQ(decision.remaining, 8);
+    EXPECT_LE(decision.reset_after, 1min);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MemoryLimiter,
                          ::testing::Values(Algorithm::fixed_window, Algorithm::gcra,
                                            Algorithm::list),
@@ -150,6 +168,24 @@ TEST(UnsafeLimiters, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
         };
         call(9);
         EXPECT_EQ(admitted, 10) << to_string(algorithm);
+    }
+}
+
+TEST(UnsafeLimiters, AnExpiredKeyMakesRoomForANewOne) {
+    for (const Algorithm algorithm :
+         {Algorithm::per_second_key, Algorithm::racy_incr, Algorithm::incr_expire}) {
+        const auto clock = std::make_shared<ManualClock>();
+        memory::StoreOptions store_options;
+        store_options.clock = clock;
+        store_options.max_keys = 1;
+        store_options.when_full = memory::WhenFull::refuse;
+        LimiterOptions options;
+        options.rate = *Rate::parse("1/s");
+        options.algorithm = algorithm;
+        const auto limiter = *Limiter::make(*memory::Store::make(store_options), options);
+        EXPECT_TRUE(limiter->hit("first")->allowed) << to_string(algorithm);
+        clock->advance(11s);
+        EXPECT_TRUE(succeeded(limiter->hit("second"))) << to_string(algorithm);
     }
 }
 

@@ -45,14 +45,15 @@ class ExpiringMap : ForkAware {
 
     SteadyTime now() const { return clock_->steady_now(); }
 
-    /// Calls visit(Entry*) under the key's lock: nullptr if the key is absent or expired.
+    /// Calls visit(const Entry*) under the key's lock: nullptr if the key is absent or expired.
     /// The pointer must not outlive the call; visit must not call into the store.
     template <class Visit>
     auto read(std::string_view key, Visit&& visit) {
         const Hashed name = hashed(key);
         Shard& shard = shard_of(name);
         std::lock_guard lock(shard.mutex);
-        return visit(find_live(shard, name));
+        const Entry* const entry = find_live(shard, name);
+        return visit(entry);
     }
 
     /// Calls visit(Entry&, bool fresh) under the key's lock; an absent key is made first (fresh),
@@ -139,7 +140,7 @@ class ExpiringMap : ForkAware {
 
     /// Calls visit(Entry& entry, bool fresh, Entry& companion) as upsert() does, with an entry beside
     /// the key's as modify_with() does; both are made first if they are absent, the companion
-    /// with a T. A companion that has no expiry afterwards is taken back.
+    /// with a T. A fresh companion that has no expiry afterwards is taken back.
     template <class T, class Visit>
     auto upsert_with(std::string_view key, std::string_view companion, Visit&& visit)
         -> decltype(visit(std::declval<Entry&>(), true, std::declval<Entry&>())) {
@@ -155,7 +156,9 @@ class ExpiringMap : ForkAware {
             Entry* const kept = find_live(shard, hashed(companion));
             if (!place || kept == nullptr) {
                 if (place && place->fresh) erase(shard, name);
-                if (kept != nullptr && !kept->expires_at) erase(shard, hashed(companion));
+                if (beside->fresh && kept != nullptr && !kept->expires_at) {
+                    erase(shard, hashed(companion));
+                }
                 if (!place) return std::move(place).error();
                 continue;
             }
@@ -165,10 +168,10 @@ class ExpiringMap : ForkAware {
             } else {
                 note_expiry(shard, *place->entry);
             }
-            if (kept->expires_at) {
-                note_expiry(shard, *kept);
-            } else {
+            if (beside->fresh && !kept->expires_at) {
                 erase(shard, hashed(companion));
+            } else {
+                note_expiry(shard, *kept);
             }
             return result;
         }
