@@ -13,8 +13,8 @@
 #include "background_thread.hpp"
 #include "commands.hpp"
 #include "dedicated_connections.hpp"
-#include "loop_connection.hpp"
 #include "shared_connection.hpp"
+#include "socket_loop_connection.hpp"
 #include "tls.hpp"
 
 namespace hotcount::redis {
@@ -25,9 +25,6 @@ constexpr std::size_t kPortion = 1000;
 
 // The least max_reply_bytes: the replies of a portion, and of a combined script, must fit.
 constexpr std::size_t kFewestReplyBytes = std::size_t{1} << 20;
-
-constexpr Duration kFirstPause = std::chrono::milliseconds{5};
-constexpr Duration kLongestPause = std::chrono::milliseconds{100};
 
 // What each process has of its own: the shared connection, the thread that drives it while nobody else
 // does, and the dialer that opens connections. A forked child makes them anew.
@@ -243,7 +240,7 @@ class RespClient final : public Client {
     // Repeats attempts on a dedicated connection, after a pause, while the server will soon serve them.
     template <class Attempt>
     std::invoke_result_t<Attempt> patiently(Deadline until, const Attempt& attempt) {
-        Duration pause = kFirstPause;
+        Duration pause = next_pause({});
         bool resent = false;
         while (true) {
             auto done = attempt();
@@ -251,7 +248,7 @@ class RespClient final : public Client {
             const Error& error = done.error();
             if (passes_soon(error.server_code) && until.remaining() > pause) {
                 sleep_or_interrupt(pause);
-                pause = std::min(2 * pause, kLongestPause);
+                pause = next_pause(pause);
                 continue;
             }
             // As on the shared connection: a call that never left goes once more, over a new one.

@@ -2,8 +2,11 @@
 // it looks as bytes (RESP: an array of bulk strings).
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <hotcount/clock.hpp>
 #include <hotcount/detail/redis/reply.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <span>
@@ -32,6 +35,14 @@ KnownCommand known_command(std::span<const std::string_view> words);
 /// Whether a command whose replies have this shape can have this reply.
 inline bool fits(Shape shape, const Reply& reply) {
     return (static_cast<unsigned>(shape) >> reply.value.index() & 1U) != 0;
+}
+
+/// How long a call waits that the server will serve soon (passes_soon()), before it is tried again.
+/// `before`: its last such pause; 0 before the first.
+inline Duration next_pause(Duration before) {
+    constexpr Duration kFirst = std::chrono::milliseconds{5};
+    constexpr Duration kLongest = std::chrono::milliseconds{100};
+    return before == Duration{0} ? kFirst : std::min(2 * before, kLongest);
 }
 
 // -- encode.cpp -----------------------------------------------------------------------------------

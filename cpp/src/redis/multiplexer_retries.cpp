@@ -17,9 +17,6 @@
 namespace hotcount::redis {
 namespace {
 
-constexpr Duration kFirstPause = std::chrono::milliseconds{5};
-constexpr Duration kLongestPause = std::chrono::milliseconds{100};
-
 // The first command's name as it was given: "*2\r\n$3\r\nGET\r\n...".
 std::string_view name_of(std::string_view command) {
     command.remove_prefix(std::min(command.find('\n') + 1, command.size()));
@@ -73,8 +70,7 @@ bool Multiplexer::refused_inside(const Reply& reply) {
 
 // False if too little time is left.
 bool Multiplexer::postpone(const OperationPtr& operation) {
-    const Duration pause = operation->pause_ == Duration{0} ? kFirstPause : 2 * operation->pause_;
-    operation->pause_ = std::min(pause, kLongestPause);
+    operation->pause_ = next_pause(operation->pause_);
     if (operation->state_ != Operation::State::in_flight ||
         operation->deadline_.remaining() <= operation->pause_) {
         return false;

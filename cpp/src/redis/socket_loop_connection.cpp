@@ -1,4 +1,4 @@
-#include "loop_connection.hpp"
+#include "socket_loop_connection.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
