@@ -108,6 +108,8 @@ SITUATIONS = [
             ("large and too much", ["2", "", LARGE], [["SET", "k", LARGE, "PX", SOON]]),
         ]
     ),
+    Situation("reset/absent", ["k"], []),
+    Situation("reset/there", ["k"], [], [["SET", "k", "3", "PX", SOON]]),
     # -- limiters
     Situation("limiter_gcra/fresh", ["k"], [*GCRA, "1"]),
     Situation("limiter_gcra/there", ["k"], [*GCRA, "1"], [["SET", "k", "1 1", "PX", SOON]]),

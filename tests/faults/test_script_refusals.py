@@ -245,6 +245,7 @@ CALLS: dict[str, Callable[[hotcount.Redis], object]] = {
     "add_many with a ttl": lambda redis: hotcount.Counter(redis, ttl=60).add_many(["k", "new"], 2),
     "add with an op_id": lambda redis: hotcount.Counter(redis).add("k", 2, op_id="id"),
     "try_add": lambda redis: hotcount.Counter(redis, ttl=60).try_add("k", 2, max=9),
+    "reset": lambda redis: hotcount.Counter(redis).reset("k"),
     "period": lambda redis: hotcount.PeriodCounter(redis, period="day").add("k", 2),
     "gcra": lambda redis: hotcount.Limiter(redis, "5/hour").hit_many(["a", "b"]),
     "fixed_window": lambda redis: hotcount.Limiter(

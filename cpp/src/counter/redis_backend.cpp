@@ -41,6 +41,12 @@ const redis::Script& try_add_script() {
     return kScript;
 }
 
+const redis::Script& reset_script() {
+    static const redis::Script kScript{lua::counter::kResetLua, redis::Script::Kind::single,
+                                       redis::is_nil_or<redis::is_number>};
+    return kScript;
+}
+
 // Commands of a large call that travel at a time.
 constexpr std::size_t kKeysPerRead = 1000;
 
@@ -189,7 +195,8 @@ class RedisBackend final : public CounterBackend {
     }
 
     void reset(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
-        integer({"GETDEL", key}, key, route, done);
+        const std::string_view keys[] = {key};
+        submit(Request::run(reset_script(), keys, {}, {}), route, integer_of(key, std::move(done)));
     }
 
     void ttl(const std::string& key, const Route& route,
