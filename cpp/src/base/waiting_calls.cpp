@@ -1,4 +1,4 @@
-#include "waiting_calls.hpp"
+#include <hotcount/detail/base/waiting_calls.hpp>
 
 #include <algorithm>
 #include <atomic>

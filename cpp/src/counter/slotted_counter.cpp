@@ -1,10 +1,10 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <hotcount/slotted_counter.hpp>
 
-#include "base/waiting_calls.hpp"
 #include "slot_writer.hpp"
 
 namespace hotcount {

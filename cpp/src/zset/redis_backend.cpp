@@ -2,14 +2,13 @@
 #include <atomic>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/hash.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
 #include <unordered_map>
 
 #include "backend.hpp"
-#include "base/waiting_calls.hpp"
 #include "hotcount_embedded/zset/lua.hpp"
 #include "keys.hpp"
 #include "redis/scripts.hpp"
-#include "redis_replies.hpp"
 #include "redis_steps.hpp"
 
 namespace hotcount {

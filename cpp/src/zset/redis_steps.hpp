@@ -1,15 +1,68 @@
 // The calls of RedisSets that take several round trips and wait for each: upserts with the methods
-// that are no script, and sweep().
+// that are no script, and sweep(). Before them what both files over Redis share: numbers as
+// arguments, and replies as numbers.
 #pragma once
 
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/redis/reply.hpp>
+#include <hotcount/result.hpp>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "backend.hpp"
-#include "redis_replies.hpp"
 
 namespace hotcount::zset {
+
+/// The server's name, for messages. Completions share it: they outlive the sets perhaps.
+using Server = std::shared_ptr<const std::string>;
+
+inline std::string milliseconds(Duration duration) {
+    return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
+/// The shortest digits that bring the double back as it was, whatever the process's locale is.
+inline std::string to_text(double score) {
+    std::array<char, 32> text;  // "-2.2250738585072014e-308" is the longest.
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), score).ptr;
+    return {text.data(), end};
+}
+
+inline Error about(const std::string& key, const Error& error) {
+    return make_error(error.code, error.message + " (key " + printable(key) + ")",
+                      error.server_code)
+        .about(&ErrorFacts::key, key);
+}
+
+inline Error unexpected(const std::string& server, std::string_view what) {
+    return make_error(ErrorCode::reply,
+                      server + ": " + std::string{what} + " got a reply of another shape");
+}
+
+/// The server ran what nobody can make sense of the answer to.
+inline Error unknown(const std::string& server, std::string_view what) {
+    return make_error(ErrorCode::outcome_unknown,
+                      unexpected(server, what).message + "; it may or may not be applied");
+}
+
+inline Result<std::int64_t> integer(const std::string& server, const redis::Reply& reply) {
+    if (const auto number = redis::to_integer(reply)) return *number;
+    if (const auto* error = std::get_if<redis::ReplyError>(&reply.value)) {
+        return redis::error_from_reply(error->message, server);
+    }
+    return unexpected(server, "an integer reply");
+}
+inline Result<std::int64_t> integer(const std::string& server, const Result<redis::Reply>& reply,
+                                    const std::string& key) {
+    if (!reply) return about(key, reply.error());
+    return integer(server, *reply);
+}
 
 class RedisSteps {
   public:

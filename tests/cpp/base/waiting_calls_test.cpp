@@ -1,4 +1,4 @@
-#include "base/waiting_calls.hpp"
+#include <hotcount/detail/base/waiting_calls.hpp>
 
 #include <gtest/gtest.h>
 

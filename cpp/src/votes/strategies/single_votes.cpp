@@ -1,11 +1,11 @@
 // naive and slotted: one transaction per vote.
 #include <functional>
 #include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <limits>
 
-#include "base/waiting_calls.hpp"
 #include "sql_votes.hpp"
 #include "votes/tables/vote_dialect.hpp"
 

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/waiting_calls.hpp"
 #include "call_times.hpp"
 #include "votes/journal/folder.hpp"
 #include "votes/tables/count_reader.hpp"
