@@ -1,8 +1,6 @@
 // Memory, Redis and Database, for threads and for event loops, and the module's functions: declared
 // in hotcount/stores.py, hotcount/aio/stores.py and hotcount/functions.py.
 #include <hotcount/build_info.hpp>
-#include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/op_id.hpp>
 #include <hotcount/slotted_counter.hpp>
@@ -293,21 +291,18 @@ void ping_redis_async(redis::Client& client, Completion<bool> done, AsyncCall ca
 Result<bool> ping_by(sql::Database& database, Deadline deadline) {
     static const sql::Statement kSelect{"SELECT 1"};
     HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database.reader(deadline));
-    HOTCOUNT_TRY(lease->execute(kSelect));
+    HOTCOUNT_TRY(lease->read_alone(kSelect, {}, nullptr, deadline));
     return true;
 }
 Result<bool> ping_database(sql::Database& database, Timeout timeout) {
     return ping_by(database, database.deadline(timeout));
 }
-void ping_database_async(sql::Database& database, Completion<bool> done, AsyncCall call) {
-    // Threads for calls of a database that belong to no object of their own.
-    static auto* const all =
-        new ForkLocal<WorkerPool>([] { return std::make_unique<WorkerPool>(4); });
-    WorkerPool& threads = all->get();
-    if (auto started = threads.start(); !started) return done(std::move(started).error());
-    threads.run([&database, done = std::move(done), deadline = database.deadline(call.timeout)] {
-        done(ping_by(database, deadline));
-    });
+void ping_database_async(DatabaseStore& store, Completion<bool> done, AsyncCall call) {
+    // Its owner, which `done` holds, holds the database.
+    sql::Database& database = *store.held();
+    const Deadline deadline = database.deadline(call.timeout);
+    store.waiting_calls().run<bool>(deadline, call.cancelled, std::move(done),
+                                    [&database, deadline] { return ping_by(database, deadline); });
 }
 
 // -- functions ------------------------------------------------------------------------------------

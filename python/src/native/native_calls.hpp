@@ -271,6 +271,13 @@ struct Method {
     static constexpr bool kHasStart = !std::is_same_v<decltype(Start), std::nullptr_t>;
     static constexpr bool kInThread =
         std::is_same_v<std::remove_const_t<decltype(Start)>, InThread>;
+    static constexpr bool starts_with_self() {
+        if constexpr (kHasStart && !kInThread) {
+            return std::is_same_v<typename MemberOf<decltype(Start)>::Class, Self>;
+        } else {
+            return false;
+        }
+    }
 
     using Outcome =
         decltype(run_now<Now, Each>(std::declval<Concept&>(), std::declval<const Held&>()));
@@ -378,7 +385,11 @@ struct Method {
         } else {
             std::apply(
                 [&](const auto&... all) {
-                    std::invoke(Start, *core, all..., std::move(done), call);
+                    if constexpr (starts_with_self()) {
+                        std::invoke(Start, self, all..., std::move(done), call);
+                    } else {
+                        std::invoke(Start, *core, all..., std::move(done), call);
+                    }
                 },
                 Each::template pass<sizeof...(P) - (is_timed() ? 1 : 0)>(held));
         }
@@ -473,8 +484,9 @@ struct Init {
 }  // namespace detail
 
 /// A method of a concept, for `def` and, where Start is not nullptr, `async def`. Start: the core's
-/// function that does not wait, or InThread{}. P: the C++ type
-/// of each parameter that `names` names; a type that takes two of them stands once.
+/// function that does not wait (a free function may take the Bound in place of the concept), or
+/// InThread{}. P: the C++ type of each parameter that `names` names; a type that takes two of them
+/// stands once.
 template <auto Now, auto Start, class... P>
 void method(const char* name, std::string_view names) {
     using Entry = detail::Method<Now, Start, P...>;

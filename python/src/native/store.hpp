@@ -11,6 +11,8 @@
 // Everything here is guarded by the GIL.
 #pragma once
 
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/sql.hpp>
@@ -43,6 +45,11 @@ class Opened {
         if constexpr (requires(Backend & backend) { backend.close(); }) backend_->close();
     }
     const std::shared_ptr<Backend>& backend() const { return backend_; }
+    /// Threads for calls of a database that belong to no concept. A database that hangs keeps those
+    /// of no other busy.
+    WaitingCalls& waiting_calls() requires std::is_same_v<Backend, sql::Database> {
+        return waiting_calls_.get();
+    }
     /// What the running loop calls it through; RuntimeError where none runs.
     std::shared_ptr<LoopBinding> loop_binding() {
         if constexpr (std::is_same_v<Backend, redis::Client>) {
@@ -53,8 +60,19 @@ class Opened {
     }
 
   private:
+    static constexpr std::size_t kThreads = 2;
+    static constexpr std::size_t kMostWaiting = 100'000;
+    static std::unique_ptr<WaitingCalls> make_waiting_calls(const Backend& backend) {
+        if constexpr (std::is_same_v<Backend, sql::Database>) {
+            return std::make_unique<WaitingCalls>(backend.name(), kThreads, kMostWaiting);
+        } else {
+            return nullptr;
+        }
+    }
+
     std::shared_ptr<Backend> backend_;
     LoopBindings loops_;
+    ForkLocal<WaitingCalls> waiting_calls_{[this] { return make_waiting_calls(*backend_); }};
 };
 
 /// What all stores have: a name and a URL without a password, and whether they are closed.
@@ -116,6 +134,10 @@ class Store final : public StoreBase {
     std::shared_ptr<LoopBinding> loop_binding() override {
         check_open();
         return opened_->loop_binding();
+    }
+    WaitingCalls& waiting_calls() requires std::is_same_v<Backend, sql::Database> {
+        check_open();
+        return opened_->waiting_calls();
     }
     const O& options() const { return options_; }
 

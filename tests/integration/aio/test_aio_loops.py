@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.loops import LOOPS, LOOPS_WITH_READERS, LoopFactory, run
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import PostgresServer, RedisServer, free_port
 from tests.support.together import in_child, together
 
 pytestmark = pytest.mark.server
@@ -437,3 +438,34 @@ def test_an_interpreter_that_ends_while_an_answer_comes_ends_well(database_path:
         [sys.executable, "-c", ENDS_IN_AN_ANSWER, url], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_pings_of_a_database_that_hangs_hold_up_none_of_another(
+    own_postgres: PostgresServer,
+) -> None:
+    async def main() -> None:
+        hanging = aio.Database(own_postgres.url(), max_readers=1)
+        other = aio.Database("sqlite:///:memory:")
+        assert await hanging.ping(timeout=20)
+        connected = own_postgres.psql(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        backends = [int(line) for line in connected.split()]
+        assert backends
+        own_postgres.send_signal(signal.SIGSTOP)  # It takes no connection more.
+        for backend in backends:
+            os.kill(backend, signal.SIGSTOP)
+        try:
+            held_up = [asyncio.ensure_future(hanging.ping(timeout=60)) for _ in range(4)]
+            assert await other.ping(timeout=20)
+            assert not any(ping.done() for ping in held_up)
+            with pytest.raises(hotcount.DeadlineError):
+                await hanging.ping(timeout=1)
+        finally:
+            for backend in backends:
+                os.kill(backend, signal.SIGCONT)
+            own_postgres.send_signal(signal.SIGCONT)
+        assert await asyncio.gather(*held_up) == [True] * 4
+
+    asyncio.run(main())
