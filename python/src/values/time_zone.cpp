@@ -9,8 +9,8 @@ using std::chrono::days;
 using std::chrono::microseconds;
 using std::chrono::seconds;
 
-constexpr seconds kQuarter{900};
-constexpr std::uint64_t kZero = 1ULL << 20U;  // Makes an offset positive, and so no word is 0.
+constexpr std::uint64_t kZero = 1ULL << 20U;     // Makes an offset positive, and so no word is 0.
+constexpr std::uint64_t kChanges = 1ULL << 22U;  // In place of an offset: there is none for all.
 
 void import_datetime() {
     if (PyDateTimeAPI == nullptr) PyDateTime_IMPORT;
@@ -35,7 +35,7 @@ py::object find_zone(const std::string& name) {
             throw;
         }
     }
-    raise_config("tz is " + std::string(py::repr(py::str(name))) +
+    raise_config("tz is " + quoted(py::str(name)) +
                  ", which zoneinfo does not know; it takes an IANA name such as 'Europe/Berlin'. "
                  "Where the system has no time zones at all, install the package tzdata");
 }
@@ -64,23 +64,34 @@ seconds PythonZone::ask(Instant at) const {
     return std::chrono::floor<seconds>(to_microseconds(to_datetime(at).attr("utcoffset")()));
 }
 
-seconds PythonZone::offset(Instant at) const {
-    const std::int64_t quarter =
-        std::chrono::floor<std::chrono::duration<std::int64_t, std::ratio<900>>>(
-            at.time_since_epoch())
-            .count();
-    const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(quarter)) << 32U;
-    auto& kept = kept_[static_cast<std::uint64_t>(quarter) % kept_.size()];
-    const std::uint64_t word = kept.load(std::memory_order_relaxed);
-    if (word != 0 && (word >> 32U << 32U) == high) {
-        return seconds{static_cast<std::int64_t>(word - high) - static_cast<std::int64_t>(kZero)};
+// None if the stretch that `at` is in has more than one offset.
+std::optional<seconds> PythonZone::ask(Instant at, Kept& kept) const {
+    const std::int64_t since = at.time_since_epoch().count();
+    const std::int64_t length = kept.length.count();
+    const std::int64_t number = since / length - (since % length < 0 ? 1 : 0);
+    const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(number)) << 32U;
+    auto& slot = kept.words[static_cast<std::uint64_t>(number) % kept.words.size()];
+    std::uint64_t word = slot.load(std::memory_order_relaxed);
+    if (word == 0 || (word >> 32U << 32U) != high) {
+        const Instant begins{seconds{number * length}};
+        const py::gil_scoped_acquire held;
+        const seconds first = ask(begins);
+        const bool changes = first != ask(begins + kept.length - seconds{1});
+        word = high |
+               (changes
+                    ? kChanges
+                    : static_cast<std::uint64_t>(first.count() + static_cast<std::int64_t>(kZero)));
+        slot.store(word, std::memory_order_relaxed);
     }
-    const Instant begins{seconds{quarter * kQuarter.count()}};
-    const seconds first = ask(begins);
-    if (first != ask(begins + kQuarter - seconds{1})) return ask(at);
-    kept.store(high | static_cast<std::uint64_t>(first.count() + static_cast<std::int64_t>(kZero)),
-               std::memory_order_relaxed);
-    return first;
+    const std::uint64_t low = word - high;
+    if (low == kChanges) return std::nullopt;
+    return seconds{static_cast<std::int64_t>(low) - static_cast<std::int64_t>(kZero)};
+}
+
+seconds PythonZone::offset(Instant at) const {
+    if (const auto offset = ask(at, days_)) return *offset;
+    if (const auto offset = ask(at, quarters_)) return *offset;
+    return ask(at);
 }
 
 Instant to_instant(py::handle value, const Where& where) {

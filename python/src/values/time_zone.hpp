@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <hotcount/period_counter.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "convert.hpp"
@@ -13,8 +14,10 @@
 
 namespace hotcount::python {
 
-/// A zone of zoneinfo, asked for its offsets. It takes the GIL where it has to ask; an answer is
-/// kept for its quarter of an hour of UTC, at whose ends alone today's zones change theirs.
+/// A zone of zoneinfo, asked for its offsets. It takes the GIL where it has to ask. An answer is kept
+/// for two days if both their ends have it: no zone that IANA lists changes its offset and takes it
+/// back within three. In two days with a change it is kept for its quarter of an hour of UTC, at
+/// whose ends alone zones change theirs.
 class PythonZone final : public TimeZone {
   public:
     /// ConfigError if zoneinfo knows no such name.
@@ -29,14 +32,21 @@ class PythonZone final : public TimeZone {
     py::object to_datetime(Instant at) const;
 
   private:
+    // Answers by stretches of one length since 1970. The stretch's number and the offset are one word,
+    // so that threads and forks need no lock.
+    struct Kept {
+        std::chrono::seconds length;
+        std::array<std::atomic<std::uint64_t>, 512> words{};
+    };
     std::chrono::seconds ask(Instant at) const;
+    std::optional<std::chrono::seconds> ask(Instant at, Kept& kept) const;
 
     std::string name_;
     py::object zone_;
     py::object timedelta_;
     py::object epoch_;
-    // The quarter's number and its offset in one word, so that threads and forks need no lock.
-    mutable std::array<std::atomic<std::uint64_t>, 1024> kept_{};
+    mutable Kept days_{std::chrono::days{2}};
+    mutable Kept quarters_{std::chrono::minutes{15}};
 };
 
 /// An aware datetime, down to its second. Naive: a config error; another type: a TypeError.
