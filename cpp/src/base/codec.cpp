@@ -103,10 +103,25 @@ Result<std::string> percent_decode(std::string_view text, std::string_view what)
     return decoded;
 }
 
-std::string printable(std::string_view text) {
+namespace {
+
+// The password of a URL that was passed in a wrong place, or is a key, is not shown.
+std::string without_password(std::string_view text) {
+    const std::size_t scheme = text.find("://");
+    const std::size_t at = text.rfind('@');
+    if (scheme == std::string_view::npos || at == std::string_view::npos) return std::string{text};
+    const std::size_t colon = text.find(':', scheme + 3);
+    if (colon > at) return std::string{text};
+    return std::string{text.substr(0, colon + 1)} + "***" + std::string{text.substr(at)};
+}
+
+}  // namespace
+
+std::string printable(std::string_view given) {
     constexpr std::size_t kMaxBytes = 80;
+    const std::string text = without_password(given);
     std::string shown;
-    for (const char c : text.substr(0, kMaxBytes)) {
+    for (const char c : std::string_view{text}.substr(0, kMaxBytes)) {
         if (c >= 0x20 && c < 0x7f) {
             shown += c;
         } else {

@@ -27,7 +27,7 @@ Result<void> check_name(std::string_view name) {
                       "is '" + printable(name) +
                           "'; it takes 1 to 100 printable ASCII characters "
                           "without quotes and backslashes",
-                      std::string{name});
+                      printable(name));
 }
 
 bool remembers_callers(const AlgorithmInfo& algorithm) { return algorithm.remembers_callers; }
@@ -107,7 +107,7 @@ Result<Algorithm> parse_algorithm(std::string_view name) {
         known += (known.empty() ? "" : ", ") + std::string{to_string(algorithm)};
     }
     return bad_option("algorithm", "is '" + printable(name) + "'; it takes " + known,
-                      std::string{name});
+                      printable(name));
 }
 
 std::string_view to_string(Reason reason) {

@@ -85,5 +85,16 @@ TEST(Printable, EscapesAndShortens) {
     EXPECT_EQ(printable(std::string(100, 'x')), std::string(80, 'x') + "...");
 }
 
+TEST(Printable, HidesThePasswordOfAUrl) {
+    EXPECT_EQ(printable("redis://user:canary@host/0"), "redis://user:***@host/0");
+    EXPECT_EQ(printable("redis://:can:a@ry@host"), "redis://:***@host");
+    EXPECT_EQ(printable("redis://user:canary@" + std::string(100, 'h')),
+              "redis://user:***@" + std::string(63, 'h') + "...");
+    for (const char* shown :
+         {"redis://host:6379/0", "redis://user@host:6379", "http://a/b:c", "a:b@c"}) {
+        EXPECT_EQ(printable(shown), shown);
+    }
+}
+
 }  // namespace
 }  // namespace hotcount

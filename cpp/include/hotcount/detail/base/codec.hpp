@@ -36,7 +36,7 @@ Result<std::string> key_beside(std::string_view key, std::string_view what);
 /// %XX decoding as in URLs; an incomplete or non-hex escape is a config error naming `what`.
 Result<std::string> percent_decode(std::string_view text, std::string_view what);
 
-/// The text for a message: printable ASCII, other bytes escaped, at most 80 bytes.
+/// Text for a message: printable ASCII, else escaped; at most 80 bytes; a URL's password is ***.
 std::string printable(std::string_view text);
 
 }  // namespace hotcount
