@@ -5,7 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Union
+from typing import Any, Generic, Literal, NoReturn, TypeVar, Union
+
+Value = TypeVar("Value", covariant=True)
+
+
+class ReadOnly(Generic[Value]):
+    """The type of an attribute that nobody can set, for type checkers: what `attributes` makes."""
+
+    def __get__(self, instance: object, owner: type | None = None, /) -> Value: ...
+    def __set__(self, instance: object, value: NoReturn, /) -> None: ...
+
 
 Key = Union[str, bytes]
 Seconds = Union[float, timedelta]

@@ -15,6 +15,7 @@ from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 from hotcount._core import Buffer, Handle
 from hotcount._native import batch, native
+from hotcount._types import ReadOnly
 from hotcount.errors import HotcountError
 from hotcount.results import Cast, Count, Decision, Upsert
 
@@ -175,9 +176,9 @@ class Decisions(Batch[Decision]):
 
     __slots__ = ()
 
-    allowed: Column[bool]
-    remaining: Column[int]
-    retry_after: Column[float]
+    allowed: ReadOnly[Column[bool]]
+    remaining: ReadOnly[Column[int]]
+    retry_after: ReadOnly[Column[float]]
 
     @native
     def __init__(self, values: Sequence[Decision], errors: Errors | None = None) -> None:
@@ -201,8 +202,8 @@ class Upserts(Batch[Upsert]):
 
     __slots__ = ()
 
-    status: Column[int]
-    applied: Column[bool]
+    status: ReadOnly[Column[int]]
+    applied: ReadOnly[Column[bool]]
 
     @native
     def __init__(self, values: Sequence[Upsert], errors: Errors | None = None) -> None:
@@ -219,10 +220,10 @@ class Casts(Batch[Cast]):
 
     __slots__ = ()
 
-    counted: Column[bool]
-    changed: Column[bool]
-    previous: Column[int]
-    value: Column[int]
+    counted: ReadOnly[Column[bool]]
+    changed: ReadOnly[Column[bool]]
+    previous: ReadOnly[Column[int]]
+    value: ReadOnly[Column[int]]
 
     @native
     def __init__(self, values: Sequence[Cast], errors: Errors | None = None) -> None:
@@ -239,10 +240,10 @@ class Counts(Batch[Count]):
 
     __slots__ = ()
 
-    value: Column[int]
-    exact: Column[bool]
-    as_of: Column[float]
-    pending: Column[int]
+    value: ReadOnly[Column[int]]
+    exact: ReadOnly[Column[bool]]
+    as_of: ReadOnly[Column[float]]
+    pending: ReadOnly[Column[int]]
 
     @native
     def __init__(self, values: Sequence[Count], errors: Errors | None = None) -> None:

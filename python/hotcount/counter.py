@@ -7,7 +7,7 @@ from typing import Literal
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
+from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Int64Batch
 from hotcount.results import TryAdd
 from hotcount.stores import KeyValueStore
@@ -22,10 +22,10 @@ class CounterBase(Handle):
 
     __slots__ = ()
 
-    prefix: Key
-    op_keep: float
-    method: Method
-    compensation: Compensation
+    prefix: ReadOnly[Key]
+    op_keep: ReadOnly[float]
+    method: ReadOnly[Method]
+    compensation: ReadOnly[Compensation]
 
     @native
     def __init__(

@@ -8,7 +8,7 @@ from typing import Literal
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native, result
-from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
+from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Decisions
 from hotcount.results import Decision
 from hotcount.stores import KeyValueStore
@@ -66,11 +66,11 @@ class LimiterBase(Handle):
 
     __slots__ = ()
 
-    rate: Rate
-    algorithm: Algorithm
-    name: str
-    align: Literal["clock", "first"]
-    charge_denied: bool
+    rate: ReadOnly[Rate]
+    algorithm: ReadOnly[Algorithm]
+    name: ReadOnly[str]
+    align: ReadOnly[Literal["clock", "first"]]
+    charge_denied: ReadOnly[bool]
 
     @native
     def __init__(

@@ -8,7 +8,7 @@ from typing import Literal, Union
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Key, Keys, OnErrors, Seconds
+from hotcount._types import Key, Keys, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Upserts
 from hotcount.results import SweepReport, Upsert
 from hotcount.stores import KeyValueStore
@@ -31,11 +31,11 @@ class LiveSetsBase(Handle):
 
     __slots__ = ()
 
-    gate: float | None
-    method: Method
-    prefix: str | bytes
-    keep: float
-    member_type: type[str] | type[bytes]
+    gate: ReadOnly[float | None]
+    method: ReadOnly[Method]
+    prefix: ReadOnly[str | bytes]
+    keep: ReadOnly[float]
+    member_type: ReadOnly[type[str] | type[bytes]]
 
     @native
     def __init__(

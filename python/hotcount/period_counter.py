@@ -8,7 +8,7 @@ from typing import Literal
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Key, Seconds
+from hotcount._types import Key, ReadOnly, Seconds
 from hotcount.stores import KeyValueStore
 
 Period = Literal["second", "minute", "hour", "day", "week", "month"]
@@ -20,10 +20,10 @@ class PeriodCounterBase(Handle):
 
     __slots__ = ()
 
-    period: Period
-    tz: str
-    keep: int
-    prefix: Key
+    period: ReadOnly[Period]
+    tz: ReadOnly[str]
+    keep: ReadOnly[int]
+    prefix: ReadOnly[Key]
 
     @native
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Amounts, Key, Keys, OnErrors, Seconds
+from hotcount._types import Amounts, Key, Keys, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Int64Batch
 from hotcount.stores import AnyDatabase
 
@@ -18,16 +18,16 @@ class SlottedCounterBase(Handle):
 
     __slots__ = ()
 
-    table: str
-    slots: int
-    slot_choice: Literal["sticky", "random"]
-    key_column: str
-    slot_column: str
-    count_column: str
-    op_keep: float
-    max_batch: int
-    max_delay: float
-    dialect: Literal["sqlite", "postgresql", "mysql"]
+    table: ReadOnly[str]
+    slots: ReadOnly[int]
+    slot_choice: ReadOnly[Literal["sticky", "random"]]
+    key_column: ReadOnly[str]
+    slot_column: ReadOnly[str]
+    count_column: ReadOnly[str]
+    op_keep: ReadOnly[float]
+    max_batch: ReadOnly[int]
+    max_delay: ReadOnly[float]
+    dialect: ReadOnly[Literal["sqlite", "postgresql", "mysql"]]
 
     @native
     def __init__(

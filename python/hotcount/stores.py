@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Key, Seconds
+from hotcount._types import Key, ReadOnly, Seconds
 from hotcount.errors import ConfigError
 
 Class = TypeVar("Class")
@@ -21,9 +21,9 @@ class MemoryBase(Handle):
 
     __slots__ = ()
 
-    max_keys: int
-    prefix: Key
-    when_full: Literal["admit", "refuse"]
+    max_keys: ReadOnly[int]
+    prefix: ReadOnly[Key]
+    when_full: ReadOnly[Literal["admit", "refuse"]]
 
     @native
     def __init__(
@@ -92,16 +92,16 @@ class RedisBase(Handle):
 
     __slots__ = ()
 
-    timeout: float
-    prefix: Key
-    client_name: str
-    max_in_flight: int
-    spin: float
-    silence_limit: float | None
-    max_queue: int
-    connect_timeout: float
-    protocol: int
-    max_reply_bytes: int
+    timeout: ReadOnly[float]
+    prefix: ReadOnly[Key]
+    client_name: ReadOnly[str]
+    max_in_flight: ReadOnly[int]
+    spin: ReadOnly[float]
+    silence_limit: ReadOnly[float | None]
+    max_queue: ReadOnly[int]
+    connect_timeout: ReadOnly[float]
+    protocol: ReadOnly[int]
+    max_reply_bytes: ReadOnly[int]
 
     @native
     def __init__(
@@ -207,12 +207,12 @@ class DatabaseBase(Handle):
 
     __slots__ = ()
 
-    timeout: float
-    max_readers: int
-    max_writers: int
-    prepare: bool
-    idle_timeout: float | None
-    tcp_user_timeout: float
+    timeout: ReadOnly[float]
+    max_readers: ReadOnly[int]
+    max_writers: ReadOnly[int]
+    prepare: ReadOnly[bool]
+    idle_timeout: ReadOnly[float | None]
+    tcp_user_timeout: ReadOnly[float]
 
     @native
     def __init__(

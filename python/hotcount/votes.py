@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Id, Ids, IdType, Numbers, OnErrors, Seconds
+from hotcount._types import Id, Ids, IdType, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Casts, Counts
 from hotcount.results import Cast, Contract, Count, Drift, FlushReport, SyncRound
 from hotcount.stores import AnyDatabase, KeyValueStore
@@ -25,27 +25,27 @@ class VotesBase(Handle):
 
     __slots__ = ()
 
-    strategy: Strategy
-    slots: int
-    item_table: str
-    item_id: str
-    item_count: str
-    vote_table: str
-    vote_item: str
-    vote_user: str
-    item_type: IdType
-    user_type: IdType
-    max_age: float
-    retention: float
-    page: int
-    interval: float
-    workers: int
-    max_batch: int
-    max_delay: float
-    missing_items: MissingItems
-    commit_workers: int
-    fold_interval: float
-    foreign_key: bool
+    strategy: ReadOnly[Strategy]
+    slots: ReadOnly[int]
+    item_table: ReadOnly[str]
+    item_id: ReadOnly[str]
+    item_count: ReadOnly[str]
+    vote_table: ReadOnly[str]
+    vote_item: ReadOnly[str]
+    vote_user: ReadOnly[str]
+    item_type: ReadOnly[IdType]
+    user_type: ReadOnly[IdType]
+    max_age: ReadOnly[float]
+    retention: ReadOnly[float]
+    page: ReadOnly[int]
+    interval: ReadOnly[float]
+    workers: ReadOnly[int]
+    max_batch: ReadOnly[int]
+    max_delay: ReadOnly[float]
+    missing_items: ReadOnly[MissingItems]
+    commit_workers: ReadOnly[int]
+    fold_interval: ReadOnly[float]
+    foreign_key: ReadOnly[bool]
 
     @native
     def __init__(

@@ -25,6 +25,8 @@ hotcount.Cast(counted=True)
 aio.Votes("sqlite:///:memory:").cast(1, 2).value
 hotcount.Limiter("memory://", "5/s").hit(7)
 hotcount.connect_store("memory://").max_kyes
+hotcount.Limiter("memory://", "5/s").rate = hotcount.Rate(1, 1.0, 1)
+hotcount.Limiter("memory://", "5/s").hit_many(["a"]).allowed = []
 """
 
 
