@@ -79,23 +79,21 @@ Error counted(const Error& error) {
                       error.server_code);
 }
 
-// Adds in steps; all else is `plain`'s, a safe backend that knows no ttl. Counter refuses what these
-// methods do not offer before it comes here: try_add, op_id, calls without waiting.
-class UnsafeBackend final : public CounterBackend {
+// Adds in steps; all else goes to a safe backend that knows no ttl. Counter refuses what these methods
+// do not offer before it comes here: try_add, op_id, calls without waiting.
+class UnsafeBackend final : public ForwardingCounterBackend {
   public:
     UnsafeBackend(std::unique_ptr<CounterBackend> plain, std::unique_ptr<UnsafeCounterSteps> steps,
                   CounterOptions options)
-        : CounterBackend(std::move(options)), plain_(std::move(plain)), steps_(std::move(steps)) {}
+        : ForwardingCounterBackend(std::move(plain), std::move(options)),
+          steps_(std::move(steps)) {}
 
-    std::string_view store_prefix() const override { return plain_->store_prefix(); }
-    Route route(const AsyncCall& call) override { return plain_->route(call); }
     Route waiting(Timeout timeout) override {
-        Route route = plain_->waiting(timeout);
+        Route route = next().waiting(timeout);
         // All steps of an add together, over memory too.
         route.deadline = Deadline::after(limit(timeout));
         return route;
     }
-    Duration limit(Timeout timeout) const override { return plain_->limit(timeout); }
 
     void add(std::string key, std::int64_t n, const Route& route,
              Completion<std::int64_t> done) override {
@@ -114,40 +112,11 @@ class UnsafeBackend final : public CounterBackend {
         done(std::move(column));
     }
 
-    void add_once(const std::string& key, std::int64_t n, std::string_view op_id,
-                  const Route& route, Completion<std::int64_t> done) override {
-        plain_->add_once(key, n, op_id, route, std::move(done));
-    }
-    void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route& route,
-                 Completion<TryAdd> done) override {
-        plain_->try_add(key, n, bounds, route, std::move(done));
-    }
-    void get(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
-        plain_->get(key, route, std::move(done));
-    }
-    void get_many(std::vector<std::string> keys, const Route& route,
-                  Completion<BatchResult<std::int64_t>> done) override {
-        plain_->get_many(std::move(keys), route, std::move(done));
-    }
-    void reset(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
-        plain_->reset(key, route, std::move(done));
-    }
-    void ttl(const std::string& key, const Route& route,
-             Completion<std::optional<Duration>> done) override {
-        plain_->ttl(key, route, std::move(done));
-    }
-    void in_period(const std::string& key, std::optional<std::int64_t> n,
-                   const PeriodWindow& window, const Route& route,
-                   Completion<PeriodAnswer> done) override {
-        plain_->in_period(key, n, window, route, std::move(done));
-    }
-    Instant guess_time() const override { return plain_->guess_time(); }
-
   private:
     Result<std::int64_t> add_in_steps(const std::string& key, std::int64_t n, Deadline deadline) {
         const auto incr = [&] {
             return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-                plain_->add(key, n, plain_->waiting(deadline.remaining()), std::move(done));
+                next().add(key, n, next().waiting(deadline.remaining()), std::move(done));
             });
         };
         if (!options().ttl) return incr();
@@ -166,7 +135,7 @@ class UnsafeBackend final : public CounterBackend {
         }
         if (set_nx && (compensation == Compensation::ttl || compensation == Compensation::both)) {
             const auto left = wait_for<std::optional<Duration>>([&](auto done) {
-                plain_->ttl(key, plain_->waiting(deadline.remaining()), std::move(done));
+                next().ttl(key, next().waiting(deadline.remaining()), std::move(done));
             });
             if (!left) return counted(left.error());
             if (!*left) {
@@ -176,7 +145,6 @@ class UnsafeBackend final : public CounterBackend {
         return value;
     }
 
-    std::unique_ptr<CounterBackend> plain_;
     std::unique_ptr<UnsafeCounterSteps> steps_;
 };
 
