@@ -76,8 +76,12 @@ void conclude(TrialResult& trial) {
     std::vector<std::string>& reasons = trial.reasons;
     if (load.error) reasons.push_back("the load stopped: " + load.error->message);
     if (load.interrupted) reasons.emplace_back("it was interrupted");
-    if (load.tally.ok() == 0) reasons.emplace_back("nothing was acknowledged in the window");
-    if (trial.settings.arrival != Arrival::closed && !load.offered.carried()) {
+    const bool overloaded = trial.settings.arrival != Arrival::closed && !load.offered.carried();
+    // A strategy that is so late that it still serves the warm-up is overloaded, no more than that.
+    if (load.tally.ok() == 0 && (!overloaded || load.tally.answered() > 0)) {
+        reasons.emplace_back("nothing was acknowledged in the window");
+    }
+    if (overloaded) {
         reasons.push_back(
             fmt::format("overloaded: {:.1f} % of the schedule was offered, the "
                         "backlog {}",

@@ -13,6 +13,7 @@
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "load/run_folder.hpp"
 #include "report/trial.hpp"
@@ -110,6 +111,22 @@ class LyingDriver final : public BrokenDriver {
     std::atomic<std::uint64_t> calls_{0};
 };
 std::atomic<std::uint64_t> LyingDriver::lies_{0};
+
+/// Takes 50 ms for each call, and then makes it or, with another outcome than ok, does not.
+class LateDriver final : public Driver {
+  public:
+    explicit LateDriver(Driver& inner, Outcome outcome = Outcome::ok)
+        : inner_(inner), outcome_(outcome) {}
+    Answer apply(const Operation& operation) override {
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});
+        if (outcome_ == Outcome::ok) return inner_.apply(operation);
+        return {outcome_, ErrorCode::deadline};
+    }
+
+  private:
+    Driver& inner_;
+    Outcome outcome_;
+};
 
 class AuditTest : public testing::Test {
   protected:
@@ -296,6 +313,33 @@ TEST_F(AuditTest, ARunThatSentNothingIsInconclusive) {
     ASSERT_TRUE(audit) << audit.error().message;
     EXPECT_EQ(audit->conclusion, Conclusion::inconclusive);
     EXPECT_THAT(audit->reasons, Contains(HasSubstr("before its first write")));
+}
+
+TEST_F(AuditTest, AStrategyThatNeverComesToItsWindowIsOverloadedAndNothingElse) {
+    settings_.arrival = Arrival::uniform;
+    settings_.rate_per_s = 1000;
+    settings_.workers = 1;
+    settings_.warmup = std::chrono::milliseconds{400};
+    settings_.duration = std::chrono::milliseconds{200};
+    // In all of its time it serves slots of the warm-up.
+    const TrialResult trial =
+        run([](Driver& inner) { return std::make_unique<LateDriver>(inner); });
+    EXPECT_EQ(trial.load.tally.answered(), 0U);
+    EXPECT_EQ(trial.conclusion, Conclusion::inconclusive);
+    EXPECT_TRUE(trial.overloaded()) << testing::PrintToString(trial.reasons);
+}
+
+TEST_F(AuditTest, ARunWhoseCallsAllFailIsNotMerelyOverloaded) {
+    settings_.arrival = Arrival::uniform;
+    settings_.rate_per_s = 1000;
+    settings_.workers = 1;
+    settings_.warmup = Duration{0};
+    settings_.duration = std::chrono::milliseconds{200};
+    const TrialResult trial =
+        run([](Driver& inner) { return std::make_unique<LateDriver>(inner, Outcome::failed); });
+    EXPECT_GT(trial.load.tally.failed, 0U);
+    EXPECT_EQ(trial.conclusion, Conclusion::inconclusive);
+    EXPECT_FALSE(trial.overloaded()) << testing::PrintToString(trial.reasons);
 }
 
 TEST_F(AuditTest, AMissingDatabaseIsAnErrorAndIsNotMade) {
