@@ -2,7 +2,6 @@
 // included (limiter.hpp names them). A store gives the steps. The holes are between the steps: other
 // callers come between two of them, and a caller may die before the next one.
 #include <algorithm>
-#include <charconv>
 #include <hotcount/detail/base/check.hpp>
 
 #include "hotcount_embedded/unsafe/lua.hpp"
@@ -227,14 +226,8 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
                                  const std::string& key, Timeout timeout) {
         const auto reply = client_->execute(std::span{command.begin(), command.size()}, timeout);
         if (!reply) return about_limit(key, reply.error());
-        if (const auto* number = std::get_if<std::int64_t>(&reply->value)) return *number;
         if (std::holds_alternative<std::monostate>(reply->value)) return std::int64_t{0};
-        if (const auto* text = std::get_if<std::string>(&reply->value)) {
-            std::int64_t number = 0;
-            const char* const end = text->data() + text->size();
-            const auto [stop, error] = std::from_chars(text->data(), end, number);
-            if (error == std::errc{} && stop == end) return number;
-        }
+        if (const auto number = redis::to_integer(*reply)) return *number;
         return no_limit_state(key);
     }
 
