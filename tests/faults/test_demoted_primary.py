@@ -163,6 +163,47 @@ def test_votes_find_the_new_primary_within_their_deadline(
         assert votes.reconcile(dry_run=True) == []
 
 
+@STRATEGIES
+@pytest.mark.parametrize("nodes", ["postgres"], indirect=True)
+def test_who_only_reads_counts_at_the_new_primary_too(
+    nodes: tuple[Node, Node], address: FaultProxy, strategy: str
+) -> None:
+    prepare(nodes, strategy)
+    old, new = nodes
+    url = url_of(nodes, address)
+    # Of other options: a process shares what it knows of a server otherwise.
+    with open_votes(url, strategy, timeout=31) as reads, open_votes(url, strategy) as votes:
+        votes.cast(1, 1)
+        in_threads(lambda _: reads.count_many([1, 2]), range(8))()
+        old.demote()
+        assert int(reads.count(1)) == 1, "there is no other server yet"
+        address.server = new.socket
+        for user in (100, 101, 102):
+            votes.cast(1, user)
+        eventually(lambda: int(reads.count(1, consistency="exact")) == 3)
+        assert [int(n) for n in reads.count_many([1, 2])] == [3, 0]
+
+
+@STRATEGIES
+@pytest.mark.parametrize("nodes", ["postgres"], indirect=True)
+def test_who_only_reads_has_no_old_count_once_the_name_leads_to_the_new_primary(
+    nodes: tuple[Node, Node], address: FaultProxy, strategy: str
+) -> None:
+    prepare(nodes, strategy)
+    old, new = nodes
+    url = url_of(nodes, address)
+    with open_votes(url, strategy, timeout=31) as reads, open_votes(url, strategy) as votes:
+        votes.cast(1, 1)
+        in_threads(lambda _: reads.count_many([1, 2]), range(8))()
+        old.demote()
+        address.server = new.socket
+        for user in (100, 101, 102):
+            votes.cast(1, user)
+        counts: list[int] = []
+        in_threads(lambda _: counts.append(int(reads.count(1))), range(8))()
+        assert counts == [3] * 8
+
+
 def test_slotted_counters_find_the_new_primary_within_their_deadline(
     nodes: tuple[Node, Node], address: FaultProxy
 ) -> None:

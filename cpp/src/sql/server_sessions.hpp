@@ -68,7 +68,7 @@ class PrimaryWatch {
         // Sessions of an earlier term say nothing new.
         term_.compare_exchange_strong(term, term + 1, std::memory_order_acq_rel);
     }
-    /// A session of that term has committed a write.
+    /// A session of that term has committed a write, or its server has said that it takes writes.
     void has_written(std::uint64_t term) {
         // One of an earlier term had begun before its server was demoted: the new one is not found.
         if (looking_.load(std::memory_order_relaxed) &&
@@ -76,7 +76,7 @@ class PrimaryWatch {
             looking_.store(false, std::memory_order_release);
         }
     }
-    /// From such a refusal to the next write that is committed. An address that leads nowhere is
+    /// From such a refusal until has_written(). An address that leads nowhere is
     /// worth another attempt then.
     bool is_looking() const { return looking_.load(std::memory_order_acquire); }
 

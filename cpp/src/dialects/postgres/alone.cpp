@@ -84,6 +84,7 @@ Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
             settled = send_and_settle(statement, parameters, deadline);
         }
         HOTCOUNT_TRY(settled);
+        HOTCOUNT_TRY(unless_demoted());
         return take_rows(visit);
     };
     auto answer = read();

@@ -7,11 +7,6 @@
 #include "sql/pool.hpp"
 
 namespace hotcount::sql {
-namespace {
-
-constexpr std::string_view kReadOnlyState = "25006";
-
-}  // namespace
 
 // Each is sent ahead of the first statement. Isolation is named because a server's or a user's
 // default may be another; whether one may write is left to it.
@@ -146,6 +141,7 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
         settled = send_and_settle(statement, parameters, deadline);
     }
     HOTCOUNT_TRY(settled);
+    if (state_ == State::open) HOTCOUNT_TRY(unless_demoted());
     return take_rows(visit);
 }
 

@@ -130,6 +130,8 @@ class PostgresConnection final : public Connection {
     // How long after its deadline a call may wait for what settles its outcome: the answer to a
     // cancel, or to a COMMIT that is on its way.
     static constexpr Duration kGrace = std::chrono::milliseconds{50};
+    // read_only_sql_transaction
+    static constexpr std::string_view kReadOnlyState = "25006";
     // How often a statement is sent again because the session lacks it: once for the plan of BEGIN,
     // once for its own, and once without a name.
     static constexpr int kMaxAgain = 3;
@@ -159,6 +161,10 @@ class PostgresConnection final : public Connection {
     Result<void> check_finding(AuthenticationReader::Finding finding) const;
     Result<void> make_ready(Deadline deadline);
     bool looks_alive();
+    bool says_reads_only() const;
+    bool is_primary() const;
+    bool is_current() const;
+    Result<void> unless_demoted();
 
     Result<Deadline> before_statement();
     Result<void> exchange(Deadline deadline);
@@ -213,7 +219,9 @@ class PostgresConnection final : public Connection {
     bool cancelled_{false};       // The server was asked to end the statement that runs alone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
-    std::uint64_t term_{0};  // The primary's (PrimaryWatch) when this was connected.
+    std::uint64_t term_{0};        // The primary's (PrimaryWatch) when this was connected.
+    bool began_read_only_{false};  // What the server said then.
+    SteadyTime connected_{};
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
     // Of what is prepared in the session. Statements of one text, as two objects over the same tables
     // have them, share one.

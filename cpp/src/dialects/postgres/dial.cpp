@@ -71,7 +71,12 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
     pq_.PQsetErrorVerbosity(handle_, pq::kErrorsDefault);
     pq_.PQsetnonblocking(handle_, 1);
     pq_.PQenterPipelineMode(handle_);
-    return look_for_pooler(deadline);
+    connected_ = std::chrono::steady_clock::now();
+    began_read_only_ = says_reads_only();
+    HOTCOUNT_TRY(look_for_pooler(deadline));
+    // What a pooler says is what a server said once.
+    if (keeps_prepared() && is_primary()) options_.shared->primary.has_written(term_);
+    return {};
 }
 
 // A server tells its client the number of the session's process, for cancel requests; a pooler

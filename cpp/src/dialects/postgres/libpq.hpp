@@ -46,6 +46,7 @@ inline constexpr int kDetail = 'D';
     F(PQstatus, int, (const pg_conn*))                                                    \
     F(PQsocket, int, (const pg_conn*))                                                    \
     F(PQbackendPID, int, (const pg_conn*))                                                \
+    F(PQparameterStatus, const char*, (const pg_conn*, const char*))                      \
     F(PQpass, char*, (const pg_conn*))                                                    \
     F(PQsslInUse, int, (pg_conn*))                                                        \
     F(PQsslStruct, void*, (pg_conn*, const char*))                                        \

@@ -19,6 +19,8 @@ std::atomic<int> running{0};
 
 // If a server has not answered by then, it is better to try another session.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
+// How long a session lasts that only reads, while a primary is looked for.
+constexpr Duration kLooksAgainAfter = std::chrono::seconds{1};
 
 }  // namespace
 
@@ -67,11 +69,10 @@ void PostgresConnection::watch_socket(int socket) {
 // connected to again, as nothing has been sent yet.
 Result<void> PostgresConnection::make_ready(Deadline deadline) {
     if (state_ != State::idle) rollback();
-    const bool current = term_ == options_.shared->primary.term();
     noticed_ = false;
     // All that is said to an idle session is that it ends (idle_session_timeout, a shutdown), a
     // moment before it does; libpq takes that for a notice.
-    if (handle_ != nullptr && !broken_ && current && looks_alive() && !noticed_) return {};
+    if (handle_ != nullptr && !broken_ && is_current() && looks_alive() && !noticed_) return {};
     disconnect();
     return connect(deadline);
 }
@@ -88,6 +89,40 @@ bool PostgresConnection::looks_alive() {
         if (lost_) return false;
     }
     return !lost_ && pq_.PQstatus(handle_) == pq::kConnectionOk;
+}
+
+// The server says it unasked, from version 14 on: with the answer to the first statement after the
+// change. A pooler does not.
+bool PostgresConnection::says_reads_only() const {
+    const char* const said = pq_.PQparameterStatus(handle_, "default_transaction_read_only");
+    return said != nullptr && std::string_view{said} == "on";
+}
+
+bool PostgresConnection::is_primary() const {
+    const char* const standby = pq_.PQparameterStatus(handle_, "in_hot_standby");
+    return standby != nullptr && std::string_view{standby} == "off" && !says_reads_only();
+}
+
+// While there is no primary, the name is looked up again and again.
+bool PostgresConnection::is_current() const {
+    const PrimaryWatch& primary = options_.shared->primary;
+    if (term_ != primary.term()) return false;
+    return !began_read_only_ || !primary.is_looking() ||
+           std::chrono::steady_clock::now() - connected_ < kLooksAgainAfter;
+}
+
+// What was read since the server was demoted may be old: others vote at the new primary already. So
+// the session is given up, and whoever reads asks the server that the name stands for now. If that one
+// reads only too, its answer counts.
+Result<void> PostgresConnection::unless_demoted() {
+    const bool reads_only = says_reads_only();
+    if (!reads_only) began_read_only_ = false;
+    if (!reads_only || began_read_only_ || writes_ || broken_) return {};
+    options_.shared->primary.refused_to_write(term_);
+    broken_ = true;
+    return make_error(ErrorCode::unavailable,
+                      options_.name + ": the server is no primary any more; nothing was applied",
+                      std::string{kReadOnlyState});
 }
 
 // A session that the server has ended is replaced in begin(). Here it is for the other end to speak.
