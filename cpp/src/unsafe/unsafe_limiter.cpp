@@ -23,12 +23,14 @@ class UnsafeLimiterSteps {
     // The CALLER's clock, in seconds since the epoch.
     virtual std::int64_t client_seconds() const = 0;
     virtual Result<std::int64_t> get(const std::string& key, Timeout timeout) = 0;
-    virtual Result<std::int64_t> incr(const std::string& key, Timeout timeout) = 0;
+    // The value after it; none if the store has no room for the key and admits it all the same.
+    using Counted = std::optional<std::int64_t>;
+    virtual Result<Counted> incr(const std::string& key, Timeout timeout) = 0;
     virtual Result<void> expire(const std::string& key, std::int64_t seconds, Timeout timeout) = 0;
-    // MULTI, INCR, EXPIRE 10, EXEC.
-    virtual Result<void> incr_and_expire_10(const std::string& key, Timeout timeout) = 0;
-    // The page's script.
-    virtual Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
+    // MULTI, INCR, EXPIRE 10, EXEC. False if there is no room.
+    virtual Result<bool> incr_and_expire_10(const std::string& key, Timeout timeout) = 0;
+    // The page's script. False if there is no room.
+    virtual Result<bool> incr_expire_script(const std::string& key, std::int64_t seconds,
                                             Timeout timeout) = 0;
     // Microseconds until the key expires; negative when it is absent or never does.
     virtual Result<std::int64_t> ttl_us(const std::string& key, Timeout timeout) = 0;
@@ -49,7 +51,8 @@ class UnsafeLimiterBackend final : public LimiterBackend {
         // As the page has it: it admits one more than the limit.
         const bool allowed = current <= rate_.limit;
         if (take && allowed) {
-            HOTCOUNT_TRY(count(name, timeout));
+            HOTCOUNT_TRY_ASSIGN(const bool counted, count(name, timeout));
+            if (!counted) return Outcome{true, rate_.limit - 1, 0, 0, true};
             ++current;
         }
         HOTCOUNT_TRY_ASSIGN(const std::int64_t ttl, steps_->ttl_us(name, timeout));
@@ -74,7 +77,7 @@ class UnsafeLimiterBackend final : public LimiterBackend {
         return key + ":" + std::to_string(steps_->client_seconds());
     }
 
-    Result<void> count(const std::string& key, Timeout timeout) {
+    Result<bool> count(const std::string& key, Timeout timeout) {
         const std::int64_t seconds = rate_.period.count() / kSecond;
         if (algorithm_ == Algorithm::per_second_key) {
             return steps_->incr_and_expire_10(key, timeout);
@@ -82,9 +85,9 @@ class UnsafeLimiterBackend final : public LimiterBackend {
         if (algorithm_ == Algorithm::incr_expire) {
             return steps_->incr_expire_script(key, seconds, timeout);
         }
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, steps_->incr(key, timeout));
-        if (value == 1) return steps_->expire(key, seconds, timeout);
-        return {};
+        HOTCOUNT_TRY_ASSIGN(const auto value, steps_->incr(key, timeout));
+        if (value == 1) HOTCOUNT_TRY(steps_->expire(key, seconds, timeout));
+        return value.has_value();
     }
 
     std::unique_ptr<UnsafeLimiterSteps> steps_;
@@ -113,7 +116,7 @@ class MemoryLimiterSteps final : public UnsafeLimiterSteps {
         });
     }
 
-    Result<std::int64_t> incr(const std::string& key, Timeout) override {
+    Result<Counted> incr(const std::string& key, Timeout) override {
         return add(key, [](memory::Entry&, std::int64_t) {});
     }
 
@@ -125,19 +128,22 @@ class MemoryLimiterSteps final : public UnsafeLimiterSteps {
         });
     }
 
-    Result<void> incr_and_expire_10(const std::string& key, Timeout) override {
+    Result<bool> incr_and_expire_10(const std::string& key, Timeout) override {
         const SteadyTime at = store_->now() + std::chrono::seconds{10};
-        HOTCOUNT_TRY(add(key, [&](memory::Entry& entry, std::int64_t) { entry.expires_at = at; }));
-        return {};
+        HOTCOUNT_TRY_ASSIGN(const Counted value, add(key, [&](memory::Entry& entry, std::int64_t) {
+                                entry.expires_at = at;
+                            }));
+        return value.has_value();
     }
 
-    Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
+    Result<bool> incr_expire_script(const std::string& key, std::int64_t seconds,
                                     Timeout) override {
         const SteadyTime at = store_->now() + std::chrono::seconds{seconds};
-        HOTCOUNT_TRY(add(key, [&](memory::Entry& entry, std::int64_t value) {
-            if (value == 1) entry.expires_at = at;
-        }));
-        return {};
+        HOTCOUNT_TRY_ASSIGN(const Counted counted,
+                            add(key, [&](memory::Entry& entry, std::int64_t value) {
+                                if (value == 1) entry.expires_at = at;
+                            }));
+        return counted.has_value();
     }
 
     Result<std::int64_t> ttl_us(const std::string& key, Timeout) override {
@@ -155,19 +161,19 @@ class MemoryLimiterSteps final : public UnsafeLimiterSteps {
 
   private:
     template <class Then>
-    Result<std::int64_t> add(const std::string& key, Then&& then) {
+    Result<Counted> add(const std::string& key, Then&& then) {
         auto counted =
-            store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
+            store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Counted> {
                 auto* const value = entry.as<std::int64_t>(fresh);
                 if (value == nullptr) return no_limit_state(key);
                 const auto sum = checked_add(*value, 1);
                 if (!sum) return no_limit_state(key);  // As INCR refuses it: no count of hits.
                 *value = *sum;
                 then(entry, *sum);
-                return *sum;
+                return Counted{*sum};
             });
         if (counted.ok() || !store_->admits_untracked(counted.error())) return counted;
-        return std::int64_t{1};  // The first hit of a key that is not remembered.
+        return Counted{};
     }
 
     std::shared_ptr<memory::Store> store_;
@@ -193,18 +199,19 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
     Result<std::int64_t> get(const std::string& key, Timeout timeout) override {
         return integer({"GET", key}, key, timeout);
     }
-    Result<std::int64_t> incr(const std::string& key, Timeout timeout) override {
-        return integer({"INCR", key}, key, timeout);
+    Result<Counted> incr(const std::string& key, Timeout timeout) override {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t value, integer({"INCR", key}, key, timeout));
+        return Counted{value};
     }
     Result<void> expire(const std::string& key, std::int64_t seconds, Timeout timeout) override {
         HOTCOUNT_TRY(integer({"EXPIRE", key, std::to_string(seconds)}, key, timeout));
         return {};
     }
-    Result<void> incr_and_expire_10(const std::string& key, Timeout timeout) override {
+    Result<bool> incr_and_expire_10(const std::string& key, Timeout timeout) override {
         static const redis::Script kScript{lua::unsafe::kPerSecondKeyLua};
         return run(kScript, key, {}, timeout);
     }
-    Result<void> incr_expire_script(const std::string& key, std::int64_t seconds,
+    Result<bool> incr_expire_script(const std::string& key, std::int64_t seconds,
                                     Timeout timeout) override {
         static const redis::Script kScript{lua::unsafe::kIncrExpireLua};
         const std::string period = std::to_string(seconds);
@@ -231,12 +238,12 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
         return no_limit_state(key);
     }
 
-    Result<void> run(const redis::Script& script, const std::string& key,
+    Result<bool> run(const redis::Script& script, const std::string& key,
                      std::span<const std::string_view> arguments, Timeout timeout) {
         const std::string_view keys[] = {key};
         const auto reply = client_->run(script, keys, arguments, timeout);
         if (!reply) return about_limit(key, reply.error());
-        return {};
+        return true;
     }
 
     std::shared_ptr<redis::Client> client_;

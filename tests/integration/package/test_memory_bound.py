@@ -100,7 +100,10 @@ def test_an_unsafe_algorithm_keeps_to_the_policy_of_a_full_store(way: str) -> No
         hotcount.Counter(store).add("fills it")
         limited = hotcount.Limiter(store, "1/second", algorithm=way)  # type: ignore[arg-type]
         if allowed:
-            assert limited.hit("k")
+            with pytest.warns(RuntimeWarning, match="memory://.*max_keys"):
+                decisions = [limited.hit("k") for _ in range(3)]
+            assert [decision.reason for decision in decisions] == ["untracked"] * 3
+            assert store.stats()["untracked"] == 3
         else:
             with pytest.raises(hotcount.CapacityError):
                 limited.hit("k")
