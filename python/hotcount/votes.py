@@ -29,7 +29,7 @@ class VotesBase(Handle):
     slots: ReadOnly[int]
     item_table: ReadOnly[str]
     item_id: ReadOnly[str]
-    item_count: ReadOnly[str]
+    item_count: ReadOnly[str | None]
     vote_table: ReadOnly[str]
     vote_item: ReadOnly[str]
     vote_user: ReadOnly[str]
@@ -46,6 +46,9 @@ class VotesBase(Handle):
     commit_workers: ReadOnly[int]
     fold_interval: ReadOnly[float]
     foreign_key: ReadOnly[bool]
+    vote_value: ReadOnly[str]
+    vote_previous: ReadOnly[str]
+    vote_version: ReadOnly[str]
 
     @native
     def __init__(
@@ -56,7 +59,7 @@ class VotesBase(Handle):
         slots: int = 100,
         item_table: str = "item",
         item_id: str = "id",
-        item_count: str = "vote_count",
+        item_count: str | None = "vote_count",
         vote_table: str = "vote",
         vote_item: str = "item_id",
         vote_user: str = "user_id",
@@ -73,14 +76,20 @@ class VotesBase(Handle):
         commit_workers: int = 2,
         fold_interval: Seconds = 1.0,
         foreign_key: bool = True,
+        vote_value: str = "val",
+        vote_previous: str = "prev",
+        vote_version: str = "version",
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
         db: a Database (sync or aio), or its URL. cache: a Memory or a Redis, or its URL; 'cached'
         needs one, and 'batched' then keeps copies of its counts there, published by folds, for
         count(). A Memory is for one process, and SQLite does without. slots: cells per item of
-        'slotted', 1 to 10,000. item_... and vote_...: the names of tables and columns. item_type,
-        user_type: int, str or uuid.UUID, as the tables have them.
+        'slotted', 1 to 10,000. item_... and vote_...: the names of tables and columns; a table may
+        stand in a schema ('app.item', in MariaDB a database), and a name that has a dot in
+        quotation marks ('app."my.item"'). item_count=None: the item table has no column for
+        counts; 'batched' and 'slotted' keep them in cells, and plain SQL reads the view
+        {vote_table}_count. item_type, user_type: int, str or uuid.UUID, as the tables have them.
 
         For 'cached': retention, the seconds that a count stays in the cache after its last vote;
         page, the counts that a worker saves at once, 1 to 100,000; interval, its pause in seconds;

@@ -84,8 +84,13 @@ enum class ExistingCounts : std::uint8_t {
 
 struct VotesOptions {
     VoteStrategy strategy{VoteStrategy::batched};
+    /// Tables may stand in a schema (in MySQL a database): `app.item`. The tables beside the vote
+    /// table are in its schema. A name that has a dot itself stands in quotation marks:
+    /// `app."my.item"`. SQLite takes no schema.
     std::string item_table{"item"};
     std::string item_id{"id"};
+    /// Empty: the item table has no column for counts. They live in cells, with batched and slotted
+    /// only, and plain SQL reads them from the view {vote_table}_count.
     std::string item_count{"vote_count"};
     /// Also names {vote_table}_cell, _anonymous, _live, _count, _meta and _journal, and on PostgreSQL
     /// the journal's index {vote_table}_by_item. That one is for exact counts: if nobody reads
@@ -93,6 +98,11 @@ struct VotesOptions {
     std::string vote_table{"vote"};
     std::string vote_item{"item_id"};
     std::string vote_user{"user_id"};
+    /// The columns of a vote's value, of its value before the last change, and of its version (which
+    /// may be NULL). Both vote tables call them so.
+    std::string vote_value{"val"};
+    std::string vote_previous{"prev"};
+    std::string vote_version{"version"};
     IdType item_type{IdType::integer};
     IdType user_type{IdType::integer};
     MissingItem missing_item{MissingItem::refuse};

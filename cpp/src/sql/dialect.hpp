@@ -41,8 +41,11 @@ class Grammar {
     virtual std::string table_end() const = 0;
     /// CREATE VIEW, which replaces an older one or does nothing if the view exists.
     virtual std::string create_view(std::string_view name) const;
-    /// A SELECT of how many tables or views of ours have the name that `parameter` stands for.
-    virtual std::string find_table(const std::string& parameter) const = 0;
+    /// A SELECT of how many tables or views have the name that the parameters stand for; the schema
+    /// may be empty.
+    virtual std::string find_table(const std::string& schema, const std::string& name) const = 0;
+    /// Whether tables have schemas: `app.item`.
+    virtual bool has_schemas() const { return true; }
     /// A statement that keeps others from creating tables until the transaction ends; may be empty.
     virtual std::string lock_schema() const { return {}; }
     /// Whether every change of the schema commits the transaction.

@@ -180,6 +180,28 @@ struct From<ExistingCounts> {
     }
 };
 
+/// None: there is no such column.
+struct ColumnOrNone {
+    ColumnOrNone(std::string column = {}) : name(std::move(column)) {}
+    std::string name;
+    operator std::string() const { return name; }
+};
+template <>
+struct From<ColumnOrNone> {
+    static ColumnOrNone read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        auto name = From<std::string>::read(argument);
+        if (name.empty()) raise_config(std::string{argument.name} + " is empty");
+        return {std::move(name)};
+    }
+};
+template <>
+struct To<ColumnOrNone> {
+    static py::object make(const ColumnOrNone& column) {
+        return column.name.empty() ? py::object{py::none()} : py::object{py::str(column.name)};
+    }
+};
+
 template <>
 struct From<Consistency> {
     static Consistency read(const Argument& argument) {
@@ -305,7 +327,7 @@ constexpr std::array kOptions{
     option<&VotesOptions::slots>("slots"),
     option<&VotesOptions::item_table>("item_table"),
     option<&VotesOptions::item_id>("item_id"),
-    option<&VotesOptions::item_count>("item_count"),
+    option<&VotesOptions::item_count, ColumnOrNone>("item_count"),
     option<&VotesOptions::vote_table>("vote_table"),
     option<&VotesOptions::vote_item>("vote_item"),
     option<&VotesOptions::vote_user>("vote_user"),
@@ -322,6 +344,9 @@ constexpr std::array kOptions{
     option_in<&VotesOptions::commit, &Commit::workers>("commit_workers"),
     option<&VotesOptions::fold_interval>("fold_interval"),
     option<&VotesOptions::foreign_key>("foreign_key"),
+    option<&VotesOptions::vote_value>("vote_value"),
+    option<&VotesOptions::vote_previous>("vote_previous"),
+    option<&VotesOptions::vote_version>("vote_version"),
 };
 
 std::string BoundVotes::shown_options() const {

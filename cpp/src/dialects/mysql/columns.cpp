@@ -18,20 +18,27 @@ bool compares_bytes(IdType type, std::string_view data_type, std::string_view co
     return type == IdType::uuid && (data_type == "uuid" || collation.ends_with("_bin"));
 }
 
+// A schema that is not named is the session's database.
+std::string in_schema(const std::string& column, const std::string& parameter) {
+    return column + " = COALESCE(NULLIF(" + parameter + ", ''), DATABASE())";
+}
+
 }  // namespace
 
 KeyColumns::KeyColumns(const VotesOptions& options)
     : options_(options),
+      items_(sql::TableName::of(options.item_table)),
+      votes_(sql::TableName::of(options.vote_table)),
       types_(
-          "SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') "
-          "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
-          "AND (TABLE_NAME = ?1 AND COLUMN_NAME IN (?2, ?3) "
-          "OR TABLE_NAME = ?4 AND COLUMN_NAME = ?5)"),
-      references_(
-          "SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = "
-          "DATABASE() "
-          "AND TABLE_NAME = ?1 AND COLUMN_NAME = ?2 AND REFERENCED_TABLE_SCHEMA = DATABASE() "
-          "AND REFERENCED_TABLE_NAME = ?3 AND REFERENCED_COLUMN_NAME = ?4") {}
+          "SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') FROM "
+          "information_schema.COLUMNS WHERE " +
+          in_schema("TABLE_SCHEMA", "?1") + " AND TABLE_NAME = ?2 AND COLUMN_NAME IN (?3, ?4) OR " +
+          in_schema("TABLE_SCHEMA", "?5") + " AND TABLE_NAME = ?6 AND COLUMN_NAME = ?7"),
+      references_("SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE WHERE " +
+                  in_schema("TABLE_SCHEMA", "?1") +
+                  " AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND " +
+                  in_schema("REFERENCED_TABLE_SCHEMA", "?4") +
+                  " AND REFERENCED_TABLE_NAME = ?5 AND REFERENCED_COLUMN_NAME = ?6") {}
 
 Result<bool> KeyColumns::refer_to_items(sql::Connection& connection) {
     if (const int known = refer_.load(std::memory_order_relaxed); known >= 0) return known != 0;
@@ -40,12 +47,13 @@ Result<bool> KeyColumns::refer_to_items(sql::Connection& connection) {
         refer = refer && row.integer(0) > 0;
         return {};
     };
-    for (const std::string& table : {options_.vote_table, anonymous_options(options_).vote_table}) {
-        HOTCOUNT_TRY(connection.query(
-            references_,
-            {std::string_view{table}, std::string_view{options_.vote_item},
-             std::string_view{options_.item_table}, std::string_view{options_.item_id}},
-            see));
+    for (const sql::TableName& table : {votes_, votes_.beside("_anonymous")}) {
+        HOTCOUNT_TRY(
+            connection.query(references_,
+                             {std::string_view{table.schema}, std::string_view{table.name},
+                              std::string_view{options_.vote_item}, std::string_view{items_.schema},
+                              std::string_view{items_.name}, std::string_view{options_.item_id}},
+                             see));
     }
     // If the tables are yet to be made, that is no answer.
     HOTCOUNT_TRY(are_bytes(connection));
@@ -66,12 +74,13 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
         if (compares_bytes(type, row.text(1), row.text(2))) ++fit;
         return {};
     };
-    HOTCOUNT_TRY(connection.query(
-        types_,
-        {std::string_view{options_.vote_table}, std::string_view{options_.vote_item},
-         std::string_view{options_.vote_user}, std::string_view{options_.item_table},
-         std::string_view{options_.item_id}},
-        see));
+    HOTCOUNT_TRY(
+        connection.query(types_,
+                         {std::string_view{votes_.schema}, std::string_view{votes_.name},
+                          std::string_view{options_.vote_item},
+                          std::string_view{options_.vote_user}, std::string_view{items_.schema},
+                          std::string_view{items_.name}, std::string_view{options_.item_id}},
+                         see));
     constexpr int kColumns = 3;
     // If the tables are yet to be made, that is no answer.
     if (found == kColumns) known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
@@ -117,7 +126,8 @@ Result<ServerAbilities::Abilities> ServerAbilities::of(sql::Connection& connecti
 Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options) {
     static const sql::Statement kType{
         "SELECT COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
-        "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?1 AND COLUMN_NAME = ?2"};
+        "WHERE " +
+        in_schema("TABLE_SCHEMA", "?1") + " AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3"};
     std::string type;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         type = row.text(0);
@@ -127,8 +137,11 @@ Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOpti
         }
         return {};
     };
-    HOTCOUNT_TRY(connection.query(
-        kType, {std::string_view{options.item_table}, std::string_view{options.item_id}}, see));
+    const auto items = sql::TableName::of(options.item_table);
+    HOTCOUNT_TRY(connection.query(kType,
+                                  {std::string_view{items.schema}, std::string_view{items.name},
+                                   std::string_view{options.item_id}},
+                                  see));
     return type;
 }
 

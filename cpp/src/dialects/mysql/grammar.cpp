@@ -23,10 +23,10 @@ class MysqlGrammar final : public Grammar {
         return "VARBINARY(1000)";
     }
     std::string table_end() const override { return " ENGINE=InnoDB"; }
-    std::string find_table(const std::string& parameter) const override {
-        return "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND "
-               "TABLE_NAME = " +
-               parameter;
+    std::string find_table(const std::string& schema, const std::string& name) const override {
+        return "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = "
+               "COALESCE(NULLIF(" +
+               schema + ", ''), DATABASE()) AND TABLE_NAME = " + name;
     }
     bool schema_changes_commit() const override { return true; }
     // Not INSERT IGNORE, which also swallows a missing foreign key and a value out of range.

@@ -19,14 +19,15 @@ using CountText = std::function<std::string(const std::string& difference)>;
 std::string one_vote(const VoteNames& n, const std::string& item_is_there, const CountText& count) {
     return "BEGIN NOT ATOMIC DECLARE hotcount_was BIGINT; DECLARE hotcount_is BIGINT; INSERT "
            "INTO " +
-           n.vote + " (" + n.vote_item + ", " + n.vote_user +
-           ", val, prev, version) SELECT ?1, ?2, ?3, 0, ?4 FROM DUAL WHERE (SELECT value FROM " +
+           n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value + ", " + n.previous +
+           ", " + n.version + ") SELECT ?1, ?2, ?3, 0, ?4 FROM DUAL WHERE (SELECT value FROM " +
            n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
            std::string{to_string(CountPlace::journal)} + "'" + item_is_there +
-           mysql_on_duplicate(n.vote) + "; CASE ROW_COUNT() WHEN 1 THEN IF ?3 <> 0 THEN " +
-           count("?3") + " END IF; COMMIT; WHEN 2 THEN SELECT prev, val INTO hotcount_was, " +
-           "hotcount_is FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " + n.vote_user +
-           " = ?2; IF hotcount_was <> hotcount_is THEN " + count("hotcount_is - hotcount_was") +
+           mysql_on_duplicate(n) + "; CASE ROW_COUNT() WHEN 1 THEN IF ?3 <> 0 THEN " + count("?3") +
+           " END IF; COMMIT; WHEN 2 THEN SELECT " + n.previous + ", " + n.value +
+           " INTO hotcount_was, hotcount_is FROM " + n.vote + " WHERE " + n.vote_item +
+           " = ?1 AND " + n.vote_user + " = ?2; IF hotcount_was <> hotcount_is THEN " +
+           count("hotcount_is - hotcount_was") +
            " END IF; SELECT hotcount_was, hotcount_is; COMMIT; ELSE SELECT NULL, NULL; ROLLBACK; "
            "END CASE; END";
 }

@@ -96,7 +96,7 @@ class MysqlJournal final : public Journal {
                 " - ?2 AS CHAR) END WHERE name IN ('folded_at', 'fold_took')"),
           items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
           backlog_(backlog_text(n, g(), "SIGNED")) {
-        for (std::size_t items = 1; items <= kShown; items *= 2) {
+        for (std::size_t items = 1; items <= kShown && !n.count.empty(); items *= 2) {
             show_.emplace_back(show_text(n, items));
         }
     }
@@ -163,10 +163,12 @@ class MysqlJournal final : public Journal {
         items.reserve(sums.size());
         for (const auto& [item, sum] : sums) items.push_back(item);
         HOTCOUNT_TRY_ASSIGN(page.counts, read_totals(connection, items));
-        HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> free, take_items(connection, items));
-        HOTCOUNT_TRY(show(connection, page.counts, free));
-        HOTCOUNT_TRY_ASSIGN(page.held, find_held(connection, items, free));
-        HOTCOUNT_TRY(ask_again(connection, page.held));
+        if (!show_.empty()) {
+            HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> free, take_items(connection, items));
+            HOTCOUNT_TRY(show(connection, page.counts, free));
+            HOTCOUNT_TRY_ASSIGN(page.held, find_held(connection, items, free));
+            HOTCOUNT_TRY(ask_again(connection, page.held));
+        }
         const std::string began = std::to_string(now);
         HOTCOUNT_TRY(connection.execute(pace_, {std::string_view{began}, now}));
         return page;
@@ -392,7 +394,7 @@ class MysqlJournal final : public Journal {
     const sql::Statement pace_;
     const sql::Statement items_;
     const sql::Statement backlog_;
-    std::vector<sql::Statement> show_{};  // For 1, 2, 4, ... items.
+    std::vector<sql::Statement> show_{};  // For 1, 2, 4, ... items; none if items have no counts.
 };
 
 }  // namespace

@@ -8,13 +8,14 @@ namespace hotcount {
 
 // Evaluated from left to right: what stands after an assignment sees its result. A row with a
 // version is changed only by a higher one, or by a vote without; comparing with NULL is not true.
-std::string mysql_on_duplicate(const std::string& vote) {
-    const std::string val = vote + ".val";
-    const std::string version = vote + ".version";
-    return " ON DUPLICATE KEY UPDATE " + vote + ".prev = " + val + ", " + val +
-           " = IF(VALUES(version) <= " + version + ", " + val + ", VALUES(val)), " + version +
-           " = IF(VALUES(version) <= " + version + ", " + version + ", COALESCE(VALUES(version), " +
-           version + "))";
+std::string mysql_on_duplicate(const VoteNames& n) {
+    const std::string value = n.vote + "." + n.value;
+    const std::string version = n.vote + "." + n.version;
+    const std::string given = "VALUES(" + n.version + ")";
+    return " ON DUPLICATE KEY UPDATE " + n.vote + "." + n.previous + " = " + value + ", " + value +
+           " = IF(" + given + " <= " + version + ", " + value + ", VALUES(" + n.value + ")), " +
+           version + " = IF(" + given + " <= " + version + ", " + version + ", COALESCE(" + given +
+           ", " + version + "))";
 }
 
 Cast mysql_cast(std::int64_t previous, std::int64_t value) {
@@ -56,24 +57,25 @@ class MysqlVoteRows final : public VoteRows {
                      " = ?1 LOCK IN SHARE MODE"),
           upsert_(
               without_waiting(options) + "INSERT INTO " + n.vote + " (" + n.vote_item + ", " +
-                  n.vote_user + ", val, prev, version) VALUES ",
+                  n.vote_user + ", " + n.value + ", " + n.previous + ", " + n.version + ") VALUES ",
               [](std::size_t first) {
                   return "(" + number(first) + ", " + number(first + 1) + ", " + number(first + 2) +
                          ", 0, " + number(first + 3) + ")";
               },
-              4, ", ", mysql_on_duplicate(n.vote)),
+              4, ", ", mysql_on_duplicate(n)),
           // Not (item, user) IN (...), for which MariaDB reads the whole table.
           read_(
-              "SELECT " + n.vote_item + ", " + n.vote_user + ", prev, val FROM " + n.vote +
-                  " WHERE ",
+              "SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.previous + ", " + n.value +
+                  " FROM " + n.vote + " WHERE ",
               [n](std::size_t first) {
                   return "(" + n.vote_item + " = " + number(first) + " AND " + n.vote_user + " = " +
                          number(first + 1) + ")";
               },
               2, " OR ", ""),
           // The same for the votes for one item, in a third of the time.
-          read_of_item_("SELECT " + n.vote_item + ", " + n.vote_user + ", prev, val FROM " +
-                            n.vote + " WHERE " + n.vote_item + " = ?1 AND " + n.vote_user + " IN (",
+          read_of_item_("SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.previous + ", " +
+                            n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
+                            n.vote_user + " IN (",
                         number, 1, ", ", ")", 1) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
@@ -141,8 +143,8 @@ class MysqlVoteRows final : public VoteRows {
         }
         // No such item: the vote will be refused, unless nothing refers to it.
         if (!place) return check_place(connection, *layout_, options_, true);
-        if (*place != to_string(count_place(options_.strategy, sql::Dialect::mysql))) {
-            return wrong_place(options_.vote_table, *place, options_.strategy, sql::Dialect::mysql);
+        if (*place != to_string(count_place(options_, sql::Dialect::mysql))) {
+            return wrong_place(options_, *place, sql::Dialect::mysql);
         }
         return {};
     }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "sql/table_name.hpp"
 #include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
@@ -28,6 +29,7 @@ class KeyColumns {
 
   private:
     const VotesOptions options_;
+    const sql::TableName items_, votes_;
     const sql::Statement types_;
     const sql::Statement references_;
     std::atomic<int> known_{-1};
@@ -48,8 +50,8 @@ class ServerAbilities {
     std::atomic<int> known_{-1};
 };
 
-/// How a vote is written over the one that is there; `vote` is the vote table.
-std::string mysql_on_duplicate(const std::string& vote);
+/// How a vote is written over the one that is there.
+std::string mysql_on_duplicate(const VoteNames& names);
 Cast mysql_cast(std::int64_t previous, std::int64_t value);
 /// The error for a vote for an item that is not there.
 Error mysql_missing_item(const Ballot& ballot);

@@ -99,13 +99,18 @@ std::string create_items_text(const VoteNames& n, const VotesOptions& options) {
 }
 
 std::string upsert_votes(const VoteNames& n, const std::string& rows) {
-    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
-           ", val, prev, version) " + rows + " ON CONFLICT (" + n.vote_item + ", " + n.vote_user +
-           ") DO UPDATE SET prev = " + n.vote +
-           ".val, val = excluded.val, version = COALESCE(excluded.version, " + n.vote +
-           ".version) WHERE CASE WHEN excluded.version IS NULL THEN " + n.vote +
-           ".val IS DISTINCT FROM excluded.val ELSE COALESCE(" + n.vote +
-           ".version < excluded.version, TRUE) END";
+    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
+           ", " + n.previous + ", " + n.version + ") " + rows + " ON CONFLICT (" + n.vote_item +
+           ", " + n.vote_user + ") DO UPDATE SET " + n.previous + " = " + n.vote + "." + n.value +
+           ", " + n.value + " = excluded." + n.value + ", " + n.version + " = COALESCE(excluded." +
+           n.version + ", " + n.vote + "." + n.version + ") WHERE CASE WHEN excluded." + n.version +
+           " IS NULL THEN " + n.vote + "." + n.value + " IS DISTINCT FROM excluded." + n.value +
+           " ELSE COALESCE(" + n.vote + "." + n.version + " < excluded." + n.version +
+           ", TRUE) END";
+}
+
+std::string old_and_new(const VoteNames& n) {
+    return n.previous + " AS prev, " + n.value + " AS val";
 }
 
 Cast cast_of(const sql::Row& row, int column) {

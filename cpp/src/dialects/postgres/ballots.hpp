@@ -46,6 +46,8 @@ std::string create_items_text(const VoteNames& names, const VotesOptions& option
 /// INSERT INTO vote ... `rows`, a SELECT of item, user, val, 0, version ... ON CONFLICT ...: sets
 /// votes, keeps what they were in prev, leaves alone what is as asked. RETURNING follows.
 std::string upsert_votes(const VoteNames& names, const std::string& rows);
+/// For RETURNING: what a vote was and is, as prev and val.
+std::string old_and_new(const VoteNames& names);
 
 /// What a row's prev and val, from `column` on, say of a vote that was written.
 Cast cast_of(const sql::Row& row, int column);

@@ -24,8 +24,10 @@ class PostgresGrammar final : public Grammar {
     // Room on each page for the next versions of its rows: an update that moves no index entry
     // leaves nothing for VACUUM.
     std::string table_end() const override { return " WITH (fillfactor = 50)"; }
-    std::string find_table(const std::string& parameter) const override {
-        return "SELECT COUNT(to_regclass(quote_ident(CAST(" + parameter + " AS text))))";
+    std::string find_table(const std::string& schema, const std::string& name) const override {
+        return "SELECT COUNT(to_regclass(CASE CAST(" + schema +
+               " AS text) WHEN '' THEN '' ELSE quote_ident(CAST(" + schema +
+               " AS text)) || '.' END || quote_ident(CAST(" + name + " AS text))))";
     }
     // Two that create at once would meet in the catalogue.
     std::string lock_schema() const override {

@@ -61,10 +61,10 @@ std::string unwritten_columns(const VoteNames& n, const std::string& item, const
     };
     const std::string row = " FROM " + n.vote + " AS v WHERE v." + n.vote_item + " = " + item +
                             " AND v." + n.vote_user + " = " + voter + ")";
-    return unless_written("(SELECT v.val" + row) + ", " +
-           unless_written("(SELECT v.version" + row) + ", " + unless_written(there_text) + ", " +
-           unless_written("(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')") + ", " +
-           unless_written("current_setting('transaction_isolation')");
+    return unless_written("(SELECT v." + n.value + row) + ", " +
+           unless_written("(SELECT v." + n.version + row) + ", " + unless_written(there_text) +
+           ", " + unless_written("(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')") +
+           ", " + unless_written("current_setting('transaction_isolation')");
 }
 
 std::string single_item(const VotesOptions& options) {
@@ -87,7 +87,8 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
                              ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM " + n.meta +
                              " WHERE " + may_be_counted() + " AND " + is_there;
     return "WITH " + locked + "hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
-           n.vote_item + " AS item, " + n.vote_user + " AS voter, prev, val), " + counted +
+           n.vote_item + " AS item, " + n.vote_user + " AS voter, " + old_and_new(n) + "), " +
+           counted +
            // A row that is not the vote's is one that a trigger made another one: it fails it.
            " SELECT CASE WHEN w.item <> " + item + " OR w.voter <> " + user + " THEN " +
            refuse_other_row() + " ELSE 1 END, TRUE, w.prev, w.val, " +
@@ -161,8 +162,7 @@ Result<std::optional<Cast>> PostgresSlottedVotes::cast(sql::Database& database,
             case VoteOutcome::Kind::cast:
                 return std::optional{outcome->cast};
             case VoteOutcome::Kind::elsewhere:
-                return wrong_place(options_.vote_table, outcome->counted_in, options_.strategy,
-                                   sql::Dialect::postgres);
+                return wrong_place(options_, outcome->counted_in, sql::Dialect::postgres);
             case VoteOutcome::Kind::missing: {
                 if (options_.missing_item == MissingItem::refuse || created) {
                     return explain_refusal(unknown_item(ballot.item), ballot, false);

@@ -36,8 +36,8 @@ std::string batch_text(const VoteNames& n, const VotesOptions& options) {
            "), hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
            n.id + " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
            " FOR KEY SHARE SKIP LOCKED), hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
-           n.vote_item + " AS item, " + n.vote_user +
-           " AS voter, prev, val), hc_noted AS (INSERT INTO " + n.journal +
+           n.vote_item + " AS item, " + n.vote_user + " AS voter, " + old_and_new(n) +
+           "), hc_noted AS (INSERT INTO " + n.journal +
            " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM hc_written GROUP BY "
            "item HAVING SUM(val - prev) <> 0) "
            // A row that is no vote's was changed by a trigger: it makes all votes fail.
@@ -199,8 +199,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
                     if (++vote.tries == kMostTries) vote.error = unasked_row();
                     break;
                 case VoteOutcome::Kind::elsewhere:
-                    vote.error = wrong_place(writer.options_.vote_table, outcome.counted_in,
-                                             writer.options_.strategy, sql::Dialect::postgres);
+                    vote.error =
+                        wrong_place(writer.options_, outcome.counted_in, sql::Dialect::postgres);
                     break;
                 case VoteOutcome::Kind::other_level:
                     other_level = true;

@@ -6,6 +6,7 @@
 #include "ballots.hpp"
 #include "dialect.hpp"
 #include "single_vote.hpp"
+#include "sql/table_name.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/count_reader.hpp"
 
@@ -28,7 +29,7 @@ constexpr const char* kOfAll =
 
 std::string each_of(const VotesOptions& options, const VoteNames& n) {
     return " AS hc_b (number, item) CROSS JOIN LATERAL (" +
-           select_count(n, count_place(options.strategy, sql::Dialect::postgres), "hc_b.item",
+           select_count(n, count_place(options, sql::Dialect::postgres), "hc_b.item",
                         "hc_b.number") +
            ") AS hc_c";
 }
@@ -38,14 +39,16 @@ std::string each_of(const VotesOptions& options, const VoteNames& n) {
 Result<std::string> text_type(sql::Connection& connection, const VotesOptions& options) {
     static const sql::Statement kCollations{
         "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.collname), "
-        "quote_ident(t.of_table) || '.' || quote_ident(t.of_column), "
-        "CAST(c.collisdeterministic AS int) FROM (VALUES (1, CAST(?1 AS text), CAST(?2 AS text)), "
-        "(2, CAST(?3 AS text), CAST(?4 AS text)), (3, CAST(?5 AS text), 'item')) AS t (part, "
-        "of_table, of_column) JOIN pg_attribute AS a ON a.attrelid = "
-        "to_regclass(quote_ident(t.of_table)) AND a.attname = t.of_column JOIN pg_collation AS c "
-        "ON c.oid = a.attcollation JOIN pg_namespace AS n ON n.oid = c.collnamespace WHERE "
-        "c.collname <> 'default' ORDER BY t.part"};
-    const std::string cell = options.vote_table + "_cell";
+        "t.shown || '.' || quote_ident(t.of_column), "
+        "CAST(c.collisdeterministic AS int) FROM (VALUES (1, CAST(?1 AS text), CAST(?2 AS text), "
+        "CAST(?3 AS text)), (2, CAST(?4 AS text), CAST(?5 AS text), CAST(?6 AS text)), (3, "
+        "CAST(?7 AS text), CAST(?8 AS text), 'item')) AS t (part, of_table, shown, of_column) JOIN "
+        "pg_attribute AS a ON a.attrelid = to_regclass(t.of_table) AND a.attname = t.of_column "
+        "JOIN pg_collation AS c ON c.oid = a.attcollation JOIN pg_namespace AS n ON n.oid = "
+        "c.collnamespace WHERE c.collname <> 'default' ORDER BY t.part"};
+    const auto items = sql::TableName::of(options.item_table);
+    const auto votes = sql::TableName::of(options.vote_table);
+    const auto cells = votes.beside("_cell");
     std::string collation;
     std::string first;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -67,12 +70,11 @@ Result<std::string> text_type(sql::Connection& connection, const VotesOptions& o
         first = column;
         return {};
     };
-    HOTCOUNT_TRY(
-        connection.query(kCollations,
-                         {std::string_view{options.item_table}, std::string_view{options.item_id},
-                          std::string_view{options.vote_table}, std::string_view{options.vote_item},
-                          std::string_view{cell}},
-                         see));
+    HOTCOUNT_TRY(connection.query(
+        kCollations,
+        {items.sql(), items.text(), std::string_view{options.item_id}, votes.sql(), votes.text(),
+         std::string_view{options.vote_item}, cells.sql(), cells.text()},
+        see));
     return collation.empty() ? std::string{} : "TEXT COLLATE " + collation;
 }
 
@@ -88,7 +90,7 @@ class PostgresVotes final : public VoteDialect {
                " NOT NULL, diff " + grammar().type(sql::ColumnType::integer) + " NOT NULL);\n" +
                // CREATE INDEX IF NOT EXISTS would lock the table before it looks.
                "DO $hotcount$ BEGIN IF to_regclass(" + literal(n.journal_index) +
-               ") IS NULL THEN CREATE INDEX " + n.journal_index + " ON " + n.journal +
+               ") IS NULL THEN CREATE INDEX " + n.journal_index_name + " ON " + n.journal +
                " (item); END IF; IF (SELECT relreplident <> 'f' FROM pg_class WHERE oid = " +
                regclass(n.journal) + ") THEN ALTER TABLE " + n.journal +
                " REPLICA IDENTITY FULL; END IF; END $hotcount$;\n";

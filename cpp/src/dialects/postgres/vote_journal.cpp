@@ -9,7 +9,7 @@
 //   totals  the items' counts by all cells. The others are as the snapshot has them: only strategy
 //           slotted writes to those, and it is read the same way by whoever reads while this runs
 //   free    the items whose rows nobody holds; shown: their own counts
-//   again   the other items, in the journal
+//   again   the other items, in the journal (these three only if the items have counts)
 //   paced   when this fold began and how long it took, for all processes
 //
 // Each name has hc_ before it: without, one would hide the user's own table of that name.
@@ -27,6 +27,18 @@ namespace {
 
 std::string mark_of(const VoteNames& n, const std::string& name) {
     return "(SELECT value FROM " + n.meta + " WHERE name = '" + name + "')";
+}
+
+// Copies the totals to the items that nobody holds, and asks for the others again.
+std::string show_text(const VoteNames& n) {
+    return "hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " + n.id +
+           " IN (SELECT item FROM hc_sums) ORDER BY " + n.id +
+           " FOR NO KEY UPDATE SKIP LOCKED), hc_shown AS (UPDATE " + n.item + " AS i SET " +
+           n.count + " = t.n FROM hc_totals AS t JOIN hc_free AS f ON f.id = t.item WHERE i." +
+           n.id + " = t.item RETURNING t.item), hc_again AS (INSERT INTO " + n.journal +
+           " (item, diff) SELECT s.item, 0 FROM hc_sums AS s WHERE NOT EXISTS (SELECT FROM hc_free "
+           "AS f WHERE f.id = s.item) AND EXISTS (SELECT FROM " +
+           n.item + " AS i WHERE i." + n.id + " = s.item) RETURNING item), ";
 }
 
 // ?1 the items of `which`, ?2 whether to fold only if it is due, ?3 the least pause in
@@ -65,21 +77,13 @@ std::string fold_text(const VoteNames& n, const std::string& which) {
            ".ver + 1, excluded.ver) RETURNING item, n, ver), hc_totals AS MATERIALIZED (SELECT "
            "m.item, CAST(m.n + COALESCE((SELECT SUM(o.n) FROM " +
            n.cell + " AS o WHERE o.item = m.item AND o.slot <> " + slot +
-           "), 0) AS bigint) AS n, m.ver FROM hc_moved AS m), hc_free AS MATERIALIZED (SELECT " +
-           n.id + " AS id FROM " + n.item + " WHERE " + n.id +
-           " IN (SELECT item FROM hc_sums) ORDER BY " + n.id +
-           " FOR NO KEY UPDATE SKIP LOCKED), hc_shown AS (UPDATE " + n.item + " AS i SET " +
-           n.count + " = t.n FROM hc_totals AS t JOIN hc_free AS f ON f.id = t.item WHERE i." +
-           n.id + " = t.item RETURNING t.item), hc_again AS (INSERT INTO " + n.journal +
-           " (item, diff) SELECT s.item, 0 FROM hc_sums AS s WHERE NOT EXISTS (SELECT FROM hc_free "
-           "AS f "
-           "WHERE f.id = s.item) AND EXISTS (SELECT FROM " +
-           n.item + " AS i WHERE i." + n.id +
-           " = s.item) RETURNING item), hc_took AS MATERIALIZED (SELECT " + now +
-           " - us AS us FROM hc_clock WHERE (SELECT COUNT(*) FROM hc_shown) + (SELECT COUNT(*) "
-           "FROM "
-           "hc_again) >= 0), hc_paced AS (UPDATE " +
-           n.meta +
+           "), 0) AS bigint) AS n, m.ver FROM hc_moved AS m), " +
+           (n.count.empty() ? std::string{} : show_text(n)) + "hc_took AS MATERIALIZED (SELECT " +
+           now + " - us AS us FROM hc_clock WHERE (SELECT COUNT(*) FROM hc_totals)" +
+           (n.count.empty() ? ""
+                            : " + (SELECT COUNT(*) FROM hc_shown) + (SELECT COUNT(*) FROM "
+                              "hc_again)") +
+           " >= 0), hc_paced AS (UPDATE " + n.meta +
            " AS m SET value = CASE m.name WHEN 'folded_at' THEN CAST(c.us AS text) ELSE CAST(t.us "
            "AS text) END FROM hc_clock AS c, hc_took AS t WHERE m.name IN ('folded_at', "
            "'fold_took') AND "
@@ -90,7 +94,8 @@ std::string fold_text(const VoteNames& n, const std::string& which) {
            "AND "
            "wait > 0 THEN wait ELSE (SELECT COUNT(*) FROM hc_gone) END FROM hc_due UNION ALL "
            "SELECT 1, "
-           "item, n, ver FROM hc_totals UNION ALL SELECT 2, item, 0, 0 FROM hc_again";
+           "item, n, ver FROM hc_totals" +
+           (n.count.empty() ? "" : " UNION ALL SELECT 2, item, 0, 0 FROM hc_again");
 }
 
 class PostgresJournal final : public Journal {

@@ -16,20 +16,20 @@ class PostgresVoteRows final : public VoteRows {
                      const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          set_(upsert_votes(n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
-                                   " WHERE name = 'counted_in' AND value = '" +
-                                   std::string{to_string(
-                                       count_place(options.strategy, sql::Dialect::postgres))} +
-                                   "'") +
-               " RETURNING prev, val"),
-          read_("SELECT val FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " + n.vote_user +
-                " = ?2"),
+          set_(upsert_votes(
+                   n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
+                          " WHERE name = 'counted_in' AND value = '" +
+                          std::string{to_string(count_place(options, sql::Dialect::postgres))} +
+                          "'") +
+               " RETURNING " + old_and_new(n)),
+          read_("SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
+                n.vote_user + " = ?2"),
           set_all_(upsert_votes(n, "SELECT item, voter, val, 0, version FROM " +
                                        ballot_table(options) + " ORDER BY number") +
-                   " RETURNING " + n.vote_item + ", " + n.vote_user + ", prev, val"),
-          read_all_("SELECT b.item, b.voter, v.val FROM " + ballot_table(options) + " JOIN " +
-                    n.vote + " AS v ON v." + n.vote_item + " = b.item AND v." + n.vote_user +
-                    " = b.voter ORDER BY number") {}
+                   " RETURNING " + n.vote_item + ", " + n.vote_user + ", " + old_and_new(n)),
+          read_all_("SELECT b.item, b.voter, v." + n.value + " FROM " + ballot_table(options) +
+                    " JOIN " + n.vote + " AS v ON v." + n.vote_item + " = b.item AND v." +
+                    n.vote_user + " = b.voter ORDER BY number") {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         const sql::Value item = sql::to_value(ballot.item);

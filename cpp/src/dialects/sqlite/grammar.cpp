@@ -16,9 +16,10 @@ class SqliteGrammar final : public Grammar {
     std::string create_view(std::string_view name) const override {
         return "CREATE VIEW IF NOT EXISTS " + std::string{name};
     }
-    std::string find_table(const std::string& parameter) const override {
-        return "SELECT COUNT(*) FROM sqlite_master WHERE name = " + parameter;
+    std::string find_table(const std::string& schema, const std::string& name) const override {
+        return "SELECT COUNT(*) FROM sqlite_master WHERE " + schema + " = '' AND name = " + name;
     }
+    bool has_schemas() const override { return false; }
     std::string differ(std::string_view a, std::string_view b) const override {
         return std::string{a} + " IS NOT " + std::string{b};
     }

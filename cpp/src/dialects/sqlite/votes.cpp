@@ -15,12 +15,12 @@ class SqliteVoteRows final : public VoteRows {
                    const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          read_("SELECT val, version FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
-                n.vote_user + " = ?2"),
-          insert_("INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
-                  ", val, prev, version) VALUES (?1, ?2, ?3, 0, ?4)"),
-          update_("UPDATE " + n.vote +
-                  " SET prev = val, val = ?3, version = COALESCE(?4, version) WHERE " +
+          read_("SELECT " + n.value + ", " + n.version + " FROM " + n.vote + " WHERE " +
+                n.vote_item + " = ?1 AND " + n.vote_user + " = ?2"),
+          insert_("INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " +
+                  n.value + ", " + n.previous + ", " + n.version + ") VALUES (?1, ?2, ?3, 0, ?4)"),
+          update_("UPDATE " + n.vote + " SET " + n.previous + " = " + n.value + ", " + n.value +
+                  " = ?3, " + n.version + " = COALESCE(?4, " + n.version + ") WHERE " +
                   n.vote_item + " = ?1 AND " + n.vote_user + " = ?2") {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include "sql/table_name.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/layout.hpp"
 
@@ -18,8 +19,8 @@ const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {};
 struct SyncTable::Names : VoteNames {
     Names(const VotesOptions& options, const sql::Grammar& grammar)
         : VoteNames(options, grammar),
-          sync(sql::quote_identifier(options.vote_table + "_sync")),
-          again(sql::quote_identifier(options.vote_table + "_recount")) {}
+          sync(sql::TableName::of(options.vote_table).beside("_sync").sql()),
+          again(sql::TableName::of(options.vote_table).beside("_recount").sql()) {}
     std::string sync, again;
 };
 
@@ -215,7 +216,7 @@ Result<std::string> SyncTable::cache_id(sql::Connection& connection, bool hold) 
         return explain_missing_table(std::move(found).error());
     }
     if (place != to_string(CountPlace::cache) || id.empty()) {
-        return wrong_place(options_.vote_table, place, VoteStrategy::cached, grammar_.dialect());
+        return wrong_place(options_, place, grammar_.dialect());
     }
     return id;
 }

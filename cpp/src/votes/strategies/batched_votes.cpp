@@ -8,16 +8,23 @@
 namespace hotcount {
 namespace {
 
-// Without a journal: the one writer of the database counts in the item's row.
-class ItemRowWriter final : public GroupVoteWriter {
+// Without a journal: the one writer of the database counts in the item's row; in a cell if the row
+// has no column for it.
+class ItemWriter final : public GroupVoteWriter {
   public:
     using GroupVoteWriter::GroupVoteWriter;
 
   private:
     Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
                        std::span<QueuedVote* const>) override {
+        if (layout().counts_in_items) {
+            if (difference == 0) return {};
+            return bump_item(connection, layout(), item, difference);
+        }
+        // A cell would take the vote of an item that is not there, if no foreign key refuses it.
+        HOTCOUNT_TRY(require_item(connection, layout(), item));
         if (difference == 0) return {};
-        return bump_item(connection, layout(), item, difference);
+        return bump_cell(connection, layout(), item, 0, difference);
     }
 };
 
@@ -26,7 +33,7 @@ std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout
                                               const std::shared_ptr<Folder>& folder) {
     const NoteAppended appended = [folder](std::size_t rows) { folder->note_appended(rows); };
     auto writer = layout->vote_dialect().batch_writer(layout, options, appended);
-    return writer != nullptr ? writer : std::make_shared<ItemRowWriter>(layout, options);
+    return writer != nullptr ? writer : std::make_shared<ItemWriter>(layout, options);
 }
 
 class BatchedVotes final : public SqlVotes {
@@ -94,7 +101,7 @@ class BatchedVotes final : public SqlVotes {
                     lag_of_item_count(options()),
                 true, false};
         }
-        if (place() == CountPlace::item) {
+        if (folder() == nullptr) {
             return Contract{"batched",
                             "the vote and the item's count are committed in SQL, in one "
                             "transaction with the votes of other callers",

@@ -154,9 +154,7 @@ class CachedVotes final : public SqlVotes {
     std::string more_schema(const std::string& item_type) const override {
         return cached_->table().schema(item_type);
     }
-    std::vector<std::string> more_tables() const override {
-        return {options().vote_table + "_sync", options().vote_table + "_recount"};
-    }
+    std::vector<std::string> more_tables() const override { return {"_sync", "_recount"}; }
 
     Result<void> take_over(sql::Connection& connection) override {
         return cached_->table().renew(connection);

@@ -1,6 +1,7 @@
 // Makes the tables that are missing, and moves their counts to the place of this strategy.
 #include <hotcount/detail/sql/transaction.hpp>
 
+#include "sql/table_name.hpp"
 #include "sql_votes.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
@@ -12,19 +13,22 @@ std::string SqlVotes::schema() const {
 
 // Asked without a lock: a process that only starts keeps nobody waiting and waits for nobody.
 Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
-    const std::string& base = options_.vote_table;
-    std::vector<std::string> wanted{options_.item_table, base,           base + "_anonymous",
-                                    base + "_cell",      base + "_meta", base + "_live",
-                                    base + "_count"};
-    if (layout_->vote_dialect().is_server()) wanted.push_back(base + "_journal");
-    for (std::string& table : more_tables()) wanted.push_back(std::move(table));
-    for (const std::string& table : wanted) {
+    const auto votes = sql::TableName::of(options_.vote_table);
+    std::vector<sql::TableName> wanted{sql::TableName::of(options_.item_table), votes};
+    for (const char* const suffix : {"_anonymous", "_cell", "_meta", "_live", "_count"}) {
+        wanted.push_back(votes.beside(suffix));
+    }
+    if (layout_->vote_dialect().is_server()) wanted.push_back(votes.beside("_journal"));
+    for (const std::string& suffix : more_tables()) wanted.push_back(votes.beside(suffix));
+    for (const sql::TableName& table : wanted) {
         std::int64_t found = 0;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             found = row.integer(0);
             return {};
         };
-        HOTCOUNT_TRY(connection.query(layout_->find_table, {std::string_view{table}}, see));
+        HOTCOUNT_TRY(
+            connection.query(layout_->find_table,
+                             {std::string_view{table.schema}, std::string_view{table.name}}, see));
         if (found == 0) return false;
     }
     return true;

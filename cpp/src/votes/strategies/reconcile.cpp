@@ -116,7 +116,7 @@ Result<bool> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
         }
     }
     // Now that its row is held: a sum that had to wait for it would be an old one.
-    HOTCOUNT_TRY(connection.execute(layout_->fold_item, {item}));
+    if (layout_->counts_in_items) HOTCOUNT_TRY(connection.execute(layout_->fold_item, {item}));
     return true;
 }
 

@@ -82,9 +82,10 @@ class SingleVotes final : public SqlVotes {
             std::string{to_string(options().strategy)},
             slotted ? "the vote and its slot's count are committed in SQL"
                     : "the vote and the item's count are committed in SQL",
-            slotted ? "nothing acknowledged; a plain reader of item.vote_count sees it after "
-                      "flush()"
-                    : "nothing acknowledged",
+            slotted && layout()->counts_in_items
+                ? "nothing acknowledged; a plain reader of item.vote_count sees it after "
+                  "flush()"
+                : "nothing acknowledged",
             true, true};
     }
 
@@ -140,6 +141,9 @@ class SingleVotes final : public SqlVotes {
                 HOTCOUNT_TRY(
                     ensure_item(connection, *layout(), options().missing_item, ballot.item));
                 HOTCOUNT_TRY_ASSIGN(const Cast cast, rows_->set(connection, ballot));
+                if (place() == CountPlace::cells) {
+                    HOTCOUNT_TRY(require_item(connection, *layout(), ballot.item));
+                }
                 if (cast.changed) HOTCOUNT_TRY(move_count(connection, ballot.item, cast));
                 return cast;
             });

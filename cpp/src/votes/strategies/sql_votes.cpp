@@ -4,6 +4,7 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
+#include "sql/table_name.hpp"
 #include "votes/tables/checked_ballots.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
@@ -44,6 +45,10 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
 
 std::string lag_of_item_count(const VotesOptions& options) {
     const std::string pause = std::to_string(microseconds_of(options.fold_interval) / 1000);
+    const std::string exact = "count(), count_many() and the view " +
+                              sql::TableName::of(options.vote_table).beside("_count").text() +
+                              " are exact";
+    if (options.item_count.empty()) return "item_count is None: " + exact;
     return options.item_table + "." + options.item_count +
            " is brought up to date by folds: a plain reader of it sees a vote usually after the "
            "longer of fold_interval (" +
@@ -51,8 +56,8 @@ std::string lag_of_item_count(const VotesOptions& options) {
            " ms) and 20 times what the last fold took (60 s at most), and one fold more; later "
            "while somebody "
            "holds the item's row, and once a process folds where all that voted have ended; "
-           "stats() has the age of the oldest. count(), count_many() and the view " +
-           options.vote_table + "_count are exact";
+           "stats() has the age of the oldest. " +
+           exact;
 }
 
 Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
@@ -251,7 +256,7 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
         report = {folded.shown, folded.held + folded.failed + (folded.more ? 1 : 0), 0};
     }
     // Otherwise item.vote_count is brought up to date in every commit, or by folds.
-    if (options_.strategy != VoteStrategy::slotted) return report;
+    if (options_.strategy != VoteStrategy::slotted || !layout_->counts_in_items) return report;
     HOTCOUNT_TRY_ASSIGN(const std::int64_t shown, layout_->vote_dialect().folds_one_by_one()
                                                       ? flush_pages(deadline)
                                                       : flush_at_once(deadline));

@@ -77,7 +77,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     /// As check_id().
     Result<void> check_items(std::span<const sql::Id> items) const;
 
-    /// What a strategy needs beside the tables of all, and what those tables are called.
+    /// What a strategy needs beside the tables of all, and what their names have after the vote
+    /// table's.
     /// `item_type`: of columns that hold an item's id, if it is not the one that the options say.
     virtual std::string more_schema(const std::string& item_type) const {
         (void)item_type;

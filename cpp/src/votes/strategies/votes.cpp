@@ -2,6 +2,8 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/votes.hpp>
 
+#include "sql/dialect.hpp"
+#include "sql/table_name.hpp"
 #include "sql_votes.hpp"
 #include "votes/cache/sync_table.hpp"
 #include "votes/tables/layout.hpp"
@@ -25,19 +27,46 @@ Result<void> check_op_id(const std::string& op_id) {
     return {};
 }
 
-Result<void> check_options(const VotesOptions& options) {
+Result<void> check_options(const VotesOptions& options, sql::Dialect dialect) {
     const std::pair<const char*, const std::string*> names[] = {
-        {"item_table", &options.item_table}, {"item_id", &options.item_id},
-        {"item_count", &options.item_count}, {"vote_table", &options.vote_table},
-        {"vote_item", &options.vote_item},   {"vote_user", &options.vote_user},
+        {"item_id", &options.item_id},
+        {"vote_item", &options.vote_item},
+        {"vote_user", &options.vote_user},
+        {"vote_value", &options.vote_value},
+        {"vote_previous", &options.vote_previous},
+        {"vote_version", &options.vote_version},
     };
     for (const auto& [option, name] : names) HOTCOUNT_TRY(check_identifier(option, *name));
+    for (std::size_t i = 1; i < std::size(names); ++i) {
+        for (std::size_t before = 1; before < i; ++before) {
+            if (*names[i].second != *names[before].second) continue;
+            return bad_option(names[i].first, std::string{"and "} + names[before].first +
+                                                  " are the same column: " + *names[i].second);
+        }
+    }
+    if (!options.item_count.empty()) {
+        HOTCOUNT_TRY(check_identifier("item_count", options.item_count));
+    } else if (options.strategy != VoteStrategy::batched &&
+               options.strategy != VoteStrategy::slotted) {
+        return bad_option("item_count", "is None, and strategy '" +
+                                            std::string{to_string(options.strategy)} +
+                                            "' counts in that column; 'batched' and 'slotted' "
+                                            "count in cells");
+    }
+    HOTCOUNT_TRY_ASSIGN(const auto items, sql::TableName::parse("item_table", options.item_table));
+    HOTCOUNT_TRY_ASSIGN(const auto votes, sql::TableName::parse("vote_table", options.vote_table));
+    const sql::Grammar& grammar = sql::grammar_of(dialect);
+    if (!grammar.has_schemas() && !(items.schema.empty() && votes.schema.empty())) {
+        return bad_option(items.schema.empty() ? "vote_table" : "item_table",
+                          "names a schema, and " + std::string{grammar.name()} +
+                              " has none; a name that has a dot stands in quotation marks");
+    }
     // PostgreSQL cuts a longer name off, and the tables beside it would be one.
     constexpr std::size_t kMost = kMaxIdentifierBytes - kLongestSuffix.size();
-    if (options.vote_table.size() > kMost) {
-        return bad_option("vote_table", "is " + std::to_string(options.vote_table.size()) +
+    if (votes.name.size() > kMost) {
+        return bad_option("vote_table", "is " + std::to_string(votes.name.size()) +
                                             " bytes long; it takes 1 to " + std::to_string(kMost) +
-                                            ", as it also names " + options.vote_table +
+                                            ", as it also names " + votes.name +
                                             std::string{kLongestSuffix});
     }
     if (options.slots < 1 || options.slots > 10'000) {
@@ -77,7 +106,7 @@ Result<Ballot> Ballot::anonymous(sql::Id item, std::string op_id, std::int64_t v
 }
 
 Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options) {
-    HOTCOUNT_TRY(check_options(options));
+    HOTCOUNT_TRY(check_options(options, dialect));
     const Layout layout{options, dialect};
     std::string text = layout.schema();
     if (options.strategy == VoteStrategy::cached) text += SyncTable{options, dialect}.schema();
@@ -100,7 +129,7 @@ std::string_view to_string(VoteStrategy strategy) {
 
 Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> database,
                                            VotesOptions options, VoteCache cache) {
-    HOTCOUNT_TRY(check_options(options));
+    HOTCOUNT_TRY(check_options(options, database->dialect()));
     const bool has_cache = !std::holds_alternative<std::monostate>(cache);
     if (options.strategy == VoteStrategy::cached) {
         if (!has_cache) {

@@ -5,10 +5,10 @@
 
 namespace hotcount {
 
-CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect) {
+CountPlace count_place(const VotesOptions& options, sql::Dialect dialect) {
     // With one writer at a time a batch that counts in the item's row waits for nobody.
     const bool one_writer = !vote_dialect(dialect).is_server();
-    switch (strategy) {
+    switch (options.strategy) {
         case VoteStrategy::naive:
             return CountPlace::item;
         case VoteStrategy::cached:
@@ -18,7 +18,8 @@ CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect) {
         case VoteStrategy::batched:
             break;
     }
-    return one_writer ? CountPlace::item : CountPlace::journal;
+    if (!one_writer) return CountPlace::journal;
+    return options.item_count.empty() ? CountPlace::cells : CountPlace::item;
 }
 
 std::string_view to_string(CountPlace place) {
@@ -52,26 +53,25 @@ Result<bool> is_counted(sql::Connection& connection, const Layout& layout) {
 
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options, bool hold) {
-    const std::string_view wanted = to_string(count_place(options.strategy, layout.dialect()));
+    const std::string_view wanted = to_string(count_place(options, layout.dialect()));
     auto mark = read_mark(connection, hold ? layout.hold_place : layout.read_place);
     if (!mark) return explain_missing_table(std::move(mark).error());
-    if (*mark != wanted)
-        return wrong_place(options.vote_table, *mark, options.strategy, layout.dialect());
+    if (*mark != wanted) return wrong_place(options, *mark, layout.dialect());
     return {};
 }
 
-Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
-                  sql::Dialect dialect) {
+Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dialect dialect) {
     if (found.empty()) {
         return make_error(ErrorCode::config,
-                          "table " + vote_table +
+                          "table " + options.vote_table +
                               " is there, and what its items count is not known yet; "
                               "create_tables() finds out, also where schema() made the tables");
     }
     return make_error(ErrorCode::config,
-                      "table " + vote_table + " was last counted in its " + std::string{found} +
-                          ", strategy " + std::string{to_string(strategy)} + " counts in its " +
-                          std::string{to_string(count_place(strategy, dialect))} +
+                      "table " + options.vote_table + " was last counted in its " +
+                          std::string{found} + ", strategy " +
+                          std::string{to_string(options.strategy)} + " counts in its " +
+                          std::string{to_string(count_place(options, dialect))} +
                           "; create_tables() reconciles and switches over");
 }
 
@@ -101,6 +101,16 @@ Result<void> ensure_item(sql::Connection& connection, const Layout& layout, Miss
     return added ? Result<void>{} : narrow_column(std::move(added).error());
 }
 
+Result<void> require_item(sql::Connection& connection, const Layout& layout, const sql::Id& item) {
+    bool there = false;
+    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+        there = true;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
+    return there ? Result<void>{} : unknown_item(item);
+}
+
 Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,
                        std::int64_t slot, std::int64_t difference) {
     const sql::Value id = sql::to_value(item);
@@ -124,13 +134,8 @@ Result<void> bump_item(sql::Connection& connection, const Layout& layout, const 
                         connection.execute(layout.bump_item, {difference, sql::to_value(item)}));
     if (changed != 0) return {};
     // Not there, if a table has no foreign key; or full.
-    bool there = false;
-    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-        there = true;
-        return {};
-    };
-    HOTCOUNT_TRY(connection.query(layout.count_in_item, {sql::to_value(item)}, see));
-    return there ? count_overflow(item) : unknown_item(item);
+    HOTCOUNT_TRY(require_item(connection, layout, item));
+    return count_overflow(item);
 }
 
 Error count_overflow(const sql::Id& item) {

@@ -20,13 +20,14 @@ class Layout;
 
 enum class CountPlace : std::uint8_t {
     item,     ///< In the item's own row.
-    cells,    ///< The sum of the item's cells: slotted on SQLite, and releases before the journal.
+    cells,    ///< The sum of the item's cells: on SQLite slotted, and batched where the items have
+              ///< no column for counts; releases before the journal.
     journal,  ///< The same and the sum of its journal rows.
     cache,    ///< In memory or Redis; the sum of the votes is the truth.
 };
 std::string_view to_string(CountPlace place);
 
-CountPlace count_place(VoteStrategy strategy, sql::Dialect dialect);
+CountPlace count_place(const VotesOptions& options, sql::Dialect dialect);
 
 // -- the mark -----------------------------------------------------------------------------------
 
@@ -43,8 +44,7 @@ Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options, bool hold = false);
 
 /// The error of check_place().
-Error wrong_place(const std::string& vote_table, std::string_view found, VoteStrategy strategy,
-                  sql::Dialect dialect);
+Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dialect dialect);
 
 /// Names create_tables() in an error that says that a table is missing.
 Error explain_missing_table(Error error);
@@ -54,6 +54,9 @@ Error explain_missing_table(Error error);
 /// Creates the item's row first if the options say so.
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
                          const sql::Id& item);
+
+/// An error if the item has no row: cells would take its votes all the same.
+Result<void> require_item(sql::Connection& connection, const Layout& layout, const sql::Id& item);
 
 /// Adds to one cell; an overflow error if the count would leave 64 bits.
 Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const sql::Id& item,

@@ -33,7 +33,7 @@ CountReader::CountReader(const VotesOptions& options, sql::Dialect dialect)
 CountReader::CountReader(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : options_(options),
       dialect_(d),
-      place_(to_string(count_place(options.strategy, d.grammar().dialect()))),
+      place_(to_string(count_place(options, d.grammar().dialect()))),
       of_array_(d.read_counts_of_array(options, n)),
       of_each_(d.read_counts(options, n)) {}
 
@@ -76,8 +76,7 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
         const auto index = static_cast<std::size_t>(row.integer(0)) - 1;
         const std::string_view found = row.is_null(2) ? std::string_view{} : row.text(2);
         if (found != place_) {
-            return wrong_place(options_.vote_table, found, options_.strategy,
-                               dialect_.grammar().dialect());
+            return wrong_place(options_, found, dialect_.grammar().dialect());
         }
         if (of_array_ && row.integer(4) != 0) serializable_.store(true, std::memory_order_relaxed);
         summed += static_cast<std::size_t>(row.integer(3));

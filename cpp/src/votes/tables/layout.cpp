@@ -1,5 +1,6 @@
 #include "layout.hpp"
 
+#include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
@@ -42,7 +43,11 @@ std::string audit(const VoteNames& n, CountPlace place, const std::string& from,
 }
 
 std::string audit_items(const VoteNames& n, CountPlace place, const std::string& which) {
-    return audit(n, place, n.item + " AS hc_i " + which, "hc_i." + n.id, "hc_i." + n.count);
+    const std::string id = "hc_i." + n.id;
+    // Without a column nothing lags behind the cells.
+    const std::string stored =
+        n.count.empty() ? sum_over(n.cell, "item", id, "n") : "hc_i." + n.count;
+    return audit(n, place, n.item + " AS hc_i " + which, id, stored);
 }
 
 // Cells that an item left behind when its row was deleted by hand: one made again would count on.
@@ -67,7 +72,7 @@ std::string migration(const VoteNames& n, const VoteDialect& d, CountPlace place
 }  // namespace
 
 VotesOptions anonymous_options(VotesOptions options) {
-    options.vote_table += "_anonymous";
+    options.vote_table = sql::TableName::of(options.vote_table).beside("_anonymous").text();
     options.vote_user = "op_id";
     options.user_type = IdType::text;
     return options;
@@ -85,7 +90,7 @@ std::string opening_of(const VoteNames& n, const std::string& item, Bits bits) {
 }
 
 std::string counted_sum(const VoteNames& n, const std::string& item, Bits bits) {
-    const std::string value = bits_of("val", bits);
+    const std::string value = bits_of(n.value, bits);
     return "(" + sum_over(n.vote, n.vote_item, item, value) + " + " +
            sum_over(n.anonymous_vote, n.vote_item, item, value) + " + " +
            opening_of(n, item, bits) + ")";
@@ -123,8 +128,10 @@ std::string count_view(const VoteNames& n, const VoteDialect& d) {
                        " WHERE name = 'counted_in') WHEN 'cells' " + "THEN " +
                        sum_over(n.cell, "item", id, "n");
     if (d.is_server()) text += " WHEN 'journal' THEN " + journal_sum(n, id);
-    text += " WHEN 'cache' THEN " + counted_sum(n, id) + " ELSE COALESCE(hc_i." + n.count +
-            ", 0) END AS " + d.grammar().integer_cast();
+    // Without a column for the count the mark has never named it here.
+    const std::string stored = n.count.empty() ? counted_sum(n, id) : n.own_count("hc_i");
+    text += " WHEN 'cache' THEN " + counted_sum(n, id) + " ELSE " + stored + " END AS " +
+            d.grammar().integer_cast();
     return text + ") AS n FROM " + n.item + " AS hc_i;\n";
 }
 
@@ -156,8 +163,10 @@ std::string settle_text(const VoteNames& n, const VoteDialect& d, CountPlace pla
            " <> " + cells + g.or_update("item, slot") + "n = " + g.own(n.cell, "n") + " + " +
            g.excluded("n") +
            ", ver = " + (folds ? "GREATEST(" + next + ", " + g.excluded("ver") + ")" : next) +
-           ";\nUPDATE " + n.item + " SET " + n.count + " = " + cells + " WHERE " + if_so +
-           g.differ(n.count, cells) + ";\n";
+           ";\n" +
+           (n.count.empty() ? ""
+                            : "UPDATE " + n.item + " SET " + n.count + " = " + cells + " WHERE " +
+                                  if_so + g.differ(n.count, cells) + ";\n");
 }
 
 std::string schema_text(const VoteNames& n, const VoteDialect& d) {
@@ -166,47 +175,58 @@ std::string schema_text(const VoteNames& n, const VoteDialect& d) {
     const std::string text = g.type(sql::ColumnType::text);
     const auto vote_table = [&](const VoteNames& of) {
         return "CREATE TABLE IF NOT EXISTS " + of.vote + " (" + n.vote_item + " " + n.item_type +
-               " NOT NULL, " + of.vote_user + " " + of.user_type + " NOT NULL, val " + number +
-               " NOT NULL, prev " + number + " NOT NULL DEFAULT 0, version " + number +
-               ", PRIMARY KEY (" + n.vote_item + ", " + of.vote_user + ")" +
+               " NOT NULL, " + of.vote_user + " " + of.user_type + " NOT NULL, " + n.value + " " +
+               number + " NOT NULL, " + n.previous + " " + number + " NOT NULL DEFAULT 0, " +
+               n.version + " " + number + ", PRIMARY KEY (" + n.vote_item + ", " + of.vote_user +
+               ")" +
                (n.foreign_key
                     ? ", FOREIGN KEY (" + n.vote_item + ") REFERENCES " + n.item + " (" + n.id + ")"
                     : "") +
                ")" + g.table_end() + ";\n";
     };
     return g.lock_schema() + "CREATE TABLE IF NOT EXISTS " + n.item + " (" + n.id + " " +
-           n.item_type + " NOT NULL PRIMARY KEY, " + n.count + " " + number +
-           " NOT NULL DEFAULT 0)" + d.item_table_end() + ";\n" + vote_table(n) +
-           vote_table(n.anonymous(g)) + "CREATE TABLE IF NOT EXISTS " + n.cell + " (item " +
-           n.item_type + " NOT NULL, slot " + number + " NOT NULL, n " + number +
-           " NOT NULL, ver " + number + " NOT NULL, PRIMARY KEY (item, slot))" + g.table_end() +
-           ";\n" + (d.is_server() ? d.journal_table(n) : "") + "CREATE TABLE IF NOT EXISTS " +
-           n.meta + " (name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL)" +
+           n.item_type + " NOT NULL PRIMARY KEY" +
+           (n.count.empty() ? "" : ", " + n.count + " " + number + " NOT NULL DEFAULT 0") + ")" +
+           d.item_table_end() + ";\n" + vote_table(n) + vote_table(n.anonymous(g)) +
+           "CREATE TABLE IF NOT EXISTS " + n.cell + " (item " + n.item_type + " NOT NULL, slot " +
+           number + " NOT NULL, n " + number + " NOT NULL, ver " + number +
+           " NOT NULL, PRIMARY KEY (item, slot))" + g.table_end() + ";\n" +
+           (d.is_server() ? d.journal_table(n) : "") + "CREATE TABLE IF NOT EXISTS " + n.meta +
+           " (name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL)" +
            g.table_end() +
            ";\n"
            "INSERT INTO " +
            n.meta +
            " (name, value) VALUES ('schema', '1'), ('folded_at', '0'), ('fold_took', '0')" +
            g.or_nothing("name") + ";\n" + g.create_view(n.live) + " AS SELECT " + n.vote_item +
-           ", " + n.vote_user + ", val FROM " + n.vote + " WHERE val <> 0 UNION ALL SELECT " +
-           n.vote_item + ", NULL, val FROM " + n.anonymous_vote + ";\n" + count_view(n, d);
+           ", " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.value +
+           " <> 0 UNION ALL SELECT " + n.vote_item + ", NULL, " + n.value + " FROM " +
+           n.anonymous_vote + ";\n" + count_view(n, d);
 }
 
 VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar)
-    : item(sql::quote_identifier(options.item_table)),
+    : VoteNames(options, grammar, sql::TableName::of(options.vote_table)) {}
+
+VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
+                     const sql::TableName& votes)
+    : item(sql::TableName::of(options.item_table).sql()),
       id(sql::quote_identifier(options.item_id)),
-      count(sql::quote_identifier(options.item_count)),
-      vote(sql::quote_identifier(options.vote_table)),
+      count(options.item_count.empty() ? "" : sql::quote_identifier(options.item_count)),
+      vote(votes.sql()),
       vote_item(sql::quote_identifier(options.vote_item)),
       vote_user(sql::quote_identifier(options.vote_user)),
-      anonymous_vote(sql::quote_identifier(anonymous_options(options).vote_table)),
+      value(sql::quote_identifier(options.vote_value)),
+      previous(sql::quote_identifier(options.vote_previous)),
+      version(sql::quote_identifier(options.vote_version)),
+      anonymous_vote(sql::TableName::of(anonymous_options(options).vote_table).sql()),
       anonymous_user(sql::quote_identifier(anonymous_options(options).vote_user)),
-      cell(sql::quote_identifier(options.vote_table + "_cell")),
-      live(sql::quote_identifier(options.vote_table + "_live")),
-      meta(sql::quote_identifier(options.vote_table + "_meta")),
-      journal(sql::quote_identifier(options.vote_table + "_journal")),
-      journal_index(sql::quote_identifier(options.vote_table + "_by_item")),
-      count_view(sql::quote_identifier(options.vote_table + "_count")),
+      cell(votes.beside("_cell").sql()),
+      live(votes.beside("_live").sql()),
+      meta(votes.beside("_meta").sql()),
+      journal(votes.beside("_journal").sql()),
+      journal_index(votes.beside("_by_item").sql()),
+      journal_index_name(sql::quote_identifier(votes.beside("_by_item").name)),
+      count_view(votes.beside("_count").sql()),
       item_type(grammar.type(column_type(options.item_type))),
       user_type(grammar.type(column_type(options.user_type))),
       foreign_key(options.foreign_key) {}
@@ -226,7 +246,8 @@ Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
 sql::Dialect Layout::dialect() const { return dialect_.grammar().dialect(); }
 
 Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
-    : add_item("INSERT INTO " + n.item + " (" + n.id + ") VALUES (?1)" +
+    : counts_in_items(!n.count.empty()),
+      add_item("INSERT INTO " + n.item + " (" + n.id + ") VALUES (?1)" +
                d.grammar().or_nothing(n.id)),
       bump_item("UPDATE " + n.item + " SET " + n.count + " = COALESCE(" + n.count +
                 ", 0) + ?1 WHERE " + n.id + " = ?2" +
@@ -245,17 +266,16 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       // A mark that voters neither read nor write.
       reconcile_alone("SELECT value FROM " + n.meta + " WHERE name = 'schema'" +
                       d.grammar().for_update()),
-      count_in_item("SELECT COALESCE(" + n.count + ", 0) FROM " + n.item + " WHERE " + n.id +
+      count_in_item("SELECT " + n.own_count(n.item) + " FROM " + n.item + " WHERE " + n.id +
                     " = ?1"),
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),
-      audit_one(audit_items(n, count_place(options.strategy, d.grammar().dialect()),
+      audit_one(audit_items(n, count_place(options, d.grammar().dialect()),
                             "WHERE hc_i." + n.id + " = ?1")),
-      audit_first(audit_items(n, count_place(options.strategy, d.grammar().dialect()),
+      audit_first(audit_items(n, count_place(options, d.grammar().dialect()),
                               "ORDER BY hc_i." + n.id + " LIMIT ?1")),
-      audit_after(audit_items(n, count_place(options.strategy, d.grammar().dialect()),
+      audit_after(audit_items(n, count_place(options, d.grammar().dialect()),
                               "WHERE hc_i." + n.id + " > ?1 ORDER BY hc_i." + n.id + " LIMIT ?2")),
-      audit_orphans(
-          hotcount::audit_orphans(n, count_place(options.strategy, d.grammar().dialect()))),
+      audit_orphans(hotcount::audit_orphans(n, count_place(options, d.grammar().dialect()))),
       append("INSERT INTO " + n.journal + " (item, diff) VALUES (?1, ?2)"),
       items_first("SELECT " + n.id + " FROM " + n.item + " ORDER BY " + n.id + " LIMIT ?1"),
       items_after("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " > ?1 ORDER BY " +
@@ -269,12 +289,12 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
                   " (name, value) VALUES ('counted_in', ?1), ('counted_by', ?2), ('folded_at', " +
                   now_text(d.grammar()) + ")" + d.grammar().or_update("name") +
                   "value = " + d.grammar().excluded("value")),
-      find_table(d.grammar().find_table("?1")),
+      find_table(d.grammar().find_table("?1", "?2")),
       lock_fold(d.lock_fold(n)),
       lock_all(d.lock_all(n)),
-      settle(settle_text(n, d, count_place(options.strategy, d.grammar().dialect()), "")),
-      migration(hotcount::migration(n, d, count_place(options.strategy, d.grammar().dialect()))),
-      place_(count_place(options.strategy, d.grammar().dialect())),
+      settle(settle_text(n, d, count_place(options, d.grammar().dialect()), "")),
+      migration(hotcount::migration(n, d, count_place(options, d.grammar().dialect()))),
+      place_(count_place(options, d.grammar().dialect())),
       dialect_(d),
       schema_(schema_text(n, d)) {}
 

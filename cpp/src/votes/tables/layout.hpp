@@ -12,6 +12,9 @@
 namespace hotcount {
 
 class VoteDialect;
+namespace sql {
+struct TableName;
+}
 
 /// The column that holds ids of that type.
 sql::ColumnType column_type(IdType type);
@@ -22,17 +25,29 @@ struct VoteNames {
     /// The same items and counts, with the table of votes without a user as the vote table: who
     /// voted is the call's op_id there, and the first vote under it stands.
     VoteNames anonymous(const sql::Grammar& grammar) const;
-    std::string item, id, count;             ///< The item table and its columns.
+    /// The item's own count, its table being called `table` in the statement: 0 for NULL, or if the
+    /// table has no column for it.
+    std::string own_count(const std::string& table) const {
+        return count.empty() ? "0" : "COALESCE(" + table + "." + count + ", 0)";
+    }
+    std::string item, id;                    ///< The item table and its key.
+    std::string count;                       ///< Its column of counts. Empty: it has none.
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
+    std::string value, previous, version;    ///< Of both vote tables.
     std::string anonymous_vote, anonymous_user;
     std::string cell, live, meta;
     std::string journal;  ///< The table of (item, diff): what is counted and not yet in a cell.
-    std::string journal_index;
-    std::string count_view;  ///< The view of (item, n): exact counts for plain SQL.
+    std::string journal_index;       ///< In the journal's schema.
+    std::string journal_index_name;  ///< Without it.
+    std::string count_view;          ///< The view of (item, n): exact counts for plain SQL.
     /// The type of a column that holds such an id.
     std::string item_type, user_type;
     /// The vote tables reference the item table.
     bool foreign_key;
+
+  private:
+    VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
+              const sql::TableName& votes);
 };
 
 /// The options for the table of votes without a user: as VoteNames::anonymous().
@@ -78,6 +93,10 @@ class Layout {
     sql::Dialect dialect() const;
     const VoteDialect& vote_dialect() const { return dialect_; }
 
+    /// Whether the item table has a column for the count. Without it the statements over it are
+    /// not to be used: bump_item, fold_item, fold_lagging.
+    bool counts_in_items;
+
     // Parameters in order, then the columns returned.
     sql::Statement add_item;         ///< item; nothing if it exists
     sql::Statement bump_item;        ///< difference, item; no row if it would leave 64 bits
@@ -104,7 +123,7 @@ class Layout {
     sql::Statement read_folded;    ///< -> when the last fold began
     sql::Statement write_marks;    ///< place, strategy, the database's clock
 
-    sql::Statement find_table;  ///< name -> how many tables or views are called so, of ours
+    sql::Statement find_table;  ///< schema, name -> how many tables or views are called so, of ours
 
     /// Where these options count.
     CountPlace place() const { return place_; }

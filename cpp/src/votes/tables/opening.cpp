@@ -1,11 +1,14 @@
 #include "opening.hpp"
 
+#include <array>
+
+#include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
 
-std::string count_of(const VoteNames& n) { return "COALESCE(hc_i." + n.count + ", 0)"; }
+std::string count_of(const VoteNames& n) { return n.own_count("hc_i"); }
 
 // An item that counts nothing yet, NULL or 0, has no history that its votes could contradict: a
 // column that was added for hotcount beside votes that were there. Its votes are counted.
@@ -24,7 +27,10 @@ std::string keep(const VoteNames& n, const sql::Grammar& g) {
 std::string find_tables(const sql::Grammar& g) {
     std::string text = "SELECT ";
     for (int number = 1; number <= 5; ++number) {
-        text += (number > 1 ? ", (" : "(") + g.find_table("?" + std::to_string(number)) + ")";
+        text +=
+            (number > 1 ? ", (" : "(") +
+            g.find_table("?" + std::to_string(2 * number - 1), "?" + std::to_string(2 * number)) +
+            ")";
     }
     return text;
 }
@@ -41,8 +47,8 @@ const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {};
 Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables) {
     const std::string id = "hc_i." + n.id;
     std::string votes = "(0";
-    if (tables.vote) votes += " + " + sum_over(n.vote, n.vote_item, id, "val");
-    if (tables.anonymous) votes += " + " + sum_over(n.anonymous_vote, n.vote_item, id, "val");
+    if (tables.vote) votes += " + " + sum_over(n.vote, n.vote_item, id, n.value);
+    if (tables.anonymous) votes += " + " + sum_over(n.anonymous_vote, n.vote_item, id, n.value);
     votes += ")";
     const std::string owed = tables.cell ? "(" + votes + " + " + opening_of(n, id) + ")" : votes;
     const std::string where = " FROM " + n.item + " AS hc_i WHERE " + differs(n, owed);
@@ -72,20 +78,22 @@ Result<Openings::Tables> Openings::find_tables(sql::Connection& connection) cons
                   row.integer(4) > 0};
         return {};
     };
-    const std::string anonymous = anonymous_options(options_).vote_table;
-    const std::string cell = options_.vote_table + "_cell";
-    const std::string meta = options_.vote_table + "_meta";
-    HOTCOUNT_TRY(connection.query(
-        tables_,
-        {std::string_view{options_.item_table}, std::string_view{options_.vote_table},
-         std::string_view{anonymous}, std::string_view{cell}, std::string_view{meta}},
-        see));
+    const auto votes = sql::TableName::of(options_.vote_table);
+    const std::array names{sql::TableName::of(options_.item_table), votes,
+                           votes.beside("_anonymous"), votes.beside("_cell"),
+                           votes.beside("_meta")};
+    std::vector<sql::Value> values;
+    for (const sql::TableName& table : names) {
+        values.emplace_back(std::string_view{table.schema});
+        values.emplace_back(std::string_view{table.name});
+    }
+    HOTCOUNT_TRY(connection.run(tables_, values, &see));
     return tables;
 }
 
 Result<void> Openings::refuse_early(sql::Connection& connection, const Layout& layout,
                                     ExistingCounts existing) const {
-    if (existing != ExistingCounts::refuse) return {};
+    if (existing != ExistingCounts::refuse || !layout.counts_in_items) return {};
     HOTCOUNT_TRY_ASSIGN(const Tables tables, find_tables(connection));
     if (!tables.item) return {};
     if (tables.meta) {
@@ -101,6 +109,7 @@ Result<void> Openings::refuse_early(sql::Connection& connection, const Layout& l
 }
 
 Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existing) const {
+    if (names_.count.empty()) return {};
     // Who counts by hand meanwhile waits: the balance is of this very moment.
     if (dialect_.is_server()) {
         HOTCOUNT_TRY(connection.query(lock_items_, {}, kIgnore));

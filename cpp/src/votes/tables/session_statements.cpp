@@ -5,6 +5,7 @@
 
 #include <hotcount/detail/votes/session_statements.hpp>
 
+#include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
@@ -12,20 +13,22 @@ namespace {
 
 // INSERT INTO vote ..., up to its rows.
 std::string insert_vote(const VoteNames& n) {
-    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user +
-           ", val, prev, version) ";
+    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
+           ", " + n.previous + ", " + n.version + ") ";
 }
 
 // The row keeps what it was. MySQL's assignments go from left to right: what decides comes after what
 // it decides about.
 std::string upsert(const VoteNames& n, const sql::Grammar& g) {
-    const std::string version = g.excluded("version");
-    const std::string applies = "(" + version + " IS NULL OR " + n.vote + ".version IS NULL OR " +
-                                n.vote + ".version < " + version + ")";
-    return g.or_update(n.vote_item + ", " + n.vote_user) + "prev = " + n.vote +
-           ".val, val = CASE WHEN " + applies + " THEN " + g.excluded("val") + " ELSE " + n.vote +
-           ".val END, version = CASE WHEN " + applies + " THEN COALESCE(" + version + ", " +
-           n.vote + ".version) ELSE " + n.vote + ".version END";
+    const std::string version = g.excluded(n.version);
+    const std::string own_version = g.own(n.vote, n.version);
+    const std::string own_value = g.own(n.vote, n.value);
+    const std::string applies = "(" + version + " IS NULL OR " + own_version + " IS NULL OR " +
+                                own_version + " < " + version + ")";
+    return g.or_update(n.vote_item + ", " + n.vote_user) + n.previous + " = " + own_value + ", " +
+           n.value + " = CASE WHEN " + applies + " THEN " + g.excluded(n.value) + " ELSE " +
+           own_value + " END, " + n.version + " = CASE WHEN " + applies + " THEN COALESCE(" +
+           version + ", " + own_version + ") ELSE " + own_version + " END";
 }
 
 // The vote and its journal row in one statement. Whoever moves the counts waits for every
@@ -39,16 +42,16 @@ std::string write_and_note(const VoteNames& n, const sql::Grammar& g, const Vote
         g.typed("?3", sql::ColumnType::integer) + ", 0, " +
         g.typed("?4", sql::ColumnType::integer) + " FROM " + n.meta +
         " WHERE name = 'counted_in' AND value = '" + std::string{to_string(place)} + "'";
-    return "WITH w AS (" + insert_vote(n) + source + upsert(n, g) +
-           " RETURNING prev, val), noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
-           item + ", val - prev FROM w WHERE val <> prev) SELECT prev, val FROM w";
+    return "WITH w AS (" + insert_vote(n) + source + upsert(n, g) + " RETURNING " + n.previous +
+           " AS prev, " + n.value + " AS val), noted AS (INSERT INTO " + n.journal +
+           " (item, diff) SELECT " + item +
+           ", val - prev FROM w WHERE val <> prev) SELECT prev, val FROM w";
 }
 
 std::string count_text(const VoteNames& n, CountPlace place) {
     switch (place) {
         case CountPlace::item:
-            return "SELECT COALESCE(" + n.count + ", 0) FROM " + n.item + " WHERE " + n.id +
-                   " = ?1";
+            return "SELECT " + n.own_count(n.item) + " FROM " + n.item + " WHERE " + n.id + " = ?1";
         case CountPlace::cells:
             return "SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1";
         case CountPlace::journal:
@@ -57,8 +60,8 @@ std::string count_text(const VoteNames& n, CountPlace place) {
         case CountPlace::cache:
             break;
     }
-    return "SELECT " + sum_over(n.vote, n.vote_item, "?1", "val") + " + " +
-           sum_over(n.anonymous_vote, n.vote_item, "?1", "val") + " + " + opening_of(n, "?1");
+    return "SELECT " + sum_over(n.vote, n.vote_item, "?1", n.value) + " + " +
+           sum_over(n.anonymous_vote, n.vote_item, "?1", n.value) + " + " + opening_of(n, "?1");
 }
 
 // Locks an item against those who would wait for us, or we for them. Or, if nothing else refuses a
@@ -82,8 +85,8 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
     const VoteNames of_users{all, g};
     const VoteNames n = anonymous ? of_users.anonymous(g) : of_users;
     const VotesOptions options = anonymous ? anonymous_options(all) : all;
-    const CountPlace place = count_place(options.strategy, dialect);
-    const bool in_cells = options.strategy == VoteStrategy::slotted;
+    const CountPlace place = count_place(options, dialect);
+    const bool in_cells = options.strategy == VoteStrategy::slotted || place == CountPlace::cells;
     const bool at_once = options.strategy == VoteStrategy::batched && g.writes_in_queries();
     const bool creates = options.missing_item == MissingItem::create;
     const std::string mode{g.session_mode()};
@@ -123,7 +126,7 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
     } else {
         add("write_vote",
             insert_vote(n) + "VALUES (?1, ?2, ?3, 0, ?4)" + upsert(n, g) +
-                (g.has_returning() ? " RETURNING prev, val" : ""),
+                (g.has_returning() ? " RETURNING " + n.previous + ", " + n.value : ""),
             of_vote);
     }
     if (!g.has_returning()) {
@@ -131,8 +134,8 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
         // read under REPEATABLE READ would return the row of the transaction's snapshot, unless the
         // upsert has changed it.
         add("read_vote",
-            "SELECT prev, val FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
-                n.vote_user + " = ?2" + g.for_update(),
+            "SELECT " + n.previous + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
+                " = ?1 AND " + n.vote_user + " = ?2" + g.for_update(),
             {"item", "user"});
     }
     if (place == CountPlace::journal && !in_cells && !at_once) {
@@ -162,7 +165,7 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
             {"difference", "item"});
     }
     if (place == CountPlace::cache) {
-        const std::string again = sql::quote_identifier(all.vote_table + "_recount");
+        const std::string again = sql::TableName::of(all.vote_table).beside("_recount").sql();
         add("ask_recount",
             "INSERT INTO " + again + " (item, asked) VALUES (?1, 1)" + g.or_update("item") +
                 "asked = " + again + ".asked + 1",
