@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import hotcount
 from hotcount._sync import fold_counts, save_counts
-from hotcount.functions import slotted_counter_schema, votes_schema
+from hotcount.functions import dialect_names, slotted_counter_schema, votes_schema
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
@@ -183,18 +183,15 @@ def demo(options: argparse.Namespace) -> int:
 # -- schema -----------------------------------------------------------------
 
 
-DIALECTS = {"mariadb": "mysql"}
-
-
 def schema(options: argparse.Namespace) -> int:
-    dialect = DIALECTS.get(options.dialect, options.dialect)
+    dialect = options.dialect
     types = (ID_TYPES[options.item_type], ID_TYPES[options.user_type])
     parts = {
         "votes": votes_schema(dialect, options.strategy, *types).strip(),
         "slotted_counter": slotted_counter_schema(dialect).strip(),
     }
     if options.json:
-        print(json.dumps({"dialect": options.dialect, **parts}, indent=2))
+        print(json.dumps({"dialect": dialect, **parts}, indent=2))
     else:
         print(f"-- Votes, strategy {options.strategy}\n{parts['votes']}\n")
         print(f"-- SlottedCounter\n{parts['slotted_counter']}")
@@ -380,9 +377,7 @@ def parser() -> argparse.ArgumentParser:
     each.set_defaults(run=demo)
 
     each = commands.add_parser("schema", help="print the SQL of the tables")
-    each.add_argument(
-        "--dialect", choices=["sqlite", "postgresql", "mariadb", "mysql"], required=True
-    )
+    each.add_argument("--dialect", choices=dialect_names(), required=True)
     each.add_argument("--strategy", choices=ALL_STRATEGIES, default="batched", help="of Votes")
     for what in ("item", "user"):
         each.add_argument(

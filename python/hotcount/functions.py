@@ -35,6 +35,15 @@ def new_op_id() -> str:
 
 
 @native
+def dialect_names() -> list[str]:
+    """The SQL dialects that votes_schema() takes.
+
+    >>> "sqlite" in dialect_names()
+    True
+    """
+
+
+@native
 def votes_schema(
     dialect: str,
     strategy: str,
@@ -43,8 +52,8 @@ def votes_schema(
 ) -> str:
     """For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database.
 
-    With what brings tables of an older release over. dialect: 'sqlite', 'postgresql' or 'mysql';
-    another is a ConfigError.
+    With what brings tables of an older release over. dialect: one of dialect_names(); another is a
+    ConfigError.
     """
 
 

@@ -27,7 +27,7 @@ class SlottedCounterBase(Handle):
     op_keep: ReadOnly[float]
     max_batch: ReadOnly[int]
     max_delay: ReadOnly[float]
-    dialect: ReadOnly[Literal["sqlite", "postgresql", "mysql"]]
+    dialect: ReadOnly[str]
 
     @native
     def __init__(

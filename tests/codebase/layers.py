@@ -38,19 +38,17 @@ ROOMS |= {
     "votes/strategies": TABLES
     | {"votes/tables", "votes/journal", "votes/cache", "counter", "memory", "redis"},
 }
-for dialect in ("sqlite", "postgres", "mysql"):
+# Each folder there is a dialect: it defines what sql and votes declare. registry.cpp lists them.
+DIALECTS = Path(__file__).parents[2] / "cpp/src/dialects"
+for dialect in (path.name for path in DIALECTS.iterdir() if path.is_dir()):
     ROOMS[f"dialects/{dialect}"] = TABLES | {
         "counter",
         "votes/tables",
         "votes/journal",
     }
-# Each dialect defines what sql and votes declare; registry.cpp lists the dialects.
-ROOMS["dialects"] = TABLES | {
-    "votes/tables",
-    "dialects/sqlite",
-    "dialects/postgres",
-    "dialects/mysql",
-}
+ROOMS["dialects"] = (
+    TABLES | {"votes/tables"} | {room for room in ROOMS if room.startswith("dialects/")}
+)
 
 # The rooms that a header of the core's interface is for, where its own name does not say it.
 PUBLIC_HEADERS = {

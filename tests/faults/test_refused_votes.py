@@ -99,6 +99,17 @@ REFUSALS: dict[str, Refusal] = {
             ]
         },
     ),
+    # To PostgreSQL that is a serialization failure, which passes.
+    "trigger with a code of another database's": Refusal(
+        {"mariadb": "40001"},
+        after={
+            "mariadb": [
+                "CREATE TRIGGER refuse BEFORE INSERT ON vote FOR EACH ROW "
+                "IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' "
+                "SET MESSAGE_TEXT = 'not you', MYSQL_ERRNO = 40001; END IF"
+            ],
+        },
+    ),
     "trigger that leaves the row": Refusal(
         {"sqlite": "SQLITE_CONSTRAINT_TRIGGER"},
         after={
@@ -211,6 +222,14 @@ REFUSALS: dict[str, Refusal] = {
     ),
 }
 
+REFUSALS["no such poll"] = Refusal(
+    REFUSALS["trigger"].codes,
+    after={
+        dialect: [statement.replace("not you", "no such poll") for statement in statements]
+        for dialect, statements in REFUSALS["trigger"].after.items()
+    },
+)
+
 
 def item_of(kind: str, place: int, bad: int) -> int:
     if kind == "trigger of the item":
@@ -278,6 +297,18 @@ def test_one_refused_vote_of_forty_fails_alone(sides: BothSides, kind: str, stra
         assert [int(count) for count in votes.count_many([1, 2, 3, 9])] == [0] * 4
         votes.flush()
         assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_triggers_words_are_not_taken_for_a_missing_table(
+    sides: BothSides, strategy: str
+) -> None:
+    votes = make(sides, "no such poll", strategy)
+    with pytest.raises((hotcount.IntegrityError, hotcount.DatabaseError)) as refused:
+        votes.cast(1, 13)
+    assert is_the_refusal(refused.value, sides, "no such poll")
+    assert "no such poll" in str(refused.value)
+    assert "create_tables()" not in str(refused.value)
 
 
 @cases(["batched"])

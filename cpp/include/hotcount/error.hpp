@@ -37,6 +37,23 @@ std::string_view to_string(ErrorCode code);
 /// Whether a call that failed with this code certainly changed nothing, so that a retry is safe.
 constexpr bool nothing_applied(ErrorCode code) { return code != ErrorCode::outcome_unknown; }
 
+/// What a database's own code means to whoever decides what to do next, whichever database it is.
+/// The dialect that makes an error says so; nobody above reads codes. The names are the conditions of
+/// SQLSTATE where it has one.
+enum class SqlCondition : std::uint8_t {
+    unspecified,  ///< One write alone may have brought it about: a constraint, a trigger, a value.
+    of_all_writes,         ///< Concerns every write alike: schema, rights, resources, the session.
+    transaction_conflict,  ///< Deadlock, serialization failure, lock not available: rolled back.
+    query_canceled,        ///< Somebody ended the statement: it waited for a row, or for too long.
+    invalid_statement_name,  ///< The session does not have the prepared statement; nothing was run.
+    idle_session_timeout,    ///< The session had ended before the statement came.
+    read_only,               ///< The server takes no writes: it is no primary (any more).
+    too_many_connections,  ///< The server, or a pooler before it, has no room for another session.
+    too_many_statements,   ///< The server has no room for another prepared statement.
+    undefined_table,
+    narrow_column,  ///< A number is out of the range of a column that has less than 64 bits.
+};
+
 /// What an error is about, for programs: the parts of its message. Empty if it names none.
 struct ErrorFacts {
     std::string server;               ///< The server, as messages name it.
@@ -53,6 +70,7 @@ struct Error {
     std::string message;      ///< A sentence that names the offending thing; never a password.
     std::string server_code;  ///< SQLSTATE, SQLite code name or Redis error word; empty if none.
     std::shared_ptr<const ErrorFacts> facts{};  ///< Null if there are none.
+    SqlCondition condition{SqlCondition::unspecified};
 
     /// The same error with one more fact: make_error(...).about(&ErrorFacts::key, key).
     template <class Fact, class Says>
@@ -68,8 +86,9 @@ struct Error {
     }
 };
 
-inline Error make_error(ErrorCode code, std::string message, std::string server_code = {}) {
-    return Error{code, std::move(message), std::move(server_code)};
+inline Error make_error(ErrorCode code, std::string message, std::string server_code = {},
+                        SqlCondition condition = SqlCondition::unspecified) {
+    return Error{code, std::move(message), std::move(server_code), {}, condition};
 }
 
 /// A config error about an option or argument: "{option} {says}", such as "slots is 0; at least 1".

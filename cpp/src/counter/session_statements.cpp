@@ -8,7 +8,7 @@ namespace hotcount {
 
 std::map<std::string, std::string> counter_session_statements(
     sql::Dialect dialect, const SlottedCounterOptions& options) {
-    const sql::Grammar& g = sql::grammar_of(dialect);
+    const sql::Grammar& g = dialect.grammar();
     const std::string table = sql::quote_identifier(options.table);
     const std::string key = sql::quote_identifier(options.key_column);
     const std::string slot = sql::quote_identifier(options.slot_column);

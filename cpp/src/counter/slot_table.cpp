@@ -23,7 +23,7 @@ std::string skip_locked(const sql::Grammar& g) {
 }  // namespace
 
 SlotTable::SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect)
-    : SlotTable(Names{options}, sql::grammar_of(dialect)) {}
+    : SlotTable(Names{options}, dialect.grammar()) {}
 
 namespace {
 
@@ -31,8 +31,7 @@ template <class Names>
 std::string schema_text(const Names& n, const sql::Grammar& g) {
     const std::string number = g.type(sql::ColumnType::integer);
     const std::string text = g.type(sql::ColumnType::text);
-    // MySQL has no CREATE INDEX IF NOT EXISTS.
-    const bool apart = g.dialect() != sql::Dialect::mysql;
+    const bool apart = g.creates_indexes_apart();
     return g.lock_schema() + "CREATE TABLE IF NOT EXISTS " + n.table + " (" + n.key + " " + text +
            " NOT NULL, " + n.slot + " " + number + " NOT NULL, " + n.count + " " + number +
            " NOT NULL, PRIMARY KEY (" + n.key + ", " + n.slot + "))" + g.table_end() +
@@ -60,16 +59,15 @@ std::string insert_text(const Names& n, const sql::Grammar& g, std::size_t rows)
 
 }  // namespace
 
-// An update by the key first and an insert if there is no row, on the servers: an upsert burns a
-// value of a surrogate id each time, and in InnoDB takes a gap lock when the unique key is not the
+// Where rows are locked, an update by the key first and an insert if there is no row: an upsert burns
+// a value of a surrogate id each time, and in InnoDB takes a gap lock when the unique key is not the
 // primary one. Several rows together are an upsert all the same, sorted: one round trip instead of
 // many.
 SlotTable::SlotTable(const Names& n, const sql::Grammar& g)
     : schema(schema_text(n, g)),
-      add(g.dialect() == sql::Dialect::sqlite
-              ? insert_text(n, g, 1) + " RETURNING " + n.count
-              : "UPDATE " + n.table + " SET " + n.count + " = COALESCE(" + n.count +
-                    ", 0) + ?3 WHERE " + n.key + " = ?1 AND " + n.slot + " = ?2"),
+      add(!g.locks_rows() ? insert_text(n, g, 1) + " RETURNING " + n.count
+                          : "UPDATE " + n.table + " SET " + n.count + " = COALESCE(" + n.count +
+                                ", 0) + ?3 WHERE " + n.key + " = ?1 AND " + n.slot + " = ?2"),
       add_or_insert(insert_text(n, g, 1)),
       take_free("SELECT 1 FROM " + n.table + " WHERE " + n.key + " = ?1 AND " + n.slot + " = ?2" +
                 skip_locked(g)),
@@ -82,8 +80,8 @@ SlotTable::SlotTable(const Names& n, const sql::Grammar& g)
                   g.or_nothing("op_id")),
       old_ops("SELECT \"key\", op_id FROM " + n.op + " WHERE at < ?1 LIMIT ?2" + skip_locked(g)),
       forget_op("DELETE FROM " + n.op + " WHERE \"key\" = ?1 AND op_id = ?2"),
-      dialect_(g.dialect()) {
-    if (dialect_ == sql::Dialect::sqlite) return;
+      one_writer_(!g.locks_rows()) {
+    if (one_writer_) return;
     for (const std::size_t rows : {256U, 64U, 16U, 4U}) {
         add_rows.push_back({rows, sql::Statement{insert_text(n, g, rows)}});
     }

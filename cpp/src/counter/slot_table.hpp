@@ -14,13 +14,14 @@ class SlotTable {
   public:
     SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect);
 
-    sql::Dialect dialect() const { return dialect_; }
+    /// Whether the database has one writer at a time, and so no row that another one holds.
+    bool one_writer() const { return one_writer_; }
     std::string schema;  ///< Creates table and ledger; idempotent.
 
     // Parameters in order, then the columns returned.
-    /// key, slot, n: adds if the row is there. On SQLite also if it is not, and -> count.
+    /// key, slot, n: adds if the row is there. With one writer also if it is not, and -> count.
     sql::Statement add;
-    sql::Statement add_or_insert;  ///< key, slot, n; the servers' alone
+    sql::Statement add_or_insert;  ///< key, slot, n; if not one_writer()
     sql::Statement take_free;      ///< key, slot -> a row, locked, unless it is absent or locked
     sql::Statement find;           ///< key, slot -> a row
     sql::Statement sum;            ///< key -> sum over its slots
@@ -31,18 +32,18 @@ class SlotTable {
         old_ops;  ///< seconds, limit -> key, op_id: older ones that no other transaction removes
     sql::Statement forget_op;  ///< key, op_id
 
-    /// Several rows in one statement of the servers'.
+    /// Several rows in one statement.
     struct Rows {
         std::size_t rows;
         sql::Statement add_or_insert;  ///< key, slot, n of each row
     };
-    /// The largest first; empty on SQLite: a statement there costs no round trip.
+    /// The largest first; empty with one writer: a statement there costs no round trip.
     std::vector<Rows> add_rows;
 
   private:
     struct Names;
     SlotTable(const Names& names, const sql::Grammar& grammar);
-    sql::Dialect dialect_;
+    bool one_writer_;
 };
 
 }  // namespace hotcount

@@ -42,7 +42,7 @@ Error count_overflow(std::string_view key) {
 
 Result<void> add_to_slot(sql::Connection& connection, const SlotTable& table, std::string_view key,
                          std::int64_t slot, std::int64_t n) {
-    if (table.dialect() == sql::Dialect::sqlite) {
+    if (table.one_writer()) {
         // SQLite turns a sum beyond 64 bits into a real without a word.
         const sql::RowVisitor check = [&](const sql::Row& row) -> Result<void> {
             if (row.is_integer(0)) return {};
@@ -73,7 +73,7 @@ Result<void> SlotWriter::write(sql::Connection& connection,
     HOTCOUNT_TRY_ASSIGN(const auto adds, not_yet_counted(connection, batch));
     HOTCOUNT_TRY_ASSIGN(const std::vector<Sum> sums, this->sums(connection, adds));
     std::span<const Sum> left{sums};
-    const bool looks = spread_->adaptive() && table_->dialect() != sql::Dialect::sqlite;
+    const bool looks = spread_->adaptive() && !table_->one_writer();
     for (const auto& [rows, add_or_insert] : table_->add_rows) {
         if (looks) break;
         for (; left.size() >= rows; left = left.subspan(rows)) {
@@ -142,8 +142,7 @@ std::int64_t SlotWriter::slot_for(const sql::Connection& connection) const {
     if (choice_ == SlotChoice::random) {
         return static_cast<std::int64_t>(thread_random().below(slots));
     }
-    // SQLite's one writer meets no other writer.
-    if (table_->dialect() == sql::Dialect::sqlite) return 0;
+    if (table_->one_writer()) return 0;
     return static_cast<std::int64_t>(connection.place() % slots);
 }
 

@@ -1,3 +1,4 @@
+#include <array>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
@@ -60,6 +61,10 @@ class SqlSlottedCounter final : public SlottedCounter,
                                                Timeout timeout) override {
         std::vector<Result<std::int64_t>> counts;
         counts.reserve(keys.size());
+        const Deadline deadline = database_->deadline(timeout);
+        // One sum is one statement, which spares BEGIN and COMMIT.
+        const bool alone =
+            keys.size() == 1 && !database_->dialect().grammar().reads_alone_at_session_level();
         const auto read = [&](sql::Connection& connection) -> Result<void> {
             counts.clear();
             for (const std::string_view key : keys) {
@@ -67,15 +72,13 @@ class SqlSlottedCounter final : public SlottedCounter,
                     counts.emplace_back(std::move(checked).error());
                     continue;
                 }
-                auto sum = read_sum(connection, key);
+                auto sum =
+                    read_sum(connection, key, alone ? std::optional{deadline} : std::nullopt);
                 if (!sum && sql::is_transient(sum.error())) return std::move(sum).error();
                 counts.push_back(std::move(sum));
             }
             return {};
         };
-        const Deadline deadline = database_->deadline(timeout);
-        // One sum is one statement, which on MariaDB and MySQL spares BEGIN and COMMIT.
-        const bool alone = keys.size() == 1 && database_->dialect() == sql::Dialect::mysql;
         const auto done = alone ? sql::read_statement(*database_, deadline, read)
                                 : sql::read_snapshot(*database_, deadline, read);
         // Those that were read before the snapshot ended stay.
@@ -196,10 +199,8 @@ class SqlSlottedCounter final : public SlottedCounter,
                   });
     }
 
-    KeyRule key_rule() const {
-        return database_->dialect() == sql::Dialect::postgres ? KeyRule::utf8_text
-                                                              : KeyRule::sql_text;
-    }
+    bool text_is_utf8() const { return database_->dialect().grammar().text_is_utf8(); }
+    KeyRule key_rule() const { return text_is_utf8() ? KeyRule::utf8_text : KeyRule::sql_text; }
     Result<void> check_text(std::string_view key) const { return check_key(key, key_rule()); }
 
     Result<void> check_add(std::string_view key, std::optional<std::string_view> op_id) const {
@@ -212,13 +213,15 @@ class SqlSlottedCounter final : public SlottedCounter,
         if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
             return bad_option("op_id", "takes 1 to 1000 bytes");
         }
-        if (database_->dialect() == sql::Dialect::postgres && !check_text(op_id)) {
-            return bad_option("op_id", "takes UTF-8 without NUL where the database is PostgreSQL");
+        if (text_is_utf8() && !check_text(op_id)) {
+            return bad_option("op_id", "takes UTF-8 without NUL in this database");
         }
         return {};
     }
 
-    Result<std::int64_t> read_sum(sql::Connection& connection, std::string_view key) const {
+    // `alone`: as a transaction of its own, until that deadline.
+    Result<std::int64_t> read_sum(sql::Connection& connection, std::string_view key,
+                                  std::optional<Deadline> alone) const {
         std::int64_t sum = 0;
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
             // The servers sum up in decimals.
@@ -226,7 +229,9 @@ class SqlSlottedCounter final : public SlottedCounter,
             sum = row.integer(0);
             return {};
         };
-        auto found = connection.query(table_->sum, {key}, read);
+        const std::array<sql::Value, 1> parameters{key};
+        auto found = alone ? connection.read_alone(table_->sum, parameters, &read, *alone)
+                           : connection.run(table_->sum, parameters, &read);
         if (!found && found.error().code == ErrorCode::overflow) return sum_overflow(key);
         if (!found) return std::move(found).error();
         return sum;

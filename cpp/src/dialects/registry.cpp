@@ -1,9 +1,8 @@
 // The list of SQL dialects: what the layers below declare and each dialect defines.
 //
-// A dialect is a folder here. It needs a line in kDrivers, one in vote_dialect(), and a name in
-// sql::Dialect.
+// A dialect is a folder here and a line in all().
 #include <array>
-#include <hotcount/detail/sql/dialect.hpp>
+#include <vector>
 
 #include "mysql/dialect.hpp"
 #include "postgres/dialect.hpp"
@@ -12,28 +11,42 @@
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
+namespace {
+
+struct Registered {
+    sql::Driver driver;
+    const VoteDialect& votes;
+};
+
+const auto& all() {
+    static const std::array kAll{
+        Registered{sql::sqlite_driver(), sqlite_votes()},
+        Registered{sql::postgres_driver(), postgres_votes()},
+        Registered{sql::mysql_driver(), mysql_votes()},
+    };
+    return kAll;
+}
+
+}  // namespace
+
 namespace sql {
 
 std::span<const Driver> drivers() {
-    static constexpr std::array kSqlite{Scheme{"sqlite"}};
-    static constexpr std::array kPostgres{Scheme{"postgresql"}, Scheme{"postgres", true}};
-    static constexpr std::array kMysql{Scheme{"mariadb"}, Scheme{"mysql"}};
-    static const std::array kDrivers{
-        Driver{kSqlite, open_sqlite, sqlite_grammar()},
-        Driver{kPostgres, open_postgres, postgres_grammar()},
-        Driver{kMysql, open_mysql, mysql_grammar()},
-    };
+    static const std::vector<Driver> kDrivers = [] {
+        std::vector<Driver> each;
+        for (const Registered& registered : all()) each.push_back(registered.driver);
+        return each;
+    }();
     return kDrivers;
 }
 
 }  // namespace sql
 
 const VoteDialect& vote_dialect(sql::Dialect dialect) {
-    static const std::array kAll{&sqlite_votes(), &postgres_votes(), &mysql_votes()};
-    for (const VoteDialect* each : kAll) {
-        if (each->grammar().dialect() == dialect) return *each;
+    for (const Registered& registered : all()) {
+        if (registered.driver.grammar.dialect() == dialect) return registered.votes;
     }
-    return *kAll.front();
+    return all().front().votes;
 }
 
 }  // namespace hotcount

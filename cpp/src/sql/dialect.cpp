@@ -1,27 +1,48 @@
 #include "dialect.hpp"
 
-#include <algorithm>
-
 namespace hotcount::sql {
 
-std::string_view to_string(Dialect dialect) { return grammar_of(dialect).name(); }
+std::string_view to_string(Dialect dialect) { return dialect.grammar().name(); }
 
-Result<Dialect> dialect_of(std::string_view name) {
-    for (const Driver& driver : drivers()) {
-        if (driver.grammar.name() == name) return driver.grammar.dialect();
-        for (const Scheme& scheme : driver.schemes) {
-            if (!scheme.alias && scheme.name == name) return driver.grammar.dialect();
-        }
+namespace {
+
+// The name of its own first.
+std::vector<std::string_view> names_of(const Driver& driver) {
+    std::vector<std::string_view> names{driver.grammar.name()};
+    for (const Scheme& scheme : driver.schemes) {
+        if (!scheme.alias && scheme.name != names.front()) names.push_back(scheme.name);
     }
-    return make_error(ErrorCode::config, std::string{name} +
-                                             " is not a dialect that hotcount knows: sqlite, "
-                                             "postgresql, mysql, mariadb");
+    return names;
 }
 
-const Grammar& grammar_of(Dialect dialect) {
-    const auto all = drivers();
-    const auto is_it = [&](const Driver& driver) { return driver.grammar.dialect() == dialect; };
-    return std::find_if(all.begin(), all.end(), is_it)->grammar;
+}  // namespace
+
+Result<Dialect> dialect_of(std::string_view name) {
+    std::string known;
+    for (const Driver& driver : drivers()) {
+        for (const std::string_view each : names_of(driver)) {
+            if (each == name) return driver.grammar.dialect();
+            known += (known.empty() ? "" : ", ") + std::string{each};
+        }
+    }
+    return make_error(ErrorCode::config,
+                      std::string{name} + " is not a dialect that hotcount knows: " + known);
+}
+
+std::vector<std::string_view> dialect_names() {
+    std::vector<std::string_view> names;
+    for (const Driver& driver : drivers()) {
+        for (const std::string_view each : names_of(driver)) names.push_back(each);
+    }
+    return names;
+}
+
+std::vector<std::string_view> database_schemes() {
+    std::vector<std::string_view> schemes;
+    for (const Driver& driver : drivers()) {
+        for (const Scheme& scheme : driver.schemes) schemes.push_back(scheme.name);
+    }
+    return schemes;
 }
 
 std::string quote_identifier(std::string_view name) {

@@ -31,7 +31,7 @@ enum class ColumnType : std::uint8_t {
 class Grammar {
   public:
     virtual ~Grammar() = default;
-    virtual Dialect dialect() const = 0;
+    Dialect dialect() const { return Dialect{*this}; }
     /// "sqlite", "postgresql", "mysql".
     virtual std::string_view name() const = 0;
 
@@ -50,6 +50,10 @@ class Grammar {
     virtual std::string lock_schema() const { return {}; }
     /// Whether every change of the schema commits the transaction.
     virtual bool schema_changes_commit() const { return false; }
+    /// Whether there is CREATE INDEX IF NOT EXISTS. Else a table's indexes are made with it: KEY.
+    virtual bool creates_indexes_apart() const { return true; }
+    /// Whether text columns take UTF-8 only.
+    virtual bool text_is_utf8() const { return false; }
 
     // -- after INSERT ... VALUES (...) ----------------------------------------------------------
     /// Does nothing if `key`, one of the unique columns, is taken.
@@ -93,6 +97,9 @@ class Grammar {
     /// can say so.
     virtual std::string for_key_share() const { return for_share(); }
     bool locks_rows() const { return !for_update().empty(); }
+    /// Whether Connection::read_alone() reads at the level that the session has by default. At
+    /// SERIALIZABLE a read that is not in a transaction of ours could end other transactions.
+    virtual bool reads_alone_at_session_level() const { return false; }
 
     // -- what a dialect can, for statements in sessions of the application's own -----------------
     /// What quotes a name in a session that nobody has set up.
@@ -130,14 +137,12 @@ struct Scheme {
 
 /// One dialect: how a URL names it, and how it is opened.
 struct Driver {
-    std::span<const Scheme> schemes;
+    std::vector<Scheme> schemes;
     Result<std::shared_ptr<Database>> (*open)(const Url&, DatabaseOptions);
     const Grammar& grammar;
 };
 /// All dialects of this build.
 std::span<const Driver> drivers();
-/// The grammar of a dialect that drivers() lists.
-const Grammar& grammar_of(Dialect dialect);
 
 // -- what a commit means --------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 #include "pool.hpp"
 
 #include <algorithm>
-#include <array>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 
@@ -25,19 +24,8 @@ WorkerPool& idle_closer() {
 }  // namespace
 
 bool is_out_of_room(const Error& error) {
-    if (error.code != ErrorCode::unavailable) return false;
-    const auto says = [&](std::string_view words) {
-        return error.message.find(words) != std::string::npos;
-    };
-    const std::string_view code = error.server_code;
-    if (code == "53300") return true;                         // too_many_connections
-    if (code == "1040" || code == "1203") return true;        // of the server, of one user
-    if (code == "1226") return says("max_user_connections");  // Others are limits per hour.
-    // PgBouncer has no code of its own.
-    static constexpr std::array<std::string_view, 4> kPooler{
-        "no more connections allowed", "client connections exceeded", "query_wait_timeout",
-        "server login has been failing"};
-    return code == "08P01" && std::any_of(kPooler.begin(), kPooler.end(), says);
+    return error.code == ErrorCode::unavailable &&
+           error.condition == SqlCondition::too_many_connections;
 }
 
 Error no_room_in_time(Error refusal, int attempts) {

@@ -89,7 +89,7 @@ class RowWriter final : public sql::BatchWriter {
         std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
             return a.item != b.item ? a.item < b.item : a.user < b.user;
         });
-        if (dialect_ == sql::Dialect::postgres && rows.size() > 1) {
+        if (sql::to_string(dialect_) == "postgresql" && rows.size() > 1) {
             std::string items = "{";
             std::string users = "{";
             for (const Row& row : rows) {

@@ -61,7 +61,7 @@ Result<std::string> describe_file(sql::Database& database, const std::filesystem
 
 Result<std::string> describe_server(sql::Database& database) {
     HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database.writer(Deadline::after(kSetUpTimeout)));
-    if (database.dialect() == sql::Dialect::postgres) {
+    if (sql::to_string(database.dialect()) == "postgresql") {
         HOTCOUNT_TRY_ASSIGN(const std::string version, first_row(*writer, "SHOW server_version"));
         HOTCOUNT_TRY_ASSIGN(const std::string fsync, first_row(*writer, "SHOW fsync"));
         HOTCOUNT_TRY_ASSIGN(const std::string commit,

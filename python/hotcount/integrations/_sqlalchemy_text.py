@@ -27,6 +27,11 @@ class CounterText:
     add: sa.TextClause
     sum: sa.TextClause
 
+    @property
+    def one_writer(self) -> bool:
+        """At a time, in the whole database: then more than one slot has no use."""
+        return self.update is None
+
 
 @dataclass(frozen=True)
 class VoteText:

@@ -122,7 +122,7 @@ def increment_many(
 def _increment(where: Where, counter: SlottedCounter, amounts: list[tuple[str, int]]) -> None:
     connection = connection_of(where)
     text = counter_text(connection.dialect.name, counter)
-    slot = _slot(connection, counter)
+    slot = _slot(connection, counter, text)
     with all_or_nothing(connection) as mode:
         for key, n in sorted(amounts):
             _add(connection, mode, text, key, slot, n)
@@ -172,14 +172,14 @@ def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextC
     the session's sql_mode.
     """
     text = counter_text(counter.dialect, counter)
-    slot = 0 if counter.dialect == "sqlite" else random.randrange(counter.slots)
+    slot = 0 if text.one_writer else random.randrange(counter.slots)
     return text.add.bindparams(key=key_text(key), slot=slot, n=integer(n, "n"))
 
 
-def _slot(connection: sa.Connection, counter: SlottedCounter) -> int:
+def _slot(connection: sa.Connection, counter: SlottedCounter, text: CounterText) -> int:
     if counter.slot_choice == "random":
         return random.randrange(counter.slots)
-    if connection.dialect.name == "sqlite":
+    if text.one_writer:
         return 0
     return _place(connection) % counter.slots
 

@@ -175,12 +175,19 @@ struct To<Texts> {
 };
 
 template <>
+struct To<std::vector<std::string_view>> {
+    static py::object make(const std::vector<std::string_view>& names) {
+        py::list all;
+        for (const std::string_view name : names) all.append(py::str(std::string{name}));
+        return all;
+    }
+};
+
+template <>
 struct From<sql::Dialect> {
     static sql::Dialect read(const Argument& argument) {
-        using enum sql::Dialect;
-        const std::array all{sqlite, postgres, mysql};
-        return all[to_choice(argument.value, argument.name,
-                             {to_string(sqlite), to_string(postgres), to_string(mysql)})];
+        const std::vector<std::string_view> names = sql::dialect_names();
+        return unwrap(sql::dialect_of(names[to_choice(argument.value, argument.name, names)]));
     }
 };
 
@@ -361,6 +368,7 @@ void bind_stores() {
     function<&kind_of_url, Url>("kind_of_url", "url");
     function<&build_info>("build_info", "");
     function<&make_op_id>("new_op_id", "");
+    function<&sql::dialect_names>("dialect_names", "");
     function<&schema_of_votes, sql::Dialect, std::string, py::handle, py::handle>(
         "votes_schema", "dialect strategy item_type user_type");
     function<&schema_of_slotted_counter, sql::Dialect>("slotted_counter_schema", "dialect");

@@ -4,8 +4,10 @@
 #include <array>
 #include <charconv>
 #include <hotcount/build_info.hpp>
+#include <hotcount/detail/sql/dialect.hpp>
 #include <hotcount/url.hpp>
 #include <map>
+#include <vector>
 
 #include "store.hpp"
 #include "values/convert.hpp"
@@ -18,14 +20,21 @@ struct Scheme {
     std::string_view name;
     StoreKind kind;
 };
-constexpr std::array kSchemes{
-    Scheme{"memory", StoreKind::memory},       Scheme{"redis", StoreKind::redis},
-    Scheme{"rediss", StoreKind::redis},        Scheme{"valkey", StoreKind::redis},
-    Scheme{"valkeys", StoreKind::redis},       Scheme{"redis+unix", StoreKind::redis},
-    Scheme{"unix", StoreKind::redis},          Scheme{"sqlite", StoreKind::database},
-    Scheme{"postgresql", StoreKind::database}, Scheme{"postgres", StoreKind::database},
-    Scheme{"mariadb", StoreKind::database},    Scheme{"mysql", StoreKind::database},
-};
+const std::vector<Scheme>& known_schemes() {
+    static const std::vector<Scheme> kKnown = [] {
+        std::vector<Scheme> known{
+            {"memory", StoreKind::memory}, {"redis", StoreKind::redis},
+            {"rediss", StoreKind::redis},  {"valkey", StoreKind::redis},
+            {"valkeys", StoreKind::redis}, {"redis+unix", StoreKind::redis},
+            {"unix", StoreKind::redis},
+        };
+        for (const std::string_view name : sql::database_schemes()) {
+            known.push_back({name, StoreKind::database});
+        }
+        return known;
+    }();
+    return kKnown;
+}
 // Planned, so worth more than "unknown".
 constexpr std::array<std::string_view, 3> kLaterSchemes{"redis+cluster", "redis+sentinel",
                                                         "valkey+cluster"};
@@ -72,16 +81,17 @@ void log_warning(const std::string& text) {
 }
 
 StoreKind kind_of(const Url& url) {
-    const auto scheme = std::find_if(kSchemes.begin(), kSchemes.end(),
+    const auto& all = known_schemes();
+    const auto scheme = std::find_if(all.begin(), all.end(),
                                      [&](const Scheme& known) { return known.name == url.scheme; });
-    if (scheme == kSchemes.end()) {
+    if (scheme == all.end()) {
         if (std::find(kLaterSchemes.begin(), kLaterSchemes.end(), url.scheme) !=
             kLaterSchemes.end()) {
             raise_config("URL: scheme '" + url.scheme + "' is not supported by this version (" +
                          kVersion + ")");
         }
         std::string known;
-        for (const Scheme& each : kSchemes) {
+        for (const Scheme& each : all) {
             known += (known.empty() ? "" : ", ") + std::string{each.name};
         }
         raise_config("URL: unknown scheme '" + url.scheme + "'; known are " + known);

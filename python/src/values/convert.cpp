@@ -264,7 +264,7 @@ py::object from_id(const sql::Id& id, IdType type) {
 // -- batches ----------------------------------------------------------------
 
 std::size_t to_choice(py::handle value, const Where& where,
-                      std::initializer_list<std::string_view> choices) {
+                      std::span<const std::string_view> choices) {
     const std::string word = to_text(value, where);
     std::string known;
     std::size_t index = 0;

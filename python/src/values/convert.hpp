@@ -13,6 +13,7 @@
 #include <hotcount/votes.hpp>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -94,7 +95,11 @@ py::object from_id(const sql::Id& id, IdType type);
 
 /// One of several words, such as "raise" or "return"; another is a config error naming them.
 std::size_t to_choice(py::handle value, const Where& where,
-                      std::initializer_list<std::string_view> choices);
+                      std::span<const std::string_view> choices);
+inline std::size_t to_choice(py::handle value, const Where& where,
+                             std::initializer_list<std::string_view> choices) {
+    return to_choice(value, where, std::span{choices.begin(), choices.size()});
+}
 
 /// A batch's columns as read: elements that are refused already keep their place.
 struct Refusals {

@@ -194,7 +194,8 @@ TEST_F(GroupCommitAsync, OrderOfSubmissionIsOrderOfApplicationWhateverFails) {
     std::vector<std::future<Result<void>>> calls;
     for (std::int64_t value = 0; value < 2000; ++value) {
         if (value % 97 == 0) {
-            scripted->fail_next(Step::write, make_error(ErrorCode::deadline, "deadlock", "40P01"));
+            scripted->fail_next(Step::write, make_error(ErrorCode::deadline, "deadlock", "40P01",
+                                                        SqlCondition::transaction_conflict));
         }
         if (value % 211 == 0) {
             scripted->fail_next(Step::commit, make_error(ErrorCode::unavailable, "lost"));

@@ -81,7 +81,8 @@ class HeldWriter final : public BatchWriter {
             lock.lock();
             if (how.deadline.passed() || (gives_way && !waits)) {
                 blocked_ = 0;
-                return make_error(ErrorCode::deadline, "cancelled", "57014");
+                return make_error(ErrorCode::deadline, "cancelled", "57014",
+                                  SqlCondition::query_canceled);
             }
             changed_.wait_for(lock, 1ms);
         }

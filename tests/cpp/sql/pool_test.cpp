@@ -56,7 +56,7 @@ class SmallServer {
             if (open_.fetch_add(1) >= room_.load()) {
                 open_.fetch_sub(1);
                 return make_error(ErrorCode::unavailable, "server: too many clients already",
-                                  "53300");
+                                  "53300", SqlCondition::too_many_connections);
             }
             return std::unique_ptr<Connection>{std::make_unique<Session>(*this)};
         };

@@ -30,7 +30,8 @@ class NumberWriter final : public sql::BatchWriter {
             }
             if (number.value == kSpoilsBatch) return make_error(ErrorCode::overflow, "spoils");
             if (number.value == kBreaksBatch)
-                return make_error(ErrorCode::database, "breaks", "SQLITE_FULL");
+                return make_error(ErrorCode::database, "breaks", "SQLITE_FULL",
+                                  SqlCondition::of_all_writes);
             HOTCOUNT_TRY(connection.execute(insert_, {number.value}));
         }
         while (hold) std::this_thread::sleep_for(std::chrono::milliseconds{1});

@@ -51,7 +51,7 @@ class ScriptedDatabase final : public sql::Database {
         return connections_;
     }
 
-    sql::Dialect dialect() const override { return sql::Dialect::postgres; }
+    sql::Dialect dialect() const override { return *sql::dialect_of("postgresql"); }
     Result<sql::Lease> writer(Deadline) override {
         const std::lock_guard lock(mutex_);
         if (idle_ == nullptr) {
@@ -132,7 +132,8 @@ class ScriptedDatabase final : public sql::Database {
                 changed_.wait(lock, free);
             } else if (!changed_.wait_until(lock, connection.deadline().time(), free)) {
                 if (step == Step::write) {
-                    return make_error(ErrorCode::deadline, "canceling statement", "57014");
+                    return make_error(ErrorCode::deadline, "canceling statement", "57014",
+                                      SqlCondition::query_canceled);
                 }
                 connection.open_commit = true;
                 connection.lost = true;

@@ -12,7 +12,6 @@ namespace {
 
 // How often to ask whether somebody wants the statement to give way.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
-constexpr std::string_view kCancelled = "1317";
 
 bool commits_itself(const Statement& statement) {
     return statement.text().starts_with("BEGIN NOT ATOMIC");
@@ -183,17 +182,16 @@ Error MysqlConnection::alone_refused(Error error) {
     if (broken_) return error;
     if (may_have_committed(error) && !still_in_transaction()) {
         broken_ = true;
-        return make_error(ErrorCode::outcome_unknown,
-                          error.message + "; it may or may not be applied", error.server_code);
+        error.code = ErrorCode::outcome_unknown;
+        error.message += "; it may or may not be applied";
+        return error;
     }
     rollback();
     if (!cancelled_) return error;
-    if (error.server_code == kCancelled) {
-        return make_error(ErrorCode::deadline,
-                          target_.name +
-                              ": the statement was cancelled in the middle and nothing was "
-                              "applied",
-                          error.server_code);
+    if (error.condition == SqlCondition::query_canceled) {
+        error.message =
+            target_.name + ": the statement was cancelled in the middle and nothing was applied";
+        return error;
     }
     broken_ = true;  // The cancel may still be on its way, and hit the next statement.
     return error;

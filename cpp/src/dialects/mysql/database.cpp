@@ -57,7 +57,7 @@ class MysqlDatabase final : public Database, ForkAware {
         readers_->stop();
     }
 
-    Dialect dialect() const override { return Dialect::mysql; }
+    Dialect dialect() const override { return mysql_grammar().dialect(); }
     Result<Lease> writer(Deadline deadline) override { return lease(*writers_, deadline); }
     Result<Lease> reader(Deadline deadline) override { return lease(*readers_, deadline); }
     void close() override {
@@ -146,8 +146,6 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
     return {};
 }
 
-}  // namespace
-
 Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options) {
     MysqlTarget target;
     // Others take "h%6fst" for a host of that very name.
@@ -195,5 +193,9 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
             return std::shared_ptr<Database>{std::move(database)};
         });
 }
+
+}  // namespace
+
+Driver mysql_driver() { return {{{"mariadb"}, {"mysql"}}, open_mysql, mysql_grammar()}; }
 
 }  // namespace hotcount::sql

@@ -8,8 +8,9 @@
 namespace hotcount::sql {
 
 class Grammar;
+struct Driver;
 
-Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options);
+Driver mysql_driver();
 const Grammar& mysql_grammar();
 
 }  // namespace hotcount::sql

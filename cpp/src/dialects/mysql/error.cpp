@@ -1,5 +1,8 @@
 #include "error.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "base/secrets.hpp"
 
 namespace hotcount::sql {
@@ -74,6 +77,58 @@ ErrorCode classify(unsigned number) {
     }
 }
 
+// What no single row brings about.
+constexpr std::array kNumbersOfAll{
+    1017U, 1021U, 1030U, 1036U,  // file not found, disk full, storage engine, read-only table
+    1037U, 1038U, 1040U, 1041U,  // memory, connections
+    1044U, 1045U, 1142U, 1143U,  // rights
+    1046U, 1049U, 1051U, 1054U,  // no database, unknown database, table, column
+    1053U, 1064U, 1099U, 1100U,  // shutdown, syntax, locked tables
+    1114U, 1136U, 1146U, 1152U,  // table full, columns and values, no such table, connection
+    1180U, 1184U, 1194U, 1195U,  // commit, connection, crashed tables
+    1203U, 1205U, 1206U, 1213U,  // connections, lock wait, lock table full, deadlock
+    1223U, 1226U, 1227U, 1290U,  // read lock, limits, rights, read only
+    1305U, 1317U, 1356U, 1370U,  // no such routine, interrupted, invalid view, rights
+    1412U, 1449U, 1461U, 1615U,  // table has changed, no definer, prepared statements
+    1792U, 1836U, 1927U, 1969U,  // read only, killed, statement timeout
+    3024U,                       // statement timeout
+};
+
+SqlCondition condition_of(unsigned number, std::string_view text) {
+    const auto says = [&](std::string_view words) {
+        return text.find(words) != std::string_view::npos;
+    };
+    if (says_reads_only(number, text)) return SqlCondition::read_only;
+    switch (number) {
+        case 1205:  // ER_LOCK_WAIT_TIMEOUT
+        case 1213:  // ER_LOCK_DEADLOCK
+            return SqlCondition::transaction_conflict;
+        case 1317:  // ER_QUERY_INTERRUPTED
+            return SqlCondition::query_canceled;
+        case 1243:  // ER_UNKNOWN_STMT_HANDLER
+        case 1615:  // ER_NEED_REPREPARE
+            return SqlCondition::invalid_statement_name;
+        case 1040:  // ER_CON_COUNT_ERROR
+        case 1203:  // ER_TOO_MANY_USER_CONNECTIONS
+            return SqlCondition::too_many_connections;
+        case 1226:  // ER_USER_LIMIT_REACHED: others are limits per hour.
+            return says("max_user_connections") ? SqlCondition::too_many_connections
+                                                : SqlCondition::of_all_writes;
+        case 1461:  // ER_MAX_PREPARED_STMT_COUNT_REACHED
+            return SqlCondition::too_many_statements;
+        case 1146:  // ER_NO_SUCH_TABLE
+            return SqlCondition::undefined_table;
+        case 1264:  // ER_WARN_DATA_OUT_OF_RANGE: it names the column, and n is ours, with 64 bits.
+            return says("'n'") ? SqlCondition::unspecified : SqlCondition::narrow_column;
+        default:
+            break;
+    }
+    const bool of_all =
+        is_clients_own(number) ||
+        std::find(kNumbersOfAll.begin(), kNumbersOfAll.end(), number) != kNumbersOfAll.end();
+    return of_all ? SqlCondition::of_all_writes : SqlCondition::unspecified;
+}
+
 // The setting whose limit was reached, where the server's words do not name it.
 std::string_view setting_behind(unsigned number) {
     switch (number) {
@@ -102,10 +157,6 @@ bool says_reads_only(unsigned number, std::string_view text) {
     const bool option = text.find("read-only") != std::string_view::npos ||
                         text.find("read_only") != std::string_view::npos;
     return number == 1290 && option;
-}
-
-bool is_statement_gone(const Error& error) {
-    return error.server_code == "1243" || error.server_code == "1615";
 }
 
 bool breaks_connection(unsigned number) {
@@ -152,7 +203,7 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
         message += setting;
         if (code == ErrorCode::unavailable || !setting.empty()) message += "; nothing was applied";
     }
-    return make_error(code, std::move(message), std::to_string(number));
+    return make_error(code, std::move(message), std::to_string(number), condition_of(number, text));
 }
 
 }  // namespace hotcount::sql

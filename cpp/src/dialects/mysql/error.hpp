@@ -29,7 +29,9 @@ bool is_clients_own(unsigned number);
 /// become one. Such a COMMIT was rolled back.
 bool says_reads_only(unsigned number, std::string_view text);
 /// Whether the session does not have the prepared statement; nothing was run.
-bool is_statement_gone(const Error& error);
+inline bool is_statement_gone(const Error& error) {
+    return error.condition == SqlCondition::invalid_statement_name;
+}
 /// Whether the connection is of no more use after this error.
 bool breaks_connection(unsigned number);
 

@@ -6,7 +6,6 @@ namespace {
 
 class MysqlGrammar final : public Grammar {
   public:
-    Dialect dialect() const override { return Dialect::mysql; }
     std::string_view name() const override { return "mysql"; }
 
     std::string type(ColumnType type) const override {
@@ -29,6 +28,7 @@ class MysqlGrammar final : public Grammar {
                schema + ", ''), DATABASE()) AND TABLE_NAME = " + name;
     }
     bool schema_changes_commit() const override { return true; }
+    bool creates_indexes_apart() const override { return false; }
     // Not INSERT IGNORE, which also swallows a missing foreign key and a value out of range.
     std::string or_nothing(std::string_view key) const override {
         return " ON DUPLICATE KEY UPDATE " + std::string{key} + " = " + std::string{key};

@@ -18,7 +18,9 @@
 // A vote alone is one compound statement, all of the above in one trip: with 12 processes of one
 // thread on one item it makes 1.5 times the votes of four trips.
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <charconv>
 
 #include "dialect.hpp"
 #include "sql/dialect.hpp"
@@ -29,6 +31,14 @@ namespace hotcount {
 namespace {
 
 std::string placeholder(std::size_t first) { return "?" + std::to_string(first); }
+
+// "0.25", in every locale.
+std::string in_seconds(std::chrono::milliseconds time) {
+    std::array<char, 32> text{};
+    const double seconds = std::chrono::duration<double>(time).count();
+    const auto written = std::to_chars(text.data(), text.data() + text.size(), seconds);
+    return {text.data(), written.ptr};
+}
 
 std::string journal_row(std::size_t first) {
     return "(" + placeholder(first) + ", " + placeholder(first + 1) + ")";
@@ -45,9 +55,10 @@ class MysqlBatchWriter final : public sql::BatchWriter {
           keys_(options),
           look_(look(n, " LOCK IN SHARE MODE")),
           look_past_(look(n, " LOCK IN SHARE MODE SKIP LOCKED")),
-          // As long as BatchTurn::waits_for() says; WAIT would take whole seconds.
-          look_and_wait_(
-              look(n, " LOCK IN SHARE MODE", "SET STATEMENT max_statement_time = 0.25 FOR ")),
+          // WAIT would take whole seconds.
+          look_and_wait_(look(
+              n, " LOCK IN SHARE MODE",
+              "SET STATEMENT max_statement_time = " + in_seconds(sql::kHeldRowWait) + " FOR ")),
           look_past_8_(look(n, " FOR SHARE SKIP LOCKED")),
           exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
                  ", ", ")"),
@@ -179,7 +190,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     // A vote whose own row somebody holds is found by halves, like a cancelled one.
     static Error gave_way(Error error) {
-        if (error.server_code == "1205") error.server_code = "1317";
+        if (error.server_code == "1205") error.condition = SqlCondition::query_canceled;
         return error;
     }
 
@@ -318,7 +329,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     // Treated as a deadlock: to be written again.
     static Error moved_meanwhile() {
         return make_error(ErrorCode::deadline,
-                          "the counts were moved meanwhile; nothing was applied", "1213");
+                          "the counts were moved meanwhile; nothing was applied", "",
+                          SqlCondition::transaction_conflict);
     }
 
     // False if the counts are kept elsewhere: rolled back.

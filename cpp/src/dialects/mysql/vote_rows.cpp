@@ -143,8 +143,8 @@ class MysqlVoteRows final : public VoteRows {
         }
         // No such item: the vote will be refused, unless nothing refers to it.
         if (!place) return check_place(connection, *layout_, options_, true);
-        if (*place != to_string(count_place(options_, sql::Dialect::mysql))) {
-            return wrong_place(options_, *place, sql::Dialect::mysql);
+        if (*place != to_string(count_place(options_, layout_->dialect()))) {
+            return wrong_place(options_, *place, layout_->dialect());
         }
         return {};
     }

@@ -14,7 +14,6 @@ constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
 // for kGraceAlone after the deadline; without one the outcome is unknown.
 constexpr Duration kEarliestCancel = std::chrono::milliseconds{100};
 constexpr Duration kGraceAlone = std::chrono::milliseconds{200};
-constexpr std::string_view kCancelled = "57014";
 constexpr std::string_view kAdminShutdown = "57P01";
 constexpr std::string_view kIdleSessionTimeout = "57P05";
 
@@ -147,12 +146,10 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
     }
     if (refusal_ != nullptr) {
         Error error = refused();
-        if (cancelled_ && error.server_code == kCancelled) {
-            return make_error(ErrorCode::deadline,
-                              options_.name +
-                                  ": the statement was cancelled in the middle and nothing was "
-                                  "applied",
-                              error.server_code);
+        if (cancelled_ && error.condition == SqlCondition::query_canceled) {
+            error.message = options_.name +
+                            ": the statement was cancelled in the middle and nothing was applied";
+            return error;
         }
         if (cancelled_) broken_ = true;  // The cancel may be still to come, to the next statement.
         return error;

@@ -227,12 +227,11 @@ Result<void> PostgresConnection::give_up_at_deadline() {
     const bool answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
     if (answered && refusal_ != nullptr) {
         Error error = refused();
-        if (error.server_code == "57014") {
-            return make_error(ErrorCode::deadline,
-                              options_.name +
-                                  ": the deadline passed in mid-statement; it was "
-                                  "cancelled and nothing was applied",
-                              error.server_code);
+        if (error.condition == SqlCondition::query_canceled) {
+            error.message = options_.name +
+                            ": the deadline passed in mid-statement; it was cancelled and nothing "
+                            "was applied";
+            return error;
         }
         broken_ = true;  // The cancel is still to come, and would hit the next statement.
         return error;
@@ -273,8 +272,9 @@ Error PostgresConnection::refused() {
     Error error = postgres_failure(pq_, refusal.get(), options_.name);
     if (statement_gone_) {
         error.code = ErrorCode::unavailable;
+        error.condition = SqlCondition::invalid_statement_name;
         error.message += "; nothing was applied";
-    } else if (error.server_code == kReadOnlyState && !options_.reads_only &&
+    } else if (error.condition == SqlCondition::read_only && !options_.reads_only &&
                (writes_ || state_ == State::idle)) {
         error.code = ErrorCode::unavailable;
         error.message += "; the server is no primary (any more), nothing was applied";

@@ -108,7 +108,7 @@ class PostgresDatabase final : public Database, ForkAware {
         readers_->stop();
     }
 
-    Dialect dialect() const override { return Dialect::postgres; }
+    Dialect dialect() const override { return postgres_grammar().dialect(); }
     Result<Lease> writer(Deadline deadline) override { return writers_->lease(deadline); }
     // Sessions are all alike, so a process that reads and writes in turn needs only one. One at a
     // time is lent, and only while none was opened for reading: else writers would open more.
@@ -278,8 +278,6 @@ std::string name_of(const Url& url) {
            printable(url.path);
 }
 
-}  // namespace
-
 Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options) {
     HOTCOUNT_TRY(check_query(url));
     HOTCOUNT_TRY_ASSIGN(const std::optional<Duration> timeout, connect_timeout(url));
@@ -314,6 +312,12 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
         warn_of_weak_settings(*database);
         return std::shared_ptr<Database>{std::move(database)};
     });
+}
+
+}  // namespace
+
+Driver postgres_driver() {
+    return {{{"postgresql"}, {"postgres", true}}, open_postgres, postgres_grammar()};
 }
 
 }  // namespace hotcount::sql

@@ -7,8 +7,9 @@
 namespace hotcount::sql {
 
 class Grammar;
+struct Driver;
 
-Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options);
+Driver postgres_driver();
 const Grammar& postgres_grammar();
 
 }  // namespace hotcount::sql

@@ -1,6 +1,7 @@
 #include "error.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/secrets.hpp"
 
@@ -57,10 +58,40 @@ std::string_view setting_behind(std::string_view state, std::string_view said) {
     return {};
 }
 
+// What a SQLSTATE begins with that no single row brings about. Not here: 22 (data), 23 and 44
+// (constraints), 54 (an index row that is too large), P0 (RAISE), whatever a trigger invents, and what
+// it borrows: 55000 (object not in prerequisite state) for a poll that is closed.
+constexpr std::array<std::string_view, 19> kStatesOfAll{
+    "08",     // connection
+    "0A",     // not supported: a plan whose table has changed
+    "25",     // state of the transaction; read only
+    "26",     // name of a prepared statement
+    "28",     // credentials
+    "3D",     // name of the database
+    "3F",     // name of the schema
+    "40",     // rollback: deadlock, serialization
+    "42P",    // a table, column, function or parameter that is not there, or is ambiguous
+    "42601",  // syntax
+    "427",    // names
+    "428",    // types of columns
+    "53",     // resources
+    "55006",  // object in use
+    "55P",    // object locked, parameter that cannot be changed
+    "57",     // an operator or a timeout ends it
+    "58",     // errors of the system
+    "F0",     // configuration
+    "XX",     // errors of the server's own
+};
+
+// PgBouncer has no code of its own for a session that it has no room for.
+constexpr std::array<std::string_view, 4> kPoolerIsFull{
+    "no more connections allowed", "client connections exceeded", "query_wait_timeout",
+    "server login has been failing"};
+
 }  // namespace
 
 ErrorCode classify_sqlstate(std::string_view state) {
-    // serialization_failure, deadlock_detected, lock_not_available: sql::is_transient() knows them.
+    // serialization_failure, deadlock_detected, lock_not_available
     if (state == "40001" || state == "40P01" || state == "55P03") return ErrorCode::deadline;
     if (state == "57014") return ErrorCode::deadline;  // query_canceled: a timeout of the server's.
     if (state == "22003") return ErrorCode::overflow;
@@ -72,6 +103,31 @@ ErrorCode classify_sqlstate(std::string_view state) {
         return ErrorCode::unavailable;
     }
     return ErrorCode::database;
+}
+
+SqlCondition condition_of_sqlstate(std::string_view state, std::string_view said) {
+    const auto says = [&](std::string_view words) {
+        return said.find(words) != std::string_view::npos;
+    };
+    const auto begins = [&](std::string_view head) { return state.starts_with(head); };
+    // serialization_failure, deadlock_detected, lock_not_available
+    if (state == "40001" || state == "40P01" || state == "55P03") {
+        return SqlCondition::transaction_conflict;
+    }
+    if (state == "57014") return SqlCondition::query_canceled;
+    if (state == "57P05") return SqlCondition::idle_session_timeout;
+    if (state == "25006") return SqlCondition::read_only;
+    if (state == "42P01") return SqlCondition::undefined_table;
+    const bool pooler =
+        state == "08P01" && std::any_of(kPoolerIsFull.begin(), kPoolerIsFull.end(), says);
+    if (state == "53300" || pooler) return SqlCondition::too_many_connections;
+    // numeric_value_out_of_range: it names the type in every language.
+    if (state == "22003" && !says("bigint")) return SqlCondition::narrow_column;
+    // A grant that is missing. A policy on rows has the same code and other words.
+    const bool grant = state == "42501" && says("permission denied");
+    return grant || std::any_of(kStatesOfAll.begin(), kStatesOfAll.end(), begins)
+               ? SqlCondition::of_all_writes
+               : SqlCondition::unspecified;
 }
 
 Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name) {
@@ -91,7 +147,7 @@ Error postgres_failure(const Libpq& pq, const pg_result* result, const std::stri
     if (!state.empty()) message += " (SQLSTATE " + state + ")";
     message += setting_behind(state, field(pq::kPrimary));
     return make_error(state.empty() ? ErrorCode::database : classify_sqlstate(state),
-                      std::move(message), state);
+                      std::move(message), state, condition_of_sqlstate(state, field(pq::kPrimary)));
 }
 
 bool ends_session(const Libpq& pq, const pg_result* result) {
@@ -108,7 +164,8 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
         // What follows is the place in the server's source.
         const std::string said = one_line(text.substr(at + 7, text.find('\n', at) - at - 7));
         return make_error(classify_sqlstate(state),
-                          name + ": " + said + " (SQLSTATE " + state + ")", state);
+                          name + ": " + said + " (SQLSTATE " + state + ")", state,
+                          condition_of_sqlstate(state, said));
     }
     const bool refused = text.find("authentication method requirement") != std::string::npos;
     if (refused && text.find("cleartext password") != std::string::npos) {

@@ -10,6 +10,9 @@ namespace hotcount::sql {
 
 /// What an SQLSTATE means to a caller; the message and what was sent are not looked at.
 ErrorCode classify_sqlstate(std::string_view state);
+/// What it means to those who decide what to do next; `said` is the server's sentence, without its
+/// details.
+SqlCondition condition_of_sqlstate(std::string_view state, std::string_view said);
 
 /// An error that the server answered with; `name` is the database's. What the server says is
 /// shortened, and shows no password (hide_secrets()).

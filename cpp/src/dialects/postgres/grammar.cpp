@@ -6,7 +6,6 @@ namespace {
 
 class PostgresGrammar final : public Grammar {
   public:
-    Dialect dialect() const override { return Dialect::postgres; }
     std::string_view name() const override { return "postgresql"; }
 
     std::string type(ColumnType type) const override {
@@ -33,6 +32,7 @@ class PostgresGrammar final : public Grammar {
     std::string lock_schema() const override {
         return "SELECT pg_advisory_xact_lock(hashtext('hotcount schema'));\n";
     }
+    bool text_is_utf8() const override { return true; }
     std::string differ(std::string_view a, std::string_view b) const override {
         return std::string{a} + " IS DISTINCT FROM " + std::string{b};
     }
@@ -42,6 +42,7 @@ class PostgresGrammar final : public Grammar {
     std::string for_no_key_update() const override { return " FOR NO KEY UPDATE"; }
     std::string for_share() const override { return " FOR SHARE"; }
     std::string for_key_share() const override { return " FOR KEY SHARE"; }
+    bool reads_alone_at_session_level() const override { return true; }
     std::string typed(std::string_view parameter, ColumnType type) const override {
         const char* const name = type == ColumnType::integer ? "bigint"
                                  : type == ColumnType::uuid  ? "uuid"

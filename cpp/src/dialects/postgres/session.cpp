@@ -122,7 +122,7 @@ Result<void> PostgresConnection::unless_demoted() {
     broken_ = true;
     return make_error(ErrorCode::unavailable,
                       options_.name + ": the server is no primary any more; nothing was applied",
-                      std::string{kReadOnlyState});
+                      std::string{kReadOnlyState}, SqlCondition::read_only);
 }
 
 // A session that the server has ended is replaced in begin(). Here it is for the other end to speak.

@@ -162,7 +162,8 @@ Result<std::optional<Cast>> PostgresSlottedVotes::cast(sql::Database& database,
             case VoteOutcome::Kind::cast:
                 return std::optional{outcome->cast};
             case VoteOutcome::Kind::elsewhere:
-                return wrong_place(options_, outcome->counted_in, sql::Dialect::postgres);
+                return wrong_place(options_, outcome->counted_in,
+                                   sql::postgres_grammar().dialect());
             case VoteOutcome::Kind::missing: {
                 if (options_.missing_item == MissingItem::refuse || created) {
                     return explain_refusal(unknown_item(ballot.item), ballot, false);

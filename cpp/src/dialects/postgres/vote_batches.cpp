@@ -162,11 +162,12 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         Answers answers{*this, ballots};
         const sql::RowVisitor visit = answers.visitor();
         auto run = connection.run(table.batch, ballots.parameters(), &visit);
-        if (!run && run.error().server_code == kLockTimeout) {
+        if (!run) {
+            Error error = std::move(run).error();
             // One of the votes' own rows: looked for by halves.
-            return make_error(ErrorCode::deadline, run.error().message, "57014");
+            if (error.server_code == kLockTimeout) error.condition = SqlCondition::query_canceled;
+            return error;
         }
-        if (!run) return std::move(run).error();
         HOTCOUNT_TRY(connection.commit());
         return end(connection, answers, turn);
     }
@@ -199,8 +200,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
                     if (++vote.tries == kMostTries) vote.error = unasked_row();
                     break;
                 case VoteOutcome::Kind::elsewhere:
-                    vote.error =
-                        wrong_place(writer.options_, outcome.counted_in, sql::Dialect::postgres);
+                    vote.error = wrong_place(writer.options_, outcome.counted_in,
+                                             sql::postgres_grammar().dialect());
                     break;
                 case VoteOutcome::Kind::other_level:
                     other_level = true;

@@ -29,7 +29,7 @@ constexpr const char* kOfAll =
 
 std::string each_of(const VotesOptions& options, const VoteNames& n) {
     return " AS hc_b (number, item) CROSS JOIN LATERAL (" +
-           select_count(n, count_place(options, sql::Dialect::postgres), "hc_b.item",
+           select_count(n, count_place(options, sql::postgres_grammar().dialect()), "hc_b.item",
                         "hc_b.number") +
            ") AS hc_c";
 }

@@ -19,8 +19,7 @@ class PostgresVoteRows final : public VoteRows {
           set_(upsert_votes(
                    n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
                           " WHERE name = 'counted_in' AND value = '" +
-                          std::string{to_string(count_place(options, sql::Dialect::postgres))} +
-                          "'") +
+                          std::string{to_string(count_place(options, layout_->dialect()))} + "'") +
                " RETURNING " + old_and_new(n)),
           read_("SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
                 n.vote_user + " = ?2"),

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "error.hpp"
+#include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 
 namespace hotcount::sql {
@@ -237,7 +238,7 @@ class SqliteDatabase final : public Database, ForkAware {
     SqliteDatabase(std::string name, std::string path, int flags, DatabaseOptions options);
     ~SqliteDatabase() override;
 
-    Dialect dialect() const override { return Dialect::sqlite; }
+    Dialect dialect() const override { return sqlite_grammar().dialect(); }
     Result<Lease> writer(Deadline deadline) override { return writers_.lease(deadline); }
     Result<Lease> reader(Deadline deadline) override {
         return in_memory_ ? writers_.lease(deadline) : readers_.lease(deadline);
@@ -297,8 +298,6 @@ SqliteDatabase::SqliteDatabase(std::string name, std::string path, int flags,
 
 SqliteDatabase::~SqliteDatabase() { stop_watching_forks(); }
 
-}  // namespace
-
 Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions options) {
     if (!url.host.empty() || url.port || !url.user.empty() || !url.password.empty()) {
         return make_error(ErrorCode::config,
@@ -350,5 +349,9 @@ Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions op
         Key{canonical, flags, options.timeout.count(), options.max_readers},
         [&] { return make("sqlite " + path); });
 }
+
+}  // namespace
+
+Driver sqlite_driver() { return {{{"sqlite"}}, open_sqlite, sqlite_grammar()}; }
 
 }  // namespace hotcount::sql

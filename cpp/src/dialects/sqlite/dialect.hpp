@@ -7,11 +7,12 @@
 namespace hotcount::sql {
 
 class Grammar;
+struct Driver;
 
 /// Every connection: WAL, synchronous=FULL (a commit is on disk before it is acknowledged),
 /// foreign_keys=ON. Writers use BEGIN IMMEDIATE, because upgrading a deferred transaction fails
 /// at once with SQLITE_BUSY whatever the timeout.
-Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions options);
+Driver sqlite_driver();
 const Grammar& sqlite_grammar();
 
 }  // namespace hotcount::sql

@@ -89,6 +89,36 @@ ErrorCode classify(int code, const char* text) {
     }
 }
 
+// Not a constraint, which one write alone may violate; nor SQLITE_ERROR, except where there is no
+// code of its own for a missing table or column.
+SqlCondition condition_of(int code, std::string_view text) {
+    switch (code & 0xff) {
+        case SQLITE_BUSY:  // No conflict that passes: the busy handler has waited until the deadline.
+        case SQLITE_LOCKED:
+        case SQLITE_INTERRUPT:
+        case SQLITE_NOMEM:
+        case SQLITE_READONLY:
+        case SQLITE_PERM:
+        case SQLITE_IOERR:
+        case SQLITE_CORRUPT:
+        case SQLITE_FULL:
+        case SQLITE_CANTOPEN:
+        case SQLITE_SCHEMA:
+        case SQLITE_NOTADB:
+        case SQLITE_AUTH:
+            return SqlCondition::of_all_writes;
+        case SQLITE_ERROR:
+            if (text.find("no such ") != std::string_view::npos) {
+                return SqlCondition::undefined_table;
+            }
+            return text.find("has no column") != std::string_view::npos
+                       ? SqlCondition::of_all_writes
+                       : SqlCondition::unspecified;
+        default:
+            return SqlCondition::unspecified;
+    }
+}
+
 }  // namespace
 
 Error sqlite_failure(sqlite3* connection, int code, const std::string& name) {
@@ -101,7 +131,7 @@ Error sqlite_failure(sqlite3* connection, int code, const std::string& name) {
     } else if (code == SQLITE_INTERRUPT) {
         message = name + ": the deadline passed in mid-statement; it was rolled back";
     }
-    return make_error(classified, std::move(message), code_name(code));
+    return make_error(classified, std::move(message), code_name(code), condition_of(code, text));
 }
 
 }  // namespace hotcount::sql

@@ -6,7 +6,6 @@ namespace {
 
 class SqliteGrammar final : public Grammar {
   public:
-    Dialect dialect() const override { return Dialect::sqlite; }
     std::string_view name() const override { return "sqlite"; }
 
     std::string type(ColumnType type) const override {

@@ -157,9 +157,8 @@ void LeaderTurn::write_batch(Writes batch) {
 
 // A statement that met a row which another transaction holds, and gave way.
 bool LeaderTurn::is_cancelled(const Error& error) const {
-    // query_canceled, ER_QUERY_INTERRUPTED
     return queue_.writer_->commits_by_itself() && error.code == ErrorCode::deadline &&
-           (error.server_code == "57014" || error.server_code == "1317");
+           error.condition == SqlCondition::query_canceled;
 }
 
 Result<void> LeaderTurn::attempt(Writes batch) {
@@ -255,12 +254,7 @@ LeaderTurn::Batch LeaderTurn::without_followers(Writes batch) const {
     return others;
 }
 
-Duration LeaderTurn::waits_for() const {
-    // Longer: less is asked of the server for what is held for long, and other rows that are held
-    // are looked at later.
-    constexpr Duration kLongestWait = std::chrono::milliseconds{250};
-    return waits_ ? kLongestWait : Duration{0};
-}
+Duration LeaderTurn::waits_for() const { return waits_ ? kHeldRowWait : Duration{0}; }
 
 bool LeaderTurn::is_alone() {
     if (in_held_thread_) return false;

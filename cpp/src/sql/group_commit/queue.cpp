@@ -177,7 +177,7 @@ Error GroupQueue::late_in_queue() const {
         return make_error(
             ErrorCode::deadline,
             refusal->message + "; no connection came free until the deadline; nothing was applied",
-            refusal->server_code);
+            refusal->server_code, refusal->condition);
     }
     return make_error(ErrorCode::deadline,
                       database_->name() +

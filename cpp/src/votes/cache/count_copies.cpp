@@ -171,8 +171,8 @@ std::unique_ptr<CopyStore> make_redis_copy_store(std::shared_ptr<redis::Client> 
 CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                          std::unique_ptr<CopyStore> store)
     : CountCopies(database, options, std::move(store),
-                  VoteNames{options, sql::grammar_of(database->dialect())},
-                  sql::grammar_of(database->dialect())) {}
+                  VoteNames{options, database->dialect().grammar()},
+                  database->dialect().grammar()) {}
 
 CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                          std::unique_ptr<CopyStore> store, const VoteNames& n,

@@ -50,7 +50,7 @@ std::string sum_text(const VoteNames& n, const sql::Grammar& g) {
 }  // namespace
 
 SyncTable::SyncTable(const VotesOptions& options, sql::Dialect dialect)
-    : SyncTable(options, Names{options, sql::grammar_of(dialect)}, sql::grammar_of(dialect)) {}
+    : SyncTable(options, Names{options, dialect.grammar()}, dialect.grammar()) {}
 
 SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Grammar& g)
     : options_(options),

@@ -44,9 +44,7 @@ constexpr std::size_t kInsisted = 4;
 constexpr Duration kFirstLook = milliseconds{2};
 constexpr Duration kLastLook = milliseconds{100};
 
-bool took_too_long(const Error& error) {
-    return error.code == ErrorCode::deadline || error.server_code == "57014";
-}
+bool took_too_long(const Error& error) { return error.code == ErrorCode::deadline; }
 
 // What a fold on demand has come to.
 struct Tally {

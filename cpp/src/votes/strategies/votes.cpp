@@ -55,7 +55,7 @@ Result<void> check_options(const VotesOptions& options, sql::Dialect dialect) {
     }
     HOTCOUNT_TRY_ASSIGN(const auto items, sql::TableName::parse("item_table", options.item_table));
     HOTCOUNT_TRY_ASSIGN(const auto votes, sql::TableName::parse("vote_table", options.vote_table));
-    const sql::Grammar& grammar = sql::grammar_of(dialect);
+    const sql::Grammar& grammar = dialect.grammar();
     if (!grammar.has_schemas() && !(items.schema.empty() && votes.schema.empty())) {
         return bad_option(items.schema.empty() ? "vote_table" : "item_table",
                           "names a schema, and " + std::string{grammar.name()} +

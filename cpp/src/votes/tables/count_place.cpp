@@ -76,10 +76,7 @@ Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dial
 }
 
 Error explain_missing_table(Error error) {
-    const bool missing = error.server_code == "1146" ||   // MySQL's ER_NO_SUCH_TABLE
-                         error.server_code == "42P01" ||  // PostgreSQL's undefined_table
-                         error.message.find("no such") != std::string::npos;
-    if (error.code == ErrorCode::database && missing) {
+    if (error.code == ErrorCode::database && error.condition == SqlCondition::undefined_table) {
         error.message += "; create_tables() makes what is missing";
     }
     return error;
@@ -145,14 +142,8 @@ Error count_overflow(const sql::Id& item) {
 }
 
 Error narrow_column(Error error) {
-    if (error.code != ErrorCode::overflow) return error;
-    const auto says = [&](std::string_view word) {
-        return error.message.find(word) != std::string::npos;
-    };
-    // PostgreSQL names the type in every language; MySQL the column, and n is ours.
-    const bool narrow = (error.server_code == "22003" && !says("bigint")) ||
-                        (error.server_code == "1264" && !says("'n'"));
-    if (narrow) error.code = ErrorCode::database;
+    const bool narrow = error.condition == SqlCondition::narrow_column;
+    if (error.code == ErrorCode::overflow && narrow) error.code = ErrorCode::database;
     return error;
 }
 

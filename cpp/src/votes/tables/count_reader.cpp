@@ -28,7 +28,7 @@ std::string select_count(const VoteNames& n, CountPlace place, const std::string
 }
 
 CountReader::CountReader(const VotesOptions& options, sql::Dialect dialect)
-    : CountReader(options, VoteNames{options, sql::grammar_of(dialect)}, vote_dialect(dialect)) {}
+    : CountReader(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 CountReader::CountReader(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : options_(options),

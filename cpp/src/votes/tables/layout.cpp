@@ -240,8 +240,7 @@ VoteNames VoteNames::anonymous(const sql::Grammar& grammar) const {
 }
 
 Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
-    : Layout(options, VoteNames{options, sql::grammar_of(dialect)},
-             hotcount::vote_dialect(dialect)) {}
+    : Layout(options, VoteNames{options, dialect.grammar()}, hotcount::vote_dialect(dialect)) {}
 
 sql::Dialect Layout::dialect() const { return dialect_.grammar().dialect(); }
 

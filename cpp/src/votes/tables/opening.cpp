@@ -58,7 +58,7 @@ Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables
 }
 
 Openings::Openings(const VotesOptions& options, sql::Dialect dialect)
-    : Openings(options, VoteNames{options, sql::grammar_of(dialect)}, vote_dialect(dialect)) {}
+    : Openings(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 Openings::Openings(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : options_(options),

@@ -81,7 +81,7 @@ bool locks_item(const sql::Grammar& g, const VotesOptions& options) {
 std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
                                                            const VotesOptions& all,
                                                            bool anonymous) {
-    const sql::Grammar& g = sql::grammar_of(dialect);
+    const sql::Grammar& g = dialect.grammar();
     const VoteNames of_users{all, g};
     const VoteNames n = anonymous ? of_users.anonymous(g) : of_users;
     const VotesOptions options = anonymous ? anonymous_options(all) : all;

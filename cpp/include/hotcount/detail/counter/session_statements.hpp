@@ -11,7 +11,8 @@ namespace hotcount {
 /// Statements by name, with the parameters :key, :slot and :n; an add does without those that are
 /// missing.
 ///
-///   update  key, slot, n. Missing if `add` alone is as good
+///   update  key, slot, n. Missing if the database has one writer at a time: `add` is as good, and
+///           slot 0 is enough
 ///   find    key, slot -> 1 or NULL, and the session's sql_mode. For dialects in which an update that
 ///           finds no row locks the gap
 ///   add     key, slot, n

@@ -138,6 +138,10 @@ struct WriteAnswer {
     std::optional<Error> error;  ///< None: committed. Else the write may be being written yet.
 };
 
+/// How long the held thread waits for a row. Longer: less is asked of the server for what is held for
+/// long, and other rows that are held are looked at later.
+inline constexpr std::chrono::milliseconds kHeldRowWait{250};
+
 /// A batch's turn, as a writer that commits by itself sees it.
 class BatchTurn {
   public:
@@ -149,8 +153,8 @@ class BatchTurn {
     /// Nobody waits behind the batch and nothing is held: a statement that may wait for a row is as
     /// good as one that does not, as long as it gives way.
     virtual bool is_alone() = 0;
-    /// How long to wait for the shared row if another transaction holds it; 0: not at all.
-    /// More than 0 only in the held thread, about what has been held for long.
+    /// How long to wait for the shared row if another transaction holds it: kHeldRowWait in the
+    /// held thread, about what has been held for long; else 0: not at all.
     virtual Duration waits_for() const = 0;
     /// Whether this is the held thread's turn: all of the batch was found held before.
     virtual bool is_retry() const = 0;
