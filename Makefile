@@ -26,7 +26,7 @@ export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: all setup build demo test test-all sanitize lint docs bench bench-hardening peers votes
-.PHONY: compare-builds clean
+.PHONY: adoption compare-builds clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -113,6 +113,11 @@ votes: build
 	.venv/bin/python scripts/pins votes >.venv/votes.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/votes.txt
 	.venv/bin/python -m loadtest.peers.sql_votes $(if $(BEFORE),--before $(BEFORE)) $(VOTES_ARGS)
+
+# What adopting tables that exist costs: locks, and for how long. ADOPTION_ARGS="--only postgres"
+ADOPTION_ARGS ?=
+adoption: build
+	.venv/bin/python -m loadtest.peers.adoption $(ADOPTION_ARGS)
 
 # Where another commit was checked out and built. BUILDS_ARGS="--only sync --rounds 5"
 BEFORE ?=

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -23,14 +22,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hotcount
+from hotcount import _schema
+from hotcount._schema import ID_TYPES
 from hotcount._sync import fold_counts, save_counts
-from hotcount.functions import dialect_names, slotted_counter_schema, votes_schema
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
 STRATEGIES = ("naive", "slotted", "batched")
 ALL_STRATEGIES = (*STRATEGIES, "cached")
-ID_TYPES: dict[str, Any] = {"int": int, "str": str, "uuid": uuid.UUID}
 
 
 def say(text: str) -> None:
@@ -178,24 +177,6 @@ def demo(options: argparse.Namespace) -> int:
                 f"{each.per_second:>11,}  {each.check}"
             )
     return DONE if all(each.ok for each in outcomes) else CHECK_FAILED
-
-
-# -- schema -----------------------------------------------------------------
-
-
-def schema(options: argparse.Namespace) -> int:
-    dialect = options.dialect
-    types = (ID_TYPES[options.item_type], ID_TYPES[options.user_type])
-    parts = {
-        "votes": votes_schema(dialect, options.strategy, *types).strip(),
-        "slotted_counter": slotted_counter_schema(dialect).strip(),
-    }
-    if options.json:
-        print(json.dumps({"dialect": dialect, **parts}, indent=2))
-    else:
-        print(f"-- Votes, strategy {options.strategy}\n{parts['votes']}\n")
-        print(f"-- SlottedCounter\n{parts['slotted_counter']}")
-    return DONE
 
 
 # -- sweep ------------------------------------------------------------------
@@ -376,15 +357,16 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=demo)
 
-    each = commands.add_parser("schema", help="print the SQL of the tables")
-    each.add_argument("--dialect", choices=dialect_names(), required=True)
-    each.add_argument("--strategy", choices=ALL_STRATEGIES, default="batched", help="of Votes")
-    for what in ("item", "user"):
-        each.add_argument(
-            f"--{what}-type", choices=ID_TYPES, default="int", help=f"of {what} ids (default: int)"
-        )
-    each.add_argument("--json", action="store_true", help="the result as JSON")
-    each.set_defaults(run=schema)
+    each = commands.add_parser(
+        "schema",
+        help="print the SQL of the tables, or what yours lack",
+        description="Without a URL: the SQL of new tables. With one: what the tables there still "
+        "lack for Votes, in an order that runs beside the application; nothing is changed.",
+        epilog=URLS,
+    )
+    each.add_argument("url", nargs="?", type=url, metavar="URL", help="whose tables to look at")
+    _schema.add_arguments(each, ALL_STRATEGIES)
+    each.set_defaults(run=_schema.run, refuse=each.error)
 
     each = commands.add_parser(
         "sweep",

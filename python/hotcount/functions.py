@@ -49,6 +49,16 @@ def votes_schema(
     strategy: str,
     item_type: type[int | str | UUID],
     user_type: type[int | str | UUID],
+    item_table: str = "item",
+    item_id: str = "id",
+    item_count: str | None = "vote_count",
+    vote_table: str = "vote",
+    vote_item: str = "item_id",
+    vote_user: str = "user_id",
+    vote_value: str = "val",
+    vote_previous: str = "prev",
+    vote_version: str = "version",
+    foreign_key: bool = True,
 ) -> str:
     """For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database.
 

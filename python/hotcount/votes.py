@@ -207,6 +207,31 @@ class Votes(Lifetime, VotesBase):
         """
 
     @native
+    def migration(
+        self,
+        *,
+        existing_counts: Literal["keep", "recount"] | None = None,
+        timeout: Seconds | None = None,
+    ) -> str:
+        """What these tables still lack, as SQL for psql, mariadb or sqlite3; "" if nothing.
+
+        For tables of your own, as one of likes: the columns, keys and tables that votes need, in an
+        order that runs beside the application, and the rows that count what is there. Changes
+        nothing itself. Run again after a failure, it returns the rest. When it is "",
+        create_tables() changes nothing, takes no lock and needs no right to create.
+
+        A row that is there is a vote of 1; a row without a user is counted and nobody's.
+        existing_counts: as for create_tables. ConfigError: a column or key that no statement of
+        ours mends; it names table and column and says what to do. DeadlineError: the tables are
+        read once, which takes longer.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:")
+        >>> "CREATE TABLE" in votes.migration(), votes.create_tables(), votes.migration()
+        (True, None, '')
+        """
+
+    @native
     def add_items(self, items: Ids, *, timeout: Seconds | None = None) -> None:
         """Adds rows to the item table, in one transaction; those there already stay as they are.
 

@@ -303,6 +303,14 @@ class Votes {
                                        ExistingCounts existing = ExistingCounts::refuse) = 0;
     /// As votes_schema().
     virtual std::string schema() const = 0;
+    /// What these tables still lack, as statements for the dialect's own client (psql, mariadb,
+    /// sqlite3); empty if nothing: create_tables() changes nothing then, and needs no right to. They
+    /// are ordered so that the application goes on beside them, and say where it waits; run again
+    /// after a failure, this returns the rest. Changes nothing itself. A config error names a table
+    /// and a column that no statement of ours can mend, and says what to do.
+    /// `existing`: as for create_tables().
+    virtual Result<std::string> migration(Timeout timeout = {},
+                                          ExistingCounts existing = ExistingCounts::refuse) = 0;
     /// Adds rows to the item table, in one transaction; those that exist stay as they are.
     virtual Result<void> add_items(std::span<const sql::Id> items, Timeout timeout = {}) = 0;
 

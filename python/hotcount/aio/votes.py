@@ -48,6 +48,15 @@ class Votes(AsyncLifetime, VotesBase):
         """As hotcount.Votes.create_tables, to be awaited."""
 
     @native
+    async def migration(
+        self,
+        *,
+        existing_counts: Literal["keep", "recount"] | None = None,
+        timeout: Seconds | None = None,
+    ) -> str:
+        """As hotcount.Votes.migration, to be awaited."""
+
+    @native
     async def add_items(self, items: Ids, *, timeout: Seconds | None = None) -> None:
         """As hotcount.Votes.add_items, to be awaited."""
 

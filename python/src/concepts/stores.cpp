@@ -315,7 +315,13 @@ void ping_database_async(DatabaseStore& store, Completion<bool> done, AsyncCall 
 // -- functions ------------------------------------------------------------------------------------
 
 Result<std::string> schema_of_votes(sql::Dialect dialect, const std::string& strategy,
-                                    py::handle item_type, py::handle user_type) {
+                                    py::handle item_type, py::handle user_type,
+                                    const std::string& item_table, const std::string& item_id,
+                                    const std::optional<std::string>& item_count,
+                                    const std::string& vote_table, const std::string& vote_item,
+                                    const std::string& vote_user, const std::string& vote_value,
+                                    const std::string& vote_previous,
+                                    const std::string& vote_version, bool foreign_key) {
     VotesOptions options;
     for (const VoteStrategy each : {VoteStrategy::naive, VoteStrategy::slotted,
                                     VoteStrategy::batched, VoteStrategy::cached}) {
@@ -323,6 +329,16 @@ Result<std::string> schema_of_votes(sql::Dialect dialect, const std::string& str
     }
     options.item_type = to_id_type(item_type, "item_type");
     options.user_type = to_id_type(user_type, "user_type");
+    options.item_table = item_table;
+    options.item_id = item_id;
+    options.item_count = item_count.value_or("");
+    options.vote_table = vote_table;
+    options.vote_item = vote_item;
+    options.vote_user = vote_user;
+    options.vote_value = vote_value;
+    options.vote_previous = vote_previous;
+    options.vote_version = vote_version;
+    options.foreign_key = foreign_key;
     return votes_schema(dialect, options);
 }
 Result<std::string> schema_of_slotted_counter(sql::Dialect dialect) {
@@ -369,8 +385,12 @@ void bind_stores() {
     function<&build_info>("build_info", "");
     function<&make_op_id>("new_op_id", "");
     function<&sql::dialect_names>("dialect_names", "");
-    function<&schema_of_votes, sql::Dialect, std::string, py::handle, py::handle>(
-        "votes_schema", "dialect strategy item_type user_type");
+    using Name = std::string;
+    function<&schema_of_votes, sql::Dialect, std::string, py::handle, py::handle, Name, Name,
+             std::optional<Name>, Name, Name, Name, Name, Name, Name, bool>(
+        "votes_schema",
+        "dialect strategy item_type user_type item_table item_id item_count vote_table vote_item "
+        "vote_user vote_value vote_previous vote_version foreign_key");
     function<&schema_of_slotted_counter, sql::Dialect>("slotted_counter_schema", "dialect");
 }
 

@@ -443,6 +443,9 @@ void cast_many_async(Votes& votes, const std::vector<Ballot>& ballots, Completio
     votes.cast_many_async(
         ballots, [done = std::move(done)](Casts casts) { done(std::move(casts)); }, call.timeout);
 }
+Result<std::string> migration(Votes& votes, ExistingCounts existing, Timeout timeout) {
+    return votes.migration(timeout, existing);
+}
 Result<void> create_tables(Votes& votes, ExistingCounts existing, Timeout timeout) {
     return votes.create_tables(timeout, existing);
 }
@@ -590,6 +593,8 @@ void bind_votes() {
                                                            "item user version timeout");
     method<&cast_many, &cast_many_async, Ballots, OnErrors, Timeout>(
         "Votes.cast_many", "items users values op_ids errors timeout");
+    method<&migration, InThread{}, ExistingCounts, Timeout>("Votes.migration",
+                                                            "existing_counts timeout");
     method<&create_tables, InThread{}, ExistingCounts, Timeout>("Votes.create_tables",
                                                                 "existing_counts timeout");
     method<&Votes::add_items, InThread{}, Items, Timeout>("Votes.add_items", "items timeout");

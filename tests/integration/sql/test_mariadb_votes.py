@@ -352,9 +352,8 @@ def test_a_table_that_lacks_a_column_is_named(
 ) -> None:
     mariadb_server.execute("CREATE TABLE item (id BIGINT PRIMARY KEY)", database=mariadb_database)
     votes = make(mariadb_server.url(mariadb_database))
-    with pytest.raises(hotcount.DatabaseError, match="vote_count") as caught:
+    with pytest.raises(hotcount.ConfigError, match=r"column item.vote_count.*migration\(\)"):
         votes.create_tables()
-    assert caught.value.code == "1054"
 
 
 def test_votes_written_past_us_are_found_and_counted(

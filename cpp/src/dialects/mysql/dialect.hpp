@@ -19,5 +19,7 @@ namespace hotcount {
 
 class VoteDialect;
 const VoteDialect& mysql_votes();
+class Adopter;
+const Adopter& mysql_adopter();
 
 }  // namespace hotcount

@@ -22,6 +22,7 @@ class MysqlVotes final : public VoteDialect {
                " NOT NULL, PRIMARY KEY (item, id), UNIQUE KEY by_id (id))" + grammar().table_end() +
                ";\n";
     }
+    const Adopter& adopter() const override { return mysql_adopter(); }
     std::string lock_fold(const VoteNames& n) const override {
         return "SELECT value FROM " + n.meta + " WHERE name = 'folded_at' FOR UPDATE;\n";
     }

@@ -18,5 +18,7 @@ namespace hotcount {
 
 class VoteDialect;
 const VoteDialect& postgres_votes();
+class Adopter;
+const Adopter& postgres_adopter();
 
 }  // namespace hotcount

@@ -95,6 +95,7 @@ class PostgresVotes final : public VoteDialect {
                regclass(n.journal) + ") THEN ALTER TABLE " + n.journal +
                " REPLICA IDENTITY FULL; END IF; END $hotcount$;\n";
     }
+    const Adopter& adopter() const override { return postgres_adopter(); }
     std::string lock_fold(const VoteNames& n) const override {
         return "SELECT pg_advisory_xact_lock(" + fold_lock_key(n) + ");\n";
     }

@@ -21,5 +21,7 @@ namespace hotcount {
 
 class VoteDialect;
 const VoteDialect& sqlite_votes();
+class Adopter;
+const Adopter& sqlite_adopter();
 
 }  // namespace hotcount

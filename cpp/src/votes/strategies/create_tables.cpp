@@ -3,6 +3,7 @@
 
 #include "sql/table_name.hpp"
 #include "sql_votes.hpp"
+#include "votes/tables/adoption.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
@@ -13,6 +14,12 @@ std::string SqlVotes::schema() const {
 
 // Asked without a lock: a process that only starts keeps nobody waiting and waits for nobody.
 Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
+    HOTCOUNT_TRY_ASSIGN(const std::vector<std::string> missing, missing_tables(connection));
+    return missing.empty();
+}
+
+Result<std::vector<std::string>> SqlVotes::missing_tables(sql::Connection& connection) const {
+    std::vector<std::string> missing;
     const auto votes = sql::TableName::of(options_.vote_table);
     std::vector<sql::TableName> wanted{sql::TableName::of(options_.item_table), votes};
     for (const char* const suffix : {"_anonymous", "_cell", "_meta", "_live", "_count"}) {
@@ -29,9 +36,9 @@ Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
         HOTCOUNT_TRY(
             connection.query(layout_->find_table,
                              {std::string_view{table.schema}, std::string_view{table.name}}, see));
-        if (found == 0) return false;
+        if (found == 0) missing.push_back(table.sql());
     }
-    return true;
+    return missing;
 }
 
 // Whether this strategy counts them already, and where it does now.
@@ -46,6 +53,16 @@ Result<bool> SqlVotes::is_marked(sql::Connection& connection) const {
     return by == to_string(options_.strategy) && in == to_string(place());
 }
 
+Result<void> SqlVotes::refuse_incomplete(sql::Connection& connection, Adoption& adoption) {
+    HOTCOUNT_TRY(adoption.look(connection));
+    const std::string lacking = adoption.lacking();
+    if (lacking.empty()) return {};
+    return make_error(ErrorCode::config,
+                      "the tables lack " + lacking +
+                          "; create_tables() alters no table that exists: migration() and "
+                          "`hotcount schema` print the statements that do. Nothing was changed");
+}
+
 Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     const Deadline deadline = database_->deadline(timeout);
     bool made = false;
@@ -56,6 +73,20 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
     const VoteDialect& dialect = layout_->vote_dialect();
+    Adoption adoption{options_, dialect};
+    HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
+        return refuse_incomplete(connection, adoption);
+    }));
+    if (adoption.votes_have_triggers()) {
+        const auto try_them = [&]() -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+            HOTCOUNT_TRY(connection->begin(deadline));
+            auto tried = adoption.try_triggers(*connection);
+            connection->rollback();
+            return tried;
+        };
+        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, try_them));
+    }
     // With ids of the item table's very type.
     const auto make = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const std::string type, dialect.item_type(connection, options_));

@@ -19,6 +19,8 @@
 
 namespace hotcount {
 
+class Adoption;
+
 class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
     /// `publish` is called with each fold's counts, if the strategy has a journal.
@@ -27,6 +29,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
 
     Result<void> create_tables(Timeout timeout, ExistingCounts existing) override;
     std::string schema() const override;
+    Result<std::string> migration(Timeout timeout, ExistingCounts existing) override;
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
@@ -117,6 +120,11 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
 
     // create_tables.cpp
     Result<bool> is_made(sql::Connection& connection) const;
+    /// Of tables and views, as they stand in SQL.
+    Result<std::vector<std::string>> missing_tables(sql::Connection& connection) const;
+    static Result<void> refuse_incomplete(sql::Connection& connection, Adoption& adoption);
+    // migration.cpp
+    std::string count_text(bool counted, bool empty_cells, ExistingCounts existing) const;
     Result<bool> is_marked(sql::Connection& connection) const;
     std::shared_ptr<sql::Database> database_;
     VotesOptions options_;

@@ -169,39 +169,59 @@ std::string settle_text(const VoteNames& n, const VoteDialect& d, CountPlace pla
                                   if_so + g.differ(n.count, cells) + ";\n");
 }
 
-std::string schema_text(const VoteNames& n, const VoteDialect& d) {
+std::vector<SchemaPart> schema_parts(const VoteNames& n, const VoteDialect& d) {
     const sql::Grammar& g = d.grammar();
     const std::string number = g.type(sql::ColumnType::integer);
     const std::string text = g.type(sql::ColumnType::text);
-    const auto vote_table = [&](const VoteNames& of) {
-        return "CREATE TABLE IF NOT EXISTS " + of.vote + " (" + n.vote_item + " " + n.item_type +
-               " NOT NULL, " + of.vote_user + " " + of.user_type + " NOT NULL, " + n.value + " " +
-               number + " NOT NULL, " + n.previous + " " + number + " NOT NULL DEFAULT 0, " +
-               n.version + " " + number + ", PRIMARY KEY (" + n.vote_item + ", " + of.vote_user +
-               ")" +
-               (n.foreign_key
-                    ? ", FOREIGN KEY (" + n.vote_item + ") REFERENCES " + n.item + " (" + n.id + ")"
-                    : "") +
-               ")" + g.table_end() + ";\n";
+    std::vector<SchemaPart> parts;
+    const auto add_table = [&](const std::string& name, const std::string& columns,
+                               const std::string& end) {
+        parts.push_back({name,
+                         "CREATE TABLE IF NOT EXISTS " + name + " (" + columns + ")" + end + ";\n",
+                         false});
     };
-    return g.lock_schema() + "CREATE TABLE IF NOT EXISTS " + n.item + " (" + n.id + " " +
-           n.item_type + " NOT NULL PRIMARY KEY" +
-           (n.count.empty() ? "" : ", " + n.count + " " + number + " NOT NULL DEFAULT 0") + ")" +
-           d.item_table_end() + ";\n" + vote_table(n) + vote_table(n.anonymous(g)) +
-           "CREATE TABLE IF NOT EXISTS " + n.cell + " (item " + n.item_type + " NOT NULL, slot " +
-           number + " NOT NULL, n " + number + " NOT NULL, ver " + number +
-           " NOT NULL, PRIMARY KEY (item, slot))" + g.table_end() + ";\n" +
-           (d.is_server() ? d.journal_table(n) : "") + "CREATE TABLE IF NOT EXISTS " + n.meta +
-           " (name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL)" +
-           g.table_end() +
-           ";\n"
-           "INSERT INTO " +
-           n.meta +
-           " (name, value) VALUES ('schema', '1'), ('folded_at', '0'), ('fold_took', '0')" +
-           g.or_nothing("name") + ";\n" + g.create_view(n.live) + " AS SELECT " + n.vote_item +
-           ", " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.value +
-           " <> 0 UNION ALL SELECT " + n.vote_item + ", NULL, " + n.value + " FROM " +
-           n.anonymous_vote + ";\n" + count_view(n, d);
+    const auto add_votes = [&](const VoteNames& of) {
+        add_table(of.vote,
+                  n.vote_item + " " + n.item_type + " NOT NULL, " + of.vote_user + " " +
+                      of.user_type + " NOT NULL, " + n.value + " " + number + " NOT NULL, " +
+                      n.previous + " " + number + " NOT NULL DEFAULT 0, " + n.version + " " +
+                      number + ", PRIMARY KEY (" + n.vote_item + ", " + of.vote_user + ")" +
+                      (n.foreign_key ? ", FOREIGN KEY (" + n.vote_item + ") REFERENCES " + n.item +
+                                           " (" + n.id + ")"
+                                     : ""),
+                  g.table_end());
+    };
+    add_table(n.item,
+              n.id + " " + n.item_type + " NOT NULL PRIMARY KEY" +
+                  (n.count.empty() ? "" : ", " + n.count + " " + number + " NOT NULL DEFAULT 0"),
+              d.item_table_end());
+    add_votes(n);
+    add_votes(n.anonymous(g));
+    add_table(n.cell,
+              "item " + n.item_type + " NOT NULL, slot " + number + " NOT NULL, n " + number +
+                  " NOT NULL, ver " + number + " NOT NULL, PRIMARY KEY (item, slot)",
+              g.table_end());
+    if (d.is_server()) parts.push_back({n.journal, d.journal_table(n), false});
+    add_table(n.meta, "name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL",
+              g.table_end());
+    parts.back().text += "INSERT INTO " + n.meta +
+                         " (name, value) VALUES ('schema', '1'), ('folded_at', '0'), "
+                         "('fold_took', '0')" +
+                         g.or_nothing("name") + ";\n";
+    parts.push_back({n.live,
+                     g.create_view(n.live) + " AS SELECT " + n.vote_item + ", " + n.vote_user +
+                         ", " + n.value + " FROM " + n.vote + " WHERE " + n.value +
+                         " <> 0 UNION ALL SELECT " + n.vote_item + ", NULL, " + n.value + " FROM " +
+                         n.anonymous_vote + ";\n",
+                     true});
+    parts.push_back({n.count_view, count_view(n, d), true});
+    return parts;
+}
+
+std::string schema_text(const VoteNames& n, const VoteDialect& d) {
+    std::string text = d.grammar().lock_schema();
+    for (const SchemaPart& part : schema_parts(n, d)) text += part.text;
+    return text;
 }
 
 VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar)

@@ -5,6 +5,7 @@
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <string>
+#include <vector>
 
 #include "count_place.hpp"
 #include "sql/dialect.hpp"
@@ -82,7 +83,14 @@ std::string literal(const std::string& text);
 std::string settle_text(const VoteNames& names, const VoteDialect& dialect, CountPlace place,
                         const std::string& when);
 
-/// CREATE TABLE and CREATE VIEW statements, each doing nothing if it is done already.
+/// One of the tables and views, and the statements that make it. They do nothing if it is there.
+struct SchemaPart {
+    std::string name;  ///< As in SQL.
+    std::string text;
+    bool is_view;
+};
+std::vector<SchemaPart> schema_parts(const VoteNames& names, const VoteDialect& dialect);
+/// All of them.
 std::string schema_text(const VoteNames& names, const VoteDialect& dialect);
 
 class Layout {

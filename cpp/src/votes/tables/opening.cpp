@@ -45,13 +45,24 @@ const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {};
 }  // namespace
 
 Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables) {
+    // Summed once for all items: the application's table may have no index by item.
+    const auto votes_of = [&](const std::string& table) {
+        return "SELECT " + n.vote_item + " AS item, " + n.value + " AS n FROM " + table;
+    };
+    std::string votes;
+    if (tables.vote) votes = votes_of(n.vote);
+    if (tables.anonymous) {
+        votes += (votes.empty() ? "" : " UNION ALL ") + votes_of(n.anonymous_vote);
+    }
     const std::string id = "hc_i." + n.id;
-    std::string votes = "(0";
-    if (tables.vote) votes += " + " + sum_over(n.vote, n.vote_item, id, n.value);
-    if (tables.anonymous) votes += " + " + sum_over(n.anonymous_vote, n.vote_item, id, n.value);
-    votes += ")";
+    std::string from = " FROM " + n.item + " AS hc_i";
+    if (!votes.empty()) {
+        from += " LEFT JOIN (SELECT item, SUM(n) AS n FROM (" + votes +
+                ") AS hc_v GROUP BY item) AS hc_s ON hc_s.item = " + id;
+    }
+    votes = votes.empty() ? "0" : "COALESCE(hc_s.n, 0)";
     const std::string owed = tables.cell ? "(" + votes + " + " + opening_of(n, id) + ")" : votes;
-    const std::string where = " FROM " + n.item + " AS hc_i WHERE " + differs(n, owed);
+    const std::string where = from + " WHERE " + differs(n, owed);
     return {sql::Statement{"SELECT COUNT(*)" + where},
             sql::Statement{"SELECT " + id + ", " + count_of(n) + ", " + votes + where +
                            " ORDER BY " + id + " LIMIT 1"}};
@@ -106,6 +117,16 @@ Result<void> Openings::refuse_early(sql::Connection& connection, const Layout& l
         if (counted) return {};
     }
     return refuse(connection, differing(names_, tables));
+}
+
+Result<void> Openings::check(sql::Connection& connection, ExistingCounts existing,
+                             bool have_values) const {
+    if (existing != ExistingCounts::refuse || names_.count.empty()) return {};
+    HOTCOUNT_TRY_ASSIGN(const Tables tables, find_tables(connection));
+    if (!tables.item) return {};
+    VoteNames names{names_};
+    if (!have_values) names.value = "1";
+    return refuse(connection, differing(names, tables));
 }
 
 Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existing) const {

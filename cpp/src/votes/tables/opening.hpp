@@ -26,6 +26,12 @@ class Openings {
     /// refuses as settle() would, whichever of the tables exist.
     Result<void> refuse_early(sql::Connection& connection, const Layout& layout,
                               ExistingCounts existing) const;
+    /// The same for tables that may not have all their columns: `have_values` says whether the votes
+    /// have values; without, each is 1.
+    Result<void> check(sql::Connection& connection, ExistingCounts existing,
+                       bool have_values) const;
+    /// The statement that writes the balances; writes none twice.
+    const std::string& keep_text() const { return keep_.text(); }
     /// All tables are there, nobody votes, and hotcount has not counted them before.
     Result<void> settle(sql::Connection& connection, ExistingCounts existing) const;
 

@@ -20,6 +20,7 @@
 
 namespace hotcount {
 
+class Adopter;
 class Journal;
 
 /// A vote and its count in one statement, which is a transaction of its own. Thread-safe.
@@ -39,6 +40,9 @@ class VoteDialect {
     /// False for a database in this process, which has one writer at a time: batched counts in the
     /// item's row, reads have no round trip to share, and there is no journal.
     virtual bool is_server() const { return true; }
+
+    /// For tables that are the application's own.
+    virtual const Adopter& adopter() const = 0;
 
     // -- text of the tables ---------------------------------------------------------------------
     /// What follows the item table's closing parenthesis.

@@ -1,0 +1,191 @@
+// The application's own tables on MariaDB and MySQL: what they are, by information_schema, and how they
+// are altered online.
+//
+// Each ALTER names its ALGORITHM and LOCK, so that the server refuses it where it would copy the table
+// or keep writers out.
+#include "votes/tables/adopter.hpp"
+
+#include <hotcount/detail/sql/dialect.hpp>
+#include <map>
+
+#include "dialect.hpp"
+#include "sql/session_statement.hpp"
+
+namespace hotcount {
+namespace {
+
+constexpr const char* kOfTable = " = COALESCE(NULLIF(?1, ''), DATABASE()) AND ";
+
+FoundColumn::Kind kind_of(std::string_view type) {
+    using Kind = FoundColumn::Kind;
+    if (type.ends_with("int")) return Kind::integer;
+    if (type == "varchar" || type == "char" || type == "varbinary") return Kind::text;
+    if (type == "uuid") return Kind::uuid;
+    if (type == "datetime" || type == "timestamp") return Kind::time;
+    return Kind::other;
+}
+
+class MysqlAdopter final : public Adopter {
+  public:
+    Result<FoundTable> find(sql::Connection& connection, const sql::TableName& table,
+                            const sql::TableName& items, const std::string& id) const override {
+        FoundTable found;
+        const std::string_view schema{table.schema};
+        const std::string_view name{table.name};
+        static const sql::Statement kTable{
+            std::string{"SELECT TABLE_TYPE = 'BASE TABLE', EXISTS (SELECT 1 FROM "
+                        "information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA"} +
+            kOfTable +
+            "EVENT_OBJECT_TABLE = ?2) FROM information_schema.TABLES WHERE TABLE_SCHEMA" +
+            kOfTable + "TABLE_NAME = ?2"};
+        const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {
+            found.is_table = row.integer(0) != 0;
+            found.is_view = !found.is_table;
+            found.has_triggers = row.integer(1) != 0;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kTable, {schema, name}, see_table));
+        if (!found.is_table) return found;
+
+        static const sql::Statement kColumns{
+            std::string{"SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, IS_NULLABLE = 'YES', "
+                        "COLUMN_DEFAULT IS NOT NULL, EXTRA, COALESCE(COLLATION_NAME, '') FROM "
+                        "information_schema.COLUMNS WHERE TABLE_SCHEMA"} +
+            kOfTable + "TABLE_NAME = ?2 ORDER BY ORDINAL_POSITION"};
+        const sql::RowVisitor see_column = [&](const sql::Row& row) -> Result<void> {
+            FoundColumn column{std::string{row.text(0)}, std::string{row.text(1)},
+                               kind_of(row.text(2))};
+            const std::string_view extra = row.text(5);
+            column.may_be_null = row.integer(3) != 0;
+            column.generated = extra.find("GENERATED") != std::string_view::npos &&
+                               extra.find("DEFAULT_GENERATED") == std::string_view::npos;
+            column.fills_itself = column.may_be_null || row.integer(4) != 0 || column.generated ||
+                                  extra.find("auto_increment") != std::string_view::npos;
+            column.collation = row.text(6);
+            found.columns.push_back(std::move(column));
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kColumns, {schema, name}, see_column));
+
+        static const sql::Statement kKeys{
+            std::string{"SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SEQ_IN_INDEX, SUB_PART IS NOT "
+                        "NULL FROM information_schema.STATISTICS WHERE TABLE_SCHEMA"} +
+            kOfTable + "TABLE_NAME = ?2 ORDER BY INDEX_NAME, SEQ_IN_INDEX"};
+        std::map<std::string, std::vector<std::string>> keys;
+        std::vector<std::string> in_part;
+        const sql::RowVisitor see_key = [&](const sql::Row& row) -> Result<void> {
+            const std::string index{row.text(0)};
+            if (row.is_null(1)) {
+                in_part.push_back(index);
+                return {};
+            }
+            if (row.integer(3) == 1) found.indexed.emplace_back(row.text(1));
+            if (row.integer(2) != 0) return {};
+            keys[index].emplace_back(row.text(1));
+            if (row.integer(4) != 0) in_part.push_back(index);
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kKeys, {schema, name}, see_key));
+        for (const std::string& index : in_part) keys.erase(index);
+        for (auto& [index, key] : keys) found.keys.push_back(std::move(key));
+
+        static const sql::Statement kRefers{
+            std::string{"SELECT COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE "
+                        "TABLE_SCHEMA"} +
+            kOfTable +
+            "TABLE_NAME = ?2 AND REFERENCED_TABLE_SCHEMA = COALESCE(NULLIF(?3, ''), DATABASE()) "
+            "AND REFERENCED_TABLE_NAME = ?4 AND REFERENCED_COLUMN_NAME = ?5"};
+        const sql::RowVisitor see_reference = [&](const sql::Row& row) -> Result<void> {
+            found.refers.emplace_back(row.text(0));
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kRefers,
+                                      {schema, name, std::string_view{items.schema},
+                                       std::string_view{items.name}, std::string_view{id}},
+                                      see_reference));
+        return found;
+    }
+    bool holds(const FoundColumn& column, IdType type) const override {
+        using Kind = FoundColumn::Kind;
+        switch (type) {
+            case IdType::integer:
+                return column.kind == Kind::integer;
+            case IdType::text:
+                return column.kind == Kind::text;
+            case IdType::uuid:
+                break;
+        }
+        // Another length holds another form, as 32 digits without dashes.
+        return column.kind == Kind::uuid ||
+               (column.kind == Kind::text && column.type != "char(32)" &&
+                column.type != "varchar(32)");
+    }
+    std::string begin_altering() const override {
+        return "-- Who waits for the lock of a table keeps everybody behind it waiting, so each "
+               "statement "
+               "gives up\n-- after 2 s. After an error print the migration again: it has the "
+               "rest.\nSET SESSION lock_wait_timeout = 2;\n";
+    }
+    std::string add_columns(const std::string& table,
+                            const std::vector<std::string>& columns) const override {
+        std::string text;
+        for (const std::string& column : columns) text += "ADD COLUMN " + column + ", ";
+        return "-- Of the catalogue only: no row is rewritten.\nALTER TABLE " + table + " " + text +
+               "ALGORITHM=INSTANT;\n";
+    }
+    std::string add_default(const std::string& table, const std::string& column,
+                            const FoundColumn& found) const override {
+        if (found.kind != FoundColumn::Kind::time) return {};
+        const auto digits = found.type.find('(');
+        const std::string value =
+            "CURRENT_TIMESTAMP" + (digits == std::string::npos ? "" : found.type.substr(digits));
+        return "-- A vote does not name this column.\nALTER TABLE " + table + " ALTER COLUMN " +
+               column + " SET DEFAULT " + value + ", ALGORITHM=INSTANT;\n";
+    }
+    std::string add_key(const sql::TableName& table, const std::string& key,
+                        const std::string& first, const std::string& second, bool) const override {
+        return online(table.sql(), "ADD UNIQUE INDEX " + sql::quote_identifier(key) + " (" + first +
+                                       ", " + second + ")");
+    }
+    std::string add_index(const sql::TableName& table, const std::string& index,
+                          const std::string& column, bool) const override {
+        return "-- For sums over the votes of an item.\n" +
+               online(table.sql(),
+                      "ADD INDEX " + sql::quote_identifier(index) + " (" + column + ")");
+    }
+    std::string add_reference(const VoteNames& n, const std::string& key) const override {
+        return "-- Votes are for items that exist. To check the rows that are there the server "
+               "would copy the "
+               "table and\n-- keep writers out, so it checks those of now on.\nSET SESSION "
+               "foreign_key_checks = 0;\n" +
+               online(n.vote, "ADD CONSTRAINT " + key + " FOREIGN KEY (" + n.vote_item +
+                                  ") REFERENCES " + n.item + " (" + n.id + ")") +
+               "SET SESSION foreign_key_checks = 1;\n";
+    }
+    std::string begin() const override {
+        return "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSTART TRANSACTION;\n";
+    }
+    // At READ COMMITTED what INSERT ... SELECT reads is not locked.
+    std::string fill_journal(const VoteNames& n, const std::string& openings,
+                             const std::string& rows, const std::string& marks) const override {
+        return begin() + "SELECT value FROM " + n.meta + " WHERE name = 'folded_at' FOR UPDATE;\n" +
+               (openings.empty() ? "" : openings + ";\n") + rows + ";\n" + marks + ";\nCOMMIT;\n";
+    }
+    std::string for_client(const std::string& text) const override {
+        return sql::session_statement(sql::mysql_grammar(), text, {});
+    }
+
+  private:
+    static std::string online(const std::string& table, const std::string& change) {
+        return "ALTER TABLE " + table + " " + change + ", ALGORITHM=INPLACE, LOCK=NONE;\n";
+    }
+};
+
+}  // namespace
+
+const Adopter& mysql_adopter() {
+    static const MysqlAdopter kAdopter;
+    return kAdopter;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,78 @@
+// What a dialect has for tables that are the application's own and exist: how to read what they are,
+// and the statements that add what they lack while the application goes on.
+//
+// Each dialect defines one, in dialects/NAME/adopter.cpp. Stateless, thread-safe. Statements end in
+// ";\n"; names come quoted as they stand in SQL.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <string>
+#include <vector>
+
+#include "found_table.hpp"
+#include "layout.hpp"
+#include "sql/table_name.hpp"
+
+namespace hotcount {
+
+class Adopter {
+  public:
+    virtual ~Adopter() = default;
+
+    /// `items`, `id`: the item table and its key, to which `table` may refer.
+    virtual Result<FoundTable> find(sql::Connection& connection, const sql::TableName& table,
+                                    const sql::TableName& items, const std::string& id) const = 0;
+    /// Whether a column's ids are of that type.
+    virtual bool holds(const FoundColumn& column, IdType type) const = 0;
+    /// A condition that is true for a value of `column` that is no id of that type; empty if the
+    /// column's own type keeps them out.
+    virtual std::string other_id(const std::string& column, IdType type) const {
+        (void)column;
+        (void)type;
+        return {};
+    }
+
+    /// What comes first: who waits for a lock keeps all behind it waiting, so it gives up soon.
+    virtual std::string begin_altering() const { return {}; }
+    /// `columns`: each with its type, and a default unless it may be NULL.
+    virtual std::string add_columns(const std::string& table,
+                                    const std::vector<std::string>& columns) const = 0;
+    /// Gives a column that every row needs a default; empty if no default is right for it.
+    virtual std::string add_default(const std::string& table, const std::string& column,
+                                    const FoundColumn& found) const {
+        (void)table;
+        (void)column;
+        (void)found;
+        return {};
+    }
+    /// A unique key over two columns. `unfinished`: an index of that name was begun.
+    virtual std::string add_key(const sql::TableName& table, const std::string& key,
+                                const std::string& first, const std::string& second,
+                                bool unfinished) const = 0;
+    virtual std::string add_index(const sql::TableName& table, const std::string& index,
+                                  const std::string& column, bool unfinished) const = 0;
+    /// The vote table's reference to the items; empty if the dialect cannot add one.
+    virtual std::string add_reference(const VoteNames& names, const std::string& key) const {
+        (void)names;
+        (void)key;
+        return {};
+    }
+    /// Begins a transaction whose statements see what was committed before each.
+    virtual std::string begin() const = 0;
+    /// The counts of tables that nobody has counted, from the votes to the journal, and the marks:
+    /// `openings` (which may be empty), `rows` and `marks` are INSERTs that do nothing if the marks are
+    /// there. Keeps no voter waiting. Servers only.
+    virtual std::string fill_journal(const VoteNames& names, const std::string& openings,
+                                     const std::string& rows, const std::string& marks) const {
+        (void)names;
+        (void)openings;
+        (void)rows;
+        (void)marks;
+        return {};
+    }
+    /// The text for the dialect's own client, whose session nobody has set up.
+    virtual std::string for_client(const std::string& text) const { return text; }
+};
+
+}  // namespace hotcount

@@ -1,0 +1,64 @@
+// The application's own tables: what votes need of them, what they lack, and what cannot be mended.
+//
+// Nothing here changes a table. create_tables() makes tables that are missing and never alters one;
+// migration() prints the statements that do.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <string>
+#include <vector>
+
+#include "adopter.hpp"
+#include "layout.hpp"
+
+namespace hotcount {
+
+class VoteDialect;
+
+class Adoption {
+  public:
+    Adoption(const VotesOptions& options, const VoteDialect& dialect);
+
+    /// Reads both tables. A config error, which names table and column and says what to do, if one
+    /// has what no added column or key mends.
+    Result<void> look(sql::Connection& connection);
+
+    /// What tables that exist lack, for a message; empty if votes can be stored there.
+    std::string lacking() const;
+    /// The statements that add it, and what else makes it quick and sound; empty if nothing.
+    std::string alterations() const;
+    /// The vote table's reference to the items, if it is missing and can be added.
+    std::string reference() const;
+    bool votes_have_triggers() const { return votes_.has_triggers; }
+    /// Writes another value to one vote that is there, as a vote would, and reads it again: a config
+    /// error if a trigger made it another. In a transaction that the caller rolls back.
+    Result<void> try_triggers(sql::Connection& connection) const;
+    bool votes_have_values() const { return votes_.find(options_.vote_value) != nullptr; }
+    bool items_have_counts() const { return items_.find(options_.item_count) != nullptr; }
+
+  private:
+    Result<void> check_items() const;
+    Result<void> check_votes() const;
+    Result<void> check_ids(const FoundColumn* column, const std::string& table,
+                           const std::string& name, IdType type, const char* option) const;
+    Result<void> check_rows(sql::Connection& connection) const;
+    bool has_column_of_ours(const std::string& name) const;
+    bool lacks_key() const;
+    std::vector<std::string> missing_columns() const;
+
+    const VotesOptions& options_;
+    const VoteNames names_;
+    const VoteDialect& dialect_;
+    const Adopter& adopter_;
+    const sql::TableName item_table_, vote_table_;
+    FoundTable items_{}, votes_{};
+};
+
+/// The counts of tables that hotcount has not counted before, moved to the journal beside the
+/// application's voters; `keeps`: a count that is not the sum of its votes stays, as an opening
+/// balance.
+std::string fill_text(const VoteNames& names, const VoteDialect& dialect, VoteStrategy strategy,
+                      bool keeps);
+
+}  // namespace hotcount

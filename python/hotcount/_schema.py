@@ -1,0 +1,90 @@
+"""`hotcount schema`: the SQL of new tables, or what those behind a URL lack."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import hotcount
+from hotcount.functions import dialect_names, slotted_counter_schema, votes_schema
+
+ID_TYPES: dict[str, Any] = {"int": int, "str": str, "uuid": uuid.UUID}
+NAMES = (
+    ("item_table", "item"),
+    ("item_id", "id"),
+    ("item_count", "vote_count"),
+    ("vote_table", "vote"),
+    ("vote_item", "item_id"),
+    ("vote_user", "user_id"),
+    ("vote_value", "val"),
+    ("vote_previous", "prev"),
+    ("vote_version", "version"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) -> None:
+    add = parser.add_argument
+    add("--dialect", choices=dialect_names())
+    add("--strategy", choices=strategies, default="batched", help="of Votes")
+    for what in ("item", "user"):
+        add(f"--{what}-type", choices=ID_TYPES, default="int", help=f"of {what} ids (default: int)")
+    for name, default in NAMES:
+        option = f"--{name.replace('_', '-')}"
+        add(option, default=default, metavar="NAME", help=f"default: {default}")
+    add("--no-item-count", action="store_true", help="the items have no such column")
+    add("--no-foreign-key", action="store_true", help="votes refer to no items")
+    add(
+        "--existing-counts",
+        choices=["keep", "recount"],
+        help="counts that are not the sum of their votes (default: refuse)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=600,
+        metavar="SECONDS",
+        help="to read the tables of a URL (default: 600)",
+    )
+    add("--json", action="store_true", help="the result as JSON")
+
+
+def migration(options: argparse.Namespace, names: dict[str, Any]) -> None:
+    """What the tables behind a URL lack."""
+    # 'cached' needs a cache to be made, and its tables none.
+    cache = "memory://" if options.strategy == "cached" else None
+    with hotcount.Votes(options.url, cache, options.strategy, **names) as votes:
+        text = votes.migration(existing_counts=options.existing_counts, timeout=options.timeout)
+    if options.json:
+        print(json.dumps({"migration": text}, indent=2))
+    elif text:
+        print(text, end="")
+    else:
+        print("hotcount schema: nothing is missing", file=sys.stderr)
+
+
+def run(options: argparse.Namespace) -> int:
+    names = {name: getattr(options, name) for name, _ in NAMES}
+    if options.no_item_count:
+        names["item_count"] = None
+    names["foreign_key"] = not options.no_foreign_key
+    types = {"item_type": ID_TYPES[options.item_type], "user_type": ID_TYPES[options.user_type]}
+    if options.url:
+        migration(options, {**names, **types})
+        return 0
+    if not options.dialect:
+        options.refuse("--dialect says for which database, or a URL")
+    dialect = options.dialect
+    parts = {
+        "votes": votes_schema(dialect, options.strategy, *types.values(), **names).strip(),
+        "slotted_counter": slotted_counter_schema(dialect).strip(),
+    }
+    if options.json:
+        print(json.dumps({"dialect": dialect, **parts}, indent=2))
+    else:
+        print(f"-- Votes, strategy {options.strategy}\n{parts['votes']}\n")
+        print(f"-- SlottedCounter\n{parts['slotted_counter']}")
+    return 0

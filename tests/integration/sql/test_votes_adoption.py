@@ -1,0 +1,304 @@
+"""The application's own tables: what migration() prints makes them hold votes; their rows count.
+
+Each script is run by the way that its own client would, statement after statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import hotcount.aio
+import pytest
+import sqlalchemy as sa
+
+from tests.support.likes import LIKES, like, make_likes, rows, run, words
+from tests.support.servers import PostgresDatabase
+from tests.support.sql_scripts import run_script, statements_of
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+
+
+@pytest.fixture(params=BACKENDS)
+def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
+    sides = both_sides(request, request.param, database_path)
+    yield sides
+    sides.close()
+
+
+def migrate(sides: BothSides, votes: hotcount.Votes, **options: Any) -> str:
+    script = votes.migration(**options)
+    assert script
+    run_script(sides, script)
+    assert votes.migration(**options) == ""
+    votes.create_tables()
+    return script
+
+
+def counts(votes: hotcount.Votes) -> list[int]:
+    return [int(count) for count in votes.count_many([1, 2, 3])]
+
+
+def check(sides: BothSides, votes: hotcount.Votes) -> None:
+    """Votes of users who had liked already, and of new ones."""
+    assert counts(votes) == [3, 1, 0]
+    assert not votes.cast(1, 2).changed
+    assert votes.retract(1, 3).previous == 1
+    assert votes.cast(3, 9).changed
+    assert list(votes.cast_many([1, 2, 2], [7, 7, 1], [1, 5, 1]).changed) == [True, True, False]
+    assert counts(votes) == [3, 6, 1]
+    votes.flush()
+    assert votes.reconcile(dry_run=True) == []
+    if votes.item_count is not None:
+        assert rows(sides, "SELECT id, vote_count FROM blog_post ORDER BY id") == [
+            (1, 3),
+            (2, 6),
+            (3, 1),
+        ]
+    view = rows(sides, "SELECT item, n FROM blog_like_count ORDER BY item")
+    assert [(int(item), int(n)) for item, n in view] == [(1, 3), (2, 6), (3, 1)]
+
+
+# -- a table of likes ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("unique", [", UNIQUE (user_id, post_id)", ""], ids=["unique", "no-key"])
+@pytest.mark.parametrize("item_count", ["vote_count", None])
+def test_likes_of_a_web_application_become_votes(
+    sides: BothSides, unique: str, item_count: str | None
+) -> None:
+    make_likes(sides, unique=unique)
+    votes = hotcount.Votes(sides.database, item_count=item_count, **LIKES)
+    with pytest.raises(hotcount.ConfigError) as refused:
+        votes.create_tables()
+    for word in ("blog_like.val", "blog_like.prev", "blog_like.version", "migration()"):
+        assert word in str(refused.value)
+    assert ("blog_post.vote_count" in str(refused.value)) == (item_count is not None)
+    assert sorted(sa.inspect(sides.engine).get_table_names()) == ["blog_like", "blog_post"]
+    script = migrate(sides, votes)
+    assert ("blog_like_one_vote" in script) == (unique == "")
+    check(sides, votes)
+
+
+@pytest.mark.parametrize("strategy", ["naive", "slotted", "cached"])
+def test_every_strategy_counts_adopted_rows(sides: BothSides, strategy: Any) -> None:
+    make_likes(sides)
+    cache = hotcount.Memory() if strategy == "cached" else None
+    votes = hotcount.Votes(sides.database, cache, strategy, **LIKES)
+    script = votes.migration()
+    run_script(sides, script)
+    if strategy == "cached":
+        assert "create_tables()" in votes.migration()
+    else:
+        assert votes.migration() == ""
+    votes.create_tables()
+    assert votes.migration() == ""
+    assert counts(votes) == [3, 1, 0]
+    assert votes.cast(1, 9).changed
+    assert not votes.cast(1, 1).changed
+    assert counts(votes) == [4, 1, 0]
+
+
+def test_what_the_application_writes_meanwhile_is_found_by_reconcile(sides: BothSides) -> None:
+    make_likes(sides)
+    votes = hotcount.Votes(sides.database, **LIKES)
+    migrate(sides, votes)
+    # A process of the release before: it knows no values.
+    run(sides, like(50, 2))
+    votes.cast(2, 51)
+    assert [(d.item, d.counted, d.actual) for d in votes.reconcile()] == [(2, 2, 3)]
+    assert counts(votes) == [3, 3, 0]
+    assert not votes.cast(2, 50).changed
+
+
+def test_a_migration_that_was_cut_off_is_printed_from_there(sides: BothSides) -> None:
+    make_likes(sides, unique="")
+    votes = hotcount.Votes(sides.database, **LIKES)
+    steps = 0
+    # One statement of each print: the next print has the rest. A transaction is one.
+    while script := votes.migration():
+        patience = ("SET lock_timeout", "SET SESSION lock_wait_timeout")
+        first = next(s for s in statements_of(script) if not s[0].startswith(patience))
+        run_script(sides, ";\n".join(first) + ";\n")
+        steps += 1
+        assert steps < 30
+    assert steps > 5
+    votes.create_tables()
+    check(sides, votes)
+
+
+def test_a_script_that_is_run_twice_counts_once(sides: BothSides) -> None:
+    make_likes(sides)
+    run(sides, "ALTER TABLE blog_post ADD vote_count BIGINT NOT NULL DEFAULT 100")
+    votes = hotcount.Votes(sides.database, **LIKES)
+    script = migrate(sides, votes, existing_counts="keep")
+    last = statements_of(script)[-1]
+    assert len(last) > 1
+    run_script(sides, ";\n".join(last) + ";\n")
+    assert counts(votes) == [100, 100, 100]
+
+
+@pytest.mark.parametrize("strategy", ["batched", "naive"])
+def test_counts_without_votes_stay_only_where_they_are_to(sides: BothSides, strategy: Any) -> None:
+    for number, (existing, expected) in enumerate([("keep", [500, 1, 20]), ("recount", [3, 1, 0])]):
+        if number:
+            for view in ("blog_like_count", "blog_like_live"):
+                run(sides, f"DROP VIEW {view}")
+            for table in ("cell", "anonymous", "meta", "journal"):
+                run(sides, f"DROP TABLE IF EXISTS blog_like_{table}")
+            run(sides, "DROP TABLE blog_like", "DROP TABLE blog_post")
+        make_likes(sides)
+        run(
+            sides,
+            "ALTER TABLE blog_post ADD vote_count BIGINT NOT NULL DEFAULT 0",
+            "UPDATE blog_post SET vote_count = 500 WHERE id = 1",
+            "UPDATE blog_post SET vote_count = 20 WHERE id = 3",
+        )
+        votes = hotcount.Votes(sides.database, strategy=strategy, **LIKES)
+        with pytest.raises(hotcount.ConfigError, match=r"2 items differ.*item 1 counts 500.* is 3"):
+            votes.migration()
+        migrate(sides, votes, existing_counts=existing)
+        assert counts(votes) == expected
+        assert votes.reconcile(dry_run=True) == []
+        votes.flush()
+        assert [n for (n,) in rows(sides, "SELECT vote_count FROM blog_post ORDER BY id")] == (
+            expected
+        )
+
+
+def test_votes_without_a_user_are_counted_and_nobodys(sides: BothSides) -> None:
+    """The tables of the vote system that hotcount began with."""
+    w = words(sides)
+    run(
+        sides,
+        f"CREATE TABLE item (id {w['serial']}, name VARCHAR(20), vote_count {w['int']})",
+        f"CREATE TABLE vote (id {w['serial']}, item_id {w['int']} NOT NULL)",
+        "INSERT INTO item (name, vote_count) VALUES ('a', 2), ('b', 1)",
+        "INSERT INTO vote (item_id) VALUES (1), (1), (2)",
+    )
+    votes = hotcount.Votes(sides.database)
+    migrate(sides, votes)
+    assert [int(n) for n in votes.count_many([1, 2])] == [2, 1]
+    assert votes.cast(1, 7).changed
+    assert not votes.cast(1, 7).changed
+    assert votes.cast(1, None, op_id="x").changed
+    assert [int(n) for n in votes.count_many([1, 2])] == [4, 1]
+    run(sides, "INSERT INTO vote (item_id) VALUES (2)")
+    votes.reconcile()
+    assert [int(n) for n in votes.count_many([1, 2])] == [4, 2]
+    live = rows(sides, "SELECT item_id, user_id FROM vote_live WHERE user_id IS NOT NULL")
+    assert live == [(1, 7)]
+
+
+@pytest.mark.parametrize("kind", ["varchar", "uuid"])
+def test_ids_may_be_text_or_uuids(sides: BothSides, kind: str) -> None:
+    column = "VARCHAR(64)" if kind == "varchar" else words(sides)["uuid"]
+    ids = ["a", "b"] if kind == "varchar" else [str(uuid.uuid4()), str(uuid.uuid4())]
+    of: Any = str if kind == "varchar" else uuid.UUID
+    run(
+        sides,
+        f"CREATE TABLE page (slug {column} NOT NULL PRIMARY KEY)",
+        f"CREATE TABLE fan (page {column} NOT NULL REFERENCES page (slug), who {column} NOT NULL)",
+        f"INSERT INTO page VALUES ('{ids[0]}'), ('{ids[1]}')",
+        f"INSERT INTO fan VALUES ('{ids[0]}', '{ids[0]}'), ('{ids[0]}', '{ids[1]}')",
+    )
+    votes = hotcount.Votes(
+        sides.database,
+        item_table="page",
+        item_id="slug",
+        vote_table="fan",
+        vote_item="page",
+        vote_user="who",
+        item_type=of,
+        user_type=of,
+    )
+    migrate(sides, votes)
+    typed = [of(i) for i in ids]
+    assert [int(n) for n in votes.count_many(typed)] == [2, 0]
+    assert not votes.cast(typed[0], typed[1]).changed
+    assert votes.cast(typed[1], typed[1]).changed
+    assert votes.retract(typed[0], typed[0]).changed
+    assert [int(n) for n in votes.count_many(typed)] == [1, 1]
+    assert votes.reconcile(dry_run=True) == []
+
+
+# -- who may, and who waits ------------------------------------------------------
+
+
+def test_complete_tables_need_no_right_to_create_and_no_lock(
+    postgres_database: PostgresDatabase,
+) -> None:
+    with hotcount.Database(postgres_database.url) as database:
+        sides = BothSides("postgresql", database, sa.create_engine("sqlite://"), "")
+        owner = hotcount.Votes(database)
+        run_script(sides, owner.migration(), url=postgres_database.url)
+        owner.add_items([1])
+    role = f"voter_{uuid.uuid4().hex[:8]}"
+    schema = postgres_database.schema
+    postgres_database.psql(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; "
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}"
+    )
+    with hotcount.Database(postgres_database.url_for(role), timeout=20) as database:
+        votes = hotcount.Votes(database)
+        assert votes.migration() == ""
+        votes.create_tables()
+        assert votes.cast(1, 1).changed
+        votes.flush()
+        assert int(votes.count(1)) == 1
+        import psycopg
+
+        with psycopg.connect(postgres_database.url) as holder:
+            holder.execute(
+                "LOCK TABLE item, vote, vote_cell, vote_journal IN ACCESS EXCLUSIVE MODE"
+            )
+            votes.create_tables(timeout=5)
+    with hotcount.Database(postgres_database.url) as database:
+        hotcount.Votes(database, item_count=None, item_table="item", vote_table="other").migration()
+    postgres_database.psql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_many_processes_may_create_the_tables_of_one_application(sides: BothSides) -> None:
+    make_likes(sides)
+    run_script(sides, hotcount.Votes(sides.database, **LIKES).migration().split("-- The counts")[0])
+
+    def create(_: int) -> list[int]:
+        with hotcount.Database(sides.url, timeout=30) as database:
+            votes = hotcount.Votes(database, **LIKES)
+            votes.create_tables()
+            return counts(votes)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(create, range(8))) == [[3, 1, 0]] * 8
+
+
+def test_aio_and_the_command_print_the_same(sides: BothSides) -> None:
+    make_likes(sides)
+    script = hotcount.Votes(sides.database, **LIKES).migration()
+
+    async def ask() -> str:
+        return await hotcount.aio.Votes(sides.url, **LIKES).migration()
+
+    assert asyncio.run(ask()) == script
+    names = [f"--{name.replace('_', '-')}={value}" for name, value in LIKES.items()]
+    command = [sys.executable, "-m", "hotcount", "schema", sides.url, *names]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert printed.stdout == script
+    printed = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(printed.stdout) == {"migration": script}
+
+
+def test_the_command_prints_tables_by_their_names() -> None:
+    command = [sys.executable, "-m", "hotcount", "schema", "--dialect", "postgresql"]
+    names = ["--vote-table", "app.likes", "--vote-value", "weight", "--no-item-count"]
+    printed = subprocess.run([*command, *names], capture_output=True, text=True, check=True)
+    assert '"app"."likes_journal"' in printed.stdout
+    assert '"weight" BIGINT NOT NULL' in printed.stdout
+    assert '"vote_count" BIGINT' not in printed.stdout
