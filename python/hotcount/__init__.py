@@ -59,6 +59,7 @@ from hotcount.results import (
     FlushReport,
     SweepReport,
     SyncRound,
+    Tally,
     TryAdd,
     Upsert,
 )
@@ -106,6 +107,7 @@ __all__ = [
     "SweepReport",
     "SyncRound",
     "SyncWorker",
+    "Tally",
     "TryAdd",
     "UnavailableError",
     "Upsert",

@@ -255,6 +255,19 @@ class Count:
 
 @result
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """An item's votes by sign, what Votes.tally counts: those without a user among them."""
+
+    up: int
+    """Votes above 0."""
+    down: int
+    """Votes below 0."""
+    score: int
+    """The sum of their values."""
+
+
+@result
+@dataclass(frozen=True, slots=True)
 class Drift:
     """An item whose stored count differed from its votes: what Votes.reconcile finds."""
 

@@ -10,8 +10,8 @@ from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
 from hotcount._types import Id, Ids, IdType, Numbers, OnErrors, ReadOnly, Seconds
-from hotcount.batches import Casts, Counts
-from hotcount.results import Cast, Contract, Count, Drift, FlushReport, SyncRound
+from hotcount.batches import Casts, Counts, Int64Batch
+from hotcount.results import Cast, Contract, Count, Drift, FlushReport, SyncRound, Tally
 from hotcount.stores import AnyDatabase, KeyValueStore
 
 Strategy = Literal["naive", "slotted", "batched", "cached"]
@@ -154,6 +154,10 @@ class VotesBase(Handle):
     @native
     def _checked_item(self, item: Id) -> int | str:
         """An item as a parameter; refuses what count refuses."""
+
+    @native
+    def _checked_user(self, user: Id) -> int | str:
+        """A user as a parameter; refuses what get refuses."""
 
     @native
     def _session_statements(self, dialect: str, anonymous: bool) -> dict[str, str]:
@@ -341,6 +345,169 @@ class Votes(Lifetime, VotesBase):
         >>> votes.create_tables()
         >>> votes.cast(7, user=1).counted, list(votes.count_many([7, 8]).value)
         (True, [1, 0])
+        """
+
+    @native
+    def get(self, item: Id, user: Id, *, timeout: Seconds | None = None) -> int:
+        """The user's vote for the item, 0 for none: as committed, with every strategy.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, user=1).value, votes.get(7, user=1), votes.get(7, user=2)
+        (1, 1, 0)
+        """
+
+    @native
+    def get_many(self, items: Ids, user: Id, *, timeout: Seconds | None = None) -> Int64Batch:
+        """The user's votes for many items, in their order: "which of these did I vote for?".
+
+        Of one snapshot. One statement for each 512 items; on PostgreSQL for each 10,000.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, user=1, value=-1).value, list(votes.get_many([6, 7, 8], user=1))
+        (-1, [0, -1, 0])
+        """
+
+    @native
+    def voters(
+        self,
+        item: Id,
+        *,
+        after: Id | None = None,
+        limit: int = 100,
+        timeout: Seconds | None = None,
+    ) -> list[tuple[Any, int]]:
+        """A page of those whose votes for the item count: (user, value), ascending by user.
+
+        after: the last user of the page before; limit: 1 to 10,000. A page that is not full is the
+        last. Users who voted while you turn pages are found if they come later in the order. Reads
+        the vote table's primary key (item, user) and passes over retracted votes, which prune()
+        deletes. Votes without a user are not listed.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> len(votes.cast_many([7, 7, 7], [1, 2, 3]))
+        3
+        >>> votes.voters(7, limit=2), votes.voters(7, after=2, limit=2)
+        ([(1, 1), (2, 1)], [(3, 1)])
+        """
+
+    @native
+    def tally(self, item: Id, *, timeout: Seconds | None = None) -> Tally:
+        """The item's votes counted by sign: up, down, and their sum.
+
+        Counts the votes themselves in one statement, which reads all of the item's; so it is exact
+        with every strategy, and has no opening balance. count() is the quick one.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> len(votes.cast_many([7, 7, 7], [1, 2, 3], [1, 1, -1])), votes.tally(7)
+        (3, Tally(up=2, down=1, score=1))
+        """
+
+    @native
+    def top(self, n: int, *, timeout: Seconds | None = None) -> list[tuple[Any, int]]:
+        """The n items of the highest counts: (item, count), descending. n: 1 to 10,000.
+
+        The items are found by the column of counts in the item table; the counts of those found are
+        then read exactly, and they stand in that order. Where that column lags (contract() says by
+        how much) an item whose votes are new may be missing. Scans the item table unless an index
+        begins with that column: CREATE INDEX ON item (vote_count, id). It is not made for you,
+        because every update of a count then writes it too. ConfigError: item_count is None.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> len(votes.cast_many([7, 8, 8], [1, 1, 2])), votes.top(2)
+        (3, [(8, 2), (7, 1)])
+        """
+
+    @native
+    def toggle(self, item: Id, user: Id, value: int = 1, *, timeout: Seconds | None = None) -> Cast:
+        """Retracts the user's vote if it is value, and else sets it to value: what a button does.
+
+        Atomic beside other toggles, casts and retracts of the same vote. A transaction of its own
+        with every strategy; it does not queue behind votes that are not answered yet.
+
+        NOT idempotent, unlike cast: after OutcomeUnknownError ask get() before you call it again,
+        because a second toggle would undo the first. After other errors nothing was applied. A page
+        that knows what it shows does better with cast and retract, which may be repeated.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.toggle(7, user=1).value, votes.toggle(7, user=1).value
+        (1, 0)
+        """
+
+    @native
+    def remove_item(
+        self, item: Id, *, delete_row: bool = False, timeout: Seconds | None = None
+    ) -> int:
+        """Takes out all that counts for the item; returns how many votes that were.
+
+        Its votes in pages, each a transaction with the timeout of its own, and at last its journal
+        rows, cells, opening balance and copies; the column of counts becomes 0. An item that is
+        made again begins at 0. delete_row: the last step deletes the item's row too, so that no
+        vote can come between; without it the row, which is yours, stays, and may be voted for. Also
+        for an item whose row is gone.
+
+        Do it again after any error: pages that were committed stay. IntegrityError: another table
+        of yours refers to the row; the votes are gone. A count cached by another process follows
+        within max_age, with 'cached' with the next round of a worker.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, user=1).value, votes.remove_item(7), votes.count(7).value
+        (1, 1, 0)
+        """
+
+    @native
+    def erase_user(self, user: Id, *, timeout: Seconds | None = None) -> int:
+        """Deletes all votes of a user, and takes them out of the counts; returns how many.
+
+        In pages, each a transaction with the timeout of its own that also moves the counts
+        ('cached' notes the items there for a recount, and recounts them at once if the cache
+        answers). Do it again after any error or crash: it goes on with what is left, and returns
+        what it erased itself. Votes that the user casts meanwhile may stay: lock the account first.
+        Votes without a user are known by their op_id alone and stay.
+
+        Reads an index that begins with the user: CREATE INDEX ON vote (user_id, item_id). Without
+        one it scans the whole vote table, 10,000 rows a statement, and the logger 'hotcount' gets a
+        warning with the statement to run. create_tables() makes none, because every new vote then
+        writes it too.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> len(votes.cast_many([7, 8], [1, 1])), votes.erase_user(1), votes.count(8).value
+        (2, 2, 0)
+        """
+
+    @native
+    def prune(self, before: int, *, timeout: Seconds | None = None) -> int:
+        """Deletes retracted votes of a version lower than before, or of none; returns how many.
+
+        Changes no count. Scans the vote table, 10,000 rows a statement, each with the timeout of
+        its own. Do it again after any error.
+
+        The row of a retracted vote is what refuses an older version that comes late: once it is
+        gone, a retry of an older cast counts. So before must be older than any retry that may still
+        come.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, 1, version=1).value, votes.retract(7, 1, version=2).value
+        (1, 0)
+        >>> votes.prune(before=2), votes.prune(before=3)
+        (0, 1)
         """
 
     @native

@@ -177,6 +177,32 @@ struct Count {
     std::int64_t pending;  ///< Votes acknowledged but not yet in value.
 };
 
+/// A user whose vote counts, and the vote.
+struct Voter {
+    sql::Id user;
+    std::int64_t value;
+};
+
+/// An item's votes by sign, those without a user among them. An opening balance is no vote.
+struct Tally {
+    std::int64_t up;     ///< Votes above 0.
+    std::int64_t down;   ///< Votes below 0.
+    std::int64_t score;  ///< The sum of their values.
+};
+
+/// An item and its exact count.
+struct ItemCount {
+    sql::Id item;
+    std::int64_t count;
+};
+
+/// What erase_user() took out.
+struct Erased {
+    std::int64_t votes;  ///< Of a value that is not 0; retracted ones went too.
+    /// If no index begins with the user: which one would spare the scan of the whole table.
+    std::string missing_index;
+};
+
 /// An item whose stored count differed from its votes.
 struct Drift {
     sql::Id item;
@@ -326,6 +352,58 @@ class Votes {
     virtual Result<std::vector<Count>> count_many(
         std::span<const sql::Id> items, Timeout timeout = {},
         Consistency consistency = Consistency::cached) = 0;
+
+    // -- asking: reads the votes in SQL, exactly, with every strategy ----------------------------
+
+    /// The user's vote for the item, 0 for none.
+    virtual Result<std::int64_t> get(const sql::Id& item, const sql::Id& user,
+                                     Timeout timeout = {}) = 0;
+    /// The user's votes for the items, in their order and of one snapshot; a statement for each 512
+    /// items (PostgreSQL: 10,000).
+    virtual Result<std::vector<std::int64_t>> get_many(std::span<const sql::Id> items,
+                                                       const sql::Id& user,
+                                                       Timeout timeout = {}) = 0;
+    /// A page of those whose votes for the item count, ascending by user: the first `limit` (1 to
+    /// 10,000) that follow `after`. A page that is not full is the last. Reads the vote table's
+    /// primary key (item, user); votes without a user are not among them.
+    virtual Result<std::vector<Voter>> voters(const sql::Id& item,
+                                              const std::optional<sql::Id>& after = {},
+                                              std::size_t limit = 100, Timeout timeout = {}) = 0;
+    /// Reads all votes for the item in one statement.
+    virtual Result<Tally> tally(const sql::Id& item, Timeout timeout = {}) = 0;
+    /// The n (1 to 10,000) items of the highest item.vote_count, whose exact counts are then read
+    /// and put into descending order. An item whose new votes are not in vote_count yet may be
+    /// missing. Scans the item table unless an index begins with vote_count: (vote_count, id).
+    virtual Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout = {}) = 0;
+    /// Retracts the vote if it is `value`, which is not 0, and else sets it to `value`; atomic
+    /// beside all other votes. NOT idempotent: after outcome_unknown ask get() before it is called
+    /// again. A transaction of its own with every strategy, and it does not queue behind votes that
+    /// were handed in and not answered yet.
+    virtual Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value = 1,
+                                Timeout timeout = {}) = 0;
+
+    // -- cleaning: in pages, each a transaction with a timeout of its own. After any error the pages
+    // that were committed stay, all counts are right, and the same call goes on with the rest. -----
+
+    /// Takes out all that counts for an item: its votes, journal rows, cells, opening balance and
+    /// copies; vote_count becomes 0. The last step holds the fold's lock and the item's row, so
+    /// that voters count before it or after it. The row stays unless `delete_row`, which deletes it
+    /// in that step: then no vote can come between. An item made again begins at 0. Returns how many
+    /// votes it took out. Also for items whose row is gone. A cached count of another process
+    /// follows within max_age (cached: with the next round of a worker).
+    virtual Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row = false,
+                                             Timeout timeout = {}) = 0;
+    /// Takes out all votes of a user, and out of the counts in the same transactions (cached: the
+    /// items are noted there for a recount, which follows at once, or by a worker). Votes that the
+    /// user casts meanwhile may stay. Without an index that begins with the user it scans the whole
+    /// vote table, 10,000 rows at a time. Nothing is left that tells versions: a vote that is cast
+    /// again, even with an old version, counts.
+    virtual Result<Erased> erase_user(const sql::Id& user, Timeout timeout = {}) = 0;
+    /// Deletes retracted votes whose version is lower than `before`, or who have none, and returns
+    /// how many. Changes no count. Scans the vote table, 10,000 rows at a time. Without the row an
+    /// older version is not refused any more: `before` must be older than any retry.
+    virtual Result<std::int64_t> prune(std::int64_t before, Timeout timeout = {}) = 0;
+
     /// Finds counts that disagree with the votes (of all items if none are named) and, unless
     /// dry_run, sets them right. In pages of 1,000 items, each a transaction with a timeout of its
     /// own. batched and slotted on the servers: no voter waits for it, and it also finds counts that

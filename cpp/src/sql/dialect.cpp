@@ -82,6 +82,12 @@ std::string Grammar::checked_sum(std::string_view column, std::string_view more)
     return "COALESCE(" + std::string{column} + ", 0) + " + std::string{more};
 }
 
+std::string Grammar::pair_after(std::string_view a, std::string_view b, std::string_view x,
+                                std::string_view y) const {
+    return "(" + std::string{a} + ", " + std::string{b} + ") > (" + std::string{x} + ", " +
+           std::string{y} + ")";
+}
+
 std::string Grammar::typed(std::string_view parameter, ColumnType) const {
     return std::string{parameter};
 }

@@ -83,6 +83,10 @@ class Grammar {
     virtual std::string and_fits(std::string_view sum) const;
     /// The sum of a column that may be NULL and of `more`; an error if it leaves 64 bits.
     virtual std::string checked_sum(std::string_view column, std::string_view more) const;
+    /// The pair of columns follows the pair of values, in the order of an index over both columns:
+    /// in the form for which the database begins there.
+    virtual std::string pair_after(std::string_view a, std::string_view b, std::string_view x,
+                                   std::string_view y) const;
     /// A parameter in a place that does not tell the database its type.
     virtual std::string typed(std::string_view parameter, ColumnType type) const;
 

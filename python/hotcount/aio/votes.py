@@ -8,8 +8,8 @@ from typing import Any, Literal
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Id, Ids, Numbers, OnErrors, Seconds
-from hotcount.batches import Casts, Counts
-from hotcount.results import Cast, Count, Drift, FlushReport
+from hotcount.batches import Casts, Counts, Int64Batch
+from hotcount.results import Cast, Count, Drift, FlushReport, Tally
 from hotcount.votes import Consistency, VotesBase
 
 
@@ -103,6 +103,53 @@ class Votes(AsyncLifetime, VotesBase):
         self, items: Ids, *, consistency: Consistency = "cached", timeout: Seconds | None = None
     ) -> Counts:
         """As hotcount.Votes.count_many, to be awaited."""
+
+    @native
+    async def get(self, item: Id, user: Id, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.Votes.get, to be awaited."""
+
+    @native
+    async def get_many(self, items: Ids, user: Id, *, timeout: Seconds | None = None) -> Int64Batch:
+        """As hotcount.Votes.get_many, to be awaited."""
+
+    @native
+    async def voters(
+        self,
+        item: Id,
+        *,
+        after: Id | None = None,
+        limit: int = 100,
+        timeout: Seconds | None = None,
+    ) -> list[tuple[Any, int]]:
+        """As hotcount.Votes.voters, to be awaited."""
+
+    @native
+    async def tally(self, item: Id, *, timeout: Seconds | None = None) -> Tally:
+        """As hotcount.Votes.tally, to be awaited."""
+
+    @native
+    async def top(self, n: int, *, timeout: Seconds | None = None) -> list[tuple[Any, int]]:
+        """As hotcount.Votes.top, to be awaited."""
+
+    @native
+    async def toggle(
+        self, item: Id, user: Id, value: int = 1, *, timeout: Seconds | None = None
+    ) -> Cast:
+        """As hotcount.Votes.toggle, to be awaited."""
+
+    @native
+    async def remove_item(
+        self, item: Id, *, delete_row: bool = False, timeout: Seconds | None = None
+    ) -> int:
+        """As hotcount.Votes.remove_item, to be awaited."""
+
+    @native
+    async def erase_user(self, user: Id, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.Votes.erase_user, to be awaited."""
+
+    @native
+    async def prune(self, before: int, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.Votes.prune, to be awaited."""
 
     @native
     async def reconcile(

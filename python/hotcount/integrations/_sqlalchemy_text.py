@@ -51,7 +51,12 @@ class VoteText:
     insert_cell: sa.TextClause | None
     bump_item: sa.TextClause | None
     ask_recount: sa.TextClause | None
+    # Questions.
     count: sa.TextClause
+    vote: sa.TextClause
+    votes: sa.TextClause
+    voters: sa.TextClause
+    voters_after: sa.TextClause
 
 
 _MOST_TEXTS = 256
@@ -109,7 +114,9 @@ def vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
             "item": _id_type(dialect, votes.item_type),
             "user": _id_type(dialect, str if anonymous else votes.user_type),
         }
-        for name in ("value", "version", "difference", "slot"):
+        types["items"] = types["item"]
+        types["after"] = types["user"]
+        for name in ("value", "version", "difference", "slot", "limit"):
             types[name] = sa.BigInteger()
         made = _typed(texts, types)
         found = VoteText(
@@ -118,6 +125,10 @@ def vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
             hold_place=made["hold_place"],
             write_vote=made["write_vote"],
             count=made["count"],
+            vote=made["vote"],
+            votes=made["votes"],
+            voters=made["voters"],
+            voters_after=made["voters_after"],
             **{
                 name: made.get(name)
                 for name in (
@@ -137,7 +148,10 @@ def _typed(
     made = {}
     for name, text in texts.items():
         known = sorted(set(_PARAMETER.findall(text)) & types.keys())
-        binds = (sa.bindparam(parameter, type_=types[parameter]) for parameter in known)
+        binds = (
+            sa.bindparam(parameter, type_=types[parameter], expanding=parameter == "items")
+            for parameter in known
+        )
         made[name] = sa.text(text).bindparams(*binds)
     return made
 

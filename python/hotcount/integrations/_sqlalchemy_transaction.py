@@ -183,6 +183,13 @@ def _is_of_an_id(error: BaseException | None) -> bool:
     return "bigint" not in str(error)
 
 
+def id_text(found: Any) -> int | str:
+    """An id as a driver gives it back, in the form in which parameters have it."""
+    if isinstance(found, bytes):
+        return found.decode()
+    return found if isinstance(found, int) else str(found)
+
+
 def whole(found: Any) -> int:
     number = int(found)
     if number != found or not LEAST <= number <= MOST:

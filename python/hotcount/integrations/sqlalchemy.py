@@ -41,7 +41,7 @@ import itertools
 import os
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -72,6 +72,7 @@ from hotcount.integrations._sqlalchemy_transaction import (
     Where,
     all_or_nothing,
     connection_of,
+    id_text,
     integer,
     key_text,
     translated,
@@ -82,12 +83,18 @@ __all__ = [
     "Where",
     "cast_vote",
     "count",
+    "get_vote",
+    "get_votes",
     "increment",
     "increment_many",
     "retract_vote",
     "statement",
     "vote_count",
+    "voters",
 ]
+
+# Items of one statement: SQLite takes 32,766 parameters, and 999 before 3.32.
+_PAGE = 900
 
 # Where this process begins to count connections: two that began at 0 would meet on every slot.
 _places = itertools.count(random.SystemRandom().randrange(1_000_000))
@@ -247,6 +254,60 @@ def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
     with translated():
         found = connection.execute(text.count, {"item": wanted}).scalar()
     return whole(found or 0)
+
+
+def get_vote(
+    where: Where, votes: Votes, item: int | str | uuid.UUID, user: int | str | uuid.UUID
+) -> int:
+    """The user's vote for the item as this transaction sees it, 0 for none."""
+    values = {"item": votes._checked_item(item), "user": votes._checked_user(user)}
+    connection = connection_of(where)
+    text = vote_text(connection.dialect.name, votes)
+    return int(connection.execute(text.vote, values).scalar() or 0)
+
+
+def get_votes(
+    where: Where,
+    votes: Votes,
+    items: Iterable[int | str | uuid.UUID],
+    user: int | str | uuid.UUID,
+) -> list[int]:
+    """The user's votes for many items as this transaction sees them, in the order of the items."""
+    wanted = [votes._checked_item(item) for item in items]
+    voter = votes._checked_user(user)
+    connection = connection_of(where)
+    text = vote_text(connection.dialect.name, votes)
+    found: dict[int | str, int] = {}
+    for first in range(0, len(wanted), _PAGE):
+        values = {"user": voter, "items": wanted[first : first + _PAGE]}
+        for item, value in connection.execute(text.votes, values):
+            found[id_text(item)] = int(value)
+    if not found.keys() <= set(wanted):
+        # The column takes several spellings for one id: it finds each by itself.
+        each = ({"item": item, "user": voter} for item in wanted)
+        return [int(connection.execute(text.vote, values).scalar() or 0) for values in each]
+    return [found.get(item, 0) for item in wanted]
+
+
+def voters(
+    where: Where,
+    votes: Votes,
+    item: int | str | uuid.UUID,
+    *,
+    after: int | str | uuid.UUID | None = None,
+    limit: int = 100,
+) -> list[tuple[Any, int]]:
+    """A page of those whose votes count, as `Votes.voters`, as this transaction sees them."""
+    if not 1 <= integer(limit, "limit") <= 10_000:
+        raise ConfigError(f"limit is {limit}; it takes 1 to 10000")
+    values: dict[str, Any] = {"item": votes._checked_item(item), "limit": limit}
+    if after is not None:
+        values["after"] = votes._checked_user(after)
+    connection = connection_of(where)
+    text = vote_text(connection.dialect.name, votes)
+    rows = connection.execute(text.voters if after is None else text.voters_after, values)
+    of_type: Any = votes.user_type
+    return [(of_type(id_text(user)), int(value)) for user, value in rows]
 
 
 # Lock order everywhere: the place, item, vote, cell.

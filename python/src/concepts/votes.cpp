@@ -35,6 +35,10 @@ struct Item {
     sql::Id id;
 };
 
+struct User {
+    sql::Id id;
+};
+
 /// Items that must all be good: calls that have no answer for each.
 struct Items {
     std::vector<sql::Id> ids;
@@ -79,6 +83,10 @@ class BoundVotes final : public Bound<Votes> {
     py::object to_python(std::vector<Count> counts) const;
     py::object to_python(const std::vector<Drift>& drifts) const;
     py::object to_python(const VotesStats& stats) const;
+    py::object to_python(const std::vector<Voter>& voters) const;
+    py::object to_python(const std::vector<ItemCount>& top) const;
+    py::object to_python(std::vector<std::int64_t> votes) const;
+    py::object to_python(const Erased& erased) const;
     py::object to_batch(std::vector<Result<Cast>> casts, const Refusals& refusals,
                         OnErrors on_errors) const;
 
@@ -110,6 +118,9 @@ template <>
 inline ResultRow<&CountRow::value, &CountRow::exact, &CountRow::as_of, &CountRow::source,
                  &CountRow::pending>
     kResultRow<CountRow>{"Count", {"value", "exact", "as_of", "source", "pending"}};
+template <>
+inline ResultRow<&Tally::up, &Tally::down, &Tally::score> kResultRow<Tally>{
+    "Tally", {"up", "down", "score"}};
 template <>
 inline ResultRow<&FlushReport::acked, &FlushReport::pending, &FlushReport::at_risk>
     kResultRow<FlushReport>{"FlushReport", {"acked", "pending", "at_risk"}};
@@ -214,6 +225,21 @@ template <>
 struct From<Item> {
     static Item read(const Argument& argument, const BoundVotes& self) {
         return {to_id(argument.value, self.options().item_type, argument.name)};
+    }
+};
+
+template <>
+struct From<User> {
+    static User read(const Argument& argument, const BoundVotes& self) {
+        return {to_id(argument.value, self.options().user_type, argument.name)};
+    }
+};
+
+template <>
+struct From<std::optional<User>> {
+    static std::optional<User> read(const Argument& argument, const BoundVotes& self) {
+        if (argument.value == Py_None) return std::nullopt;
+        return From<User>::read(argument, self);
     }
 };
 
@@ -407,6 +433,35 @@ py::object BoundVotes::to_python(const VotesStats& stats) const {
     return dict;
 }
 
+py::object BoundVotes::to_python(const std::vector<Voter>& voters) const {
+    py::list rows(voters.size());
+    for (std::size_t i = 0; i < voters.size(); ++i) {
+        rows[i] = py::make_tuple(from_id(voters[i].user, options().user_type), voters[i].value);
+    }
+    return rows;
+}
+
+py::object BoundVotes::to_python(const std::vector<ItemCount>& top) const {
+    py::list rows(top.size());
+    for (std::size_t i = 0; i < top.size(); ++i) {
+        rows[i] = py::make_tuple(from_id(top[i].item, options().item_type), top[i].count);
+    }
+    return rows;
+}
+
+py::object BoundVotes::to_python(std::vector<std::int64_t> votes) const {
+    return finish(make_int64_batch(std::move(votes), py::dict()), OnErrors::keep);
+}
+
+py::object BoundVotes::to_python(const Erased& erased) const {
+    if (!erased.missing_index.empty()) {
+        log_warning("erase_user() has scanned all of " + options().vote_table +
+                    ": no index begins with " + options().vote_user +
+                    ". To spare the scan: " + erased.missing_index);
+    }
+    return py::int_(erased.votes);
+}
+
 py::object BoundVotes::to_batch(std::vector<Result<Cast>> casts, const Refusals& refusals,
                                 OnErrors on_errors) const {
     py::dict errors;
@@ -456,6 +511,30 @@ Result<std::vector<Count>> count_many(Votes& votes, const Items& items, Consiste
                                       Timeout timeout) {
     return votes.count_many(items, timeout, consistency);
 }
+Result<std::int64_t> get(Votes& votes, const Item& item, const User& user, Timeout timeout) {
+    return votes.get(item.id, user.id, timeout);
+}
+Result<std::vector<std::int64_t>> get_many(Votes& votes, const Items& items, const User& user,
+                                           Timeout timeout) {
+    return votes.get_many(items, user.id, timeout);
+}
+Result<std::vector<Voter>> voters(Votes& votes, const Item& item, const std::optional<User>& after,
+                                  std::size_t limit, Timeout timeout) {
+    return votes.voters(item.id, after ? std::optional{after->id} : std::nullopt, limit, timeout);
+}
+Result<Tally> tally(Votes& votes, const Item& item, Timeout timeout) {
+    return votes.tally(item.id, timeout);
+}
+Result<Cast> toggle(Votes& votes, const Item& item, const User& user, std::int64_t value,
+                    Timeout timeout) {
+    return votes.toggle(item.id, user.id, value, timeout);
+}
+Result<std::int64_t> remove_item(Votes& votes, const Item& item, bool delete_row, Timeout timeout) {
+    return votes.remove_item(item.id, delete_row, timeout);
+}
+Result<Erased> erase_user(Votes& votes, const User& user, Timeout timeout) {
+    return votes.erase_user(user.id, timeout);
+}
 Result<void> note_appended(Votes& votes, std::size_t rows) {
     votes.note_appended(rows);
     return {};
@@ -474,6 +553,10 @@ py::object checked_ballot(py::handle, BoundVotes& self, const Ballot& ballot) {
     made["value"] = py::int_(ballot.value);
     made["version"] = ballot.version ? py::object{py::int_(*ballot.version)} : py::none();
     return made;
+}
+py::object checked_user(py::handle, BoundVotes& self, const User& user) {
+    unwrap(check_user(user.id, self.core->options()));
+    return id_parameter(user.id);
 }
 py::object checked_item(py::handle, BoundVotes& self, const Item& item) {
     unwrap(check_item(item.id, self.core->options()));
@@ -583,6 +666,7 @@ void bind_votes() {
     object_method<&checked_ballot, BoundVotes, Ballot>("VotesBase._checked_ballot",
                                                        "item user value version op_id");
     object_method<&checked_item, BoundVotes, Item>("VotesBase._checked_item", "item");
+    object_method<&checked_user, BoundVotes, User>("VotesBase._checked_user", "user");
     object_method<&session_statements, BoundVotes, std::string_view, bool>(
         "VotesBase._session_statements", "dialect anonymous");
     method<&note_appended, nullptr, std::size_t>("VotesBase._note_appended", "rows");
@@ -602,6 +686,18 @@ void bind_votes() {
                                                            "item consistency timeout");
     method<&count_many, InThread{}, Items, Consistency, Timeout>("Votes.count_many",
                                                                  "items consistency timeout");
+    method<&get, InThread{}, Item, User, Timeout>("Votes.get", "item user timeout");
+    method<&get_many, InThread{}, Items, User, Timeout>("Votes.get_many", "items user timeout");
+    method<&voters, InThread{}, Item, std::optional<User>, std::size_t, Timeout>(
+        "Votes.voters", "item after limit timeout");
+    method<&tally, InThread{}, Item, Timeout>("Votes.tally", "item timeout");
+    method<&Votes::top, InThread{}, std::size_t, Timeout>("Votes.top", "n timeout");
+    method<&toggle, InThread{}, Item, User, Amount, Timeout>("Votes.toggle",
+                                                             "item user value timeout");
+    method<&remove_item, InThread{}, Item, bool, Timeout>("Votes.remove_item",
+                                                          "item delete_row timeout");
+    method<&erase_user, InThread{}, User, Timeout>("Votes.erase_user", "user timeout");
+    method<&Votes::prune, InThread{}, std::int64_t, Timeout>("Votes.prune", "before timeout");
     method<&Votes::reconcile, InThread{}, std::optional<Items>, bool, Timeout>(
         "Votes.reconcile", "items dry_run timeout");
     method<&Votes::flush, InThread{}, Timeout>("Votes.flush", "timeout");

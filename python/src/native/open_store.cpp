@@ -70,16 +70,6 @@ struct SharedDatabase {
     std::weak_ptr<Opened<sql::Database>> opened;
 };
 
-// With the logger "hotcount"; nothing if there is nothing to say. Never fails.
-void log_warning(const std::string& text) {
-    if (text.empty()) return;
-    try {
-        import_module("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
-    } catch (py::error_already_set& error) {
-        error.discard_as_unraisable("hotcount: logging a warning");
-    }
-}
-
 StoreKind kind_of(const Url& url) {
     const auto& all = known_schemes();
     const auto scheme = std::find_if(all.begin(), all.end(),
@@ -100,6 +90,15 @@ StoreKind kind_of(const Url& url) {
 }
 
 }  // namespace
+
+void log_warning(const std::string& text) {
+    if (text.empty()) return;
+    try {
+        import_module("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
+    } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("hotcount: logging a warning");
+    }
+}
 
 const char* to_string(StoreKind kind) {
     return kind == StoreKind::memory ? "Memory" : kind == StoreKind::redis ? "Redis" : "Database";

@@ -308,6 +308,50 @@ TEST(VotesAdoption, ASwitchOfStrategyIsRefusedUntilReconciledAndThenExact) {
     EXPECT_EQ(naive->count(std::int64_t{1})->value, 5);
 }
 
+TEST_P(VotesTest, VotesAreAskedForAndToggled) {
+    const auto votes = make_with_items(2);
+    const sql::Id user = 7;
+    ASSERT_TRUE(succeeded(votes->cast(ballot(1, 7, 5))));
+    ASSERT_TRUE(succeeded(votes->cast(ballot(1, 8, -1))));
+    EXPECT_EQ(*votes->get(sql::Id{1}, user), 5);
+    const std::vector<sql::Id> items{2, 1, 99};
+    EXPECT_EQ(*votes->get_many(items, user), (std::vector<std::int64_t>{0, 5, 0}));
+    const auto voters = votes->voters(sql::Id{1}, user, 10);
+    ASSERT_TRUE(succeeded(voters));
+    ASSERT_EQ(voters->size(), 1U);
+    EXPECT_EQ(voters->front().user, sql::Id{8});
+    const auto tally = votes->tally(sql::Id{1});
+    EXPECT_EQ((std::vector{tally->up, tally->down, tally->score}),
+              (std::vector<std::int64_t>{1, 1, 4}));
+    EXPECT_EQ(votes->toggle(sql::Id{2}, user)->value, 1);
+    EXPECT_EQ(votes->toggle(sql::Id{2}, user)->value, 0);
+    ASSERT_TRUE(succeeded(votes->flush()));
+    const auto top = votes->top(1);
+    ASSERT_TRUE(succeeded(top));
+    EXPECT_EQ(top->front().count, 4);
+    EXPECT_TRUE(failed_with(votes->top(0), ErrorCode::config, "n"));
+    EXPECT_TRUE(failed_with(votes->get(sql::Id{"one"}, user), ErrorCode::config, "item"));
+}
+
+TEST_P(VotesTest, WhatIsCleanedIsInNoCount) {
+    const auto votes = make_with_items(2);
+    for (const std::int64_t item : {1, 2}) {
+        for (const std::int64_t user : {7, 8}) {
+            ASSERT_TRUE(succeeded(votes->cast(ballot(item, user))));
+        }
+    }
+    const auto erased = votes->erase_user(sql::Id{7});
+    ASSERT_TRUE(succeeded(erased));
+    EXPECT_EQ(erased->votes, 2);
+    EXPECT_NE(erased->missing_index.find("CREATE INDEX"), std::string::npos);
+    EXPECT_EQ(*votes->remove_item(sql::Id{1}, true), 1);
+    EXPECT_EQ(count(*votes, 2), 1);
+    ASSERT_TRUE(succeeded(votes->cast(ballot(2, 8, 0, 5))));
+    EXPECT_EQ(*votes->prune(5), 0);
+    EXPECT_EQ(*votes->prune(6), 1);
+    EXPECT_EQ(count(*votes, 2), 0);
+}
+
 TEST(VotesOptionsTest, NamesThatCannotBeOrNumbersOutOfRangeAreRefused) {
     const testing::TemporaryDatabase file;
     const auto database = file.open();

@@ -46,6 +46,14 @@ class MysqlGrammar final : public Grammar {
     std::string now_microseconds() const override {
         return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
     }
+    // (a, b) > (x, y) would read the index from its beginning.
+    std::string pair_after(std::string_view a, std::string_view b, std::string_view x,
+                           std::string_view y) const override {
+        const std::string first{a};
+        const std::string than{x};
+        return "(" + first + " > " + than + " OR (" + first + " = " + than + " AND " +
+               std::string{b} + " > " + std::string{y} + "))";
+    }
     std::string for_share() const override { return " LOCK IN SHARE MODE"; }
     char session_quote() const override { return '`'; }
     std::string_view session_mode() const override { return "@@sql_mode"; }

@@ -38,6 +38,11 @@ class MysqlVotes final : public VoteDialect {
                " ORDER BY i." + n.id;
     }
     bool folds_one_by_one() const override { return true; }
+    std::string find_index() const override {
+        return "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = "
+               "COALESCE(NULLIF(?1, ''), DATABASE()) AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND "
+               "SEQ_IN_INDEX = 1";
+    }
 
     Result<std::string> item_type(sql::Connection& connection,
                                   const VotesOptions& options) const override {

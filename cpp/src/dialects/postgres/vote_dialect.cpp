@@ -139,6 +139,22 @@ class PostgresVotes final : public VoteDialect {
             kOfAll + ("(SELECT number, item FROM unnest(" + array_of(options.item_type, "?1") +
                       ") WITH ORDINALITY AS hc_a (item, number))" + each_of(options, n))};
     }
+    // Each by the key, whatever the planner thinks of the table.
+    std::optional<sql::Statement> get_of_array(const VotesOptions& options,
+                                               const VoteNames& n) const override {
+        return sql::Statement{"SELECT (SELECT " + n.value + " FROM " + n.vote + " WHERE " +
+                              n.vote_item + " = hc_a.item AND " + n.vote_user +
+                              " = ?2) FROM unnest(" + array_of(options.item_type, "?1") +
+                              ") WITH ORDINALITY AS hc_a (item, number) ORDER BY hc_a.number"};
+    }
+    std::string find_index() const override {
+        return "SELECT COUNT(*) FROM pg_index AS x JOIN pg_attribute AS a ON a.attrelid = "
+               "x.indrelid AND a.attnum = x.indkey[0] WHERE x.indrelid = to_regclass(CASE CAST(?1 "
+               "AS text) WHEN '' THEN '' ELSE quote_ident(CAST(?1 AS text)) || '.' END || "
+               "quote_ident(CAST(?2 AS text))) AND a.attname = CAST(?3 AS name) AND x.indisvalid "
+               "AND x.indpred "
+               "IS NULL";
+    }
     std::optional<sql::Statement> create_items(const VotesOptions& options,
                                                const VoteNames& n) const override {
         return sql::Statement{create_items_text(n, options)};

@@ -96,6 +96,10 @@ class SqliteVotes final : public VoteDialect {
     std::string lock_fold(const VoteNames&) const override { return {}; }
     std::string lock_all(const VoteNames&) const override { return {}; }
     std::string lock_items(const VoteNames&) const override { return {}; }
+    std::string find_index() const override {
+        return "SELECT COUNT(*) FROM pragma_index_list(?2) AS l, pragma_index_info(l.name) AS i "
+               "WHERE l.partial = 0 AND i.seqno = 0 AND i.name = ?3 AND ?1 = ''";
+    }
     std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
                                         const VoteNames& names,
                                         const VotesOptions& options) const override {

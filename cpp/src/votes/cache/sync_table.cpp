@@ -84,6 +84,10 @@ SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Gra
                  ", gen = " + g.own(n.sync, "gen") + " + 1"),
       ask_("INSERT INTO " + n.again + " (item, asked) VALUES (?1, 1)" + g.or_update("item") +
            "asked = " + g.own(n.again, "asked") + " + 1"),
+      ask_all_(std::make_unique<BulkStatement>(
+          "INSERT INTO " + n.again + " (item, asked) VALUES ",
+          [](std::size_t first) { return "(?" + std::to_string(first) + ", 1)"; }, 1, ", ",
+          g.or_update("item") + "asked = " + g.own(n.again, "asked") + " + 1")),
       asked_("SELECT COALESCE(i." + n.id + ", r.item), r.asked, r.item FROM " + n.again +
              " AS r LEFT JOIN " + n.item + " AS i ON i." + n.id +
              " = r.item ORDER BY r.item LIMIT ?1"),
@@ -186,6 +190,20 @@ Result<std::int64_t> SyncTable::recount(sql::Connection& connection, const sql::
 
 Result<void> SyncTable::ask_recount(sql::Connection& connection, const sql::Id& item) const {
     HOTCOUNT_TRY(connection.execute(ask_, {sql::to_value(item)}));
+    return {};
+}
+
+Result<void> SyncTable::ask_recounts(sql::Connection& connection,
+                                     std::span<const sql::Id> items) const {
+    std::vector<sql::Value> values;
+    while (!items.empty()) {
+        const auto part = items.first(BulkStatement::portion(items.size()));
+        items = items.subspan(part.size());
+        values.clear();
+        for (const sql::Id& item : part) values.push_back(sql::to_value(item));
+        auto asked = connection.run(ask_all_->of(part.size()), values, nullptr);
+        if (!asked) return std::move(asked).error();
+    }
     return {};
 }
 

@@ -16,12 +16,15 @@
 
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "count_cache.hpp"
 #include "sql/dialect.hpp"
+#include "votes/tables/bulk_statement.hpp"
 
 namespace hotcount {
 
@@ -87,6 +90,8 @@ class SyncTable {
     };
     /// Asks for a recount; once more if it is asked for already.
     Result<void> ask_recount(sql::Connection& connection, const sql::Id& item) const;
+    /// The same for many, in as few statements as that takes.
+    Result<void> ask_recounts(sql::Connection& connection, std::span<const sql::Id> items) const;
     Result<std::vector<Request>> recounts(sql::Connection& connection, std::size_t limit) const;
     /// Forgets a request unless it was asked again since it was read.
     Result<void> settle(sql::Connection& connection, const Request& request) const;
@@ -114,6 +119,7 @@ class SyncTable {
     sql::Statement save_marks_;
     sql::Statement new_epoch_;
     sql::Statement ask_;
+    std::unique_ptr<BulkStatement> ask_all_;
     sql::Statement asked_;
     sql::Statement settle_;
     sql::Statement forget_all_;

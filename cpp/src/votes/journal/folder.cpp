@@ -47,7 +47,7 @@ constexpr Duration kLastLook = milliseconds{100};
 bool took_too_long(const Error& error) { return error.code == ErrorCode::deadline; }
 
 // What a fold on demand has come to.
-struct Tally {
+struct Progress {
     Deadline deadline;          // The call's.
     std::set<sql::Id> shown{};  // An item may be in several pages.
 };
@@ -165,7 +165,7 @@ struct Folder::Work {
 
     // Everything that is there, but for items left out: page after page. The answer has what they
     // came to together.
-    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, Tally* tally,
+    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, Progress* progress,
                                 bool hurried = false) {
         FoldedPage all;
         while (true) {
@@ -193,13 +193,13 @@ struct Folder::Work {
                 return all;
             }
             note_fold(*folded, {}, SteadyClock::now() - begun);
-            tell(*folded, tally);
+            tell(*folded, progress);
             all.rows += folded->rows;
             // If most of a page was put back, the next page would be the same rows.
             const bool circles = 2 * folded->held.size() > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
-                insist(deadline, false, tally);
+                insist(deadline, false, progress);
                 all.held = known_held();
                 return all;
             }
@@ -209,7 +209,7 @@ struct Folder::Work {
 
     // Where voters share an item's row there may be always one who holds it: who waits for it in line
     // gets it. A moment for each, for a few at a time, because voters wait behind.
-    void insist(Deadline deadline, bool at_once, Tally* tally) {
+    void insist(Deadline deadline, bool at_once, Progress* progress) {
         if (!journal->may_starve()) return;
         std::vector<sql::Id> items;
         {
@@ -230,7 +230,7 @@ struct Folder::Work {
                 journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
             note_fold(*folded, only, Duration{0});
-            tell(*folded, tally);
+            tell(*folded, progress);
         }
     }
 
@@ -279,7 +279,7 @@ struct Folder::Work {
     // Folds what was there, and with `wait_for_held` until it is shown too.
     Result<FoldReport> fold_now(bool wait_for_held, Deadline deadline) {
         FoldReport report;
-        Tally tally{deadline};
+        Progress progress{deadline};
         Duration pause = kFirstLook;
         const auto rest = [&] {
             sleep_or_interrupt(std::min<Duration>(pause, deadline.remaining()));
@@ -287,13 +287,13 @@ struct Folder::Work {
         };
         FoldedPage folded;
         do {
-            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &tally));
+            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &progress));
             if (folded.outcome == FoldedPage::Outcome::taken) {
                 rest();
                 folded.more = true;
                 continue;
             }
-            HOTCOUNT_TRY(try_refused(tally, report));
+            HOTCOUNT_TRY(try_refused(progress, report));
             pause = kFirstLook;
             while (wait_for_held && !folded.held.empty() && !deadline.passed()) {
                 rest();
@@ -303,30 +303,30 @@ struct Folder::Work {
                 if (!later) break;  // They are in the journal.
                 if (later->outcome != FoldedPage::Outcome::folded) continue;
                 note_fold(*later, folded.held, Duration{0});
-                tell(*later, &tally);
-                insist(deadline, true, &tally);
+                tell(*later, &progress);
+                insist(deadline, true, &progress);
                 keep_held(folded.held);
                 // Checks of many items take half of the time at most.
                 pause = std::max<Duration>(pause, SteadyClock::now() - begun);
             }
         } while (folded.more && folded.held.empty() && !deadline.passed());
         if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
-        report.shown = static_cast<std::int64_t>(tally.shown.size());
+        report.shown = static_cast<std::int64_t>(progress.shown.size());
         report.held = static_cast<std::int64_t>(folded.held.size());
         report.more = folded.more;
         return report;
     }
 
     // Those that failed before, each alone.
-    Result<void> try_refused(Tally& tally, FoldReport& report) {
+    Result<void> try_refused(Progress& progress, FoldReport& report) {
         for (const sql::Id& item : left_out()) {
             FoldedPage one;
             std::size_t refusals = 0;
             const std::span<const sql::Id> only{&item, 1};
-            HOTCOUNT_TRY(fold_half(only, tally.deadline, one, refusals));
+            HOTCOUNT_TRY(fold_half(only, progress.deadline, one, refusals));
             if (one.rows == 0) continue;
             note_fold(one, only, Duration{0});
-            tell(one, &tally);
+            tell(one, &progress);
             const std::lock_guard lock(mutex);
             refused.erase(item);
         }
@@ -335,10 +335,10 @@ struct Folder::Work {
         return {};
     }
 
-    void tell(const FoldedPage& folded, Tally* tally) {
-        if (tally != nullptr) {
-            for (const FoldedCount& count : folded.counts) tally->shown.insert(count.item);
-            for (const sql::Id& item : folded.held) tally->shown.erase(item);
+    void tell(const FoldedPage& folded, Progress* progress) {
+        if (progress != nullptr) {
+            for (const FoldedCount& count : folded.counts) progress->shown.insert(count.item);
+            for (const sql::Id& item : folded.held) progress->shown.erase(item);
         }
         if (publish && !folded.counts.empty()) publish(folded.counts);
         const auto begun = SteadyClock::now();
@@ -355,9 +355,9 @@ struct Folder::Work {
         }
         // What fails is done by the server itself, in time. A call on demand has its folds to do.
         const Duration most =
-            tally == nullptr
+            progress == nullptr
                 ? patience
-                : std::min<Duration>(patience, tally->deadline.remaining() / kRestOfTidying);
+                : std::min<Duration>(patience, progress->deadline.remaining() / kRestOfTidying);
         (void)journal->tidy(Deadline::after(most));
         const auto ended = SteadyClock::now();
         const std::lock_guard lock(mutex);

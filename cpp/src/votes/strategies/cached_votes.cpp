@@ -145,6 +145,50 @@ class CachedVotes final : public SqlVotes {
     }
 
   private:
+    // As the writer of batches does: the vote, the epoch that it belongs to; then the cache.
+    Result<Cast> write_toggled(const Ballot& ballot, Deadline deadline) override {
+        using Hold = SyncTable::Hold;
+        QueuedCachedVote write{ballot};
+        const SyncTable& table = cached_->table();
+        auto done =
+            sql::transact(database(), deadline, [&](sql::Connection& connection) -> Result<void> {
+                HOTCOUNT_TRY_ASSIGN(std::string id, table.cache_id(connection, true));
+                write.space = std::make_shared<const std::string>(std::move(id));
+                HOTCOUNT_TRY_ASSIGN(write.cast, toggle_row(connection, ballot));
+                HOTCOUNT_TRY_ASSIGN(auto state, table.read(connection, ballot.item, Hold::shared));
+                if (state && state->wide) {
+                    HOTCOUNT_TRY_ASSIGN(state, table.read(connection, ballot.item, Hold::alone));
+                    HOTCOUNT_TRY(table.sum(connection, ballot.item));
+                }
+                if (!state) return unknown_item(ballot.item);
+                write.epoch = state->epoch;
+                write.item = state->item;
+                return {};
+            });
+        Increments increments{*cached_};
+        if (done) {
+            increments.add(write);
+        } else {
+            increments.add_failed(write, done.error());
+        }
+        increments.count(deadline);
+        if (!done) return std::move(done).error();
+        return write.cast;
+    }
+
+    // A cache cannot join the transaction; a request for a recount can.
+    Result<void> note_removed(sql::Connection& connection,
+                              std::span<const sql::Id> items) override {
+        return cached_->table().ask_recounts(connection, items);
+    }
+    void after_removal(Deadline deadline) override {
+        const auto space = cached_->space(deadline);
+        while (space && !deadline.passed()) {
+            const auto recounted = cached_->recount(*space, options().page, deadline);
+            if (!recounted || recounted->done == 0 || recounted->left == 0) return;
+        }
+    }
+
     void add_stats(VotesStats& stats) const override {
         const sql::GroupCommit::Stats commits = commit_.get().stats();
         stats.batches = commits.batches;

@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstdint>
 #include <hotcount/clock.hpp>
+#include <hotcount/votes.hpp>
+#include <vector>
 
 namespace hotcount {
 
@@ -57,6 +59,25 @@ class CallTimes {
     std::atomic<std::uint64_t> good_{0};
     std::atomic<std::uint64_t> failed_{0};
     std::array<std::atomic<std::uint64_t>, kBuckets> buckets_{};
+};
+
+/// Ends a call's time where it ends.
+class Timed {
+  public:
+    explicit Timed(CallTimes& times) : times_(times) {}
+    void end(std::size_t good, std::size_t failed) const {
+        times_.add(std::chrono::steady_clock::now() - begun_, good, failed);
+    }
+    void end(const Result<Cast>& result) const { end(result ? 1 : 0, result ? 0 : 1); }
+    void end(const std::vector<Result<Cast>>& results) const {
+        const auto good = static_cast<std::size_t>(std::count_if(
+            results.begin(), results.end(), [](const auto& result) { return result.ok(); }));
+        end(good, results.size() - good);
+    }
+
+  private:
+    CallTimes& times_;
+    const SteadyTime begun_{std::chrono::steady_clock::now()};
 };
 
 }  // namespace hotcount

@@ -16,7 +16,6 @@ class SingleVotes final : public SqlVotes {
   public:
     SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
-          rows_(make_vote_rows(layout(), options())),
           at_once_(options().strategy == VoteStrategy::slotted
                        ? layout()->vote_dialect().single_vote(options())
                        : nullptr),
@@ -140,18 +139,18 @@ class SingleVotes final : public SqlVotes {
             database(), deadline, [&](sql::Connection& connection) -> Result<Cast> {
                 HOTCOUNT_TRY(
                     ensure_item(connection, *layout(), options().missing_item, ballot.item));
-                HOTCOUNT_TRY_ASSIGN(const Cast cast, rows_->set(connection, ballot));
+                HOTCOUNT_TRY_ASSIGN(const Cast cast, rows().set(connection, ballot));
                 if (place() == CountPlace::cells) {
                     HOTCOUNT_TRY(require_item(connection, *layout(), ballot.item));
                 }
-                if (cast.changed) HOTCOUNT_TRY(move_count(connection, ballot.item, cast));
+                if (cast.changed) HOTCOUNT_TRY(count_vote(connection, ballot.item, cast));
                 return cast;
             });
     }
 
     std::int64_t slot() const { return choose_slot(SlotChoice::sticky, options().slots); }
 
-    Result<void> move_count(sql::Connection& connection, const sql::Id& item, const Cast& cast) {
+    Result<void> count_vote(sql::Connection& connection, const sql::Id& item, const Cast& cast) {
         const auto difference = checked_subtract(cast.value, cast.previous);
         if (!difference) return count_overflow(item);
         if (options().strategy == VoteStrategy::slotted) {
@@ -160,7 +159,6 @@ class SingleVotes final : public SqlVotes {
         return bump_item(connection, *layout(), item, *difference);
     }
 
-    std::unique_ptr<VoteRows> rows_;
     const std::unique_ptr<SingleVote> at_once_;  // Null: every vote is a transaction of several.
     ForkLocal<VoterThreads> threads_;
 };

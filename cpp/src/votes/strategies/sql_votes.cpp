@@ -22,6 +22,10 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       layout_(std::make_shared<const Layout>(options_, database_->dialect())),
       openings_(options_, database_->dialect()),
       count_reader_(options_, database_->dialect()),
+      vote_reader_(options_, database_->dialect()),
+      removal_(options_, database_->dialect()),
+      rows_(make_vote_rows(layout_, options_)),
+      publish_(std::move(publish)),
       joined_reads_([this] {
           return std::make_unique<JoinedReads>(
               [this](std::span<const sql::Id> items, Deadline deadline) {
@@ -39,8 +43,7 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
     journal_ = dialect.journal(database_, options_);
     folder_ = std::make_shared<Folder>(
         journal_, options_,
-        std::max<Duration>(database_->options().timeout, std::chrono::seconds{10}),
-        std::move(publish));
+        std::max<Duration>(database_->options().timeout, std::chrono::seconds{10}), publish_);
 }
 
 std::string lag_of_item_count(const VotesOptions& options) {
@@ -68,29 +71,6 @@ Result<void> SqlVotes::check_items(std::span<const sql::Id> items) const {
 }
 
 // -- votes --------------------------------------------------------------------------------------
-
-namespace {
-
-// Ends a call's time where it ends.
-class Timed {
-  public:
-    explicit Timed(CallTimes& times) : times_(times) {}
-    void end(std::size_t good, std::size_t failed) const {
-        times_.add(std::chrono::steady_clock::now() - begun_, good, failed);
-    }
-    void end(const Result<Cast>& result) const { end(result ? 1 : 0, result ? 0 : 1); }
-    void end(const std::vector<Result<Cast>>& results) const {
-        const auto good = static_cast<std::size_t>(std::count_if(
-            results.begin(), results.end(), [](const auto& result) { return result.ok(); }));
-        end(good, results.size() - good);
-    }
-
-  private:
-    CallTimes& times_;
-    const SteadyTime begun_{std::chrono::steady_clock::now()};
-};
-
-}  // namespace
 
 Result<Cast> SqlVotes::cast(const Ballot& ballot, Timeout timeout) {
     HOTCOUNT_TRY(check_ballot(ballot, options_));

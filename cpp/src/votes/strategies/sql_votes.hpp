@@ -16,6 +16,9 @@
 #include "votes/tables/joined_reads.hpp"
 #include "votes/tables/layout.hpp"
 #include "votes/tables/opening.hpp"
+#include "votes/tables/vote_reader.hpp"
+#include "votes/tables/vote_removal.hpp"
+#include "votes/tables/vote_rows.hpp"
 
 namespace hotcount {
 
@@ -34,6 +37,19 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
                                           Consistency consistency) override;
+    Result<std::int64_t> get(const sql::Id& item, const sql::Id& user, Timeout timeout) override;
+    Result<std::vector<std::int64_t>> get_many(std::span<const sql::Id> items, const sql::Id& user,
+                                               Timeout timeout) override;
+    Result<std::vector<Voter>> voters(const sql::Id& item, const std::optional<sql::Id>& after,
+                                      std::size_t limit, Timeout timeout) override;
+    Result<Tally> tally(const sql::Id& item, Timeout timeout) override;
+    Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout) override;
+    Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value,
+                        Timeout timeout) final;
+    Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row,
+                                     Timeout timeout) override;
+    Result<Erased> erase_user(const sql::Id& user, Timeout timeout) override;
+    Result<std::int64_t> prune(std::int64_t before, Timeout timeout) override;
     Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                          bool dry_run, Timeout timeout) override;
     Result<FlushReport> flush(Timeout timeout) override;
@@ -68,6 +84,22 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     virtual void write_many_async(std::span<const Ballot> ballots,
                                   std::function<void(std::vector<Result<Cast>>)> done,
                                   Timeout timeout) = 0;
+
+    /// A transaction of a toggle's own.
+    virtual Result<Cast> write_toggled(const Ballot& ballot, Deadline deadline);
+    /// Toggles the vote in the caller's transaction; its count is the caller's to move.
+    Result<Cast> toggle_row(sql::Connection& connection, const Ballot& ballot);
+    /// Writes one vote, in both vote tables.
+    VoteRows& rows() const { return *rows_; }
+
+    /// Strategies that count in a cache: votes for these items are being deleted in this transaction.
+    virtual Result<void> note_removed(sql::Connection& connection, std::span<const sql::Id> items) {
+        (void)connection;
+        (void)items;
+        return {};
+    }
+    /// After the commit. What fails here is done later by others.
+    virtual void after_removal(Deadline deadline) { (void)deadline; }
 
     /// The place of this strategy's counts in this database.
     CountPlace place() const { return layout_->place(); }
@@ -114,6 +146,19 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<void> compare(sql::Connection& connection, AuditedPage& page, Which which, bool dry_run);
     Result<bool> repair(sql::Connection& connection, const Audited& row);
 
+    // asking.cpp
+    Result<void> move_count(sql::Connection& connection, const sql::Id& item,
+                            std::int64_t difference);
+
+    // cleaning.cpp
+    struct RemovedPage {
+        std::int64_t votes{0};
+        bool full{false};
+    };
+    Result<RemovedPage> remove_votes(sql::Connection& connection, const sql::Id& item);
+    Result<std::int64_t> erase_page(sql::Connection& connection, const sql::Id& user,
+                                    std::span<const sql::Id> items);
+
     JoinedReads::Counts read_counts(std::span<const sql::Id> items, Deadline deadline);
     Result<std::int64_t> flush_at_once(Deadline deadline);
     Result<std::int64_t> flush_pages(Deadline deadline);
@@ -131,6 +176,10 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     std::shared_ptr<const Layout> layout_;
     const Openings openings_;
     CountReader count_reader_;
+    VoteReader vote_reader_;
+    VoteRemoval removal_;
+    const std::unique_ptr<VoteRows> rows_;
+    const Folder::Publish publish_;
     ForkLocal<JoinedReads> joined_reads_;
     std::shared_ptr<Journal> journal_{};
     std::shared_ptr<Folder> folder_{};

@@ -42,15 +42,16 @@ class BulkStatement {
     static std::size_t padded_portion(std::size_t left) { return std::min(kMost, left); }
     static std::size_t padded(std::size_t rows) { return std::bit_ceil(rows); }
 
-    /// If a row is one id: runs it over all of them, repeating the last one to fill up.
+    /// If a row is one id: runs it over all of them, repeating the last one to fill up. `head`: what
+    /// the head's own placeholders stand for.
     Result<void> run_padded(sql::Connection& connection, std::span<const sql::Id> ids,
-                            const sql::RowVisitor* visit) {
+                            const sql::RowVisitor* visit, std::span<const sql::Value> head = {}) {
         std::vector<sql::Value> values;
         while (!ids.empty()) {
             const auto part = ids.first(padded_portion(ids.size()));
             ids = ids.subspan(part.size());
             const std::size_t size = padded(part.size());
-            values.clear();
+            values.assign(head.begin(), head.end());
             for (std::size_t i = 0; i < size; ++i) {
                 values.push_back(sql::to_value(part[std::min(i, part.size() - 1)]));
             }

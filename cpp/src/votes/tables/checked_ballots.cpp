@@ -51,6 +51,10 @@ Result<void> check_item(const sql::Id& item, const VotesOptions& options) {
     return check_id(item, options.item_type, "item");
 }
 
+Result<void> check_user(const sql::Id& user, const VotesOptions& options) {
+    return check_id(user, options.user_type, "user");
+}
+
 Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options) {
     // So that no sum of four billion votes leaves 64 bits, and no one vote stops a fold of many.
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();

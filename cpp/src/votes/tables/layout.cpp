@@ -282,6 +282,8 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       // Whoever votes for the item only needs its key to stay.
       lock_item("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ?1" +
                 d.grammar().for_no_key_update()),
+      keep_item("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
+                d.grammar().for_key_share()),
       // A mark that voters neither read nor write.
       reconcile_alone("SELECT value FROM " + n.meta + " WHERE name = 'schema'" +
                       d.grammar().for_update()),

@@ -113,6 +113,7 @@ class Layout {
     sql::Statement fold_item;        ///< item: vote_count = sum of its cells
     sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
     sql::Statement lock_item;        ///< item: its row is the transaction's until its end
+    sql::Statement keep_item;        ///< item: its row stays there until the transaction's end
     sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
     sql::Statement count_in_item;    ///< item -> vote_count
     sql::Statement count_in_cells;   ///< item -> sum of its cells

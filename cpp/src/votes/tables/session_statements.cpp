@@ -7,6 +7,7 @@
 
 #include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
+#include "vote_reader.hpp"
 
 namespace hotcount {
 namespace {
@@ -172,6 +173,13 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
             {"item"});
     }
     add("count", count_text(of_users, place), {"item"});
+    add("vote", select_vote(n), {"item", "user"});
+    add("votes",
+        "SELECT " + n.vote_item + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_user +
+            " = ?1 AND " + n.vote_item + " IN ?2",
+        {"user", "items"});
+    add("voters", select_voters(n, false), {"item", "limit"});
+    add("voters_after", select_voters(n, true), {"item", "after", "limit"});
     return made;
 }
 

@@ -73,6 +73,13 @@ class VoteDialect {
     /// The same of any number of items, ?1 being id_array() of them, if the dialect has arrays.
     virtual std::optional<sql::Statement> read_counts_of_array(const VotesOptions& options,
                                                                const VoteNames& names) const;
+    /// A SELECT of the votes of user ?2 for the items of the array ?1, in its order, NULL for none,
+    /// if the dialect has arrays.
+    virtual std::optional<sql::Statement> get_of_array(const VotesOptions& options,
+                                                       const VoteNames& names) const;
+    /// A SELECT of how many indexes over the whole table ?2 of schema ?1 (or '') begin with the
+    /// column named ?3.
+    virtual std::string find_index() const = 0;
     /// Adds the items of the array ?1 that do not exist, if the dialect has arrays.
     virtual std::optional<sql::Statement> create_items(const VotesOptions& options,
                                                        const VoteNames& names) const;

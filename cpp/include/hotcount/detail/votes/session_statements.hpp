@@ -10,9 +10,10 @@
 
 namespace hotcount {
 
-/// Refuses what Votes::cast() and Votes::count() refuse before anything is sent: a config error.
+/// Refuses what Votes::cast(), Votes::count() and Votes::get() refuse before anything is sent: a config error.
 Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options);
 Result<void> check_item(const sql::Id& item, const VotesOptions& options);
+Result<void> check_user(const sql::Id& user, const VotesOptions& options);
 
 /// Statements by name, in the form of SQLAlchemy's text(): parameters are :item, :user, :value,
 /// :version, :difference and :slot. A vote does without those that are missing.
@@ -34,6 +35,9 @@ Result<void> check_item(const sql::Id& item, const VotesOptions& options);
 ///   bump_item    difference, item
 ///   ask_recount  item
 ///   count        item -> its count
+///   vote         item, user -> val
+///   votes        user, items (a list, which SQLAlchemy expands) -> item, val
+///   voters       item, limit -> user, val; voters_after: item, after, limit -> the same
 ///
 /// And, as texts that are no statements: `place`, and `folds`, which is there if rows stay in the
 /// journal until somebody folds them.

@@ -1,0 +1,136 @@
+// Asks for votes, and sets one to the other of its two states. Votes are in SQL with every strategy.
+#include <algorithm>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+
+#include "sql_votes.hpp"
+#include "votes/tables/checked_ballots.hpp"
+
+namespace hotcount {
+namespace {
+
+// One answer, in memory.
+constexpr std::size_t kMostRows = 10'000;
+
+Result<void> check_rows(const char* option, std::size_t rows) {
+    if (rows >= 1 && rows <= kMostRows) return {};
+    return bad_value(option, static_cast<std::int64_t>(rows),
+                     "it takes 1 to " + std::to_string(kMostRows));
+}
+
+}  // namespace
+
+Result<std::int64_t> SqlVotes::get(const sql::Id& item, const sql::Id& user, Timeout timeout) {
+    HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
+    HOTCOUNT_TRY(check_id(user, options_.user_type, "user"));
+    return vote_reader_.get(*database_, item, user, database_->deadline(timeout));
+}
+
+Result<std::vector<std::int64_t>> SqlVotes::get_many(std::span<const sql::Id> items,
+                                                     const sql::Id& user, Timeout timeout) {
+    HOTCOUNT_TRY(check_items(items));
+    HOTCOUNT_TRY(check_id(user, options_.user_type, "user"));
+    return vote_reader_.get_many(*database_, items, user, database_->deadline(timeout));
+}
+
+Result<std::vector<Voter>> SqlVotes::voters(const sql::Id& item,
+                                            const std::optional<sql::Id>& after, std::size_t limit,
+                                            Timeout timeout) {
+    HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
+    if (after) HOTCOUNT_TRY(check_id(*after, options_.user_type, "after"));
+    HOTCOUNT_TRY(check_rows("limit", limit));
+    return vote_reader_.voters(*database_, item, after, limit, database_->deadline(timeout));
+}
+
+Result<Tally> SqlVotes::tally(const sql::Id& item, Timeout timeout) {
+    HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
+    return vote_reader_.tally(*database_, item, database_->deadline(timeout));
+}
+
+Result<std::vector<ItemCount>> SqlVotes::top(std::size_t n, Timeout timeout) {
+    HOTCOUNT_TRY(check_rows("n", n));
+    if (!layout_->counts_in_items) {
+        return bad_option("item_count", "is None: top() finds items by that column");
+    }
+    const Deadline deadline = database_->deadline(timeout);
+    HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> items,
+                        vote_reader_.top(*database_, n, deadline));
+    HOTCOUNT_TRY_ASSIGN(const std::vector<Count> counts,
+                        count_many(items, deadline.remaining(), Consistency::exact));
+    std::vector<ItemCount> top;
+    top.reserve(items.size());
+    for (std::size_t i = 0; i < items.size(); ++i) top.push_back({items[i], counts[i].value});
+    std::stable_sort(top.begin(), top.end(),
+                     [](const auto& a, const auto& b) { return a.count > b.count; });
+    return top;
+}
+
+// -- toggle ---------------------------------------------------------------------------------------
+
+Result<Cast> SqlVotes::toggle(const sql::Id& item, const sql::Id& user, std::int64_t value,
+                              Timeout timeout) {
+    const Ballot ballot{.item = item, .user = user, .value = value};
+    HOTCOUNT_TRY(check_ballot(ballot, options_));
+    if (value == 0) return bad_option("value", "is 0: a toggle sets the vote to it, or to 0");
+    const Timed timed{times_.get()};
+    auto cast = write_toggled(ballot, database_->deadline(timeout));
+    timed.end(cast);
+    if (!cast && cast.error().code == ErrorCode::outcome_unknown) {
+        Error error = std::move(cast).error();
+        error.message +=
+            "; a toggle that is done again may undo itself: get() says what the vote is";
+        return error;
+    }
+    return cast;
+}
+
+Result<Cast> SqlVotes::write_toggled(const Ballot& ballot, Deadline deadline) {
+    HOTCOUNT_TRY_ASSIGN(
+        const Cast cast,
+        sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<Cast> {
+            HOTCOUNT_TRY_ASSIGN(const Cast toggled, toggle_row(connection, ballot));
+            HOTCOUNT_TRY(move_count(connection, ballot.item, toggled.value - toggled.previous));
+            return toggled;
+        }));
+    note_appended(1);
+    return cast;
+}
+
+// What the vote was is known for certain only once its row is held, which writing it does. So it is
+// written as if it were to be cast, and once more if it stood already.
+Result<Cast> SqlVotes::toggle_row(sql::Connection& connection, const Ballot& ballot) {
+    HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, ballot.item));
+    if (!options_.foreign_key || place() == CountPlace::cells) {
+        bool there = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            there = true;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(layout_->keep_item, {sql::to_value(ballot.item)}, see));
+        if (!there) return unknown_item(ballot.item);
+    }
+    HOTCOUNT_TRY_ASSIGN(const Cast cast, rows_->set(connection, ballot));
+    if (cast.previous != ballot.value) return cast;
+    Ballot retraction{ballot};
+    retraction.value = 0;
+    return rows_->set(connection, retraction);
+}
+
+Result<void> SqlVotes::move_count(sql::Connection& connection, const sql::Id& item,
+                                  std::int64_t difference) {
+    switch (place()) {
+        case CountPlace::journal: {
+            auto appended = connection.execute(layout_->append, {sql::to_value(item), difference});
+            return appended ? Result<void>{} : std::move(appended).error();
+        }
+        case CountPlace::item:
+            return bump_item(connection, *layout_, item, difference);
+        case CountPlace::cells:
+            return bump_cell(connection, *layout_, item, 0, difference);
+        case CountPlace::cache:
+            break;
+    }
+    return {};  // The strategy's own.
+}
+
+}  // namespace hotcount

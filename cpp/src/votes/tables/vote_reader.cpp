@@ -1,0 +1,186 @@
+#include "vote_reader.hpp"
+
+#include <hotcount/detail/sql/transaction.hpp>
+
+#include "count_place.hpp"
+#include "vote_dialect.hpp"
+
+namespace hotcount {
+namespace {
+
+// Items in one statement: of an array, and where each has a placeholder.
+constexpr std::size_t kArrayPage = 10'000;
+constexpr std::size_t kPage = 512;
+
+std::string select_tally(const VoteNames& n) {
+    const auto each = [&](const std::string& table) {
+        return "SELECT " + n.value + " AS val FROM " + table + " WHERE " + n.vote_item + " = ?1";
+    };
+    return "SELECT COALESCE(SUM(CASE WHEN val > 0 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN "
+           "val < 0 THEN 1 ELSE 0 END), 0), COALESCE(SUM(val), 0) FROM (" +
+           each(n.vote) + " UNION ALL " + each(n.anonymous_vote) + ") AS hc_v";
+}
+
+}  // namespace
+
+std::string select_vote(const VoteNames& n) {
+    return "SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
+           n.vote_user + " = ?2";
+}
+
+std::string select_voters(const VoteNames& n, bool after) {
+    return "SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
+           " = ?1 AND " + n.value + " <> 0" + (after ? " AND " + n.vote_user + " > ?2" : "") +
+           " ORDER BY " + n.vote_user + " LIMIT " + (after ? "?3" : "?2");
+}
+
+VoteReader::VoteReader(const VotesOptions& options, sql::Dialect dialect)
+    : VoteReader(VoteNames{options, dialect.grammar()}, options, vote_dialect(dialect)) {}
+
+VoteReader::VoteReader(const VoteNames& n, const VotesOptions& options, const VoteDialect& dialect)
+    : dialect_(dialect),
+      get_(select_vote(n)),
+      get_of_array_(dialect.get_of_array(options, n)),
+      // The columns of one row: it is the database that finds an id's row, whatever its collation
+      // takes for equal, and the answers are in order.
+      get_of_each_(
+          "SELECT ",
+          [n](std::size_t first) {
+              return "(SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?" +
+                     std::to_string(first) + " AND " + n.vote_user + " = ?1)";
+          },
+          1, ", ", "", 1),
+      first_voters_(select_voters(n, false)),
+      next_voters_(select_voters(n, true)),
+      tally_(select_tally(n)),
+      // Both descending, as an index over both is read backwards. A count that is NULL is none, and
+      // would come first on PostgreSQL.
+      top_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.count + " IS NOT NULL ORDER BY " +
+           n.count + " DESC, " + n.id + " DESC LIMIT ?1") {}
+
+Result<void> VoteReader::read(sql::Database& database, const sql::Statement& statement,
+                              std::initializer_list<sql::Value> values,
+                              const sql::RowVisitor& visit, Deadline deadline) const {
+    return sql::read_statement(
+        database, deadline, [&](sql::Connection& connection) -> Result<void> {
+            auto done = connection.read_alone(statement, std::span(values.begin(), values.size()),
+                                              &visit, deadline);
+            return done ? Result<void>{} : explain_missing_table(std::move(done).error());
+        });
+}
+
+Result<std::int64_t> VoteReader::get(sql::Database& database, const sql::Id& item,
+                                     const sql::Id& user, Deadline deadline) {
+    std::int64_t vote = 0;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        vote = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(read(database, get_, {sql::to_value(item), sql::to_value(user)}, see, deadline));
+    return vote;
+}
+
+Result<void> VoteReader::read_page(
+    const std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,
+                                     const sql::RowVisitor&)>& run,
+    std::span<const sql::Id> items, const sql::Id& user, std::vector<std::int64_t>& votes) {
+    if (get_of_array_) {
+        const std::string array = dialect_.id_array(items);
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            votes.push_back(row.is_null(0) ? 0 : row.integer(0));
+            return {};
+        };
+        return run(*get_of_array_,
+                   std::array{sql::Value{std::string_view{array}}, sql::to_value(user)}, see);
+    }
+    // As few texts as that takes; the last item fills up.
+    const std::size_t size = BulkStatement::padded(items.size());
+    std::vector<sql::Value> values{sql::to_value(user)};
+    for (std::size_t i = 0; i < size; ++i) {
+        values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
+    }
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        for (int i = 0; i < static_cast<int>(items.size()); ++i) {
+            votes.push_back(row.is_null(i) ? 0 : row.integer(i));
+        }
+        return {};
+    };
+    return run(get_of_each_.of(size), values, see);
+}
+
+Result<std::vector<std::int64_t>> VoteReader::get_many(sql::Database& database,
+                                                       std::span<const sql::Id> items,
+                                                       const sql::Id& user, Deadline deadline) {
+    using Page = Result<std::vector<std::int64_t>>;
+    const std::size_t page = get_of_array_ ? kArrayPage : kPage;
+    if (items.empty()) return std::vector<std::int64_t>{};
+    if (items.size() <= page) {
+        return sql::read_statement(database, deadline, [&](sql::Connection& connection) -> Page {
+            std::vector<std::int64_t> votes;
+            const auto run = [&](const auto& statement, auto values,
+                                 const auto& visit) -> Result<void> {
+                auto done = connection.read_alone(statement, values, &visit, deadline);
+                return done ? Result<void>{} : explain_missing_table(std::move(done).error());
+            };
+            HOTCOUNT_TRY(read_page(run, items, user, votes));
+            return votes;
+        });
+    }
+    return sql::read_snapshot(database, deadline, [&](sql::Connection& connection) -> Page {
+        std::vector<std::int64_t> votes;
+        votes.reserve(items.size());
+        const auto run = [&](const auto& statement, auto values,
+                             const auto& visit) -> Result<void> {
+            auto done = connection.run(statement, values, &visit);
+            return done ? Result<void>{} : explain_missing_table(std::move(done).error());
+        };
+        for (auto left = items; !left.empty();) {
+            const auto part = left.first(std::min(page, left.size()));
+            left = left.subspan(part.size());
+            HOTCOUNT_TRY(read_page(run, part, user, votes));
+        }
+        return votes;
+    });
+}
+
+Result<std::vector<Voter>> VoteReader::voters(sql::Database& database, const sql::Id& item,
+                                              const std::optional<sql::Id>& after,
+                                              std::size_t limit, Deadline deadline) {
+    std::vector<Voter> page;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        page.push_back({row.id(0), row.integer(1)});
+        return {};
+    };
+    const sql::Value id = sql::to_value(item);
+    const sql::Value most{static_cast<std::int64_t>(limit)};
+    if (after) {
+        HOTCOUNT_TRY(
+            read(database, next_voters_, {id, sql::to_value(*after), most}, see, deadline));
+    } else {
+        HOTCOUNT_TRY(read(database, first_voters_, {id, most}, see, deadline));
+    }
+    return page;
+}
+
+Result<Tally> VoteReader::tally(sql::Database& database, const sql::Id& item, Deadline deadline) {
+    Tally tally{0, 0, 0};
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        tally = {row.integer(0), row.integer(1), row.integer(2)};
+        return {};
+    };
+    HOTCOUNT_TRY(read(database, tally_, {sql::to_value(item)}, see, deadline));
+    return tally;
+}
+
+Result<std::vector<sql::Id>> VoteReader::top(sql::Database& database, std::size_t n,
+                                             Deadline deadline) {
+    std::vector<sql::Id> items;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        items.push_back(row.id(0));
+        return {};
+    };
+    HOTCOUNT_TRY(read(database, top_, {static_cast<std::int64_t>(n)}, see, deadline));
+    return items;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,60 @@
+// Reads votes themselves, which stand in SQL with every strategy.
+//
+// Thread-safe. Each call is one statement, which sees one snapshot; get_many() of more than a page
+// of items is several in one snapshot.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "bulk_statement.hpp"
+#include "layout.hpp"
+
+namespace hotcount {
+
+// The texts, for sessions of the application's own too. ?1 is the item or the user.
+/// ?1 item, ?2 user -> val
+std::string select_vote(const VoteNames& names);
+/// ?1 item, ?2 limit or, `after`, ?2 user, ?3 limit -> user, val of votes that count
+std::string select_voters(const VoteNames& names, bool after);
+
+class VoteReader {
+  public:
+    VoteReader(const VotesOptions& options, sql::Dialect dialect);
+
+    Result<std::int64_t> get(sql::Database& database, const sql::Id& item, const sql::Id& user,
+                             Deadline deadline);
+    Result<std::vector<std::int64_t>> get_many(sql::Database& database,
+                                               std::span<const sql::Id> items, const sql::Id& user,
+                                               Deadline deadline);
+    Result<std::vector<Voter>> voters(sql::Database& database, const sql::Id& item,
+                                      const std::optional<sql::Id>& after, std::size_t limit,
+                                      Deadline deadline);
+    Result<Tally> tally(sql::Database& database, const sql::Id& item, Deadline deadline);
+    /// The n items of the highest item.vote_count, in descending order.
+    Result<std::vector<sql::Id>> top(sql::Database& database, std::size_t n, Deadline deadline);
+
+  private:
+    VoteReader(const VoteNames& names, const VotesOptions& options, const VoteDialect& dialect);
+    Result<void> read(sql::Database& database, const sql::Statement& statement,
+                      std::initializer_list<sql::Value> values, const sql::RowVisitor& visit,
+                      Deadline deadline) const;
+    Result<void> read_page(
+        const std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,
+                                         const sql::RowVisitor&)>& run,
+        std::span<const sql::Id> items, const sql::Id& user, std::vector<std::int64_t>& votes);
+
+    const VoteDialect& dialect_;
+    const sql::Statement get_;
+    const std::optional<sql::Statement> get_of_array_;  ///< items, user -> val of each
+    BulkStatement get_of_each_;                         ///< user, items -> one row of vals
+    const sql::Statement first_voters_;
+    const sql::Statement next_voters_;
+    const sql::Statement tally_;
+    const sql::Statement top_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,350 @@
+#include "vote_removal.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "count_place.hpp"
+#include "sql/table_name.hpp"
+#include "vote_dialect.hpp"
+
+namespace hotcount {
+namespace {
+
+const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {}; };
+
+std::string number(std::size_t placeholder) { return "?" + std::to_string(placeholder); }
+
+std::string pair(std::size_t first) { return "(" + number(first) + ", " + number(first + 1) + ")"; }
+
+// Of the rows whose `column` is one of a page's ids. `head` has used one placeholder; ?2 and ?3 are
+// the first and the last id. Without that range MariaDB may read, and lock, whatever another index
+// has for ?1: all votes of a user, or for an item.
+BulkStatement of_ids(const std::string& head, const std::string& column, std::string tail = "") {
+    return BulkStatement{head + column + " BETWEEN ?2 AND ?3 AND " + column + " IN (",
+                         number,
+                         1,
+                         ", ",
+                         ")" + std::move(tail),
+                         3};
+}
+
+// Runs such a statement over ids in the database's order.
+Result<void> run_of_ids(BulkStatement& statement, sql::Connection& connection,
+                        const sql::Value& value, std::span<const sql::Id> ids,
+                        const sql::RowVisitor* visit) {
+    if (ids.empty()) return {};
+    return statement.run_padded(
+        connection, ids, visit,
+        std::array{value, sql::to_value(ids.front()), sql::to_value(ids.back())});
+}
+
+// A key in a statement whose first placeholder is another value's.
+BulkStatement of_keys(const VoteNames& n, const std::string& head, const std::string& tail) {
+    return BulkStatement{head + " AND (",
+                         [n](std::size_t first) {
+                             return "(" + n.vote_item + " = " + number(first) + " AND " +
+                                    n.vote_user + " = " + number(first + 1) + ")";
+                         },
+                         2,
+                         " OR ",
+                         ")" + tail,
+                         1};
+}
+
+// A vote without a version is older than any that has one.
+std::string retracted_before(const std::string& value, const std::string& version) {
+    return value + " = 0 AND (" + version + " IS NULL OR " + version + " < ?1)";
+}
+
+}  // namespace
+
+VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g)
+    : lock("SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
+           " = ?1 ORDER BY " + n.vote_user + " LIMIT ?2" + g.for_update()),
+      remove(
+          of_ids("DELETE FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND ", n.vote_user)) {}
+
+VoteRemoval::Scan::Scan(const VoteNames& n, const sql::Grammar& g, const std::string& which)
+    : first("SELECT hc_s.item, hc_s.voter FROM (SELECT " + n.vote_item + " AS item, " +
+            n.vote_user + " AS voter, " + n.value + " AS val, " + n.version + " AS version FROM " +
+            n.vote + " ORDER BY " + n.vote_item + ", " + n.vote_user + " LIMIT " +
+            std::to_string(kSlice) + ") AS hc_s WHERE " + which +
+            " ORDER BY hc_s.item, hc_s.voter"),
+      next("SELECT hc_s.item, hc_s.voter FROM (SELECT " + n.vote_item + " AS item, " + n.vote_user +
+           " AS voter, " + n.value + " AS val, " + n.version + " AS version FROM " + n.vote +
+           " WHERE " + g.pair_after(n.vote_item, n.vote_user, "?2", "?3") + " ORDER BY " +
+           n.vote_item + ", " + n.vote_user + " LIMIT " + std::to_string(kSlice) +
+           ") AS hc_s WHERE " + which + " ORDER BY hc_s.item, hc_s.voter"),
+      first_end("SELECT " + n.vote_item + ", " + n.vote_user + " FROM " + n.vote + " ORDER BY " +
+                n.vote_item + ", " + n.vote_user + " LIMIT 1 OFFSET " + std::to_string(kSlice - 1)),
+      next_end("SELECT " + n.vote_item + ", " + n.vote_user + " FROM " + n.vote + " WHERE " +
+               g.pair_after(n.vote_item, n.vote_user, "?1", "?2") + " ORDER BY " + n.vote_item +
+               ", " + n.vote_user + " LIMIT 1 OFFSET " + std::to_string(kSlice - 1)) {}
+
+VoteRemoval::VoteRemoval(const VotesOptions& options, sql::Dialect dialect)
+    : VoteRemoval(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
+
+VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
+    : options_(options),
+      has_journal_(d.is_server()),
+      user_index_(
+          "CREATE INDEX " +
+          sql::quote_identifier(sql::TableName::of(options.vote_table).beside("_by_user").name) +
+          " ON " + n.vote + " (" + n.vote_user + ", " + n.vote_item + ")"),
+      find_index_(d.find_index()),
+      first_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user +
+                   " = ?1 ORDER BY " + n.vote_item + " LIMIT ?2"),
+      next_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user +
+                  " = ?1 AND " + n.vote_item + " > ?2 ORDER BY " + n.vote_item + " LIMIT ?3"),
+      lock_of_user_(of_ids("SELECT " + n.vote_item + ", " + n.value + " FROM " + n.vote +
+                               " WHERE " + n.vote_user + " = ?1 AND ",
+                           n.vote_item, " ORDER BY " + n.vote_item + d.grammar().for_update())),
+      delete_of_user_(
+          of_ids("DELETE FROM " + n.vote + " WHERE " + n.vote_user + " = ?1 AND ", n.vote_item)),
+      lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id +
+                      " BETWEEN ?1 AND ?2 AND " + n.id + " IN (",
+                  number, 1, ", ", ") ORDER BY " + n.id + d.grammar().for_no_key_update(), 2),
+      uncount_items_(of_ids(
+          "UPDATE " + n.item + " SET " + n.count + " = " +
+              d.grammar().checked_sum(n.count, "COALESCE((SELECT -" + n.value + " FROM " + n.vote +
+                                                   " WHERE " + n.vote_item + " = " + n.item + "." +
+                                                   n.id + " AND " + n.vote_user + " = ?1), 0)") +
+              " WHERE ",
+          n.id)),
+      append_("INSERT INTO " + n.journal + " (item, diff) VALUES ", pair, 2, ", ", ""),
+      add_to_cells_(
+          "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
+          [](std::size_t first) {
+              return "(" + number(first) + ", 0, " + number(first + 1) + ", 1)";
+          },
+          2, ", ",
+          d.grammar().or_update("item, slot") +
+              "n = " + d.grammar().checked_sum(n.cell + ".n", d.grammar().excluded("n")) +
+              ", ver = " + n.cell + ".ver + 1"),
+      of_users_(n, d.grammar()),
+      anonymous_(n.anonymous(d.grammar()), d.grammar()),
+      take_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + d.grammar().for_update()),
+      next_ver_("SELECT " +
+                d.grammar().greater("COALESCE(MAX(ver), 0) + 1", d.grammar().now_microseconds()) +
+                " FROM " + n.cell + " WHERE item = ?1"),
+      delete_journal_("DELETE FROM " + n.journal + " WHERE item = ?1"),
+      delete_cells_("DELETE FROM " + n.cell + " WHERE item = ?1"),
+      clear_count_("UPDATE " + n.item + " SET " + n.count + " = 0 WHERE " + n.id + " = ?1"),
+      delete_item_("DELETE FROM " + n.item + " WHERE " + n.id + " = ?1"),
+      scan_of_user_(n, d.grammar(), "hc_s.voter = ?1"),
+      scan_retracted_(n, d.grammar(), retracted_before("hc_s.val", "hc_s.version")),
+      lock_retracted_(
+          of_keys(n, "SELECT 1 FROM " + n.vote + " WHERE " + retracted_before(n.value, n.version),
+                  " ORDER BY " + n.vote_item + ", " + n.vote_user + d.grammar().for_update())),
+      delete_retracted_(of_keys(
+          n, "DELETE FROM " + n.vote + " WHERE " + retracted_before(n.value, n.version), "")) {}
+
+// -- of a user ------------------------------------------------------------------------------------
+
+Result<bool> VoteRemoval::has_user_index(sql::Connection& connection) const {
+    bool found = false;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        found = row.integer(0) > 0;
+        return {};
+    };
+    const auto table = sql::TableName::of(options_.vote_table);
+    HOTCOUNT_TRY(connection.query(find_index_,
+                                  {std::string_view{table.schema}, std::string_view{table.name},
+                                   std::string_view{options_.vote_user}},
+                                  see));
+    return found;
+}
+
+Result<std::vector<sql::Id>> VoteRemoval::items_of(sql::Connection& connection, const sql::Id& user,
+                                                   const std::optional<sql::Id>& after) const {
+    std::vector<sql::Id> items;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        items.push_back(row.id(0));
+        return {};
+    };
+    const sql::Value most{static_cast<std::int64_t>(kPage)};
+    auto found = after ? connection.query(next_items_,
+                                          {sql::to_value(user), sql::to_value(*after), most}, see)
+                       : connection.query(first_items_, {sql::to_value(user), most}, see);
+    if (!found) return explain_missing_table(std::move(found).error());
+    return items;
+}
+
+Result<VoteRemoval::Slice> VoteRemoval::Scan::run(sql::Connection& connection,
+                                                  const sql::Value& value,
+                                                  const std::optional<Key>& after) const {
+    Slice slice;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        slice.found.emplace_back(row.id(0), row.id(1));
+        return {};
+    };
+    const sql::RowVisitor end = [&](const sql::Row& row) -> Result<void> {
+        slice.last.emplace(row.id(0), row.id(1));
+        return {};
+    };
+    // The end first: rows that come between the two are looked at twice at most.
+    if (after) {
+        const sql::Value item = sql::to_value(after->first);
+        const sql::Value user = sql::to_value(after->second);
+        HOTCOUNT_TRY(connection.query(next_end, {item, user}, end));
+        HOTCOUNT_TRY(connection.query(next, {value, item, user}, see));
+        return slice;
+    }
+    auto found = connection.query(first_end, {}, end);
+    if (!found) return explain_missing_table(std::move(found).error());
+    HOTCOUNT_TRY(connection.query(first, {value}, see));
+    return slice;
+}
+
+Result<VoteRemoval::Slice> VoteRemoval::slice_of(sql::Connection& connection, const sql::Id& user,
+                                                 const std::optional<Key>& after) const {
+    return scan_of_user_.run(connection, sql::to_value(user), after);
+}
+
+Result<std::vector<VoteRemoval::Row>> VoteRemoval::lock_of_user(sql::Connection& connection,
+                                                                const sql::Id& user,
+                                                                std::span<const sql::Id> items) {
+    std::vector<Row> votes;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        votes.push_back({row.id(0), row.integer(1)});
+        return {};
+    };
+    HOTCOUNT_TRY(run_of_ids(lock_of_user_, connection, sql::to_value(user), items, &see));
+    return votes;
+}
+
+Result<void> VoteRemoval::delete_of_user(sql::Connection& connection, const sql::Id& user,
+                                         std::span<const sql::Id> items) {
+    return run_of_ids(delete_of_user_, connection, sql::to_value(user), items, nullptr);
+}
+
+Result<void> VoteRemoval::lock_items(sql::Connection& connection, std::span<const sql::Id> items) {
+    if (items.empty()) return {};
+    return lock_items_.run_padded(
+        connection, items, &kIgnore,
+        std::array{sql::to_value(items.front()), sql::to_value(items.back())});
+}
+
+Result<void> VoteRemoval::uncount_in_items(sql::Connection& connection, const sql::Id& user,
+                                           std::span<const sql::Id> items) {
+    return run_of_ids(uncount_items_, connection, sql::to_value(user), items, nullptr);
+}
+
+namespace {
+
+// (id, -value) of each vote that counts.
+Result<void> run_uncounts(BulkStatement& statement, sql::Connection& connection,
+                          std::span<const VoteRemoval::Row> votes) {
+    std::vector<const VoteRemoval::Row*> counted;
+    for (const auto& vote : votes) {
+        if (vote.value != 0) counted.push_back(&vote);
+    }
+    std::vector<sql::Value> values;
+    for (std::size_t done = 0; done < counted.size();) {
+        const std::size_t size = BulkStatement::portion(counted.size() - done);
+        values.clear();
+        for (std::size_t i = 0; i < size; ++i, ++done) {
+            values.push_back(sql::to_value(counted[done]->id));
+            values.emplace_back(-counted[done]->value);
+        }
+        auto run = connection.run(statement.of(size), values, nullptr);
+        if (!run) return std::move(run).error();
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<void> VoteRemoval::uncount_in_journal(sql::Connection& connection,
+                                             std::span<const Row> votes) {
+    return run_uncounts(append_, connection, votes);
+}
+
+Result<void> VoteRemoval::uncount_in_cells(sql::Connection& connection,
+                                           std::span<const Row> votes) {
+    return run_uncounts(add_to_cells_, connection, votes);
+}
+
+// -- of an item -----------------------------------------------------------------------------------
+
+Result<std::vector<VoteRemoval::Row>> VoteRemoval::lock_of_item(sql::Connection& connection,
+                                                                Table table, const sql::Id& item,
+                                                                std::size_t limit) const {
+    std::vector<Row> votes;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        votes.push_back({row.id(0), row.integer(1)});
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(of(table).lock,
+                                  {sql::to_value(item), static_cast<std::int64_t>(limit)}, see));
+    return votes;
+}
+
+Result<void> VoteRemoval::delete_of_item(sql::Connection& connection, Table table,
+                                         const sql::Id& item, std::span<const Row> votes) {
+    std::vector<sql::Id> ids;
+    ids.reserve(votes.size());
+    for (const Row& vote : votes) ids.push_back(vote.id);
+    return run_of_ids(of(table).remove, connection, sql::to_value(item), ids, nullptr);
+}
+
+Result<bool> VoteRemoval::take_item(sql::Connection& connection, const sql::Id& item) const {
+    bool there = false;
+    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+        there = true;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(take_item_, {sql::to_value(item)}, see));
+    return there;
+}
+
+Result<std::int64_t> VoteRemoval::delete_counts(sql::Connection& connection,
+                                                const sql::Id& item) const {
+    std::int64_t ver = 0;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        ver = row.integer(0);
+        return {};
+    };
+    const sql::Value id = sql::to_value(item);
+    HOTCOUNT_TRY(connection.query(next_ver_, {id}, see));
+    if (has_journal_) HOTCOUNT_TRY(connection.execute(delete_journal_, {id}));
+    HOTCOUNT_TRY(connection.execute(delete_cells_, {id}));
+    if (!options_.item_count.empty()) HOTCOUNT_TRY(connection.execute(clear_count_, {id}));
+    return ver;
+}
+
+Result<void> VoteRemoval::delete_item(sql::Connection& connection, const sql::Id& item) const {
+    HOTCOUNT_TRY(connection.execute(delete_item_, {sql::to_value(item)}));
+    return {};
+}
+
+// -- retracted votes ------------------------------------------------------------------------------
+
+Result<VoteRemoval::Slice> VoteRemoval::retracted(sql::Connection& connection, std::int64_t before,
+                                                  const std::optional<Key>& after) const {
+    return scan_retracted_.run(connection, sql::Value{before}, after);
+}
+
+Result<std::int64_t> VoteRemoval::delete_retracted(sql::Connection& connection, std::int64_t before,
+                                                   std::span<const Key> keys) {
+    std::int64_t deleted = 0;
+    std::vector<sql::Value> values;
+    while (!keys.empty()) {
+        const auto part = keys.first(BulkStatement::padded_portion(keys.size()));
+        keys = keys.subspan(part.size());
+        const std::size_t size = BulkStatement::padded(part.size());
+        values.assign(1, sql::Value{before});
+        for (std::size_t i = 0; i < size; ++i) {
+            const Key& key = part[std::min(i, part.size() - 1)];
+            values.push_back(sql::to_value(key.first));
+            values.push_back(sql::to_value(key.second));
+        }
+        HOTCOUNT_TRY(connection.run(lock_retracted_.of(size), values, &kIgnore));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t gone,
+                            connection.run(delete_retracted_.of(size), values, nullptr));
+        deleted += gone;
+    }
+    return deleted;
+}
+
+}  // namespace hotcount

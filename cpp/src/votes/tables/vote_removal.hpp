@@ -1,0 +1,138 @@
+// The statements that take votes out of the tables, several rows at a time.
+//
+// Each function runs inside the caller's transaction; moving the counts is the caller's. Rows are
+// found without a lock, which a scan would take from voters, and then locked by their keys. Ids are
+// given in the database's order, at most a page of them.
+// Thread-safe.
+#pragma once
+
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "bulk_statement.hpp"
+#include "layout.hpp"
+
+namespace hotcount {
+
+class VoteRemoval {
+  public:
+    /// Rows of one transaction. More: fewer commits, and voters wait longer for a row of the page.
+    static constexpr std::size_t kPage = 500;
+    /// Rows that one statement looks at if no index leads to those that are wanted.
+    static constexpr std::size_t kSlice = 10'000;
+
+    VoteRemoval(const VotesOptions& options, sql::Dialect dialect);
+
+    /// A vote's primary key.
+    using Key = std::pair<sql::Id, sql::Id>;
+    /// A vote by what the caller does not know of its key.
+    struct Row {
+        sql::Id id;
+        std::int64_t value;
+    };
+    struct Slice {
+        std::vector<Key> found;
+        std::optional<Key> last;  ///< Where the next one begins; none after the last one.
+    };
+
+    // -- of a user --------------------------------------------------------------------------------
+    /// Whether an index begins with the user.
+    Result<bool> has_user_index(sql::Connection& connection) const;
+    /// The statement that makes one.
+    const std::string& user_index() const { return user_index_; }
+    /// Items that the user has rows for, a page that follows `after`; by such an index.
+    Result<std::vector<sql::Id>> items_of(sql::Connection& connection, const sql::Id& user,
+                                          const std::optional<sql::Id>& after) const;
+    /// The same among the next kSlice rows of the table.
+    Result<Slice> slice_of(sql::Connection& connection, const sql::Id& user,
+                           const std::optional<Key>& after) const;
+    /// Locks the user's votes for the items.
+    Result<std::vector<Row>> lock_of_user(sql::Connection& connection, const sql::Id& user,
+                                          std::span<const sql::Id> items);
+    Result<void> delete_of_user(sql::Connection& connection, const sql::Id& user,
+                                std::span<const sql::Id> items);
+    /// Locks the items' rows, against those who count in them.
+    Result<void> lock_items(sql::Connection& connection, std::span<const sql::Id> items);
+
+    // Takes votes out of the counts, before they are deleted.
+    /// Those of a user, out of the items' own counts.
+    Result<void> uncount_in_items(sql::Connection& connection, const sql::Id& user,
+                                  std::span<const sql::Id> items);
+    Result<void> uncount_in_journal(sql::Connection& connection, std::span<const Row> votes);
+    /// Without a server: out of the cells of slot 0.
+    Result<void> uncount_in_cells(sql::Connection& connection, std::span<const Row> votes);
+
+    // -- of an item -------------------------------------------------------------------------------
+    enum class Table : std::uint8_t { of_users, anonymous };
+    /// Locks the first `limit` votes for the item in that table.
+    Result<std::vector<Row>> lock_of_item(sql::Connection& connection, Table table,
+                                          const sql::Id& item, std::size_t limit) const;
+    Result<void> delete_of_item(sql::Connection& connection, Table table, const sql::Id& item,
+                                std::span<const Row> votes);
+    /// Keeps everybody from voting for the item and from counting it, until the transaction ends.
+    /// Whether it has a row.
+    Result<bool> take_item(sql::Connection& connection, const sql::Id& item) const;
+    /// Deletes what is counted for the item but its votes, under take_item() and the fold's lock.
+    /// Returns the number that the next count of the item is higher than, as FoldedCount::ver.
+    Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item) const;
+    Result<void> delete_item(sql::Connection& connection, const sql::Id& item) const;
+
+    // -- retracted votes --------------------------------------------------------------------------
+    /// Those of a lower version than `before`, among the next kSlice rows of the table.
+    Result<Slice> retracted(sql::Connection& connection, std::int64_t before,
+                            const std::optional<Key>& after) const;
+    /// Deletes those that are still so. Returns how many.
+    Result<std::int64_t> delete_retracted(sql::Connection& connection, std::int64_t before,
+                                          std::span<const Key> keys);
+
+  private:
+    struct OfItem {
+        OfItem(const VoteNames& names, const sql::Grammar& grammar);
+        const sql::Statement lock;
+        BulkStatement remove;
+    };
+    struct Scan {
+        Scan(const VoteNames& names, const sql::Grammar& grammar, const std::string& which);
+        /// `value` is what `which` compares with, as ?1.
+        Result<Slice> run(sql::Connection& connection, const sql::Value& value,
+                          const std::optional<Key>& after) const;
+        const sql::Statement first, next;          ///< ?1 and, next, ?2, ?3 -> keys
+        const sql::Statement first_end, next_end;  ///< next: ?1, ?2 -> the slice's last key
+    };
+    VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    OfItem& of(Table table) { return table == Table::of_users ? of_users_ : anonymous_; }
+    const OfItem& of(Table table) const {
+        return table == Table::of_users ? of_users_ : anonymous_;
+    }
+
+    const VotesOptions options_;
+    const bool has_journal_;
+    const std::string user_index_;
+    const sql::Statement find_index_;
+    const sql::Statement first_items_;
+    const sql::Statement next_items_;
+    BulkStatement lock_of_user_;
+    BulkStatement delete_of_user_;
+    BulkStatement lock_items_;
+    BulkStatement uncount_items_;
+    BulkStatement append_;
+    BulkStatement add_to_cells_;
+    OfItem of_users_;
+    OfItem anonymous_;
+    const sql::Statement take_item_;
+    const sql::Statement next_ver_;
+    const sql::Statement delete_journal_;
+    const sql::Statement delete_cells_;
+    const sql::Statement clear_count_;
+    const sql::Statement delete_item_;
+    const Scan scan_of_user_;
+    const Scan scan_retracted_;
+    BulkStatement lock_retracted_;
+    BulkStatement delete_retracted_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,212 @@
+"""What maintenance costs voters: erase_user(), remove_item(), prune() and reconcile() beside votes.
+
+    .venv/bin/python -m loadtest.peers.votes_cleaning
+    .venv/bin/python -m loadtest.peers.votes_cleaning --only mariadb --votes 1000000 --do prune
+
+On a private server with full durability: --votes votes on --items items, of which --mine are one
+user's, written by the server itself and counted by create_tables(). Then voters in a process of
+their own cast --rate votes a second, on drawn items, for --seconds; and again with the call beside
+them. A vote's time runs from when it was to be cast, so that its waits count.
+In the end a dry reconcile must find nothing.
+
+A line of JSON for each server on stdout, progress on stderr. Exit code 1 where a count is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import hotcount
+
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer
+
+USER = 9_000_000_000
+CALLERS = 32
+CALLS = ("erase_user", "remove_item", "prune", "reconcile")
+
+
+def say(line: str) -> None:
+    print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
+
+
+# -- voters, in a process of their own -----------------------------------------
+
+
+def voters(url: str, items: int, rate: float, seconds: float, seed: int) -> dict[str, float]:
+    """Votes of drawn users, each cast at its time; microseconds from then until its commit."""
+    with hotcount.Database(url, timeout=30) as database:
+        votes = hotcount.Votes(database)
+        votes.cast(1, USER + 1)
+        begin = time.perf_counter() + 0.2
+        times: list[list[float]] = [[] for _ in range(CALLERS)]
+
+        def caller(index: int) -> None:
+            drawn = random.Random(seed * CALLERS + index)
+            step = CALLERS / rate
+            due = begin + index / rate
+            while due < begin + seconds:
+                time.sleep(max(0.0, due - time.perf_counter()))
+                votes.cast(drawn.randint(1, items), drawn.randint(1, USER - 1))
+                times[index].append((time.perf_counter() - due) * 1e6)
+                due += step
+
+        threads = [threading.Thread(target=caller, args=(index,)) for index in range(CALLERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.perf_counter() - begin
+    each = sorted(value for some in times for value in some)
+    return {
+        "votes_per_s": round(len(each) / took),
+        "p50_us": round(each[len(each) // 2]),
+        "p99_us": round(each[len(each) * 99 // 100]),
+        "longest_us": round(each[-1]),
+    }
+
+
+def start_voters(url: str, chosen: argparse.Namespace, seconds: float, seed: int) -> Any:
+    words = ["--voters", url, "--items", chosen.items, "--rate", chosen.rate]
+    words += ["--seconds", seconds, "--seed", seed]
+    command = [sys.executable, "-m", "loadtest.peers.votes_cleaning", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+# -- the tables ----------------------------------------------------------------
+
+
+def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Namespace) -> None:
+    """Items, and votes of one value by drawn users; the user's own on as many items."""
+    a_item = max(1, (chosen.votes - chosen.mine) // chosen.items)
+    step = max(1, chosen.items // chosen.mine)
+    with hotcount.Database(url, timeout=3600) as database:
+        hotcount.Votes(database, strategy="naive").create_tables()
+    if isinstance(server, MariaDbServer):
+        name = url.split("?")[0].rsplit("/", 1)[1]
+        server.execute(f"INSERT INTO {name}.item (id) SELECT seq FROM seq_1_to_{chosen.items}")
+        for first in range(1, chosen.items + 1, 10_000):
+            last = min(first + 9_999, chosen.items)
+            server.execute(
+                f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT i.seq, u.seq, 1 FROM "
+                f"seq_{first}_to_{last} AS i JOIN seq_1_to_{a_item} AS u"
+            )
+        server.execute(
+            f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT seq, {USER}, 1 FROM "
+            f"seq_1_to_{chosen.items}_step_{step} LIMIT {chosen.mine}"
+        )
+        if not chosen.without_index:
+            server.execute(f"CREATE INDEX vote_by_user ON {name}.vote (user_id, item_id)")
+        server.execute(f"ANALYZE TABLE {name}.vote")
+        return
+    server.psql(f"INSERT INTO item (id) SELECT generate_series(1, {chosen.items})")
+    server.psql(
+        "INSERT INTO vote (item_id, user_id, val) SELECT i, u, 1 FROM "
+        f"generate_series(1, {chosen.items}) AS i, generate_series(1, {a_item}) AS u"
+    )
+    server.psql(
+        f"INSERT INTO vote (item_id, user_id, val) SELECT i, {USER}, 1 FROM "
+        f"generate_series(1, {chosen.items}, {step}) AS i LIMIT {chosen.mine}"
+    )
+    if not chosen.without_index:
+        server.psql("CREATE INDEX vote_by_user ON vote (user_id, item_id)")
+    server.psql("VACUUM ANALYZE vote")
+
+
+# -- a round -------------------------------------------------------------------
+
+
+def call(votes: hotcount.Votes, name: str) -> object:
+    if name == "erase_user":
+        return votes.erase_user(USER, timeout=60)
+    if name == "remove_item":
+        return votes.remove_item(1, timeout=60)
+    if name == "prune":
+        return votes.prune(0, timeout=60)
+    return len(votes.reconcile(timeout=60))
+
+
+def measure(group: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    with ExitStack() as stack:
+        server: PostgresServer | MariaDbServer
+        if group == "mariadb":
+            server = MariaDbServer(
+                config=("--innodb-log-file-size=1G", "--innodb-buffer-pool-size=3G")
+            )
+            stack.callback(server.remove)
+            server.start()
+            url = server.url(server.create_database())
+        else:
+            server = PostgresServer()
+            stack.callback(server.remove)
+            server.start("max_wal_size=4GB", "shared_buffers=1GB")
+            url = server.url()
+        say(f"{group}: {chosen.votes:,} votes on {chosen.items:,} items are being written")
+        fill(server, url, chosen)
+        say(f"{group}: they are being counted")
+        database = stack.enter_context(hotcount.Database(url, timeout=3600))
+        votes = hotcount.Votes(database)
+        votes.create_tables(existing_counts="recount", timeout=3600)
+        alone = start_voters(url, chosen, chosen.seconds, 1)
+        without = json.loads(alone.communicate()[0])
+        say(f"{group}: without: {without}")
+        beside = start_voters(url, chosen, chosen.seconds, 2)
+        time.sleep(2)
+        began = time.perf_counter()
+        answer = call(votes, chosen.do)
+        took = time.perf_counter() - began
+        during = json.loads(beside.communicate()[0])
+        say(f"{group}: {chosen.do} answered {answer} after {took:.1f} s; voters: {during}")
+        votes.flush(timeout=60)
+        wrong = len(votes.reconcile(dry_run=True, timeout=600))
+        return {
+            "server": group,
+            "votes": chosen.votes,
+            "items": chosen.items,
+            "call": chosen.do,
+            "answer": answer,
+            "seconds": round(took, 2),
+            "voters_without": without,
+            "voters_beside": during,
+            "wrong_counts": wrong,
+        }
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.peers.votes_cleaning",
+        description="What maintenance costs voters, on private servers.",
+    )
+    parser.add_argument("--only", default="postgres,mariadb", help="servers [postgres,mariadb]")
+    parser.add_argument("--votes", type=int, default=10_000_000, help="[10,000,000]")
+    parser.add_argument("--items", type=int, default=100_000, help="[100,000]")
+    parser.add_argument("--mine", type=int, default=10_000, help="votes of the user [10,000]")
+    parser.add_argument("--rate", type=float, default=2000, help="votes a second beside [2,000]")
+    parser.add_argument("--seconds", type=float, default=20, help="length of a load [20]")
+    parser.add_argument("--do", choices=CALLS, default="erase_user", help="[erase_user]")
+    parser.add_argument("--without-index", action="store_true", help="no index by user")
+    parser.add_argument("--voters", metavar="URL", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(words)
+    if chosen.voters:
+        found = voters(chosen.voters, chosen.items, chosen.rate, chosen.seconds, chosen.seed)
+        print(json.dumps(found))
+        return 0
+    failed = False
+    for group in chosen.only.split(","):
+        result = measure(group, chosen)
+        failed = failed or bool(result["wrong_counts"])
+        print(json.dumps(result), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

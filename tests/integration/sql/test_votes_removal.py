@@ -1,0 +1,175 @@
+"""Removing items and users on the servers, beside folds, reconciles and transactions in the way."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.journal_side import JournalSide
+
+pytestmark = pytest.mark.server
+
+
+def test_a_removed_item_leaves_no_row_behind_that_could_count(journal_side: JournalSide) -> None:
+    votes = journal_side.made()
+    votes.cast_many([1, 1, 2], [7, 8, 7])
+    votes.flush(20)
+    journal_side.vote(1, 9)
+    assert votes.remove_item(1) == 3
+    for table, column in (("vote", "item_id"), ("vote_cell", "item"), ("vote_journal", "item")):
+        rows = journal_side.number(f"SELECT COUNT(*) FROM {table} WHERE {column} = 1")
+        assert rows == 0, table
+    assert (journal_side.shown(1), journal_side.seen(1), journal_side.seen(2)) == (0, 0, 1)
+
+
+def test_a_vote_in_an_open_transaction_is_waited_for_and_removed(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    votes.cast(1, 7)
+    done: list[int] = []
+    with journal_side.session() as voter:
+        voter.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 9, 1, 0)")
+        voter.execute("INSERT INTO vote_journal (item, diff) VALUES (1, 1)")
+        remover = threading.Thread(target=lambda: done.append(votes.remove_item(1, timeout=30)))
+        remover.start()
+        # It waits: on PostgreSQL in its last step, for the item's row; on MariaDB for the vote.
+        remover.join(0.5)
+        assert remover.is_alive()
+        voter.commit()
+    remover.join(30)
+    assert done == [2]
+    assert journal_side.number("SELECT COUNT(*) FROM vote") == 0
+    assert int(votes.count(1)) == 0
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_a_removal_whose_time_is_over_leaves_counts_that_are_right(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    votes.cast_many([1] * 3, [7, 8, 9])
+    with journal_side.session() as other:
+        other.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+        with pytest.raises(hotcount.DeadlineError):
+            votes.remove_item(1, timeout=0.5)
+        assert int(votes.count(1)) == votes.tally(1).score
+        other.commit()
+    votes.remove_item(1, timeout=20)
+    assert (int(votes.count(1)), votes.reconcile(dry_run=True)) == (0, [])
+
+
+def test_a_removal_waits_for_a_reconcile_that_has_read_its_item(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    votes.cast(1, 7)
+    removed: list[int] = []
+    with journal_side.session() as reconcile:
+        # Its lock, and then a difference that it has read: a journal row that it will write.
+        reconcile.execute("SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE")
+        remover = threading.Thread(target=lambda: removed.append(votes.remove_item(1, timeout=30)))
+        remover.start()
+        eventually(lambda: journal_side.number("SELECT COUNT(*) FROM vote") == 0)
+        reconcile.execute("INSERT INTO vote_journal (item, diff) VALUES (1, 5)")
+        reconcile.commit()
+    remover.join(30)
+    assert removed == [1]
+    assert int(votes.count(1)) == 0
+    assert journal_side.pending() == 0
+
+
+def test_an_item_that_another_table_needs_keeps_its_row_and_no_votes(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    journal_side.run(
+        "CREATE TABLE note (item_id BIGINT NOT NULL, FOREIGN KEY (item_id) REFERENCES item (id))",
+        "INSERT INTO note (item_id) VALUES (1)",
+    )
+    votes.cast(1, 7)
+    with pytest.raises(hotcount.IntegrityError):
+        votes.remove_item(1, delete_row=True)
+    assert (journal_side.shown(1), votes.get(1, 7)) == (0, 0)
+    assert (int(votes.count(1)), votes.reconcile(dry_run=True)) == (0, [])
+    journal_side.run("DROP TABLE note")
+
+
+def test_what_an_item_left_behind_is_removed_after_its_row(journal_side: JournalSide) -> None:
+    votes = journal_side.made(foreign_key=False)
+    votes.cast_many([1, 2], [7, 7])
+    votes.flush(20)
+    journal_side.run("DELETE FROM item WHERE id = 1")
+    assert votes.remove_item(1) == 1
+    votes.add_items([1])
+    assert int(votes.count(1)) == 0
+    assert votes.cast(1, 7).previous == 0
+    assert [int(each) for each in votes.count_many([1, 2])] == [1, 1]
+
+
+def test_a_copy_in_a_cache_does_not_come_back_after_its_item(journal_side: JournalSide) -> None:
+    with hotcount.Memory() as memory:
+        votes = journal_side.made(cache=memory)
+        votes.cast_many([1, 1], [7, 8])
+        votes.flush(20)
+        assert (int(votes.count(1)), votes.count(1).source) == (2, "cache")
+        votes.remove_item(1, delete_row=True)
+        assert int(votes.count(1)) == 0
+        votes.add_items([1])
+        votes.cast(1, 9)
+        votes.flush(20)
+        assert (int(votes.count(1)), votes.count(1).source) == (1, "cache")
+
+
+def test_a_user_is_erased_beside_a_vote_of_hers_that_is_not_committed(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made()
+    votes.cast_many([1, 2, 3], [7, 7, 7])
+    erased: list[int] = []
+    with journal_side.session() as voter:
+        voter.execute("UPDATE vote SET prev = val, val = 5 WHERE item_id = 2 AND user_id = 7")
+        voter.execute("INSERT INTO vote_journal (item, diff) VALUES (2, 4)")
+        eraser = threading.Thread(target=lambda: erased.append(votes.erase_user(7, timeout=30)))
+        eraser.start()
+        # Voters of the same items go on meanwhile.
+        for user in range(20, 30):
+            votes.cast(2, user, timeout=20)
+        assert eraser.is_alive()
+        voter.commit()
+    eraser.join(30)
+    assert erased == [3]
+    assert [int(each) for each in votes.count_many([1, 2, 3])] == [0, 10, 0]
+    assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
+def test_a_crash_between_two_pages_is_taken_up_by_the_next_call(
+    journal_side: JournalSide, strategy: Any
+) -> None:
+    votes = journal_side.made(strategy, missing_items="create", max_batch=1000)
+    votes.cast_many(range(1100), [7] * 1100, timeout=60)
+    votes.cast(900, 8)
+    # Enough of other users that MariaDB goes by the key to what a page deletes.
+    journal_side.run(
+        "INSERT INTO vote (item_id, user_id, val, prev) SELECT i.id, u.id + 20, 0, 0 FROM item i "
+        "CROSS JOIN item u WHERE u.id < 10",
+        "CREATE INDEX vote_by_user ON vote (user_id, item_id)",
+    )
+    with journal_side.session() as other:
+        # The second page meets it, and its time is over.
+        other.execute("SELECT val FROM vote WHERE item_id = 700 AND user_id = 7 FOR UPDATE")
+        with pytest.raises(hotcount.DeadlineError):
+            votes.erase_user(7, timeout=1)
+        other.commit()
+    left = journal_side.number("SELECT COUNT(*) FROM vote WHERE user_id = 7")
+    assert left == 600
+    assert sum(int(each) for each in votes.count_many(range(1100))) == left + 1
+    assert votes.erase_user(7, timeout=30) == left
+    assert sum(int(each) for each in votes.count_many(range(1100))) == 1
+    votes.flush(20)
+    assert votes.reconcile(dry_run=True) == []
