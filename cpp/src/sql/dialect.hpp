@@ -20,6 +20,9 @@
 
 namespace hotcount::sql {
 
+/// For statements that are run for what they lock or change, not for their rows.
+inline const RowVisitor kIgnoreRows = [](const Row&) -> Result<void> { return {}; };
+
 enum class ColumnType : std::uint8_t {
     integer,  ///< Signed, 64 bits.
     text,     ///< Compared byte by byte; up to 1,000 bytes in MySQL.

@@ -23,7 +23,6 @@
 namespace hotcount {
 namespace {
 
-const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
 // Another transaction has held a row for longer than lock_timeout.
 constexpr std::string_view kLockTimeout = "55P03";
 
@@ -151,8 +150,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         const auto milliseconds =
             std::chrono::duration_cast<std::chrono::milliseconds>(turn.waits_for()).count();
         const std::string timeout = std::to_string(milliseconds);
-        HOTCOUNT_TRY(connection.query(set_lock_timeout_, {timeout}, kIgnoreRows));
-        auto locked = connection.query(wait_for_items_, {ballots.distinct_items}, kIgnoreRows);
+        HOTCOUNT_TRY(connection.query(set_lock_timeout_, {timeout}, sql::kIgnoreRows));
+        auto locked = connection.query(wait_for_items_, {ballots.distinct_items}, sql::kIgnoreRows);
         if (!locked && locked.error().server_code == kLockTimeout) {
             for (QueuedVote* vote : ballots.votes) vote->fate = sql::QueuedWrite::Fate::shared_held;
             return {};

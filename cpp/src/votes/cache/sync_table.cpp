@@ -10,12 +10,6 @@
 #include "votes/tables/layout.hpp"
 
 namespace hotcount {
-namespace {
-
-const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {}; };
-
-}  // namespace
-
 struct SyncTable::Names : VoteNames {
     Names(const VotesOptions& options, const sql::Grammar& grammar)
         : VoteNames(options, grammar),
@@ -110,7 +104,7 @@ Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connect
     if (hold != Hold::none && grammar_.locks_rows()) {
         // A statement of its own: one that waited for a lock has read the rest before it waited.
         HOTCOUNT_TRY(connection.run(hold == Hold::shared ? share_item_ : lock_item_,
-                                    std::array{sql::to_value(item)}, &kIgnore));
+                                    std::array{sql::to_value(item)}, &sql::kIgnoreRows));
     }
     std::optional<State> state;
     const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {

@@ -12,8 +12,6 @@
 namespace hotcount {
 namespace {
 
-const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
-
 using Row = VoteRemoval::Row;
 
 std::vector<sql::Id> ids_of(std::span<const Row> votes) {
@@ -134,7 +132,7 @@ Result<std::int64_t> SqlVotes::remove_item(const sql::Id& item, bool delete_row,
             if (layout_->vote_dialect().is_server()) {
                 HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
             }
-            HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
+            HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
             HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
             HOTCOUNT_TRY(removal_.take_item(connection, item));
             HOTCOUNT_TRY_ASSIGN(const RemovedPage last, remove_votes(connection, item));

@@ -16,8 +16,6 @@ namespace {
 // Items per transaction: bounds how long voters wait for it if there is no journal.
 constexpr std::int64_t kPage = 1000;
 
-const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
-
 // Told at the end: the others are as right as they would be without these.
 Error count_refused(std::span<const sql::Id> items, bool dry_run) {
     std::string whose = "the count of item " + sql::to_string(items.front());
@@ -108,7 +106,7 @@ Result<bool> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
     }
     const auto difference = checked_subtract(row.votes, row.cells);
     if (!difference) return false;
-    HOTCOUNT_TRY(connection.query(layout_->lock_item, {item}, kIgnoreRows));
+    HOTCOUNT_TRY(connection.query(layout_->lock_item, {item}, sql::kIgnoreRows));
     if (*difference != 0) {
         if (auto bumped = bump_cell(connection, *layout_, row.item, 0, *difference); !bumped) {
             if (bumped.error().code == ErrorCode::overflow) return false;
@@ -140,7 +138,8 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
         left = left.subspan(page.size());
         const auto look = [&](sql::Connection& connection) -> Result<AuditedPage> {
             // A statement of its own: what it waited for is seen by the next one.
-            if (!dry_run) HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
+            if (!dry_run)
+                HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
             HOTCOUNT_TRY(check_place(connection, *layout_, options_));
             AuditedPage audited;
             HOTCOUNT_TRY(audit(connection, which, page, after, audited));

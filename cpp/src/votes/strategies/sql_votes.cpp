@@ -9,12 +9,6 @@
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
-namespace {
-
-const sql::RowVisitor kIgnoreRows = [](const sql::Row&) -> Result<void> { return {}; };
-
-}  // namespace
-
 SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
                    Folder::Publish publish)
     : database_(std::move(database)),
@@ -252,7 +246,7 @@ Result<std::int64_t> SqlVotes::flush_at_once(Deadline deadline) {
     const auto fold = [&](sql::Connection& connection) -> Result<std::int64_t> {
         // One at a time, folds too: what had to wait for another would write its older sums.
         if (!layout_->lock_fold.empty()) HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
-        HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, kIgnoreRows));
+        HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
         HOTCOUNT_TRY(check_place(connection, *layout_, options_));
         return connection.execute(layout_->fold_lagging);
     };
@@ -281,7 +275,7 @@ Result<std::int64_t> SqlVotes::flush_pages(Deadline deadline) {
             for (const sql::Id& item : page) {
                 // Summed once its row is held: of two that fold it the later has the later sum.
                 HOTCOUNT_TRY(
-                    connection.query(layout_->lock_item, {sql::to_value(item)}, kIgnoreRows));
+                    connection.query(layout_->lock_item, {sql::to_value(item)}, sql::kIgnoreRows));
                 HOTCOUNT_TRY(connection.execute(layout_->fold_item, {sql::to_value(item)}));
             }
             return {};

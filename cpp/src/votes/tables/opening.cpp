@@ -40,8 +40,6 @@ std::string number_of(const sql::Row& row, int column) {
                                   : std::string{row.text(column)};
 }
 
-const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {}; };
-
 }  // namespace
 
 Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables) {
@@ -133,7 +131,7 @@ Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existi
     if (names_.count.empty()) return {};
     // Who counts by hand meanwhile waits: the balance is of this very moment.
     if (dialect_.is_server()) {
-        HOTCOUNT_TRY(connection.query(lock_items_, {}, kIgnore));
+        HOTCOUNT_TRY(connection.query(lock_items_, {}, sql::kIgnoreRows));
     }
     switch (existing) {
         case ExistingCounts::refuse:

@@ -10,8 +10,6 @@
 namespace hotcount {
 namespace {
 
-const sql::RowVisitor kIgnore = [](const sql::Row&) -> Result<void> { return {}; };
-
 std::string number(std::size_t placeholder) { return "?" + std::to_string(placeholder); }
 
 std::string pair(std::size_t first) { return "(" + number(first) + ", " + number(first + 1) + ")"; }
@@ -221,7 +219,7 @@ Result<void> VoteRemoval::delete_of_user(sql::Connection& connection, const sql:
 Result<void> VoteRemoval::lock_items(sql::Connection& connection, std::span<const sql::Id> items) {
     if (items.empty()) return {};
     return lock_items_.run_padded(
-        connection, items, &kIgnore,
+        connection, items, &sql::kIgnoreRows,
         std::array{sql::to_value(items.front()), sql::to_value(items.back())});
 }
 
@@ -339,7 +337,7 @@ Result<std::int64_t> VoteRemoval::delete_retracted(sql::Connection& connection, 
             values.push_back(sql::to_value(key.first));
             values.push_back(sql::to_value(key.second));
         }
-        HOTCOUNT_TRY(connection.run(lock_retracted_.of(size), values, &kIgnore));
+        HOTCOUNT_TRY(connection.run(lock_retracted_.of(size), values, &sql::kIgnoreRows));
         HOTCOUNT_TRY_ASSIGN(const std::int64_t gone,
                             connection.run(delete_retracted_.of(size), values, nullptr));
         deleted += gone;
