@@ -140,6 +140,7 @@ def world() -> Iterator[World]:
             "op_ids", lambda x: votes.cast_many([1, 2], None, op_ids=x), ["x", "y"], True
         ),
         "Votes.count_many items": Place("items", votes.count_many, numbers),
+        "Votes.get_many items": Place("items", lambda x: votes.get_many(x, 1), numbers),
         "Votes.add_items items": Place("items", votes.add_items, numbers),
         "Votes.reconcile items": Place("items", votes.reconcile, numbers),
     }
@@ -160,6 +161,7 @@ PLACES = [
         "SlottedCounter.get_many": ("keys",),
         "Votes.cast_many": ("items", "users", "values", "op_ids"),
         "Votes.count_many": ("items",),
+        "Votes.get_many": ("items",),
         "Votes.add_items": ("items",),
         "Votes.reconcile": ("items",),
     }.items()

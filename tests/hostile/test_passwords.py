@@ -56,7 +56,8 @@ CLASSES: tuple[Callable[[str], Any], ...] = (
 
 def ask(thing: Any) -> None:
     """One call that reaches for the server."""
-    for name, arguments in (("ping", ()), ("get", ("k",)), ("count", (1,))):
+    of_votes = isinstance(thing, hotcount.Votes)
+    for name, arguments in (("ping", ()), ("get", (1, 1) if of_votes else ("k",)), ("count", (1,))):
         if hasattr(thing, name):
             getattr(thing, name)(*arguments, timeout=0.2)
 
