@@ -9,9 +9,7 @@ SUFFIXES = {".py", ".pyi", ".cpp", ".hpp", ".lua", ".go"}
 
 # The reason why these are one file all the same.
 LONG = {
-    "python/hotcount/votes.py": "the declaration of one class, most of it docstrings",
     "python/src/aio/loop_adapter.cpp": "one object that two threads share under one lock",
-    "python/src/concepts/votes.cpp": "the list of what Python sees of Votes",
     "python/src/native/native_calls.hpp": "templates that instantiate one another",
 }
 

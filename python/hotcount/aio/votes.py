@@ -8,9 +8,9 @@ from typing import Any, Literal
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Id, Ids, Numbers, OnErrors, Seconds
+from hotcount._votes_base import Consistency, VotesBase
 from hotcount.batches import Casts, Counts, Int64Batch
 from hotcount.results import Cast, Count, Drift, FlushReport, Tally
-from hotcount.votes import Consistency, VotesBase
 
 
 class Votes(AsyncLifetime, VotesBase):

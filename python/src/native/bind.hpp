@@ -15,6 +15,7 @@ void bind_period_counter();
 void bind_slotted_counter();
 void bind_live_sets();
 void bind_limiter();
+void bind_sync_worker();
 void bind_votes();
 
 }  // namespace hotcount::python

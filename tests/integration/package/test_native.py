@@ -33,7 +33,7 @@ MODULES = [
     *("hotcount.stores", "hotcount.aio.stores"),
     "hotcount.batches",
     "hotcount.functions",
-    *("hotcount.votes", "hotcount.aio.votes"),
+    *("hotcount._votes_base", "hotcount.votes", "hotcount.aio.votes"),
     "hotcount.results",
 ]
 

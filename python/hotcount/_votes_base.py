@@ -1,0 +1,220 @@
+"""What hotcount.Votes and hotcount.aio.Votes share, and the worker of the strategy 'cached'."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Literal
+
+from hotcount._core import Handle
+from hotcount._native import attributes, native
+from hotcount._types import Id, IdType, ReadOnly, Seconds
+from hotcount.results import Contract, SyncRound
+from hotcount.stores import AnyDatabase, KeyValueStore
+
+Strategy = Literal["naive", "slotted", "batched", "cached"]
+Consistency = Literal["cached", "exact"]
+MissingItems = Literal["refuse", "create"]
+
+
+@attributes
+class VotesBase(Handle):
+    """The constructor, the options and what needs no waiting, of the sync and the aio class."""
+
+    __slots__ = ()
+
+    strategy: ReadOnly[Strategy]
+    slots: ReadOnly[int]
+    item_table: ReadOnly[str]
+    item_id: ReadOnly[str]
+    item_count: ReadOnly[str | None]
+    vote_table: ReadOnly[str]
+    vote_item: ReadOnly[str]
+    vote_user: ReadOnly[str]
+    item_type: ReadOnly[IdType]
+    user_type: ReadOnly[IdType]
+    max_age: ReadOnly[float]
+    retention: ReadOnly[float]
+    page: ReadOnly[int]
+    interval: ReadOnly[float]
+    workers: ReadOnly[int]
+    max_batch: ReadOnly[int]
+    max_delay: ReadOnly[float]
+    missing_items: ReadOnly[MissingItems]
+    commit_workers: ReadOnly[int]
+    fold_interval: ReadOnly[float]
+    foreign_key: ReadOnly[bool]
+    vote_value: ReadOnly[str]
+    vote_previous: ReadOnly[str]
+    vote_version: ReadOnly[str]
+
+    @native
+    def __init__(
+        self,
+        db: AnyDatabase,
+        cache: KeyValueStore | None = None,
+        strategy: Strategy = "batched",
+        slots: int = 100,
+        item_table: str = "item",
+        item_id: str = "id",
+        item_count: str | None = "vote_count",
+        vote_table: str = "vote",
+        vote_item: str = "item_id",
+        vote_user: str = "user_id",
+        item_type: IdType = int,
+        user_type: IdType = int,
+        max_age: Seconds = 30.0,
+        retention: Seconds = 600.0,
+        page: int = 1000,
+        interval: Seconds = 1.0,
+        workers: int = 2,
+        max_batch: int = 1000,
+        max_delay: Seconds = 0.0,
+        missing_items: MissingItems = "refuse",
+        commit_workers: int = 2,
+        fold_interval: Seconds = 1.0,
+        foreign_key: bool = True,
+        vote_value: str = "val",
+        vote_previous: str = "prev",
+        vote_version: str = "version",
+    ) -> None:
+        """Opens the database; the tables are made by create_tables().
+
+        db: a Database (sync or aio), or its URL. cache: a Memory or a Redis, or its URL; 'cached'
+        needs one, and 'batched' then keeps copies of its counts there, published by folds, for
+        count(). A Memory is for one process, and SQLite does without. slots: cells per item of
+        'slotted', 1 to 10,000. item_... and vote_...: the names of tables and columns; a table may
+        stand in a schema ('app.item', in MariaDB a database), and a name that has a dot in
+        quotation marks ('app."my.item"'). item_count=None: the item table has no column for
+        counts; 'batched' and 'slotted' keep them in cells, and plain SQL reads the view
+        {vote_table}_count. item_type, user_type: int, str or uuid.UUID, as the tables have them.
+
+        For 'cached': retention, the seconds that a count stays in the cache after its last vote;
+        page, the counts that a worker saves at once, 1 to 100,000; interval, its pause in seconds;
+        workers, its threads, 1 to 64; max_age, the seconds that count() trusts what it knows of the
+        tables. max_age with 'batched': the seconds that a copy lives, and so how old it may be
+        where a fold could not reach the cache.
+
+        max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay: seconds a
+        transaction waits for company. missing_items: a vote for an item that has no row is an
+        IntegrityError ('refuse') or makes the row ('create'). commit_workers: threads of this
+        object that write and answer votes of hotcount.aio, 1 to 64; more than 2 gain nothing with
+        'batched' and 'cached'; callers that wait need none. fold_interval: 'batched' on servers,
+        the least seconds between two folds, 0.01 to 3600: how far item.vote_count lags; exact
+        counts add up what waits. foreign_key: False makes vote tables that do not reference the
+        items, which spares voters a lock on the item's row; the votes of a deleted item stay.
+
+        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        """
+
+    @native
+    def schema(self) -> str:
+        """The SQL that create_tables runs, and what brings tables of an older release over.
+
+        >>> import hotcount
+        >>> "CREATE TABLE" in hotcount.Votes("sqlite:///:memory:").schema()
+        True
+        """
+
+    @native
+    def contract(self) -> Contract:
+        """What an acknowledgement means with this strategy, and what may be lost.
+
+        >>> import hotcount
+        >>> hotcount.Votes("sqlite:///:memory:").contract().exact
+        True
+        """
+
+    def sync_worker(self) -> SyncWorker:
+        """A worker that brings the counts of 'cached' to the item table, for a thread.
+
+        ConfigError with a strategy that needs none.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.create_tables()
+        >>> votes.sync_worker().run_once().saved
+        0
+        """
+        return SyncWorker(self)
+
+    @native
+    def _checked_ballot(
+        self,
+        item: Id,
+        user: Id | None,
+        value: int,
+        version: int | None,
+        op_id: str | None,
+    ) -> dict[str, Any]:
+        """The parameters of a vote's statements; refuses what cast refuses."""
+
+    @native
+    def _checked_item(self, item: Id) -> int | str:
+        """An item as a parameter; refuses what count refuses."""
+
+    @native
+    def _checked_user(self, user: Id) -> int | str:
+        """A user as a parameter; refuses what get refuses."""
+
+    @native
+    def _session_statements(self, dialect: str, anonymous: bool) -> dict[str, str]:
+        """The statements of a vote in a transaction of the caller's own, by name."""
+
+    @native
+    def _note_appended(self, rows: int) -> None:
+        """The caller's own SQL has committed journal rows: folds them soon."""
+
+
+class SyncWorker(Handle):
+    """Brings the counts of a cache to the database; Votes.sync_worker() makes one.
+
+    Any number may run at once, in threads and processes: each step is fenced, so one that dies or
+    stalls between any two of them loses nothing and overwrites nothing. It ends with its votes.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def __init__(self, votes: VotesBase) -> None:
+        """votes: sync or aio, with the strategy 'cached'; another is a ConfigError."""
+
+    @native
+    def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:
+        """Looks at every count in the cache once.
+
+        timeout: seconds for the whole round; None is 60. Do it again after any error.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.create_tables()
+        >>> votes.add_items([7])
+        >>> votes.cast(7, user=1).counted, votes.sync_worker().run_once().saved
+        (True, 1)
+        """
+
+    @native
+    def run(self, stop: threading.Event | None = None) -> None:
+        """Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
+
+        A round that failed because a server is away is tried again; other errors are raised.
+
+        >>> import hotcount, threading
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.create_tables()
+        >>> stop = threading.Event()
+        >>> worker = threading.Thread(target=votes.sync_worker().run, args=[stop])
+        >>> worker.start(), stop.set(), worker.join()
+        (None, None, None)
+        """
+
+    @native
+    def stats(self) -> dict[str, int]:
+        """Rounds, those that failed, and sums of what they did.
+
+        unsettled and at_risk are those of the latest round.
+
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+        >>> votes.sync_worker().stats()["rounds"]
+        0
+        """

@@ -1,0 +1,111 @@
+// hotcount.SyncWorker: declared in hotcount/_votes_base.py.
+#include <algorithm>
+#include <hotcount/detail/base/interrupt.hpp>
+
+#include "votes.hpp"
+
+namespace hotcount::python {
+namespace {
+
+class BoundWorker final : public Bound<SyncWorker> {
+  public:
+    BoundWorker(std::shared_ptr<SyncWorker> worker, std::shared_ptr<BoundVotes> votes)
+        : Bound(std::move(worker), votes->store, &kTag<BoundWorker>), votes_(std::move(votes)) {}
+
+    std::string repr(const std::string& title) const override {
+        return "hotcount." + title + "(" + votes_->repr("") + ")";
+    }
+    void check_open() const { votes_->check_open(); }
+    void tell(Error& error, Timeout timeout) const { votes_->tell(error, timeout); }
+
+  private:
+    std::shared_ptr<BoundVotes> votes_;
+};
+
+}  // namespace
+
+template <>
+inline ResultRow<&SyncRound::scanned, &SyncRound::filled, &SyncRound::saved, &SyncRound::deleted,
+                 &SyncRound::recounted, &SyncRound::unsettled, &SyncRound::at_risk>
+    kResultRow<SyncRound>{
+        "SyncRound",
+        {"scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk"}};
+
+template <>
+struct BoundOf<SyncWorker> {
+    using type = BoundWorker;
+};
+
+namespace {
+
+std::shared_ptr<BoundBase> make_worker(const std::string&, py::handle object) {
+    if (!BoundObject::check(object.ptr())) raise_wrong_type("votes", "Votes", object);
+    const auto& bound = BoundObject::of(object.ptr())->bound;
+    if (bound == nullptr) raise_unfinished(object.ptr());
+    if (bound->tag() != &kTag<BoundVotes>) raise_wrong_type("votes", "Votes", object);
+    auto votes = std::static_pointer_cast<BoundVotes>(bound);
+    votes->check_open();
+    auto worker = unwrap(without_gil([&] { return votes->core->sync_worker(); }));
+    return std::make_shared<BoundWorker>(std::move(worker), std::move(votes));
+}
+
+// How soon a worker notices that its event is set.
+constexpr Duration kStopLook = std::chrono::milliseconds{20};
+
+py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
+    if (!stop.is_none() && !py::hasattr(stop, "is_set")) {
+        raise_wrong_type("stop", "a threading.Event, or None", stop);
+    }
+    self.check_open();
+    std::exception_ptr raised;
+    // Without the event's wait(): if a signal handler came while wait() holds the event's lock, and
+    // set the event, it would wait for that lock for ever.
+    const auto stopped = [&](Duration pause) {
+        const Deadline until = Deadline::after(pause);
+        const py::gil_scoped_acquire gil;
+        try {
+            while (true) {
+                raise_interrupt();
+                if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+                // Nobody sets an event of None; Ctrl-C still ends the wait.
+                if (!stop.is_none() && stop.attr("is_set")().cast<bool>()) return true;
+                self.check_open();
+                if (until.passed()) return false;
+                without_gil([&] { sleep_or_interrupt(std::min(kStopLook, until.remaining())); });
+            }
+        } catch (...) {
+            raised = std::current_exception();
+            return true;
+        }
+    };
+    auto done = without_gil([&] { return self.core->run(stopped); });
+    if (raised) std::rethrow_exception(raised);
+    unwrap(std::move(done));
+    return py::none();
+}
+
+py::object worker_stats(py::handle, BoundWorker& self) {
+    const SyncWorker::Stats stats = self.core->stats();
+    py::dict dict;
+    dict["rounds"] = stats.rounds;
+    dict["failed"] = stats.failed;
+    dict["scanned"] = stats.total.scanned;
+    dict["filled"] = stats.total.filled;
+    dict["saved"] = stats.total.saved;
+    dict["deleted"] = stats.total.deleted;
+    dict["recounted"] = stats.total.recounted;
+    dict["unsettled"] = stats.total.unsettled;
+    dict["at_risk"] = stats.total.at_risk;
+    return dict;
+}
+
+}  // namespace
+
+void bind_sync_worker() {
+    constructor<&make_worker, py::handle>("SyncWorker.__init__", "votes");
+    method<&SyncWorker::run_once, nullptr, Timeout>("SyncWorker.run_once", "timeout");
+    object_method<&run_worker, BoundWorker, py::handle>("SyncWorker.run", "stop");
+    object_method<&worker_stats, BoundWorker>("SyncWorker.stats", "");
+}
+
+}  // namespace hotcount::python
