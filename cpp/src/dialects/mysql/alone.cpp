@@ -12,6 +12,9 @@ namespace {
 
 // How often to ask whether somebody wants the statement to give way.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
+// How often a cancel looks for the part of a compound statement that runs.
+constexpr int kMostLooks = 3;
+constexpr std::string_view kUnknownQueryId = "1957";  // ER_NO_SUCH_QUERY
 
 bool commits_itself(const Statement& statement) {
     return statement.text().starts_with("BEGIN NOT ATOMIC");
@@ -84,7 +87,8 @@ int MysqlConnection::go_on_with_commit(int ready) {
     return library_.real_query_cont(&commit_refused_, session_, ready);
 }
 
-// Waits for the answer. False if it did not come in time: then the statement was cancelled.
+// Waits for the answer. False if it did not come in time, although the statement was cancelled or is
+// at its COMMIT.
 bool MysqlConnection::await_alone(const Alone& how) {
     const auto now = std::chrono::steady_clock::now;
     SteadyTime ask = how.gives_way && !cancelled_ ? now() + how.patience : SteadyTime::max();
@@ -96,16 +100,13 @@ bool MysqlConnection::await_alone(const Alone& how) {
         }
         if (how.deadline.passed()) break;
         ask = now() + kBetweenQuestions;
-        if (how.gives_way()) {
-            kill_from_outside("KILL QUERY");
-            cancelled_ = true;
-            ask = SteadyTime::max();
-        }
+        if (!how.gives_way()) continue;
+        cancelled_ = cancel_before_commit();
+        ask = cancelled_ ? SteadyTime::max() : now() + how.patience;
     }
     deadline_ = how.deadline;
     if (commit_waits_for_ == 0) return true;
-    if (!cancelled_) kill_from_outside("KILL QUERY");
-    cancelled_ = true;
+    if (!cancelled_) cancelled_ = cancel_before_commit();
     tidy_until_ = now() + kGrace;
     while (commit_waits_for_ != 0) {
         const int ready = wait(commit_waits_for_);
@@ -116,6 +117,30 @@ bool MysqlConnection::await_alone(const Alone& how) {
     return commit_waits_for_ == 0;
 }
 
+// Best effort, from another session. A COMMIT is left alone: what becomes of one that is cancelled is
+// unknown, and one that waits for a semi-synchronous replica is answered as if the replica had the
+// votes. KILL QUERY ID ends the part of the compound statement that was seen, and no later one.
+bool MysqlConnection::cancel_before_commit() {
+    static const Statement kLook{
+        "SELECT QUERY_ID, INFO = 'COMMIT' FROM information_schema.PROCESSLIST WHERE ID = ?1"};
+    auto other = dial_beside();
+    if (!other) return false;
+    const std::array<Value, 1> parameters{static_cast<std::int64_t>(id_)};
+    for (int look = 0; look < kMostLooks; ++look) {
+        std::optional<std::int64_t> part;
+        const RowVisitor see = [&](const Row& row) -> Result<void> {
+            if (!row.is_null(1) && row.integer(1) == 0) part = row.integer(0);
+            return {};
+        };
+        if (!other->run_prepared(kLook, parameters, &see) || !part) return false;
+        const auto killed =
+            other->tell("KILL QUERY ID " + std::to_string(*part), MysqlStage::statement);
+        if (killed) return true;
+        if (killed.error().server_code != kUnknownQueryId) return false;
+    }
+    return false;
+}
+
 Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, const Alone& how) {
     broken_ = false;
     if (!await_alone(how)) {
@@ -123,8 +148,8 @@ Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, cons
         begun_ = false;
         return make_error(ErrorCode::outcome_unknown,
                           target_.name +
-                              ": the deadline passed in mid-statement, and the server did not say "
-                              "whether it was cancelled; it may or may not be applied");
+                              ": the deadline passed before the statement or its COMMIT was "
+                              "answered; it may or may not be applied");
     }
     Prepared& prepared = *std::exchange(alone_, nullptr);
     begun_ = false;
@@ -180,20 +205,22 @@ Result<std::int64_t> MysqlConnection::take_results(Prepared& prepared,
 // Rolls back what is left of the statement, and says what is known.
 Error MysqlConnection::alone_refused(Error error) {
     if (broken_) return error;
-    if (may_have_committed(error) && !still_in_transaction()) {
+    if (cancelled_ && error.condition == SqlCondition::query_canceled) {
+        rollback();
+        error.message =
+            target_.name + ": the statement was cancelled in the middle and nothing was applied";
+        return error;
+    }
+    const bool in_doubt = may_have_committed(error);
+    if (in_doubt && !still_in_transaction()) {
         broken_ = true;
         error.code = ErrorCode::outcome_unknown;
         error.message += "; it may or may not be applied";
         return error;
     }
     rollback();
-    if (!cancelled_) return error;
-    if (error.condition == SqlCondition::query_canceled) {
-        error.message =
-            target_.name + ": the statement was cancelled in the middle and nothing was applied";
-        return error;
-    }
-    broken_ = true;  // The cancel may still be on its way, and hit the next statement.
+    if (in_doubt || error.code == ErrorCode::unavailable) error.message += "; nothing was applied";
+    if (cancelled_) broken_ = true;  // The cancel may still hit the next statement.
     return error;
 }
 

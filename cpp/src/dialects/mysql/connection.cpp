@@ -118,7 +118,7 @@ Error MysqlConnection::left_at_deadline(MysqlStage stage) {
                               (stage == MysqlStage::commit ? "COMMIT" : "the statement") +
                               " was answered; it may or may not be applied");
     }
-    kill_from_outside("KILL");
+    kill_from_outside();
     return make_error(ErrorCode::deadline,
                       target_.name + ": the deadline passed in mid-statement; nothing was applied");
 }
@@ -160,18 +160,21 @@ Error MysqlConnection::is_gone() const {
                       target_.name + ": the connection was lost before; nothing was applied");
 }
 
-// Best effort: what this misses ends by innodb_lock_wait_timeout.
-void MysqlConnection::kill_from_outside(std::string_view what) {
-    if (id_ == 0 || server_.empty()) return;
-    MysqlConnection other{library_, target_, true, shared_};
+// A session with the same server, for kGrace; null if there is none to be had.
+std::unique_ptr<MysqlConnection> MysqlConnection::dial_beside() const {
+    if (id_ == 0 || server_.empty()) return nullptr;
+    auto other = std::make_unique<MysqlConnection>(library_, target_, true, shared_);
     const Deadline until = Deadline::after(kGrace);
-    other.tidy_until_ = until.time();
-    if (!other.dial(until)) return;
-    // Behind a load balancer the second session may be with another server, and the number be
-    // somebody else's there.
-    if (other.server_ == server_) {
-        (void)other.tell(std::string{what} + " " + std::to_string(id_), MysqlStage::statement);
-    }
+    other->tidy_until_ = until.time();
+    // Behind a load balancer it may be with another server, and the number be somebody else's there.
+    if (!other->dial(until) || other->server_ != server_) return nullptr;
+    return other;
+}
+
+// Best effort: what this misses ends by innodb_lock_wait_timeout.
+void MysqlConnection::kill_from_outside() {
+    auto other = dial_beside();
+    if (other) (void)other->tell("KILL " + std::to_string(id_), MysqlStage::statement);
 }
 
 Result<void> MysqlConnection::begin(Deadline deadline) {

@@ -129,9 +129,11 @@ class MysqlConnection final : public Connection {
                                  const RowVisitor* visit);
     Result<void> fetch(Prepared& prepared, const RowVisitor* visit);
     void forget(std::uint64_t id);
-    void kill_from_outside(std::string_view what);
+    std::unique_ptr<MysqlConnection> dial_beside() const;
+    void kill_from_outside();
     int go_on_with_commit(int ready);
     bool await_alone(const Alone& how);
+    bool cancel_before_commit();
     Result<std::int64_t> settle_alone(const RowVisitor* visit, const Alone& how);
     Result<std::int64_t> take_results(Prepared& prepared,
                                       std::vector<std::vector<MysqlColumn>>& rows);

@@ -201,7 +201,10 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
     } else {
         const std::string_view setting = setting_behind(number);
         message += setting;
-        if (code == ErrorCode::unavailable || !setting.empty()) message += "; nothing was applied";
+        // What a statement that commits itself has left is for its caller to find out.
+        if (stage != MysqlStage::alone && (code == ErrorCode::unavailable || !setting.empty())) {
+            message += "; nothing was applied";
+        }
     }
     return make_error(code, std::move(message), std::to_string(number), condition_of(number, text));
 }

@@ -133,6 +133,7 @@ bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
 }
 
 Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent) {
+    if (committed_ != nullptr) return await_standbys(how.deadline);
     commit_is_open_ = false;
     broken_ = false;
     if (!await_alone(how, sent)) {
@@ -155,9 +156,7 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
         return error;
     }
     if (cancelled_) broken_ = true;
-    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
-    options_.shared->primary.has_written(term_);
-    return {};
+    return committed(how.deadline);
 }
 
 }  // namespace hotcount::sql

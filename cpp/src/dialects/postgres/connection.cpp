@@ -75,6 +75,7 @@ Result<void> PostgresConnection::commit() {
 }
 
 Result<void> PostgresConnection::await_commit(Deadline deadline) {
+    if (committed_ != nullptr) return await_standbys(deadline);
     commit_is_open_ = false;
     broken_ = false;
     bool answered = settle(deadline.time(), &deadline);
@@ -103,9 +104,51 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
         return make_error(ErrorCode::database,
                           options_.name + ": the server rolled the transaction back");
     }
-    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
+    return committed(deadline);
+}
+
+Result<void> PostgresConnection::committed(Deadline deadline) {
     options_.shared->primary.has_written(term_);
+    if (replicas_unsure_) return await_standbys(deadline);
+    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
     return {};
+}
+
+// Commits once more, something that no table shows, and nobody cancels that: a standby that has the
+// later commit has the earlier one.
+Result<void> PostgresConnection::await_standbys(Deadline deadline) {
+    static const Statement kNothing{"SELECT pg_logical_emit_message(true, 'hotcount', '')"};
+    commit_is_open_ = false;
+    broken_ = false;
+    if (committed_ == nullptr) {
+        committed_ = std::move(answer_);
+        // Not prepared: it is rare.
+        if (!queue(kNothing, {}, Expected::Kind::question) || !queue_sync()) {
+            return lost_connection(true);
+        }
+    }
+    if (!settle(deadline.time(), &deadline) && !lost_) {
+        commit_is_open_ = true;
+        broken_ = true;
+        return replicas_unsure();
+    }
+    answer_ = std::move(committed_);
+    if (lost_) return lost_connection(true);
+    if (refusal_ != nullptr || replicas_unsure_) {
+        broken_ = true;
+        return replicas_unsure();
+    }
+    // The cancel was for the first commit and may have come twice, by another's hand.
+    broken_ = cancelled_;
+    options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
+    return {};
+}
+
+Error PostgresConnection::replicas_unsure() {
+    return make_error(ErrorCode::outcome_unknown,
+                      options_.name +
+                          ": the server committed it, but no synchronous standby has confirmed "
+                          "that; after a failover it may or may not be applied");
 }
 
 void PostgresConnection::rollback() {
@@ -214,7 +257,10 @@ Result<void> PostgresConnection::exchange(Deadline deadline) {
         if (lost_) return lost_connection(state_ == State::idle);
         return give_up_at_deadline();
     }
-    if (refusal_ == nullptr) return {};
+    if (refusal_ == nullptr) {
+        if (replicas_unsure_ && state_ == State::idle) return replicas_unsure();
+        return {};
+    }
     if (state_ != State::idle) state_ = State::failed;
     return refused();
 }
@@ -237,7 +283,7 @@ Result<void> PostgresConnection::give_up_at_deadline() {
         return error;
     }
     broken_ = true;
-    if (alone && answered) return {};
+    if (alone && answered && !replicas_unsure_) return {};
     if (alone) {
         return make_error(ErrorCode::outcome_unknown,
                           options_.name +

@@ -197,6 +197,10 @@ class PostgresConnection final : public Connection {
     bool prepare(const Statement& statement, Known& known);
     Known& know(const Statement& statement);
     void take_refusal(Answer answer, const Expected& of);
+    void take_notice(const pg_result* notice);
+    Result<void> committed(Deadline deadline);
+    Result<void> await_standbys(Deadline deadline);
+    Error replicas_unsure();
     bool queue_sync();
     // Sends what is queued and reads until every answer is there. False at `until`, if `deadline`
     // (if given) has passed or was interrupted, and if the connection is lost_.
@@ -212,11 +216,12 @@ class PostgresConnection final : public Connection {
     int socket_{-1};
     State state_{State::idle};
     bool writes_{false};
-    bool broken_{false};          // Of no more use; begin() connects anew.
-    bool lost_{false};            // The other end is gone.
-    bool noticed_{false};         // It said something that no call asked for.
-    bool commit_is_open_{false};  // COMMIT was sent, and its deadline passed before the answer.
-    bool cancelled_{false};       // The server was asked to end the statement that runs alone.
+    bool broken_{false};           // Of no more use; begin() connects anew.
+    bool lost_{false};             // The other end is gone.
+    bool noticed_{false};          // It said something that no call asked for.
+    bool replicas_unsure_{false};  // It committed, and was cancelled as it waited for its standbys.
+    bool commit_is_open_{false};   // COMMIT was sent, and its deadline passed before the answer.
+    bool cancelled_{false};        // The server was asked to end the statement that runs alone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
     std::uint64_t term_{0};        // The primary's (PrimaryWatch) when this was connected.
@@ -232,8 +237,10 @@ class PostgresConnection final : public Connection {
     bool answered_first_{false};  // The first of them has its answer, and libpq's null is to come.
     Answer answer_{nullptr, ClearResult{nullptr}};   // To the statement.
     Answer refusal_{nullptr, ClearResult{nullptr}};  // The first error.
-    std::vector<std::string> texts_;                 // Parameters on their way, kept for their
-    std::vector<const char*> pointers_;              // memory.
+    // To a statement that has committed, while the synchronous standbys are waited for.
+    Answer committed_{nullptr, ClearResult{nullptr}};
+    std::vector<std::string> texts_;     // Parameters on their way, kept for their
+    std::vector<const char*> pointers_;  // memory.
 };
 
 /// Asks PostgreSQL to stop a statement. libpq's call for it blocks, on a connection of its own, so it

@@ -114,9 +114,11 @@ Error PostgresConnection::late_connecting(Deadline deadline) const {
 }
 
 Result<void> PostgresConnection::await_connection(Deadline deadline) {
-    pq_.PQsetNoticeProcessor(
+    pq_.PQsetNoticeReceiver(
         handle_,
-        [](void* self, const char*) { static_cast<PostgresConnection*>(self)->noticed_ = true; },
+        [](void* self, const pg_result* notice) {
+            static_cast<PostgresConnection*>(self)->take_notice(notice);
+        },
         this);
     // So that the message has the SQLSTATE: libpq shows it nowhere else before a session begins.
     pq_.PQsetErrorVerbosity(handle_, pq::kErrorsVerbose);

@@ -51,6 +51,7 @@ bool PostgresConnection::queue(const Statement& statement, std::span<const Value
         answer_.reset();
         refusal_.reset();
         statement_gone_ = false;
+        replicas_unsure_ = false;
     }
     // One whose answer nobody waits for ends a transaction: it must not fail for want of a name.
     const bool by_name =
@@ -185,6 +186,16 @@ void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
         known->second.name.clear();
         ++generation_;
         statement_gone_ = true;
+    }
+}
+
+// A cancel cannot undo a COMMIT that waits for synchronous standbys: it ends the wait, and COMMIT is
+// answered as if they had confirmed it. A notice of this function of the server's is all that tells.
+void PostgresConnection::take_notice(const pg_result* notice) {
+    noticed_ = true;
+    const char* const function = pq_.PQresultErrorField(notice, pq::kSourceFunction);
+    if (function != nullptr && std::string_view{function} == "SyncRepWaitForLSN") {
+        replicas_unsure_ = true;
     }
 }
 

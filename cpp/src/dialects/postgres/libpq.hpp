@@ -13,7 +13,7 @@ struct pg_cancel;
 namespace hotcount::sql {
 
 namespace pq {
-using NoticeProcessor = void (*)(void* argument, const char* message);
+using NoticeReceiver = void (*)(void* argument, const pg_result* notice);
 
 // ConnStatusType, PostgresPollingStatusType, ExecStatusType, PGTransactionStatusType, PGVerbosity.
 inline constexpr int kConnectionOk = 0;
@@ -35,6 +35,7 @@ inline constexpr int kSeverity = 'V';  // Not translated.
 inline constexpr int kSqlState = 'C';
 inline constexpr int kPrimary = 'M';
 inline constexpr int kDetail = 'D';
+inline constexpr int kSourceFunction = 'R';  // Not translated.
 }  // namespace pq
 
 // name in libpq, what it returns, what it takes.
@@ -54,7 +55,7 @@ inline constexpr int kDetail = 'D';
     F(PQerrorMessage, char*, (const pg_conn*))                                            \
     F(PQconnectionNeedsPassword, int, (const pg_conn*))                                   \
     F(PQsetErrorVerbosity, int, (pg_conn*, int))                                          \
-    F(PQsetNoticeProcessor, pq::NoticeProcessor, (pg_conn*, pq::NoticeProcessor, void*))  \
+    F(PQsetNoticeReceiver, pq::NoticeReceiver, (pg_conn*, pq::NoticeReceiver, void*))     \
     F(PQsetnonblocking, int, (pg_conn*, int))                                             \
     F(PQenterPipelineMode, int, (pg_conn*))                                               \
     F(PQexitPipelineMode, int, (pg_conn*))                                                \

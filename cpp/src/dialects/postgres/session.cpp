@@ -55,6 +55,7 @@ void PostgresConnection::disconnect() {
     answered_first_ = false;
     answer_.reset();
     refusal_.reset();
+    committed_.reset();
     state_ = State::idle;
 }
 

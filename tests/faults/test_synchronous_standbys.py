@@ -1,0 +1,205 @@
+"""A COMMIT that waits for a synchronous standby: a vote is counted when the standby has it. Both
+servers answer a COMMIT whose wait was cancelled as if the standby had confirmed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer
+
+pytestmark = pytest.mark.server
+
+STRATEGIES = ["naive", "slotted", "batched"]
+VOTERS = range(1, 5)
+
+
+class PostgresPrimary:
+    """One whose standby, if it has one, does not answer."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.url = server.url()
+
+    def standby_falls_silent(self) -> None:
+        self._set("ALTER SYSTEM SET synchronous_standby_names = 'away'")
+        eventually(lambda: self.server.psql("SHOW synchronous_standby_names") == "away")
+
+    def standby_answers(self) -> None:
+        """Whoever waits for a confirmation has it."""
+        self._set("ALTER SYSTEM RESET synchronous_standby_names")
+
+    def _set(self, setting: str) -> None:
+        # Neither is a commit, so neither waits.
+        self.server.psql(setting)
+        self.server.psql("SELECT pg_reload_conf()")
+
+    def waiting(self) -> list[int]:
+        """The sessions whose COMMIT waits for a standby."""
+        pids = self.server.psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        return [int(pid) for pid in pids.split()]
+
+
+class MariaDbPrimary:
+    def __init__(self, server: MariaDbServer) -> None:
+        self.server = server
+        self.url = server.url(server.create_database())
+        server.execute("SET GLOBAL rpl_semi_sync_master_timeout = 3600000")
+        server.execute("SET GLOBAL rpl_semi_sync_master_wait_no_slave = 1")
+
+    def standby_falls_silent(self) -> None:
+        self.server.execute("SET GLOBAL rpl_semi_sync_master_enabled = 1")
+
+    def standby_answers(self) -> None:
+        self.server.execute("SET GLOBAL rpl_semi_sync_master_enabled = 0")
+
+    def waiting(self) -> list[int]:
+        rows = self.server.execute(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE LIKE '%semi-sync%'"
+        )
+        return [id for (id,) in rows]
+
+
+Primary = PostgresPrimary | MariaDbPrimary
+
+
+@contextmanager
+def standby_silent(primary: Primary) -> Iterator[None]:
+    primary.standby_falls_silent()
+    try:
+        yield
+    finally:
+        primary.standby_answers()
+
+
+@pytest.fixture(scope="module")
+def postgres_primary() -> Iterator[PostgresPrimary]:
+    server = PostgresServer()
+    try:
+        yield PostgresPrimary(server.start())
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="module")
+def mariadb_primary() -> Iterator[MariaDbPrimary]:
+    server = MariaDbServer(config=("--log-bin=binlog", "--server-id=1", "--sync-binlog=1"))
+    try:
+        yield MariaDbPrimary(server.start())
+    finally:
+        server.remove()
+
+
+@pytest.fixture(params=["postgres_primary", "mariadb_primary"])
+def primary(request: pytest.FixtureRequest) -> Primary:
+    found: Primary = request.getfixturevalue(request.param)
+    return found
+
+
+@contextmanager
+def votes_by(primary: Primary, strategy: Any, test: str) -> Iterator[hotcount.Votes]:
+    with (
+        hotcount.Database(primary.url, timeout=20) as database,
+        hotcount.Votes(
+            database,
+            strategy=strategy,
+            item_table=f"{test}_item_{strategy}",
+            vote_table=f"{test}_vote_{strategy}",
+        ) as votes,
+    ):
+        votes.create_tables()
+        votes.add_items([1])
+        votes.cast(1, 100)
+        yield votes
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_votes_that_no_standby_confirms_in_time_are_unknown(
+    strategy: str, primary: Primary
+) -> None:
+    with votes_by(primary, strategy, "never") as votes:
+
+        def voted(user: int) -> Exception | None:
+            try:
+                votes.cast(1, user, timeout=3)
+            except hotcount.HotcountError as error:
+                return error
+            return None
+
+        with standby_silent(primary), ThreadPoolExecutor(len(VOTERS)) as pool:
+            told = list(pool.map(voted, VOTERS))
+        # Whoever was not at a COMMIT has waited for those who were.
+        unknown = [error for error in told if isinstance(error, hotcount.OutcomeUnknownError)]
+        late = [error for error in told if isinstance(error, hotcount.DeadlineError)]
+        assert len(unknown) + len(late) == len(VOTERS), told
+        assert unknown
+        # A COMMIT that is under way when its session is given up is carried out.
+        eventually(lambda: primary.waiting() == [])
+        eventually(lambda: votes.count(1).value == 1 + len(unknown))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_votes_that_a_standby_confirms_late_are_counted(strategy: str, primary: Primary) -> None:
+    with votes_by(primary, strategy, "late") as votes, ThreadPoolExecutor(len(VOTERS)) as pool:
+        with standby_silent(primary):
+            casts = [pool.submit(partial(votes.cast, 1, user, timeout=30)) for user in VOTERS]
+            eventually(lambda: primary.waiting() != [])
+            # Longer than a statement runs before it gives way to others.
+            with pytest.raises(TimeoutError):
+                casts[0].result(1.5)
+            assert not any(cast.done() for cast in casts)
+        assert all(cast.result(30).counted for cast in casts)
+        assert votes.count(1).value == 1 + len(VOTERS)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_vote_whose_wait_somebody_cancels_is_counted_once_a_standby_has_it(
+    strategy: str, postgres_primary: PostgresPrimary
+) -> None:
+    primary = postgres_primary
+    with votes_by(primary, strategy, "cancelled") as votes, ThreadPoolExecutor(1) as pool:
+        with standby_silent(primary):
+            cast = pool.submit(partial(votes.cast, 1, 1, timeout=30))
+            eventually(lambda: primary.waiting() != [])
+            (pid,) = primary.waiting()
+            primary.server.psql(f"SELECT pg_cancel_backend({pid})")
+            # It commits once more, and waits for that.
+            second = (
+                f"SELECT query FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'SyncRep'"
+            )
+            eventually(lambda: "pg_logical_emit_message" in primary.server.psql(second))
+            assert not cast.done()
+        assert cast.result(30).counted
+        assert votes.count(1).value == 2
+
+
+@pytest.mark.parametrize("lock", ["FLUSH TABLES WITH READ LOCK", "LOCK TABLES vote_meta WRITE"])
+def test_votes_that_wait_for_a_locked_table_are_counted(
+    lock: str, mariadb_server: MariaDbServer, mariadb_database: str
+) -> None:
+    """A statement that gave way has not begun to commit, so its votes are written again."""
+    with (
+        hotcount.Database(mariadb_server.url(mariadb_database), timeout=30) as database,
+        hotcount.Votes(database, strategy="batched") as votes,
+        mariadb_server.connect(mariadb_database) as other,
+        other.cursor() as cursor,
+        ThreadPoolExecutor(len(VOTERS)) as pool,
+    ):
+        votes.create_tables()
+        votes.add_items([1])
+        cursor.execute(lock)
+        casts = [pool.submit(partial(votes.cast, 1, user)) for user in VOTERS]
+        # Longer than a statement runs before it gives way to others.
+        with pytest.raises(TimeoutError):
+            casts[0].result(1.5)
+        cursor.execute("UNLOCK TABLES")
+        assert all(cast.result(30).counted for cast in casts)
