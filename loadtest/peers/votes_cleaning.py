@@ -3,13 +3,15 @@
     .venv/bin/python -m loadtest.peers.votes_cleaning
     .venv/bin/python -m loadtest.peers.votes_cleaning --only mariadb --votes 1000000 --do prune
 
-On a private server with full durability: --votes votes on --items items, of which --mine are one
-user's, written by the server itself and counted by create_tables(). Then voters in a process of
-their own cast --rate votes a second, on drawn items, for --seconds; and again with the call beside
-them. A vote's time runs from when it was to be cast, so that its waits count.
+On a private server with full durability: --votes votes on --items items, written by the server
+itself and counted by create_tables(); in each round one user has --mine of them, and every
+hundredth item has a vote that nobody counted. Then voters in a process of their own cast --rate votes a second, on
+drawn items, for --seconds; and again with the call beside them. A vote's time runs from when it was
+to be cast, so that its waits count. Figures are medians of the rounds (least .. most).
 In the end a dry reconcile must find nothing.
 
-A line of JSON for each server on stdout, progress on stderr. Exit code 1 where a count is wrong.
+A line of JSON for each server and call on stdout, progress on stderr. Exit code 1 where a count is
+wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import statistics
 import subprocess
 import sys
 import threading
@@ -84,10 +87,15 @@ def start_voters(url: str, chosen: argparse.Namespace, seconds: float, seed: int
 # -- the tables ----------------------------------------------------------------
 
 
+def erased_user(round_: int) -> int:
+    return USER + 10 + round_
+
+
 def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Namespace) -> None:
-    """Items, and votes of one value by drawn users; the user's own on as many items."""
-    a_item = max(1, (chosen.votes - chosen.mine) // chosen.items)
+    """Items, and votes of one value; those of each round's user on as many items."""
+    a_item = max(1, (chosen.votes - chosen.rounds * chosen.mine) // chosen.items)
     step = max(1, chosen.items // chosen.mine)
+    erased = [erased_user(round_) for round_ in range(chosen.rounds)]
     with hotcount.Database(url, timeout=3600) as database:
         hotcount.Votes(database, strategy="naive").create_tables()
     if isinstance(server, MariaDbServer):
@@ -99,10 +107,11 @@ def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Name
                 f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT i.seq, u.seq, 1 FROM "
                 f"seq_{first}_to_{last} AS i JOIN seq_1_to_{a_item} AS u"
             )
-        server.execute(
-            f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT seq, {USER}, 1 FROM "
-            f"seq_1_to_{chosen.items}_step_{step} LIMIT {chosen.mine}"
-        )
+        for user in erased:
+            server.execute(
+                f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT seq, {user}, 1 FROM "
+                f"seq_1_to_{chosen.items}_step_{step} LIMIT {chosen.mine}"
+            )
         if not chosen.without_index:
             server.execute(f"CREATE INDEX vote_by_user ON {name}.vote (user_id, item_id)")
         server.execute(f"ANALYZE TABLE {name}.vote")
@@ -112,29 +121,82 @@ def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Name
         "INSERT INTO vote (item_id, user_id, val) SELECT i, u, 1 FROM "
         f"generate_series(1, {chosen.items}) AS i, generate_series(1, {a_item}) AS u"
     )
-    server.psql(
-        f"INSERT INTO vote (item_id, user_id, val) SELECT i, {USER}, 1 FROM "
-        f"generate_series(1, {chosen.items}, {step}) AS i LIMIT {chosen.mine}"
-    )
+    for user in erased:
+        server.psql(
+            f"INSERT INTO vote (item_id, user_id, val) SELECT i, {user}, 1 FROM "
+            f"generate_series(1, {chosen.items}, {step}) AS i LIMIT {chosen.mine}"
+        )
     if not chosen.without_index:
         server.psql("CREATE INDEX vote_by_user ON vote (user_id, item_id)")
     server.psql("VACUUM ANALYZE vote")
 
 
-# -- a round -------------------------------------------------------------------
+def lose_counts(server: PostgresServer | MariaDbServer, url: str, items: int, user: int) -> None:
+    """A vote that nobody counts, for every hundredth item."""
+    if isinstance(server, MariaDbServer):
+        name = url.split("?")[0].rsplit("/", 1)[1]
+        server.execute(
+            f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT seq, {user}, 1 FROM "
+            f"seq_1_to_{items}_step_100"
+        )
+        return
+    server.psql(
+        f"INSERT INTO vote (item_id, user_id, val) SELECT i, {user}, 1 FROM "
+        f"generate_series(1, {items}, 100) AS i"
+    )
 
 
-def call(votes: hotcount.Votes, name: str) -> object:
+# -- rounds --------------------------------------------------------------------
+
+
+def call(votes: hotcount.Votes, name: str, round_: int) -> object:
     if name == "erase_user":
-        return votes.erase_user(USER, timeout=60)
+        return votes.erase_user(erased_user(round_), timeout=60)
     if name == "remove_item":
-        return votes.remove_item(1, timeout=60)
+        return votes.remove_item(1 + round_, timeout=60)
     if name == "prune":
         return votes.prune(0, timeout=60)
     return len(votes.reconcile(timeout=60))
 
 
-def measure(group: str, chosen: argparse.Namespace) -> dict[str, Any]:
+def over_rounds(figures: list[float]) -> str:
+    return f"{statistics.median(figures):,.10g} ({min(figures):,.10g} .. {max(figures):,.10g})"
+
+
+def measure_call(
+    server: PostgresServer | MariaDbServer,
+    url: str,
+    votes: hotcount.Votes,
+    name: str,
+    chosen: argparse.Namespace,
+) -> dict[str, Any]:
+    alone: list[dict[str, float]] = []
+    beside: list[dict[str, float]] = []
+    took: list[float] = []
+    for round_ in range(chosen.rounds):
+        if name == "reconcile":
+            lose_counts(server, url, chosen.items, USER + 1000 + round_)
+        alone.append(
+            json.loads(start_voters(url, chosen, chosen.seconds, 2 * round_).communicate()[0])
+        )
+        say(f"{name}: without: {alone[-1]}")
+        loaded = start_voters(url, chosen, chosen.seconds, 2 * round_ + 1)
+        time.sleep(1)
+        began = time.perf_counter()
+        answer = call(votes, name, round_)
+        took.append(round(time.perf_counter() - began, 2))
+        beside.append(json.loads(loaded.communicate()[0]))
+        say(f"{name} answered {answer} after {took[-1]} s; beside: {beside[-1]}")
+    measured = {
+        f"{figure}_{where}": over_rounds([load[figure] for load in loads])
+        for where, loads in (("without", alone), ("beside", beside))
+        for figure in ("votes_per_s", "p50_us", "p99_us", "longest_us")
+    }
+    return {"call": name, "seconds": over_rounds(took), **measured}
+
+
+def measure(group: str, chosen: argparse.Namespace) -> int:
+    """Prints a line for each call; returns how many counts were wrong in the end."""
     with ExitStack() as stack:
         server: PostgresServer | MariaDbServer
         if group == "mariadb":
@@ -155,29 +217,18 @@ def measure(group: str, chosen: argparse.Namespace) -> dict[str, Any]:
         database = stack.enter_context(hotcount.Database(url, timeout=3600))
         votes = hotcount.Votes(database)
         votes.create_tables(existing_counts="recount", timeout=3600)
-        alone = start_voters(url, chosen, chosen.seconds, 1)
-        without = json.loads(alone.communicate()[0])
-        say(f"{group}: without: {without}")
-        beside = start_voters(url, chosen, chosen.seconds, 2)
-        time.sleep(2)
-        began = time.perf_counter()
-        answer = call(votes, chosen.do)
-        took = time.perf_counter() - began
-        during = json.loads(beside.communicate()[0])
-        say(f"{group}: {chosen.do} answered {answer} after {took:.1f} s; voters: {during}")
+        shape = {"server": group, "votes": chosen.votes, "items": chosen.items}
+        for name in chosen.do:
+            print(json.dumps(shape | measure_call(server, url, votes, name, chosen)), flush=True)
         votes.flush(timeout=60)
-        wrong = len(votes.reconcile(dry_run=True, timeout=600))
-        return {
-            "server": group,
-            "votes": chosen.votes,
-            "items": chosen.items,
-            "call": chosen.do,
-            "answer": answer,
-            "seconds": round(took, 2),
-            "voters_without": without,
-            "voters_beside": during,
-            "wrong_counts": wrong,
-        }
+        return len(votes.reconcile(dry_run=True, timeout=600))
+
+
+def calls(words: str) -> list[str]:
+    chosen = words.split(",")
+    if unknown := [name for name in chosen if name not in CALLS]:
+        raise argparse.ArgumentTypeError(f"no such call: {', '.join(unknown)}")
+    return chosen
 
 
 def main(words: list[str] | None = None) -> int:
@@ -188,10 +239,11 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--only", default="postgres,mariadb", help="servers [postgres,mariadb]")
     parser.add_argument("--votes", type=int, default=10_000_000, help="[10,000,000]")
     parser.add_argument("--items", type=int, default=100_000, help="[100,000]")
-    parser.add_argument("--mine", type=int, default=10_000, help="votes of the user [10,000]")
+    parser.add_argument("--mine", type=int, default=10_000, help="votes of a user [10,000]")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each call [3]")
     parser.add_argument("--rate", type=float, default=2000, help="votes a second beside [2,000]")
-    parser.add_argument("--seconds", type=float, default=20, help="length of a load [20]")
-    parser.add_argument("--do", choices=CALLS, default="erase_user", help="[erase_user]")
+    parser.add_argument("--seconds", type=float, default=10, help="length of a load [10]")
+    parser.add_argument("--do", type=calls, default="erase_user,reconcile", help=",".join(CALLS))
     parser.add_argument("--without-index", action="store_true", help="no index by user")
     parser.add_argument("--voters", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
@@ -200,12 +252,9 @@ def main(words: list[str] | None = None) -> int:
         found = voters(chosen.voters, chosen.items, chosen.rate, chosen.seconds, chosen.seed)
         print(json.dumps(found))
         return 0
-    failed = False
-    for group in chosen.only.split(","):
-        result = measure(group, chosen)
-        failed = failed or bool(result["wrong_counts"])
-        print(json.dumps(result), flush=True)
-    return 1 if failed else 0
+    wrong = {group: measure(group, chosen) for group in chosen.only.split(",")}
+    say(f"wrong counts: {wrong}")
+    return 1 if any(wrong.values()) else 0
 
 
 if __name__ == "__main__":
