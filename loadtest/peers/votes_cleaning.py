@@ -5,9 +5,10 @@
 
 On a private server with full durability: --votes votes on --items items, written by the server
 itself and counted by create_tables(); in each round one user has --mine of them, and every
-hundredth item has a vote that nobody counted. Then voters in a process of their own cast --rate votes a second, on
-drawn items, for --seconds; and again with the call beside them. A vote's time runs from when it was
-to be cast, so that its waits count. Figures are medians of the rounds (least .. most).
+hundredth item has a vote that nobody counted. Then voters in a process of their own cast --rate
+votes a second, on drawn items, for --seconds; and again with the call beside them. A vote's time
+runs from when it was to be cast, so that its waits count. Figures are medians of the rounds
+(least .. most).
 In the end a dry reconcile must find nothing.
 
 A line of JSON for each server and call on stdout, progress on stderr. Exit code 1 where a count is
