@@ -18,6 +18,7 @@ import pytest
 from tests.support.journal_side import JournalSide
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
 _numbers = itertools.count()
 
@@ -163,3 +164,11 @@ def journal_side(request: pytest.FixtureRequest) -> JournalSide:
         return JournalSide(postgres=server.create_database())
     maria: MariaDbServer = request.getfixturevalue("mariadb_server")
     return JournalSide(mariadb=(maria, request.getfixturevalue("mariadb_database")))
+
+
+@pytest.fixture(params=BACKENDS)
+def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
+    """One database, and an engine of SQLAlchemy's over it; for each kind of database."""
+    sides = both_sides(request, request.param, database_path)
+    yield sides
+    sides.close()

@@ -253,7 +253,7 @@ def step(server: Any, connection: Any, group: list[str], writers: Writers) -> di
     time.sleep(0.1)
     held = sampler.stop()
     return {
-        "statement": (group[0] if len(group) == 1 else "counts: " + group[-2])[:70],
+        "statement": (group[0] if len(group) == 1 else group[-2])[:70],
         "took_ms": round((ended - began) * 1000, 1),
         "held_ms": {lock: round(s * 1000, 1) for lock, s in sorted(held.items())},
         "longest_wait_ms": round(writers.longest(began, ended) * 1000, 1),

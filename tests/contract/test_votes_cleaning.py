@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import hotcount
@@ -14,18 +13,11 @@ import pytest
 from hotcount import aio
 from hotcount.integrations.sqlalchemy import cast_vote
 
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
 from tests.support.votes_strategies import is_consistent, make_votes
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 def run(sides: BothSides, *statements: str) -> None:

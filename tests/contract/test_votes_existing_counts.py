@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -18,18 +16,11 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, vote_count
 
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 KEPT = 500
 """What item 1 counts; it has three votes."""
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 def run(sides: BothSides, *statements: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ NAMES = {
     "vote_previous": "before",
     "vote_version": "select",
 }
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 def play(votes: hotcount.Votes) -> None:

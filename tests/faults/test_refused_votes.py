@@ -7,27 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import hotcount
 import hotcount.aio
 import pytest
 
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BACKENDS, BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 GROUPED = ["batched", "cached"]
 SIZE = 40
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 def run(sides: BothSides, *statements: str) -> None:

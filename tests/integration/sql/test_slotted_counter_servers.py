@@ -17,13 +17,6 @@ INT64_MAX = 2**63 - 1
 SERVERS = BACKENDS[1:]
 
 
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
-
-
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
     sides = both_sides(request, request.param, database_path)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -30,7 +29,7 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
 
 INT64_MAX = 2**63 - 1
@@ -58,13 +57,6 @@ POSTS: dict[str, Any] = {
     "vote_item": "post",
     "vote_user": "who",
 }
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -18,16 +16,9 @@ from hotcount.integrations.sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BACKENDS, BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 def make(sides: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:

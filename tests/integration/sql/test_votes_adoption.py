@@ -10,9 +10,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -23,14 +21,7 @@ import sqlalchemy as sa
 from tests.support.likes import LIKES, like, make_likes, rows, run, words
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_scripts import run_script, statements_of
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
+from tests.support.sqlalchemy_side import BothSides
 
 
 def migrate(sides: BothSides, votes: hotcount.Votes, **options: Any) -> str:
@@ -124,7 +115,7 @@ def test_a_migration_that_was_cut_off_is_printed_from_there(sides: BothSides) ->
     steps = 0
     # One statement of each print: the next print has the rest. A transaction is one.
     while script := votes.migration():
-        patience = ("SET lock_timeout", "SET SESSION lock_wait_timeout")
+        patience = ("SET search_path", "SET SESSION lock_wait_timeout")
         first = next(s for s in statements_of(script) if not s[0].startswith(patience))
         run_script(sides, ";\n".join(first) + ";\n")
         steps += 1
@@ -227,6 +218,112 @@ def test_ids_may_be_text_or_uuids(sides: BothSides, kind: str) -> None:
     assert votes.retract(typed[0], typed[0]).changed
     assert [int(n) for n in votes.count_many(typed)] == [1, 1]
     assert votes.reconcile(dry_run=True) == []
+
+
+def test_rows_of_nobody_are_no_voters_and_go_with_their_item(sides: BothSides) -> None:
+    w = words(sides)
+    run(
+        sides,
+        f"CREATE TABLE item (id {w['int']} NOT NULL PRIMARY KEY)",
+        f"CREATE TABLE vote (id {w['serial']}, item_id {w['int']}, user_id {w['int']})",
+        "INSERT INTO item VALUES (1), (2)",
+        "INSERT INTO vote (item_id, user_id) VALUES (1, NULL), (1, NULL), (1, 3), (2, 3), (2, "
+        "NULL), (NULL, 3), (NULL, NULL)",
+    )
+    votes = hotcount.Votes(sides.database)
+    migrate(sides, votes)
+    assert [int(n) for n in votes.count_many([1, 2])] == [3, 2]
+    assert votes.voters(1) == [(3, 1)]
+    votes.retract(2, 4)
+    assert votes.prune(10) == 1
+    assert votes.remove_item(1) == 3
+    assert votes.erase_user(3) == 1
+    assert [int(n) for n in votes.count_many([1, 2])] == [0, 1]
+    assert votes.reconcile(dry_run=True) == []
+    left = rows(sides, "SELECT item_id, user_id FROM vote ORDER BY id")
+    assert left == [(2, None), (None, 3), (None, None)]
+
+
+def test_items_may_number_themselves(sides: BothSides) -> None:
+    always = {
+        "sqlite": "INTEGER PRIMARY KEY",
+        "postgresql": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
+    }[sides.dialect]
+    w = words(sides)
+    run(
+        sides,
+        f"CREATE TABLE item (id {always}, title VARCHAR(9))",
+        f"CREATE TABLE vote (item_id {w['int']} NOT NULL, user_id {w['int']} NOT NULL)",
+        "INSERT INTO item (title) VALUES ('one')",
+        "INSERT INTO vote VALUES (1, 1)",
+    )
+    votes = hotcount.Votes(sides.database)
+    migrate(sides, votes)
+    assert votes.cast(1, 2).changed
+    assert int(votes.count(1)) == 2
+    if sides.dialect == "postgresql":
+        with pytest.raises(hotcount.ConfigError, match="column id of table item is generated"):
+            hotcount.Votes(sides.database, missing_items="create").migration()
+
+
+def test_a_column_for_counts_that_comes_later_has_the_counts(sides: BothSides) -> None:
+    make_likes(sides)
+    before = hotcount.Votes(sides.database, item_count=None, **LIKES)
+    migrate(sides, before)
+    assert before.cast(2, 9).changed
+    before.flush()
+    votes = hotcount.Votes(sides.database, **LIKES)
+    migrate(sides, votes)
+    votes.flush()
+    assert rows(sides, "SELECT id, vote_count FROM blog_post ORDER BY id") == [
+        (1, 3),
+        (2, 2),
+        (3, 0),
+    ]
+
+
+def test_columns_are_found_in_any_case_where_the_database_finds_them_so(sides: BothSides) -> None:
+    if sides.dialect == "postgresql":
+        return  # There "Val" and "val" are two columns.
+    w = words(sides)
+    run(
+        sides,
+        f"CREATE TABLE item (Id {w['int']} NOT NULL PRIMARY KEY, Vote_Count {w['int']})",
+        f"CREATE TABLE vote (Item_Id {w['int']} NOT NULL, USER_ID {w['int']} NOT NULL, "
+        f"VAL {w['int']} NOT NULL DEFAULT 1, UNIQUE (USER_ID, Item_Id), "
+        "FOREIGN KEY (Item_Id) REFERENCES item (Id))",
+        "INSERT INTO item (Id) VALUES (1)",
+        "INSERT INTO vote (Item_Id, USER_ID) VALUES (1, 1)",
+    )
+    votes = hotcount.Votes(sides.database)
+    script = migrate(sides, votes)
+    for word in ("val", "vote_count", "one_vote", "_refers"):
+        assert word not in script.split("CREATE")[0]
+    assert not votes.cast(1, 1).changed
+    assert votes.cast(1, 2).changed
+    assert int(votes.count(1)) == 2
+
+
+def test_a_script_reaches_the_tables_it_was_printed_for_and_leaves_no_time_limit(
+    postgres_database: PostgresDatabase,
+) -> None:
+    """psql has another search_path, and behind a pooler the next client gets the session."""
+    import psycopg
+
+    tables = (
+        "CREATE TABLE item (id BIGINT PRIMARY KEY); CREATE TABLE vote (item_id BIGINT NOT NULL, "
+        "user_id BIGINT NOT NULL); "
+    )
+    postgres_database.psql(tables + "INSERT INTO item VALUES (1); INSERT INTO vote VALUES (1, 1)")
+    with hotcount.Votes(postgres_database.url) as votes:
+        script = votes.migration()
+        with psycopg.connect(postgres_database.server.url(), autocommit=True) as session:
+            for statement in (s for group in statements_of(script) for s in group):
+                session.execute(statement)
+            assert session.execute("SHOW lock_timeout").fetchone() == ("0",)
+        assert votes.migration() == ""
+        assert int(votes.count(1)) == 1
 
 
 # -- who may, and who waits ------------------------------------------------------

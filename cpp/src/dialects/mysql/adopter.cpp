@@ -33,15 +33,36 @@ class MysqlAdopter final : public Adopter {
         const std::string_view schema{table.schema};
         const std::string_view name{table.name};
         static const sql::Statement kTable{
-            std::string{"SELECT TABLE_TYPE = 'BASE TABLE', EXISTS (SELECT 1 FROM "
+            std::string{"SELECT TABLE_TYPE NOT LIKE '%VIEW', EXISTS (SELECT 1 FROM "
                         "information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA"} +
             kOfTable +
-            "EVENT_OBJECT_TABLE = ?2) FROM information_schema.TABLES WHERE TABLE_SCHEMA" +
+            "EVENT_OBJECT_TABLE = ?2) OR EXISTS (SELECT 1 FROM "
+            "information_schema.TABLE_CONSTRAINTS WHERE TABLE_SCHEMA" +
+            kOfTable +
+            "TABLE_NAME = ?2 AND CONSTRAINT_TYPE = 'CHECK'), COALESCE(CREATE_OPTIONS, '') LIKE "
+            "'%partitioned%', TABLE_TYPE LIKE '%VERSIONED', COALESCE(ENGINE, ''), EXISTS (SELECT 1 "
+            "FROM information_schema.STATISTICS WHERE TABLE_SCHEMA" +
+            kOfTable +
+            "TABLE_NAME = ?2 AND INDEX_TYPE = 'FULLTEXT') FROM "
+            "information_schema.TABLES WHERE TABLE_SCHEMA" +
             kOfTable + "TABLE_NAME = ?2"};
         const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {
             found.is_table = row.integer(0) != 0;
             found.is_view = !found.is_table;
-            found.has_triggers = row.integer(1) != 0;
+            found.has_rules = row.integer(1) != 0;
+            found.is_partitioned = row.integer(2) != 0;
+            if (row.integer(5) != 0) {
+                found.fixed =
+                    "has a FULLTEXT index, and the server adds a column there only while writers "
+                    "wait: add it with ALGORITHM=INPLACE, LOCK=SHARED when that may be";
+            }
+            if (row.integer(3) != 0) {
+                found.unfit = "is system-versioned, and the server alters no such table online";
+            } else if (found.is_table && row.text(4) != "InnoDB") {
+                found.unfit = "is of the engine " + std::string{row.text(4)} +
+                              ", and a vote and its count are one transaction of InnoDB: ALTER "
+                              "TABLE ... ENGINE=InnoDB";
+            }
             return {};
         };
         HOTCOUNT_TRY(connection.query(kTable, {schema, name}, see_table));
@@ -49,8 +70,9 @@ class MysqlAdopter final : public Adopter {
 
         static const sql::Statement kColumns{
             std::string{"SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, IS_NULLABLE = 'YES', "
-                        "COLUMN_DEFAULT IS NOT NULL, EXTRA, COALESCE(COLLATION_NAME, '') FROM "
-                        "information_schema.COLUMNS WHERE TABLE_SCHEMA"} +
+                        "COLUMN_DEFAULT IS NOT NULL, EXTRA, COALESCE(COLLATION_NAME, ''), "
+                        "COALESCE(COLUMN_DEFAULT, 'NULL') FROM information_schema.COLUMNS WHERE "
+                        "TABLE_SCHEMA"} +
             kOfTable + "TABLE_NAME = ?2 ORDER BY ORDINAL_POSITION"};
         const sql::RowVisitor see_column = [&](const sql::Row& row) -> Result<void> {
             FoundColumn column{std::string{row.text(0)}, std::string{row.text(1)},
@@ -61,6 +83,9 @@ class MysqlAdopter final : public Adopter {
                                extra.find("DEFAULT_GENERATED") == std::string_view::npos;
             column.fills_itself = column.may_be_null || row.integer(4) != 0 || column.generated ||
                                   extra.find("auto_increment") != std::string_view::npos;
+            column.fills_apart = extra.find("auto_increment") != std::string_view::npos ||
+                                 is_drawn(row.text(7), column.kind) ||
+                                 (column.may_be_null && !column.generated && row.text(7) == "NULL");
             column.collation = row.text(6);
             found.columns.push_back(std::move(column));
             return {};
@@ -86,7 +111,9 @@ class MysqlAdopter final : public Adopter {
             return {};
         };
         HOTCOUNT_TRY(connection.query(kKeys, {schema, name}, see_key));
-        for (const std::string& index : in_part) keys.erase(index);
+        for (const std::string& index : in_part) {
+            if (auto part = keys.extract(index)) found.part_keys.push_back(part.mapped());
+        }
         for (auto& [index, key] : keys) found.keys.push_back(std::move(key));
 
         static const sql::Statement kRefers{
@@ -120,11 +147,29 @@ class MysqlAdopter final : public Adopter {
                (column.kind == Kind::text && column.type != "char(32)" &&
                 column.type != "varchar(32)");
     }
-    std::string begin_altering() const override {
-        return "-- Who waits for the lock of a table keeps everybody behind it waiting, so each "
-               "statement "
-               "gives up\n-- after 2 s. After an error print the migration again: it has the "
-               "rest.\nSET SESSION lock_wait_timeout = 2;\n";
+    bool folds_names() const override { return true; }
+    Result<std::string> begin_altering(sql::Connection&) const override {
+        return std::string{
+            "-- Who waits for the lock of a table keeps everybody behind it waiting, so each "
+            "statement gives up\n-- after 2 s. After an error print the migration again: it has "
+            "the "
+            "rest. Other users that vote need\n-- SELECT, INSERT, UPDATE and DELETE on both tables "
+            "and on the new ones.\nSET SESSION lock_wait_timeout = 2;\n"};
+    }
+    std::string cannot_add_reference(const FoundTable& items, const FoundColumn& id,
+                                     const FoundTable& votes,
+                                     const FoundColumn& item) const override {
+        const std::string other = ", or say foreign_key=False";
+        if (items.is_partitioned || votes.is_partitioned) {
+            return std::string{items.is_partitioned ? "refers to a partitioned table"
+                                                    : "is partitioned"} +
+                   ", and the server has no foreign keys there: say foreign_key=False";
+        }
+        if (id.kind != FoundColumn::Kind::integer || number_type(id) == number_type(item)) {
+            return {};
+        }
+        return "has ids of type " + item.type + " in " + item.name + ", and the items' are " +
+               id.type + ": a foreign key needs the same type, so give them that" + other;
     }
     std::string add_columns(const std::string& table,
                             const std::vector<std::string>& columns) const override {
@@ -153,7 +198,7 @@ class MysqlAdopter final : public Adopter {
                online(table.sql(),
                       "ADD INDEX " + sql::quote_identifier(index) + " (" + column + ")");
     }
-    std::string add_reference(const VoteNames& n, const std::string& key) const override {
+    std::string add_reference(const VoteNames& n, const std::string& key, bool) const override {
         return "-- Votes are for items that exist. To check the rows that are there the server "
                "would copy the "
                "table and\n-- keep writers out, so it checks those of now on.\nSET SESSION "
@@ -176,6 +221,11 @@ class MysqlAdopter final : public Adopter {
     }
 
   private:
+    // Without the width that it is shown in: bigint(20) unsigned.
+    static std::string number_type(const FoundColumn& column) {
+        const auto word = column.type.substr(0, column.type.find_first_of("( "));
+        return word + (column.type.find("unsigned") != std::string::npos ? " unsigned" : "");
+    }
     static std::string online(const std::string& table, const std::string& change) {
         return "ALTER TABLE " + table + " " + change + ", ALGORITHM=INPLACE, LOCK=NONE;\n";
     }

@@ -30,7 +30,7 @@ KeyColumns::KeyColumns(const VotesOptions& options)
       items_(sql::TableName::of(options.item_table)),
       votes_(sql::TableName::of(options.vote_table)),
       types_(
-          "SELECT COLUMN_NAME, DATA_TYPE, COALESCE(COLLATION_NAME, '') FROM "
+          "SELECT COLUMN_NAME = ?4, DATA_TYPE, COALESCE(COLLATION_NAME, '') FROM "
           "information_schema.COLUMNS WHERE " +
           in_schema("TABLE_SCHEMA", "?1") + " AND TABLE_NAME = ?2 AND COLUMN_NAME IN (?3, ?4) OR " +
           in_schema("TABLE_SCHEMA", "?5") + " AND TABLE_NAME = ?6 AND COLUMN_NAME = ?7"),
@@ -69,7 +69,7 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
     int fit = 0;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         ++found;
-        const bool user = row.text(0) == options_.vote_user;
+        const bool user = row.integer(0) != 0;
         const IdType type = user ? options_.user_type : options_.item_type;
         if (compares_bytes(type, row.text(1), row.text(2))) ++fit;
         return {};

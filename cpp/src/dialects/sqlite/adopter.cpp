@@ -31,21 +31,23 @@ class SqliteAdopter final : public Adopter {
         FoundTable found;
         const std::string_view name{table.name};
         static const sql::Statement kTable{
-            "SELECT type = 'table', EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND "
-            "tbl_name = ?1 COLLATE NOCASE) FROM sqlite_master WHERE type IN ('table', 'view') AND "
+            "SELECT type = 'table', sql LIKE '%CHECK%' OR EXISTS (SELECT 1 FROM sqlite_master "
+            "WHERE "
+            "type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE) FROM sqlite_master WHERE type IN "
+            "('table', 'view') AND "
             "name = ?1 COLLATE NOCASE"};
         const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {
             found.is_table = row.integer(0) != 0;
             found.is_view = !found.is_table;
-            found.has_triggers = row.integer(1) != 0;
+            found.has_rules = row.integer(1) != 0;
             return {};
         };
         HOTCOUNT_TRY(connection.query(kTable, {name}, see_table));
         if (!found.is_table) return found;
 
         static const sql::Statement kColumns{
-            "SELECT name, type, \"notnull\", dflt_value IS NOT NULL, pk, hidden FROM "
-            "pragma_table_xinfo(?1)"};
+            "SELECT name, type, \"notnull\", dflt_value IS NOT NULL, pk, hidden, "
+            "COALESCE(dflt_value, '') FROM pragma_table_xinfo(?1)"};
         std::vector<std::string> primary;
         const sql::RowVisitor see_column = [&](const sql::Row& row) -> Result<void> {
             FoundColumn column{std::string{row.text(0)}, std::string{row.text(1)},
@@ -53,6 +55,8 @@ class SqliteAdopter final : public Adopter {
             column.may_be_null = row.integer(2) == 0;
             column.generated = row.integer(5) > 1;
             column.fills_itself = column.may_be_null || row.integer(3) != 0 || column.generated;
+            column.fills_apart = is_drawn(row.text(6), column.kind) ||
+                                 (column.may_be_null && !column.generated && row.integer(3) == 0);
             if (row.integer(4) > 0) primary.push_back(column.name);
             found.columns.push_back(std::move(column));
             return {};
@@ -64,6 +68,7 @@ class SqliteAdopter final : public Adopter {
             if (primary.size() == 1 && primary.front() == column.name &&
                 column.kind == FoundColumn::Kind::integer) {
                 column.fills_itself = true;
+                column.fills_apart = true;
             }
         }
 
@@ -97,7 +102,16 @@ class SqliteAdopter final : public Adopter {
     bool holds(const FoundColumn& column, IdType type) const override {
         using Kind = FoundColumn::Kind;
         if (type == IdType::integer) return column.kind == Kind::integer;
-        return column.kind == Kind::text || (type == IdType::uuid && column.kind == Kind::uuid);
+        if (type == IdType::text) return column.kind == Kind::text;
+        // Another length holds another form, as 32 digits without dashes.
+        return column.kind == Kind::uuid ||
+               (column.kind == Kind::text && column.type.find("(32)") == std::string::npos);
+    }
+    bool folds_names() const override { return true; }
+    Result<std::string> begin_altering(sql::Connection&) const override {
+        return std::string{
+            "-- Run it with sqlite3 -bail. After an error print the migration again: "
+            "it has the rest.\n"};
     }
     // A column takes a value of any type.
     std::string other_id(const std::string& column, IdType type) const override {

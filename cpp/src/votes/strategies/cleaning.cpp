@@ -125,6 +125,7 @@ Result<std::int64_t> SqlVotes::remove_item(const sql::Id& item, bool delete_row,
     } while (page.full);
     // The rest, and what counted them. Voters may have been quicker: then once more.
     std::int64_t ver = 0;
+    std::int64_t nobodys = 0;
     do {
         const auto finish = [&](sql::Connection& connection) -> Result<RemovedPage> {
             // Nobody folds or reconciles what is going to be gone: a difference that was read
@@ -137,6 +138,7 @@ Result<std::int64_t> SqlVotes::remove_item(const sql::Id& item, bool delete_row,
             HOTCOUNT_TRY(removal_.take_item(connection, item));
             HOTCOUNT_TRY_ASSIGN(const RemovedPage last, remove_votes(connection, item));
             if (last.full) return last;
+            HOTCOUNT_TRY_ASSIGN(nobodys, removal_.delete_nobodys(connection, item));
             HOTCOUNT_TRY_ASSIGN(ver, removal_.delete_counts(connection, item));
             if (delete_row) HOTCOUNT_TRY(removal_.delete_item(connection, item));
             return last;
@@ -144,6 +146,7 @@ Result<std::int64_t> SqlVotes::remove_item(const sql::Id& item, bool delete_row,
         HOTCOUNT_TRY_ASSIGN(page, sql::transact(*database_, database_->deadline(timeout), finish));
         removed += page.votes;
     } while (page.full);
+    removed += nobodys;
     // A copy of no votes, newer than all that folds have published or are about to.
     if (publish_) publish_(std::array{FoldedCount{item, 0, ver}});
     after_removal(database_->deadline(timeout));

@@ -53,8 +53,7 @@ Result<bool> SqlVotes::is_marked(sql::Connection& connection) const {
     return by == to_string(options_.strategy) && in == to_string(place());
 }
 
-Result<void> SqlVotes::refuse_incomplete(sql::Connection& connection, Adoption& adoption) {
-    HOTCOUNT_TRY(adoption.look(connection));
+Result<void> SqlVotes::refuse_incomplete(const Adoption& adoption) {
     const std::string lacking = adoption.lacking();
     if (lacking.empty()) return {};
     return make_error(ErrorCode::config,
@@ -63,30 +62,42 @@ Result<void> SqlVotes::refuse_incomplete(sql::Connection& connection, Adoption& 
                           "`hotcount schema` print the statements that do. Nothing was changed");
 }
 
+// Nothing of what is written stays.
+Result<void> SqlVotes::try_rules(const Adoption& adoption, Deadline deadline) const {
+    return sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+        HOTCOUNT_TRY(connection->begin(deadline));
+        auto tried = adoption.try_rules(*connection);
+        connection->rollback();
+        return tried;
+    });
+}
+
 Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
     const Deadline deadline = database_->deadline(timeout);
     bool made = false;
     const auto look = [&](sql::Connection& connection) -> Result<bool> {
         HOTCOUNT_TRY_ASSIGN(made, is_made(connection));
-        return made ? is_marked(connection) : Result<bool>{false};
+        if (!made) return false;
+        HOTCOUNT_TRY_ASSIGN(const bool marked, is_marked(connection));
+        if (!marked) return false;
+        // A script that went on after an error, or the application, may have left them so.
+        Adoption found{options_, layout_->vote_dialect()};
+        HOTCOUNT_TRY(found.read(connection));
+        HOTCOUNT_TRY(found.check_fit());
+        HOTCOUNT_TRY(refuse_incomplete(found));
+        return true;
     };
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
     const VoteDialect& dialect = layout_->vote_dialect();
     Adoption adoption{options_, dialect};
-    HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
-        return refuse_incomplete(connection, adoption);
-    }));
-    if (adoption.votes_have_triggers()) {
-        const auto try_them = [&]() -> Result<void> {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-            HOTCOUNT_TRY(connection->begin(deadline));
-            auto tried = adoption.try_triggers(*connection);
-            connection->rollback();
-            return tried;
-        };
-        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, try_them));
-    }
+    const auto refuse = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY(adoption.look(connection));
+        return refuse_incomplete(adoption);
+    };
+    HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, refuse));
+    if (adoption.votes_have_rules()) HOTCOUNT_TRY(try_rules(adoption, deadline));
     // With ids of the item table's very type.
     const auto make = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const std::string type, dialect.item_type(connection, options_));

@@ -14,6 +14,13 @@ void replace(std::string& text, const std::string& what, const std::string& by) 
     if (const auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), by);
 }
 
+// A column that is added to items which are counted already: a row of 0 has a fold fill it.
+std::string lagging_text(const VoteNames& n, const Adopter& adopter) {
+    return "-- The new column gets the counts from the next fold.\n" + adopter.begin() +
+           "INSERT INTO " + n.journal + " (item, diff) SELECT DISTINCT item, 0 FROM " + n.cell +
+           ";\nCOMMIT;\n";
+}
+
 }  // namespace
 
 std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts existing) const {
@@ -41,13 +48,18 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
 
 Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing) {
     const VoteDialect& dialect = layout_->vote_dialect();
+    const Adopter& adopter = dialect.adopter();
+    const Deadline deadline = database_->deadline(timeout);
+    Adoption adoption{options_, dialect};
+    bool marked = false;
     const auto look = [&](sql::Connection& connection) -> Result<std::string> {
+        marked = false;
         HOTCOUNT_TRY_ASSIGN(const std::vector<std::string> missing, missing_tables(connection));
         const auto is_missing = [&](const std::string& table) {
             return std::find(missing.begin(), missing.end(), table) != missing.end();
         };
         VoteNames names{options_, dialect.grammar()};
-        bool marked = false;
+        const bool items_exist = !is_missing(names.item);
         bool counted = false;
         bool empty_cells = true;
         if (!is_missing(names.meta)) {
@@ -63,7 +75,6 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
             };
             HOTCOUNT_TRY(connection.query(any, {}, see));
         }
-        Adoption adoption{options_, dialect};
         HOTCOUNT_TRY(adoption.look(connection));
         if (!counted && (adoption.items_have_counts() || !layout_->counts_in_items)) {
             HOTCOUNT_TRY(openings_.check(connection, existing, adoption.votes_have_values()));
@@ -74,20 +85,36 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
         std::string altering = adoption.alterations();
         std::string views;
         for (const SchemaPart& part : schema_parts(names, dialect)) {
-            if (is_missing(part.name)) (part.is_view ? views : altering) += part.text;
+            if (!is_missing(part.name)) continue;
+            (part.is_view ? views : altering) += adopter.impatiently(part.text);
         }
         const auto votes = sql::TableName::of(options_.vote_table);
         for (const std::string& suffix : more_tables()) {
             if (!is_missing(votes.beside(suffix).sql())) continue;
-            altering += more_schema(type);
+            altering += adopter.impatiently(more_schema(type));
             break;
         }
         altering += adoption.reference() + views;
-        if (!altering.empty()) altering = dialect.adopter().begin_altering() + altering;
-        return dialect.adopter().for_client(
-            altering + (marked ? "" : count_text(counted, empty_cells, existing)));
+        if (!marked) {
+            altering +=
+                adoption.votes_have_rules() && !adoption.lacking().empty()
+                    ? "-- Table " + options_.vote_table +
+                          " has triggers or checks. Print the migration again after this: it "
+                          "tries a vote\n-- and rolls it back, and then has the counts.\n"
+                    : count_text(counted, empty_cells, existing);
+        } else if (place() == CountPlace::journal && !names.count.empty() && items_exist &&
+                   !adoption.items_have_counts()) {
+            altering += lagging_text(names, adopter);
+        }
+        if (altering.empty()) return altering;
+        HOTCOUNT_TRY_ASSIGN(const std::string first, adopter.begin_altering(connection));
+        return adopter.for_client(first + altering);
     };
-    return sql::read_snapshot(*database_, database_->deadline(timeout), look);
+    HOTCOUNT_TRY_ASSIGN(std::string text, sql::read_snapshot(*database_, deadline, look));
+    if (!marked && adoption.votes_have_rules() && adoption.lacking().empty()) {
+        HOTCOUNT_TRY(try_rules(adoption, deadline));
+    }
+    return text;
 }
 
 }  // namespace hotcount

@@ -167,7 +167,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<bool> is_made(sql::Connection& connection) const;
     /// Of tables and views, as they stand in SQL.
     Result<std::vector<std::string>> missing_tables(sql::Connection& connection) const;
-    static Result<void> refuse_incomplete(sql::Connection& connection, Adoption& adoption);
+    static Result<void> refuse_incomplete(const Adoption& adoption);
+    Result<void> try_rules(const Adoption& adoption, Deadline deadline) const;
     // migration.cpp
     std::string count_text(bool counted, bool empty_cells, ExistingCounts existing) const;
     Result<bool> is_marked(sql::Connection& connection) const;

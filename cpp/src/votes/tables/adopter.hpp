@@ -33,8 +33,34 @@ class Adopter {
         return {};
     }
 
-    /// What comes first: who waits for a lock keeps all behind it waiting, so it gives up soon.
-    virtual std::string begin_altering() const { return {}; }
+    /// Whether names of columns that differ by case alone are one.
+    virtual bool folds_names() const { return false; }
+
+    /// What comes first, for a client whose session is not this one.
+    virtual Result<std::string> begin_altering(sql::Connection& connection) const {
+        (void)connection;
+        return std::string{};
+    }
+    /// Statements that wait for a lock of a table, and so keep all behind them waiting: they give up
+    /// soon.
+    virtual std::string impatiently(const std::string& text) const { return text; }
+    /// Why no unique key can be made while voters go on, in words that follow the table's name.
+    virtual std::string cannot_add_key(const FoundTable& votes) const {
+        (void)votes;
+        return {};
+    }
+    /// The same of the reference to the items.
+    virtual std::string cannot_add_reference(const FoundTable& items, const FoundColumn& id,
+                                             const FoundTable& votes,
+                                             const FoundColumn& item) const {
+        (void)items;
+        (void)id;
+        (void)votes;
+        (void)item;
+        return {};
+    }
+    /// The server checks the rows that are there when a reference is added.
+    virtual bool checks_references() const { return false; }
     /// `columns`: each with its type, and a default unless it may be NULL.
     virtual std::string add_columns(const std::string& table,
                                     const std::vector<std::string>& columns) const = 0;
@@ -52,10 +78,13 @@ class Adopter {
                                 bool unfinished) const = 0;
     virtual std::string add_index(const sql::TableName& table, const std::string& index,
                                   const std::string& column, bool unfinished) const = 0;
-    /// The vote table's reference to the items; empty if the dialect cannot add one.
-    virtual std::string add_reference(const VoteNames& names, const std::string& key) const {
+    /// The vote table's reference to the items; empty if the dialect cannot add one. `unchecked`: it
+    /// is there by that name, and its rows are not checked.
+    virtual std::string add_reference(const VoteNames& names, const std::string& key,
+                                      bool unchecked) const {
         (void)names;
         (void)key;
+        (void)unchecked;
         return {};
     }
     /// Begins a transaction whose statements see what was committed before each.

@@ -9,10 +9,6 @@
 namespace hotcount {
 namespace {
 
-Error refuse(const std::string& what) {
-    return make_error(ErrorCode::config, what + ". Nothing was changed");
-}
-
 std::string column_of(const std::string& table, const std::string& column) {
     return "column " + column + " of table " + table;
 }
@@ -31,6 +27,10 @@ std::string_view python_name(IdType type) {
 
 }  // namespace
 
+Error refuse_table(const std::string& what) {
+    return make_error(ErrorCode::config, what + ". Nothing was changed");
+}
+
 Adoption::Adoption(const VotesOptions& options, const VoteDialect& dialect)
     : options_(options),
       names_(options, dialect.grammar()),
@@ -39,52 +39,79 @@ Adoption::Adoption(const VotesOptions& options, const VoteDialect& dialect)
       item_table_(sql::TableName::of(options.item_table)),
       vote_table_(sql::TableName::of(options.vote_table)) {}
 
-Result<void> Adoption::look(sql::Connection& connection) {
+Result<void> Adoption::read(sql::Connection& connection) {
     HOTCOUNT_TRY_ASSIGN(items_,
                         adopter_.find(connection, item_table_, item_table_, options_.item_id));
     HOTCOUNT_TRY_ASSIGN(votes_,
                         adopter_.find(connection, vote_table_, item_table_, options_.item_id));
+    if (!adopter_.folds_names()) return {};
+    for (const std::string* name : {&options_.item_id, &options_.item_count}) items_.spell(*name);
+    for (const std::string* name : {&options_.vote_item, &options_.vote_user, &options_.vote_value,
+                                    &options_.vote_previous, &options_.vote_version}) {
+        votes_.spell(*name);
+    }
+    return {};
+}
+
+Result<void> Adoption::look(sql::Connection& connection) {
+    HOTCOUNT_TRY(read(connection));
+    HOTCOUNT_TRY(check_fit());
     HOTCOUNT_TRY(check_items());
     HOTCOUNT_TRY(check_votes());
+    HOTCOUNT_TRY(check_columns());
+    HOTCOUNT_TRY(check_keys());
+    HOTCOUNT_TRY(check_references());
     return check_rows(connection);
+}
+
+Result<void> Adoption::check_fit() const {
+    for (const auto& [table, called] :
+         {std::pair{&items_, &options_.item_table}, std::pair{&votes_, &options_.vote_table}}) {
+        if (!table->unfit.empty()) return refuse_table("table " + *called + " " + table->unfit);
+    }
+    return {};
 }
 
 Result<void> Adoption::check_ids(const FoundColumn* column, const std::string& table,
                                  const std::string& name, IdType type, const char* option) const {
     if (column == nullptr) return {};
-    if (column->generated) {
-        return refuse(column_of(table, name) + " is generated, and a vote has to write it");
+    // Items are the application's to make, unless votes do.
+    const bool written =
+        column != items_.find(options_.item_id) || options_.missing_item == MissingItem::create;
+    if (column->generated && written) {
+        return refuse_table(column_of(table, name) + " is generated, and a vote has to write it");
     }
     if (adopter_.holds(*column, type)) return {};
-    return refuse(column_of(table, name) + " is of type " + column->type + ", and " + option +
-                  " is " + std::string{python_name(type)} +
-                  ": say what the column has, or give it that type");
+    return refuse_table(column_of(table, name) + " is of type " + column->type + ", and " + option +
+                        " is " + std::string{python_name(type)} +
+                        ": say what the column has, or give it that type");
 }
 
 Result<void> Adoption::check_items() const {
     const std::string& table = options_.item_table;
     if (items_.is_view) {
-        return refuse(table +
-                      " is a view, and rows of a view cannot be locked: item_table names "
-                      "the table behind it");
+        return refuse_table(table +
+                            " is a view, and rows of a view cannot be locked: item_table names "
+                            "the table behind it");
     }
     if (!items_.is_table) return {};
     const FoundColumn* const id = items_.find(options_.item_id);
     if (id == nullptr) {
-        return refuse("table " + table + " has no column " + options_.item_id +
-                      ": item_id= names its key");
+        return refuse_table("table " + table + " has no column " + options_.item_id +
+                            ": item_id= names its key");
     }
     HOTCOUNT_TRY(check_ids(id, table, options_.item_id, options_.item_type, "item_type"));
     if (!items_.has_key({options_.item_id})) {
-        return refuse(column_of(table, options_.item_id) +
-                      " is no key, so two items may have one id: make it the primary key, or give "
-                      "it a unique index");
+        return refuse_table(
+            column_of(table, options_.item_id) +
+            " is no key, so two items may have one id: make it the primary key, or give "
+            "it a unique index");
     }
     const FoundColumn* const count = items_.find(options_.item_count);
     if (count != nullptr && (count->kind != FoundColumn::Kind::integer || count->generated)) {
-        return refuse(column_of(table, options_.item_count) + " is " +
-                      (count->generated ? "generated" : "of type " + count->type) +
-                      ", and counts are integers: item_count= names another column, or None");
+        return refuse_table(column_of(table, options_.item_count) + " is " +
+                            (count->generated ? "generated" : "of type " + count->type) +
+                            ", and counts are integers: item_count= names another column, or None");
     }
     return {};
 }
@@ -98,13 +125,14 @@ bool Adoption::has_column_of_ours(const std::string& name) const {
 Result<void> Adoption::check_votes() const {
     const std::string& table = options_.vote_table;
     if (votes_.is_view) {
-        return refuse(table + " is a view, and votes are stored in a table: vote_table names it");
+        return refuse_table(table +
+                            " is a view, and votes are stored in a table: vote_table names it");
     }
     if (!votes_.is_table) return {};
     const FoundColumn* const item = votes_.find(options_.vote_item);
     if (item == nullptr) {
-        return refuse("table " + table + " has no column " + options_.vote_item +
-                      ": vote_item= names the one that holds the item");
+        return refuse_table("table " + table + " has no column " + options_.vote_item +
+                            ": vote_item= names the one that holds the item");
     }
     HOTCOUNT_TRY(check_ids(item, table, options_.vote_item, options_.item_type, "item_type"));
     HOTCOUNT_TRY(check_ids(votes_.find(options_.vote_user), table, options_.vote_user,
@@ -112,9 +140,10 @@ Result<void> Adoption::check_votes() const {
     const FoundColumn* const id = items_.find(options_.item_id);
     if (id != nullptr && !id->collation.empty() && !item->collation.empty() &&
         id->collation != item->collation) {
-        return refuse("columns " + options_.item_table + "." + options_.item_id + " and " + table +
-                      "." + options_.vote_item + " have the collations " + id->collation + " and " +
-                      item->collation + ", by which they cannot be compared: give them the same");
+        return refuse_table("columns " + options_.item_table + "." + options_.item_id + " and " +
+                            table + "." + options_.vote_item + " have the collations " +
+                            id->collation + " and " + item->collation +
+                            ", by which they cannot be compared: give them the same");
     }
     for (const auto& [option, name, nullable] :
          {std::tuple{"vote_value", &options_.vote_value, false},
@@ -125,19 +154,21 @@ Result<void> Adoption::check_votes() const {
         const std::string other =
             ": " + std::string{option} + "= names a column for hotcount, which may be a new one";
         if (column->kind != FoundColumn::Kind::integer || column->generated) {
-            return refuse(column_of(table, *name) + " is " +
-                          (column->generated ? "generated" : "of type " + column->type) +
-                          ", and a vote writes an integer there" + other);
+            return refuse_table(column_of(table, *name) + " is " +
+                                (column->generated ? "generated" : "of type " + column->type) +
+                                ", and a vote writes an integer there" + other);
         }
         if (nullable && !column->may_be_null) {
-            return refuse(column_of(table, *name) +
-                          " is NOT NULL, and a vote without a version writes NULL there" + other);
+            return refuse_table(column_of(table, *name) +
+                                " is NOT NULL, and a vote without a version writes NULL there" +
+                                other);
         }
         if (!nullable && column->may_be_null) {
-            return refuse(column_of(table, *name) +
-                          " may be NULL, and every vote has a number there: set those that are "
-                          "NULL and make it NOT NULL" +
-                          other);
+            return refuse_table(
+                column_of(table, *name) +
+                " may be NULL, and every vote has a number there: set those that are "
+                "NULL and make it NOT NULL" +
+                other);
         }
     }
     for (const FoundColumn& column : votes_.columns) {
@@ -146,25 +177,82 @@ Result<void> Adoption::check_votes() const {
                  .empty()) {
             continue;
         }
-        return refuse(column_of(table, column.name) +
-                      " is NOT NULL and has no default, and a vote does not fill it: give it a "
-                      "default, or let it be NULL");
+        return refuse_table(column_of(table, column.name) +
+                            " is NOT NULL and has no default in the database, and a vote does not "
+                            "fill it: give it a "
+                            "default, or let it be NULL");
     }
-    for (const auto& key : votes_.keys) {
+    return {};
+}
+
+Result<void> Adoption::check_columns() const {
+    if (items_.is_table && !items_.fixed.empty() && !options_.item_count.empty() &&
+        !items_have_counts()) {
+        return refuse_table("table " + options_.item_table + " lacks column " +
+                            options_.item_count + ". It " + items_.fixed +
+                            ", or say item_count=None");
+    }
+    if (!votes_.fixed.empty() && !missing_columns().empty()) {
+        return refuse_table("table " + options_.vote_table + " lacks column " +
+                            missing_columns().front() + ". It " + votes_.fixed);
+    }
+    return {};
+}
+
+// By a key that does not tell item and user, or that a vote leaves as it is in other rows, the second
+// vote is refused, or (MariaDB) taken for the first.
+Result<void> Adoption::check_keys() const {
+    const auto sets_apart = [&](const std::string& name) {
+        const FoundColumn* const column = votes_.find(name);
+        if (column == nullptr || has_column_of_ours(name)) return false;
+        // What fills it is not known, and may well be made of item and user.
+        if (column->fills_apart || column->generated) return true;
+        return column->kind == FoundColumn::Kind::uuid && !column->fills_itself;
+    };
+    const auto check = [&](const std::vector<std::string>& key, bool whole) -> Result<void> {
         const auto has = [&](const std::string& name) {
             return std::find(key.begin(), key.end(), name) != key.end();
         };
-        const bool ours = std::all_of(key.begin(), key.end(), [&](const std::string& name) {
-            return has_column_of_ours(name);
-        });
-        if (!ours || (has(options_.vote_item) && has(options_.vote_user))) continue;
-        return refuse("table " + table + " has a unique key over " + key.front() +
-                      (key.size() > 1 ? " and others" : "") +
-                      ", by which the vote for one item would replace that for another: a vote is "
-                      "told by " +
-                      options_.vote_item + " and " + options_.vote_user + " together; drop it");
+        if (whole && has(options_.vote_item) && has(options_.vote_user)) return {};
+        if (std::any_of(key.begin(), key.end(), sets_apart)) return {};
+        std::string columns;
+        for (const std::string& name : key) columns += (columns.empty() ? "" : ", ") + name;
+        return refuse_table(
+            "table " + options_.vote_table + " has a unique key over " + columns +
+            ", by which the vote for one item would replace that for another: a vote is "
+            "told by " +
+            options_.vote_item + " and " + options_.vote_user + " together; drop it");
+    };
+    for (const auto& key : votes_.keys) HOTCOUNT_TRY(check(key, true));
+    for (const auto& key : votes_.part_keys) HOTCOUNT_TRY(check(key, false));
+    if (!lacks_key()) return {};
+    const std::string cannot = adopter_.cannot_add_key(votes_);
+    if (cannot.empty()) return {};
+    return refuse_table("table " + options_.vote_table + " has no unique key over " +
+                        options_.vote_item + " and " + options_.vote_user + ". It " + cannot);
+}
+
+bool Adoption::lacks_reference() const {
+    return options_.foreign_key && votes_.is_table && items_.is_table &&
+           std::find(votes_.refers.begin(), votes_.refers.end(), options_.vote_item) ==
+               votes_.refers.end();
+}
+
+std::optional<std::string> Adoption::unchecked_reference() const {
+    for (const auto& [column, key] : votes_.unchecked) {
+        if (column == options_.vote_item) return key;
     }
-    return {};
+    return std::nullopt;
+}
+
+Result<void> Adoption::check_references() const {
+    if (!lacks_reference() || unchecked_reference()) return {};
+    const FoundColumn* const id = items_.find(options_.item_id);
+    const FoundColumn* const item = votes_.find(options_.vote_item);
+    const std::string cannot = adopter_.cannot_add_reference(items_, *id, votes_, *item);
+    if (cannot.empty()) return {};
+    return refuse_table("table " + options_.vote_table + " has no foreign key to " +
+                        options_.item_table + ". It " + cannot);
 }
 
 // What only the rows can tell.
@@ -186,10 +274,11 @@ Result<void> Adoption::check_rows(sql::Connection& connection) const {
                                   " WHERE " + other + " LIMIT 1"};
         HOTCOUNT_TRY(connection.query(find, {}, see));
         if (example.empty()) continue;
-        return refuse(column_of(table, *name) + " has the value '" + example +
-                      "', which is no id of type " + std::string{python_name(type)} +
-                      ": its ids are of one type");
+        return refuse_table(column_of(table, *name) + " has the value '" + example +
+                            "', which is no id of type " + std::string{python_name(type)} +
+                            ": its ids are of one type");
     }
+    HOTCOUNT_TRY(check_orphans(connection));
     if (!lacks_key() || votes_.find(options_.vote_user) == nullptr) return {};
     const sql::Statement twice{"SELECT " + names_.vote_item + ", " + names_.vote_user +
                                ", COUNT(*) FROM " + names_.vote + " WHERE " + names_.vote_item +
@@ -203,48 +292,37 @@ Result<void> Adoption::check_rows(sql::Connection& connection) const {
     };
     HOTCOUNT_TRY(connection.query(twice, {}, see_twice));
     if (example.empty()) return {};
-    return refuse("table " + table + " has several votes of one user for one item: " + example +
-                  ". A user has one, so " + options_.vote_item + " and " + options_.vote_user +
-                  " become a unique key: delete the others first");
+    return refuse_table("table " + table + " has several votes of one user for one item: " +
+                        example + ". A user has one, so " + options_.vote_item + " and " +
+                        options_.vote_user + " become a unique key: delete the others first");
 }
 
-Result<void> Adoption::try_triggers(sql::Connection& connection) const {
-    const VoteNames& n = names_;
-    const sql::Grammar& g = dialect_.grammar();
-    std::optional<sql::Id> item;
-    sql::Id user;
-    std::int64_t value = 1;
+// Votes of items that are not there: of a table of another name, or gone, which the new reference would
+// not let be.
+Result<void> Adoption::check_orphans(sql::Connection& connection) const {
+    const bool checks = lacks_reference() && adopter_.checks_references();
+    if (items_.is_table && !checks) return {};
+    std::string example;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-        item = row.id(0);
-        user = row.id(1);
-        value = row.integer(2) == 1 ? 2 : 1;
+        example = sql::to_string(row.id(0));
         return {};
     };
-    const sql::Statement any{"SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.value +
-                             " FROM " + n.vote + " WHERE " + n.vote_user + " IS NOT NULL LIMIT 1"};
-    HOTCOUNT_TRY(connection.query(any, {}, see));
-    if (!item) return {};
-    const sql::Statement write{
-        "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value + ", " +
-        n.previous + ", " + n.version + ") VALUES (?1, ?2, ?3, 0, NULL)" +
-        g.or_update(n.vote_item + ", " + n.vote_user) + n.previous + " = " +
-        g.own(n.vote, n.value) + ", " + n.value + " = " + g.excluded(n.value)};
-    HOTCOUNT_TRY(connection.execute(write, {sql::to_value(*item), sql::to_value(user), value}));
-    std::optional<std::int64_t> written;
-    const sql::RowVisitor see_written = [&](const sql::Row& row) -> Result<void> {
-        written = row.integer(0);
-        return {};
-    };
-    const sql::Statement read{"SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-                              " = ?1 AND " + n.vote_user + " = ?2"};
-    HOTCOUNT_TRY(connection.query(read, {sql::to_value(*item), sql::to_value(user)}, see_written));
-    if (written == value) return {};
-    return refuse("a trigger of table " + options_.vote_table +
-                  " changes what is written: column " + options_.vote_value + " has " +
-                  (written ? std::to_string(*written) : std::string{"no row"}) + " where " +
-                  std::to_string(value) +
-                  " was written, and counts would not be the votes': drop it, or have it leave "
-                  "these columns alone");
+    const std::string item = "hc_v." + names_.vote_item;
+    const sql::Statement orphan{
+        "SELECT " + item + " FROM " + names_.vote + " AS hc_v WHERE " + item + " IS NOT NULL" +
+        (items_.is_table ? " AND NOT EXISTS (SELECT 1 FROM " + names_.item +
+                               " AS hc_i WHERE hc_i." + names_.id + " = " + item + ")"
+                         : std::string{}) +
+        " LIMIT 1"};
+    HOTCOUNT_TRY(connection.query(orphan, {}, see));
+    if (example.empty()) return {};
+    if (!items_.is_table) {
+        return refuse_table("there is no table " + options_.item_table + ", for whose rows table " +
+                            options_.vote_table + " has votes: item_table= names it");
+    }
+    return refuse_table("table " + options_.vote_table + " has votes for items that table " +
+                        options_.item_table + " does not have, for example item " + example +
+                        ": delete those rows first, or say foreign_key=False");
 }
 
 bool Adoption::lacks_key() const {
@@ -317,8 +395,9 @@ std::string Adoption::alterations() const {
         const std::string key = vote_table_.beside("_one_vote").name;
         text += adopter_.add_key(vote_table_, key, names_.vote_item, names_.vote_user,
                                  is_unfinished(key));
-    } else if (votes_.is_table && std::find(votes_.indexed.begin(), votes_.indexed.end(),
-                                            options_.vote_item) == votes_.indexed.end()) {
+    } else if (votes_.is_table && adopter_.cannot_add_key(votes_).empty() &&
+               std::find(votes_.indexed.begin(), votes_.indexed.end(), options_.vote_item) ==
+                   votes_.indexed.end()) {
         const std::string index = vote_table_.beside("_of_item").name;
         text += adopter_.add_index(vote_table_, index, names_.vote_item, is_unfinished(index));
     }
@@ -326,11 +405,11 @@ std::string Adoption::alterations() const {
 }
 
 std::string Adoption::reference() const {
-    if (!options_.foreign_key || !votes_.is_table) return {};
-    const auto& refers = votes_.refers;
-    if (std::find(refers.begin(), refers.end(), options_.vote_item) != refers.end()) return {};
-    return adopter_.add_reference(names_,
-                                  sql::quote_identifier(vote_table_.beside("_refers").name));
+    if (!lacks_reference()) return {};
+    const auto unchecked = unchecked_reference();
+    return adopter_.add_reference(
+        names_, sql::quote_identifier(unchecked.value_or(vote_table_.beside("_refers").name)),
+        unchecked.has_value());
 }
 
 std::string fill_text(const VoteNames& n, const VoteDialect& d, VoteStrategy strategy, bool keeps) {

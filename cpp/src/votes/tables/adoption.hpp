@@ -6,6 +6,7 @@
 
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,20 @@ namespace hotcount {
 
 class VoteDialect;
 
+/// A config error about a table that exists: `what`, and that nothing was changed.
+Error refuse_table(const std::string& what);
+
 class Adoption {
   public:
     Adoption(const VotesOptions& options, const VoteDialect& dialect);
 
-    /// Reads both tables. A config error, which names table and column and says what to do, if one
-    /// has what no added column or key mends.
+    /// Reads what both tables are.
+    Result<void> read(sql::Connection& connection);
+    /// The same. A config error, which names table and column and says what to do, if one has what
+    /// no added column or key mends.
     Result<void> look(sql::Connection& connection);
+    /// A config error if this role does not see all rows, or the rows are in no transaction.
+    Result<void> check_fit() const;
 
     /// What tables that exist lack, for a message; empty if votes can be stored there.
     std::string lacking() const;
@@ -30,19 +38,29 @@ class Adoption {
     std::string alterations() const;
     /// The vote table's reference to the items, if it is missing and can be added.
     std::string reference() const;
-    bool votes_have_triggers() const { return votes_.has_triggers; }
-    /// Writes another value to one vote that is there, as a vote would, and reads it again: a config
-    /// error if a trigger made it another. In a transaction that the caller rolls back.
-    Result<void> try_triggers(sql::Connection& connection) const;
+    /// Triggers or checks, which try_rules() tries when nothing is lacking.
+    bool votes_have_rules() const { return votes_.has_rules; }
+    /// Casts a user's first vote for an item, retracts one that is there and casts it again, and
+    /// reads each: a config error if a check refuses it, or a trigger makes it another or counts it.
+    /// In a transaction that the caller rolls back.
+    Result<void> try_rules(sql::Connection& connection) const;
     bool votes_have_values() const { return votes_.find(options_.vote_value) != nullptr; }
     bool items_have_counts() const { return items_.find(options_.item_count) != nullptr; }
 
   private:
     Result<void> check_items() const;
     Result<void> check_votes() const;
+    Result<void> check_columns() const;
+    Result<void> check_keys() const;
+    Result<void> check_references() const;
     Result<void> check_ids(const FoundColumn* column, const std::string& table,
                            const std::string& name, IdType type, const char* option) const;
     Result<void> check_rows(sql::Connection& connection) const;
+    Result<void> check_orphans(sql::Connection& connection) const;
+    Result<void> try_vote(sql::Connection& connection, const sql::Id& item, const sql::Id& user,
+                          std::int64_t value) const;
+    bool lacks_reference() const;
+    std::optional<std::string> unchecked_reference() const;
     bool has_column_of_ours(const std::string& name) const;
     bool lacks_key() const;
     std::vector<std::string> missing_columns() const;

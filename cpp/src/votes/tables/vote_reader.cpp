@@ -30,8 +30,9 @@ std::string select_vote(const VoteNames& n) {
 
 std::string select_voters(const VoteNames& n, bool after) {
     return "SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-           " = ?1 AND " + n.value + " <> 0" + (after ? " AND " + n.vote_user + " > ?2" : "") +
-           " ORDER BY " + n.vote_user + " LIMIT " + (after ? "?3" : "?2");
+           " = ?1 AND " + n.value + " <> 0 AND " + n.vote_user +
+           (after ? " > ?2" : " IS NOT NULL") + " ORDER BY " + n.vote_user + " LIMIT " +
+           (after ? "?3" : "?2");
 }
 
 VoteReader::VoteReader(const VotesOptions& options, sql::Dialect dialect)

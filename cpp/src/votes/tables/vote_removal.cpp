@@ -49,6 +49,11 @@ BulkStatement of_keys(const VoteNames& n, const std::string& head, const std::st
                          1};
 }
 
+// Rows of an application's table that are nobody's have no key to be found by.
+std::string somebodys(const VoteNames& n) {
+    return n.vote_item + " IS NOT NULL AND " + n.vote_user + " IS NOT NULL";
+}
+
 // A vote without a version is older than any that has one.
 std::string retracted_before(const std::string& value, const std::string& version) {
     return value + " = 0 AND (" + version + " IS NULL OR " + version + " < ?1)";
@@ -58,26 +63,29 @@ std::string retracted_before(const std::string& value, const std::string& versio
 
 VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g)
     : lock("SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-           " = ?1 ORDER BY " + n.vote_user + " LIMIT ?2" + g.for_update()),
+           " = ?1 AND " + n.vote_user + " IS NOT NULL ORDER BY " + n.vote_user + " LIMIT ?2" +
+           g.for_update()),
       remove(
           of_ids("DELETE FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND ", n.vote_user)) {}
 
 VoteRemoval::Scan::Scan(const VoteNames& n, const sql::Grammar& g, const std::string& which)
     : first("SELECT hc_s.item, hc_s.voter FROM (SELECT " + n.vote_item + " AS item, " +
             n.vote_user + " AS voter, " + n.value + " AS val, " + n.version + " AS version FROM " +
-            n.vote + " ORDER BY " + n.vote_item + ", " + n.vote_user + " LIMIT " +
-            std::to_string(kSlice) + ") AS hc_s WHERE " + which +
+            n.vote + " WHERE " + somebodys(n) + " ORDER BY " + n.vote_item + ", " + n.vote_user +
+            " LIMIT " + std::to_string(kSlice) + ") AS hc_s WHERE " + which +
             " ORDER BY hc_s.item, hc_s.voter"),
       next("SELECT hc_s.item, hc_s.voter FROM (SELECT " + n.vote_item + " AS item, " + n.vote_user +
            " AS voter, " + n.value + " AS val, " + n.version + " AS version FROM " + n.vote +
-           " WHERE " + g.pair_after(n.vote_item, n.vote_user, "?2", "?3") + " ORDER BY " +
-           n.vote_item + ", " + n.vote_user + " LIMIT " + std::to_string(kSlice) +
+           " WHERE " + somebodys(n) + " AND " + g.pair_after(n.vote_item, n.vote_user, "?2", "?3") +
+           " ORDER BY " + n.vote_item + ", " + n.vote_user + " LIMIT " + std::to_string(kSlice) +
            ") AS hc_s WHERE " + which + " ORDER BY hc_s.item, hc_s.voter"),
-      first_end("SELECT " + n.vote_item + ", " + n.vote_user + " FROM " + n.vote + " ORDER BY " +
-                n.vote_item + ", " + n.vote_user + " LIMIT 1 OFFSET " + std::to_string(kSlice - 1)),
+      first_end("SELECT " + n.vote_item + ", " + n.vote_user + " FROM " + n.vote + " WHERE " +
+                somebodys(n) + " ORDER BY " + n.vote_item + ", " + n.vote_user +
+                " LIMIT 1 OFFSET " + std::to_string(kSlice - 1)),
       next_end("SELECT " + n.vote_item + ", " + n.vote_user + " FROM " + n.vote + " WHERE " +
-               g.pair_after(n.vote_item, n.vote_user, "?1", "?2") + " ORDER BY " + n.vote_item +
-               ", " + n.vote_user + " LIMIT 1 OFFSET " + std::to_string(kSlice - 1)) {}
+               somebodys(n) + " AND " + g.pair_after(n.vote_item, n.vote_user, "?1", "?2") +
+               " ORDER BY " + n.vote_item + ", " + n.vote_user + " LIMIT 1 OFFSET " +
+               std::to_string(kSlice - 1)) {}
 
 VoteRemoval::VoteRemoval(const VotesOptions& options, sql::Dialect dialect)
     : VoteRemoval(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
@@ -121,6 +129,8 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
               ", ver = " + n.cell + ".ver + 1"),
       of_users_(n, d.grammar()),
       anonymous_(n.anonymous(d.grammar()), d.grammar()),
+      delete_nobodys_("DELETE FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
+                      n.vote_user + " IS NULL"),
       take_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + d.grammar().for_update()),
       next_ver_("SELECT " +
                 d.grammar().greater("COALESCE(MAX(ver), 0) + 1", d.grammar().now_microseconds()) +
@@ -294,6 +304,11 @@ Result<bool> VoteRemoval::take_item(sql::Connection& connection, const sql::Id& 
     };
     HOTCOUNT_TRY(connection.query(take_item_, {sql::to_value(item)}, see));
     return there;
+}
+
+Result<std::int64_t> VoteRemoval::delete_nobodys(sql::Connection& connection,
+                                                 const sql::Id& item) const {
+    return connection.execute(delete_nobodys_, {sql::to_value(item)});
 }
 
 Result<std::int64_t> VoteRemoval::delete_counts(sql::Connection& connection,

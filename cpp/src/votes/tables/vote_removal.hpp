@@ -76,6 +76,9 @@ class VoteRemoval {
     /// Keeps everybody from voting for the item and from counting it, until the transaction ends.
     /// Whether it has a row.
     Result<bool> take_item(sql::Connection& connection, const sql::Id& item) const;
+    /// Deletes the votes of rows without a user, which an application's table may have; how many. All
+    /// at once: no key tells a page of them.
+    Result<std::int64_t> delete_nobodys(sql::Connection& connection, const sql::Id& item) const;
     /// Deletes what is counted for the item but its votes, under take_item() and the fold's lock.
     /// Returns the number that the next count of the item is higher than, as FoldedCount::ver.
     Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item) const;
@@ -123,6 +126,7 @@ class VoteRemoval {
     BulkStatement add_to_cells_;
     OfItem of_users_;
     OfItem anonymous_;
+    const sql::Statement delete_nobodys_;
     const sql::Statement take_item_;
     const sql::Statement next_ver_;
     const sql::Statement delete_journal_;
