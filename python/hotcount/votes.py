@@ -68,8 +68,9 @@ class Votes(Lifetime, VotesBase):
 
         For tables of your own, as one of likes: the columns, keys and tables that votes need, in an
         order that runs beside the application, and the rows that count what is there. Changes
-        nothing itself. Run again after a failure, it returns the rest. When it is "",
-        create_tables() changes nothing, takes no lock and needs no right to create.
+        nothing itself. Run again after a failure, it returns the rest. A vote table with triggers
+        or checks takes two scripts: before the second, two votes are cast and rolled back. When it
+        is "", create_tables() changes nothing, takes no lock and needs no right to create.
 
         A row that is there is a vote of 1; a row without a user is counted and nobody's.
         existing_counts: as for create_tables. ConfigError: a column or key that no statement of

@@ -192,9 +192,12 @@ Result<void> Adoption::check_columns() const {
                             options_.item_count + ". It " + items_.fixed +
                             ", or say item_count=None");
     }
-    if (!votes_.fixed.empty() && !missing_columns().empty()) {
-        return refuse_table("table " + options_.vote_table + " lacks column " +
-                            missing_columns().front() + ". It " + votes_.fixed);
+    if (!votes_.is_table || votes_.fixed.empty()) return {};
+    for (const std::string* column : {&options_.vote_user, &options_.vote_value,
+                                      &options_.vote_previous, &options_.vote_version}) {
+        if (votes_.find(*column) != nullptr) continue;
+        return refuse_table("table " + options_.vote_table + " lacks column " + *column + ". It " +
+                            votes_.fixed);
     }
     return {};
 }
