@@ -164,7 +164,6 @@ def test_votes_find_the_new_primary_within_their_deadline(
 
 
 @STRATEGIES
-@pytest.mark.parametrize("nodes", ["postgres"], indirect=True)
 def test_who_only_reads_counts_at_the_new_primary_too(
     nodes: tuple[Node, Node], address: FaultProxy, strategy: str
 ) -> None:

@@ -20,6 +20,8 @@ namespace {
 
 // If a server has not answered by then, it is better to try another session.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
+// How old a session's knowledge may be whether its server takes writes.
+constexpr Duration kAsksAgainAfter = std::chrono::seconds{1};
 constexpr unsigned kTooManyPrepared = 1461;  // ER_MAX_PREPARED_STMT_COUNT_REACHED
 
 // Milliseconds to poll for, rounded up; never more than a minute at a time.
@@ -69,12 +71,22 @@ void MysqlConnection::watch_socket() {
     shared_.sockets.add(socket_);
 }
 
+// A server that was demoted refuses writes, and answers reads as before. So a session that reads asks
+// now and then. While a primary is looked for, one with another server is not kept for long.
 bool MysqlConnection::still_there(bool ask, Deadline deadline) {
-    broken_ = broken_ || term_ != shared_.primary.term() || readable_now(socket_);
-    if (broken_ || !ask) return !broken_;
-    tidy_until_ = std::min(std::chrono::steady_clock::now() + kAnswersWithin, deadline.time());
-    if (!tell("DO 0", MysqlStage::statement)) broken_ = true;
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const bool asked_long_ago = now - identified_ > kAsksAgainAfter;
+    const bool looks_again = reads_only_ && asked_long_ago && shared_.primary.is_looking();
+    broken_ = broken_ || looks_again || term_ != shared_.primary.term() || readable_now(socket_);
+    const bool asks_whether_demoted = reads_ && !reads_only_ && asked_long_ago;
+    if (broken_ || !(ask || asks_whether_demoted)) return !broken_;
+    tidy_until_ = std::min(now + kAnswersWithin, deadline.time());
+    if (!(asks_whether_demoted ? identify() : tell("DO 0", MysqlStage::statement))) broken_ = true;
     tidy_until_.reset();
+    if (asks_whether_demoted && reads_only_) {
+        shared_.primary.refused_to_write(term_);
+        broken_ = true;
+    }
     return !broken_;
 }
 

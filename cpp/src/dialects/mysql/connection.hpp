@@ -156,6 +156,8 @@ class MysqlConnection final : public Connection {
     unsigned long id_{0};       // The server's number for this session.
     std::string asked_method_;  // Of the server's, to be shown the password.
     std::string server_;        // Which server has given it: numbers are its own.
+    bool reads_only_{false};    // That server, when it was asked last: at identified_.
+    SteadyTime identified_{};
 
     std::list<Prepared> prepared_;  // The one used last is first.
     std::unordered_map<std::uint64_t, std::list<Prepared>::iterator> by_id_;

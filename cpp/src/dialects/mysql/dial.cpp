@@ -138,13 +138,18 @@ void MysqlConnection::keep_password_from_strangers() {
 }
 
 Result<void> MysqlConnection::identify() {
+    // read_only is a number, and from MariaDB 12 on a word.
     static const Statement kWhich{
-        "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)"};
+        "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file), "
+        "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"};
     const RowVisitor see = [&](const Row& row) -> Result<void> {
         server_ = row.text(0);
+        reads_only_ = row.integer(1) != 0;
         return {};
     };
     HOTCOUNT_TRY(query(kWhich, {}, see));
+    identified_ = std::chrono::steady_clock::now();
+    if (!reads_only_) shared_.primary.has_written(term_);
     return {};
 }
 
