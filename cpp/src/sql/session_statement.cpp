@@ -1,9 +1,10 @@
 #include "session_statement.hpp"
 
 namespace hotcount::sql {
+namespace {
 
-std::string session_statement(const Grammar& grammar, std::string_view text,
-                              std::initializer_list<std::string_view> names) {
+std::string requoted(const Grammar& grammar, std::string_view text,
+                     std::initializer_list<std::string_view> names, bool escapes_colons) {
     const char mark = grammar.session_quote();
     std::string made;
     made.reserve(text.size() + 32);
@@ -19,7 +20,7 @@ std::string session_statement(const Grammar& grammar, std::string_view text,
                 made += mark;
                 quote = '\0';
             } else {
-                if (c == ':') made += '\\';
+                if (c == ':' && escapes_colons) made += '\\';
                 if (c == mark) made += mark;
                 made += c;
             }
@@ -38,6 +39,17 @@ std::string session_statement(const Grammar& grammar, std::string_view text,
         }
     }
     return made;
+}
+
+}  // namespace
+
+std::string session_statement(const Grammar& grammar, std::string_view text,
+                              std::initializer_list<std::string_view> names) {
+    return requoted(grammar, text, names, true);
+}
+
+std::string client_script(const Grammar& grammar, std::string_view text) {
+    return requoted(grammar, text, {}, false);
 }
 
 }  // namespace hotcount::sql

@@ -17,4 +17,7 @@ namespace hotcount::sql {
 std::string session_statement(const Grammar& grammar, std::string_view text,
                               std::initializer_list<std::string_view> names);
 
+/// `text` without parameters, for the database's own client, whose session is as the server makes it.
+std::string client_script(const Grammar& grammar, std::string_view text);
+
 }  // namespace hotcount::sql

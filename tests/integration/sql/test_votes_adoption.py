@@ -244,6 +244,24 @@ def test_rows_of_nobody_are_no_voters_and_go_with_their_item(sides: BothSides) -
     assert left == [(2, None), (None, 3), (None, None)]
 
 
+@pytest.mark.parametrize("name", ["a:b", "what?1", "x%s", "ta`ck", "back\\slash", "it's", "-- c"])
+def test_any_name_that_a_table_may_have_stands_in_the_script(sides: BothSides, name: str) -> None:
+    w = words(sides)
+    quoted = "`" + name.replace("`", "``") + "`" if sides.dialect == "mariadb" else f'"{name}"'
+    table = quoted.replace("%", "%%") if sides.dialect != "sqlite" else quoted
+    run(
+        sides,
+        f"CREATE TABLE item (id {w['int']} NOT NULL PRIMARY KEY)",
+        f"CREATE TABLE {table} ({table} {w['int']} NOT NULL, user_id {w['int']} NOT NULL)",
+        "INSERT INTO item VALUES (1)",
+        f"INSERT INTO {table} VALUES (1, 1)",
+    )
+    votes = hotcount.Votes(sides.database, vote_table=name, vote_item=name)
+    migrate(sides, votes)
+    assert not votes.cast(1, 1).changed
+    assert int(votes.count(1)) == 1
+
+
 def test_items_may_number_themselves(sides: BothSides) -> None:
     always = {
         "sqlite": "INTEGER PRIMARY KEY",

@@ -299,6 +299,14 @@ def test_likes_of_a_table_that_is_not_there_are_refused(sides: BothSides) -> Non
             ask()
 
 
+@pytest.mark.parametrize("suffix", ["count", "meta", "cell", "anonymous"])
+def test_a_table_that_has_a_name_of_ours_is_named(sides: BothSides, suffix: str) -> None:
+    make_likes(sides)
+    run(sides, f"CREATE TABLE blog_like_{suffix} (post_id {words(sides)['int']})")
+    with pytest.raises(hotcount.ConfigError, match=rf"blog_like_{suffix} that is not hotcount's"):
+        hotcount.Votes(sides.database, **LIKES).migration()
+
+
 def test_uuids_without_dashes_are_refused(database_path: Path) -> None:
     """As Django and SQLAlchemy store them on SQLite."""
     with hotcount.Database(f"sqlite:///{database_path}") as database:

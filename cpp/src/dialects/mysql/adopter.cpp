@@ -217,7 +217,7 @@ class MysqlAdopter final : public Adopter {
                (openings.empty() ? "" : openings + ";\n") + rows + ";\n" + marks + ";\nCOMMIT;\n";
     }
     std::string for_client(const std::string& text) const override {
-        return sql::session_statement(sql::mysql_grammar(), text, {});
+        return sql::client_script(sql::mysql_grammar(), text);
     }
 
   private:

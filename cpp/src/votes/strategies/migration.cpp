@@ -37,8 +37,10 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
                fill_text(names, dialect, options_.strategy, keeps);
     }
     std::string marks = layout_->write_marks.text();
-    replace(marks, "?1", literal(std::string{to_string(place())}));
-    replace(marks, "?2", literal(std::string{to_string(options_.strategy)}));
+    // With what stands before: a quoted name may have a question mark.
+    replace(marks, "'counted_in', ?1", "'counted_in', " + literal(std::string{to_string(place())}));
+    replace(marks, "'counted_by', ?2",
+            "'counted_by', " + literal(std::string{to_string(options_.strategy)}));
     std::string text = "-- Nobody votes meanwhile: for as long as it takes to read both tables.\n" +
                        dialect.adopter().begin() + layout_->lock_fold + layout_->lock_all;
     if (!counted && dialect.is_server()) text += dialect.lock_items(names) + ";\n";
@@ -58,6 +60,7 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
         const auto is_missing = [&](const std::string& table) {
             return std::find(missing.begin(), missing.end(), table) != missing.end();
         };
+        HOTCOUNT_TRY(adoption.look(connection));
         VoteNames names{options_, dialect.grammar()};
         const bool items_exist = !is_missing(names.item);
         bool counted = false;
@@ -75,7 +78,6 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
             };
             HOTCOUNT_TRY(connection.query(any, {}, see));
         }
-        HOTCOUNT_TRY(adoption.look(connection));
         if (!counted && (adoption.items_have_counts() || !layout_->counts_in_items)) {
             HOTCOUNT_TRY(openings_.check(connection, existing, adoption.votes_have_values()));
         }
@@ -98,9 +100,8 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
         if (!marked) {
             altering +=
                 adoption.votes_have_rules() && !adoption.lacking().empty()
-                    ? "-- Table " + options_.vote_table +
-                          " has triggers or checks. Print the migration again after this: it "
-                          "tries a vote\n-- and rolls it back, and then has the counts.\n"
+                    ? "-- The vote table has triggers or checks. Print the migration again after "
+                      "this: it tries a vote\n-- and rolls it back, and then has the counts.\n"
                     : count_text(counted, empty_cells, existing);
         } else if (place() == CountPlace::journal && !names.count.empty() && items_exist &&
                    !adoption.items_have_counts()) {

@@ -1,6 +1,7 @@
 #include "adoption.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <tuple>
 
@@ -61,6 +62,7 @@ Result<void> Adoption::look(sql::Connection& connection) {
     HOTCOUNT_TRY(check_columns());
     HOTCOUNT_TRY(check_keys());
     HOTCOUNT_TRY(check_references());
+    HOTCOUNT_TRY(check_ours(connection));
     return check_rows(connection);
 }
 
@@ -256,6 +258,38 @@ Result<void> Adoption::check_references() const {
     if (cannot.empty()) return {};
     return refuse_table("table " + options_.vote_table + " has no foreign key to " +
                         options_.item_table + ". It " + cannot);
+}
+
+// Names beside the vote table's, which the application may have given to tables of its own.
+Result<void> Adoption::check_ours(sql::Connection& connection) const {
+    struct Ours {
+        const char* suffix;
+        std::vector<std::string> columns;  // None: a view.
+    };
+    const std::array tables{Ours{"_anonymous", {options_.vote_item, "op_id", options_.vote_value}},
+                            Ours{"_cell", {"item", "slot", "n", "ver"}},
+                            Ours{"_journal", {"item", "diff"}},
+                            Ours{"_meta", {"name", "value"}},
+                            Ours{"_live", {}},
+                            Ours{"_count", {}}};
+    for (const Ours& ours : tables) {
+        const sql::TableName name = vote_table_.beside(ours.suffix);
+        if (ours.suffix == std::string_view{"_journal"} && !dialect_.is_server()) continue;
+        HOTCOUNT_TRY_ASSIGN(FoundTable found,
+                            adopter_.find(connection, name, item_table_, options_.item_id));
+        const bool view = ours.columns.empty();
+        if (!found.is_table && !found.is_view) continue;
+        for (const std::string& column : ours.columns) found.spell(column);
+        const bool whole =
+            std::all_of(ours.columns.begin(), ours.columns.end(),
+                        [&](const std::string& column) { return found.find(column) != nullptr; });
+        if (found.is_view == view && (view || whole)) continue;
+        return refuse_table("there is a " + std::string{found.is_view ? "view " : "table "} +
+                            name.text() + " that is not hotcount's, which needs that name for a " +
+                            (view ? "view" : "table") + " beside " + options_.vote_table +
+                            ": rename one of them");
+    }
+    return {};
 }
 
 // What only the rows can tell.

@@ -56,6 +56,7 @@ class Adoption {
     Result<void> check_ids(const FoundColumn* column, const std::string& table,
                            const std::string& name, IdType type, const char* option) const;
     Result<void> check_rows(sql::Connection& connection) const;
+    Result<void> check_ours(sql::Connection& connection) const;
     Result<void> check_orphans(sql::Connection& connection) const;
     Result<void> try_vote(sql::Connection& connection, const sql::Id& item, const sql::Id& user,
                           std::int64_t value) const;

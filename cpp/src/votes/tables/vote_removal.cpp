@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "adopter.hpp"
 #include "count_place.hpp"
 #include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
@@ -93,10 +94,10 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, sql::Dialect dialect)
 VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : options_(options),
       has_journal_(d.is_server()),
-      user_index_(
+      user_index_(d.adopter().for_client(
           "CREATE INDEX " +
           sql::quote_identifier(sql::TableName::of(options.vote_table).beside("_by_user").name) +
-          " ON " + n.vote + " (" + n.vote_user + ", " + n.vote_item + ")"),
+          " ON " + n.vote + " (" + n.vote_user + ", " + n.vote_item + ")")),
       find_index_(d.find_index()),
       first_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user +
                    " = ?1 ORDER BY " + n.vote_item + " LIMIT ?2"),
