@@ -26,16 +26,32 @@ NAMES = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) -> None:
+def add_names(parser: argparse.ArgumentParser) -> None:
+    """The options that say what the tables and columns are called, and of which types ids are."""
     add = parser.add_argument
-    add("--dialect", choices=dialect_names())
-    add("--strategy", choices=strategies, default="batched", help="of Votes")
     for what in ("item", "user"):
         add(f"--{what}-type", choices=ID_TYPES, default="int", help=f"of {what} ids (default: int)")
     for name, default in NAMES:
         option = f"--{name.replace('_', '-')}"
         add(option, default=default, metavar="NAME", help=f"default: {default}")
     add("--no-item-count", action="store_true", help="the items have no such column")
+
+
+def names_of(options: argparse.Namespace) -> dict[str, Any]:
+    """What add_names() has read, as parameters of Votes."""
+    names = {name: getattr(options, name) for name, _ in NAMES}
+    if options.no_item_count:
+        names["item_count"] = None
+    for what in ("item_type", "user_type"):
+        names[what] = ID_TYPES[getattr(options, what)]
+    return names
+
+
+def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) -> None:
+    add = parser.add_argument
+    add("--dialect", choices=dialect_names())
+    add("--strategy", choices=strategies, default="batched", help="of Votes")
+    add_names(parser)
     add("--no-foreign-key", action="store_true", help="votes refer to no items")
     add(
         "--existing-counts",
@@ -67,19 +83,16 @@ def migration(options: argparse.Namespace, names: dict[str, Any]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    names = {name: getattr(options, name) for name, _ in NAMES}
-    if options.no_item_count:
-        names["item_count"] = None
+    names = names_of(options)
     names["foreign_key"] = not options.no_foreign_key
-    types = {"item_type": ID_TYPES[options.item_type], "user_type": ID_TYPES[options.user_type]}
     if options.url:
-        migration(options, {**names, **types})
+        migration(options, names)
         return 0
     if not options.dialect:
         options.refuse("--dialect says for which database, or a URL")
     dialect = options.dialect
     parts = {
-        "votes": votes_schema(dialect, options.strategy, *types.values(), **names).strip(),
+        "votes": votes_schema(dialect, options.strategy, **names).strip(),
         "slotted_counter": slotted_counter_schema(dialect).strip(),
     }
     if options.json:

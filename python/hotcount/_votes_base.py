@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, Literal
 
 from hotcount._core import Handle
@@ -14,6 +15,8 @@ from hotcount.stores import AnyDatabase, KeyValueStore
 Strategy = Literal["naive", "slotted", "batched", "cached"]
 Consistency = Literal["cached", "exact"]
 MissingItems = Literal["refuse", "create"]
+# reconcile() calls it with the last item that is done, the items looked at and those that differ.
+Progress = Callable[[Any, int, int], object]
 
 
 @attributes

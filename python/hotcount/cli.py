@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hotcount
-from hotcount import _schema
+from hotcount import _reconcile, _schema
 from hotcount._schema import ID_TYPES
 from hotcount._sync import fold_counts, save_counts
 
@@ -421,6 +421,18 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("--item-type", choices=ID_TYPES, default="int")
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=sync)
+
+    each = commands.add_parser(
+        "reconcile",
+        help="set counts of Votes right that disagree with the votes",
+        description="Looks at all items in pages, each committed by itself, and sets right what "
+        "differs, while the application votes. Then names what is left of items whose rows are "
+        "gone. Interrupted, it says with which --after the next run goes on.",
+        epilog=URLS + " Exit codes: 0 done, 1 a count is wrong (--dry-run), or would leave 64 "
+        "bits, 2 bad usage, 3 a server failed.",
+    )
+    _reconcile.add_arguments(each, ALL_STRATEGIES, url)
+    each.set_defaults(run=_reconcile.run, refuse=each.error)
 
     # Listed for --help; main() hands everything after it on unread.
     commands.add_parser(

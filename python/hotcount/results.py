@@ -269,7 +269,7 @@ class Tally:
 @result
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """An item whose stored count differed from its votes: what Votes.reconcile finds."""
+    """An item whose count differed from its votes, or an orphan: what Votes.reconcile finds."""
 
     item: int | str | uuid.UUID
     """The item's id."""
@@ -277,6 +277,8 @@ class Drift:
     """What the count said."""
     actual: int
     """What the votes say, and the opening balance."""
+    orphan: bool = False
+    """The item has no row: votes, a count or an opening balance are left of it."""
 
 
 @result

@@ -203,11 +203,33 @@ struct Erased {
     std::string missing_index;
 };
 
-/// An item whose stored count differed from its votes.
+/// An item whose stored count differed from its votes, or an orphan: votes, or an opening balance,
+/// of an item that has no row.
 struct Drift {
     sql::Id item;
     std::int64_t counted;  ///< What the count said.
     std::int64_t actual;   ///< What the votes say, and the opening balance.
+    /// The item has no row. Its count is set right like others; votes and opening balance, which
+    /// nobody could make again, stay until remove_item(), and are named each time.
+    bool orphan{false};
+};
+
+/// How far a reconcile() has come: told after each page.
+struct ReconcileProgress {
+    /// The page's last item. All items up to it are done, so that `after` may go on from there.
+    /// Empty if items were named, and while orphans are looked for.
+    std::optional<sql::Id> last;
+    std::size_t items;   ///< Looked at so far.
+    std::size_t drifts;  ///< Found so far.
+};
+
+struct ReconcileOptions {
+    bool dry_run{false};
+    /// Begins behind that item: where an earlier call was interrupted. Not if items are named.
+    std::optional<sql::Id> after{};
+    /// Called after each page, in the caller's thread. False: that is enough, what was found so far
+    /// is returned.
+    std::function<bool(const ReconcileProgress&)> progress{};
 };
 
 struct FlushReport {
@@ -405,11 +427,20 @@ class Votes {
     virtual Result<std::int64_t> prune(std::int64_t before, Timeout timeout = {}) = 0;
 
     /// Finds counts that disagree with the votes (of all items if none are named) and, unless
-    /// dry_run, sets them right. In pages of 1,000 items, each a transaction with a timeout of its
-    /// own. batched and slotted on the servers: no voter waits for it, and it also finds counts that
-    /// items left behind whose rows are gone.
+    /// dry_run, sets them right. In pages of at most 512 items, fewer if they have many votes, each
+    /// with a timeout of its own. A page is read without a lock; only if it has a difference, those
+    /// items are read again in a transaction that keeps other reconciles waiting, and set right
+    /// there. batched and slotted on the servers: no voter waits for it. Finds orphans too, after
+    /// all items. After an error what was done stays done, and the message says where to go on.
     virtual Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
-                                                 bool dry_run = false, Timeout timeout = {}) = 0;
+                                                 const ReconcileOptions& how,
+                                                 Timeout timeout = {}) = 0;
+    Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
+                                         bool dry_run = false, Timeout timeout = {}) {
+        ReconcileOptions how;
+        how.dry_run = dry_run;
+        return reconcile(items, how, timeout);
+    }
     /// Brings item.vote_count up to date if the strategy does not keep it so itself (batched and
     /// slotted on the servers, cached; slotted on SQLite). Waits for items that somebody holds.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;

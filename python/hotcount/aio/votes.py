@@ -8,7 +8,7 @@ from typing import Any, Literal
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Id, Ids, Numbers, OnErrors, Seconds
-from hotcount._votes_base import Consistency, VotesBase
+from hotcount._votes_base import Consistency, Progress, VotesBase
 from hotcount.batches import Casts, Counts, Int64Batch
 from hotcount.results import Cast, Count, Drift, FlushReport, Tally
 
@@ -153,7 +153,13 @@ class Votes(AsyncLifetime, VotesBase):
 
     @native
     async def reconcile(
-        self, items: Ids | None = None, *, dry_run: bool = False, timeout: Seconds | None = None
+        self,
+        items: Ids | None = None,
+        *,
+        dry_run: bool = False,
+        after: Id | None = None,
+        progress: Progress | None = None,
+        timeout: Seconds | None = None,
     ) -> list[Drift]:
         """As hotcount.Votes.reconcile, to be awaited."""
 

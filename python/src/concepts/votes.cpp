@@ -7,7 +7,7 @@
 namespace hotcount::python {
 namespace {
 
-ResultClass drift_class{"Drift", std::array{"item", "counted", "actual"}};
+ResultClass drift_class{"Drift", std::array{"item", "counted", "actual", "orphan"}};
 
 using Commit = sql::GroupCommitOptions;
 constexpr std::array kOptions{
@@ -56,11 +56,13 @@ py::object BoundVotes::to_python(std::vector<Count> counts) const {
                   OnErrors::keep);
 }
 
-py::object BoundVotes::to_python(const std::vector<Drift>& drifts) const {
+py::object BoundVotes::to_python(const Reconciled& reconciled) const {
+    if (reconciled.raised) std::rethrow_exception(reconciled.raised);
+    const std::vector<Drift>& drifts = reconciled.drifts;
     py::list rows(drifts.size());
     for (std::size_t i = 0; i < drifts.size(); ++i) {
         rows[i] = drift_class.make(from_id(drifts[i].item, options().item_type), drifts[i].counted,
-                                   drifts[i].actual);
+                                   drifts[i].actual, drifts[i].orphan);
     }
     return rows;
 }
@@ -150,6 +152,21 @@ std::shared_ptr<BoundBase> make_votes(const std::string& title, py::handle db, p
     return std::make_shared<BoundVotes>(std::move(votes), std::move(store), std::move(copies));
 }
 
+// True if it returned.
+bool tell_progress(PyObject* call, const ReconcileProgress& so_far, IdType type,
+                   std::exception_ptr& raised) {
+    const py::object last = so_far.last ? from_id(*so_far.last, type) : py::object{py::none()};
+    const py::tuple arguments = py::make_tuple(last, so_far.items, so_far.drifts);
+    PyObject* const answer =
+        call_or_hang([&] { return PyObject_CallObject(call, arguments.ptr()); });
+    if (answer == nullptr) {
+        raised = std::make_exception_ptr(py::error_already_set{});
+        return false;
+    }
+    Py_DECREF(answer);
+    return true;
+}
+
 // -- calls whose parameters stand in another order, or that take no AsyncCall ---------------------
 
 void cast_async(Votes& votes, const Ballot& ballot, Completion<Cast> done, AsyncCall call) {
@@ -200,6 +217,26 @@ Result<std::int64_t> remove_item(Votes& votes, const Item& item, bool delete_row
 }
 Result<Erased> erase_user(Votes& votes, const User& user, Timeout timeout) {
     return votes.erase_user(user.id, timeout);
+}
+Result<Reconciled> reconcile(Votes& votes, const std::optional<Items>& items, bool dry_run,
+                             const std::optional<Item>& after, const Progress& progress,
+                             Timeout timeout) {
+    Reconciled reconciled;
+    ReconcileOptions how;
+    how.dry_run = dry_run;
+    if (after) how.after = after->id;
+    if (progress.call) {
+        how.progress = [&](const ReconcileProgress& so_far) {
+            const WithGil held;
+            if (!held) return false;
+            return tell_progress(progress.call.get(), so_far, votes.options().item_type,
+                                 reconciled.raised);
+        };
+    }
+    std::optional<std::span<const sql::Id>> named;
+    if (items) named = std::span<const sql::Id>{items->ids};
+    HOTCOUNT_TRY_ASSIGN(reconciled.drifts, votes.reconcile(named, how, timeout));
+    return reconciled;
 }
 Result<void> note_appended(Votes& votes, std::size_t rows) {
     votes.note_appended(rows);
@@ -292,8 +329,8 @@ void bind_votes() {
                                                           "item delete_row timeout");
     method<&erase_user, InThread{}, User, Timeout>("Votes.erase_user", "user timeout");
     method<&Votes::prune, InThread{}, std::int64_t, Timeout>("Votes.prune", "before timeout");
-    method<&Votes::reconcile, InThread{}, std::optional<Items>, bool, Timeout>(
-        "Votes.reconcile", "items dry_run timeout");
+    method<&reconcile, InThread{}, std::optional<Items>, bool, std::optional<Item>, Progress,
+           Timeout>("Votes.reconcile", "items dry_run after progress timeout");
     method<&Votes::flush, InThread{}, Timeout>("Votes.flush", "timeout");
     method<&Votes::stats, InThread{}, Timeout>("Votes.stats", "timeout");
 }

@@ -49,6 +49,16 @@ struct Ballots {
     Refusals refusals;
 };
 
+/// reconcile()'s: called after each page, in the thread that reconciles. Without one: None.
+struct Progress {
+    std::shared_ptr<PyObject> call{};
+};
+
+struct Reconciled {
+    std::vector<Drift> drifts;
+    std::exception_ptr raised;  ///< By the caller's `progress`, which ended it.
+};
+
 class BoundVotes final : public Bound<Votes> {
   public:
     BoundVotes(std::shared_ptr<Votes> votes, StoreReference reference,
@@ -76,7 +86,7 @@ class BoundVotes final : public Bound<Votes> {
 
     py::object to_python(Count count) const;
     py::object to_python(std::vector<Count> counts) const;
-    py::object to_python(const std::vector<Drift>& drifts) const;
+    py::object to_python(const Reconciled& reconciled) const;
     py::object to_python(const VotesStats& stats) const;
     py::object to_python(const std::vector<Voter>& voters) const;
     py::object to_python(const std::vector<ItemCount>& top) const;
@@ -314,6 +324,20 @@ struct From<Ballots> {
     }
     static auto pass(const Ballots& batch) {
         return std::tuple<const std::vector<Ballot>&>(batch.ballots);
+    }
+};
+
+template <>
+struct From<Progress> {
+    static Progress read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        if (PyCallable_Check(argument.value) == 0) {
+            raise_wrong_type(argument.name, "a function, or None", argument.value);
+        }
+        // Let go of in whichever thread is the last.
+        return {{Py_NewRef(argument.value), [](PyObject* object) {
+                     if (const WithGil held; held) Py_DECREF(object);
+                 }}};
     }
 };
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
+from typing import Any
 
 import hotcount
 import pytest
@@ -86,6 +88,63 @@ def test_reconciles_at_once_add_a_difference_once(journal_side: JournalSide) -> 
         thread.join(30)
     assert int(several[0].count(1)) == 1
     assert several[0].reconcile(dry_run=True) == []
+
+
+def test_a_reconcile_that_finds_nothing_waits_for_no_lock(journal_side: JournalSide) -> None:
+    votes = journal_side.made()
+    journal_side.vote(1, 1)
+    with journal_side.session() as other:
+        other.execute("SELECT value FROM vote_meta ORDER BY name FOR UPDATE")
+        other.execute("SELECT id FROM item FOR UPDATE")
+        assert votes.reconcile(timeout=20) == []
+
+
+def test_a_reconcile_that_fails_says_where_to_go_on(journal_side: JournalSide) -> None:
+    votes = journal_side.made()
+    votes.add_items(range(4, 301))
+    for item in (1, 2, 300):
+        lose_the_count_of_a_vote(journal_side, item, 1)
+    with ExitStack() as stack:
+
+        def hold(*_: Any) -> None:
+            other = stack.enter_context(journal_side.session())
+            other.execute("SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE")
+            assert int(votes.count(1)) == 1
+
+        last: list[int] = []
+
+        def progress(item: int, *_: Any) -> None:
+            if not last:
+                hold()
+            last.append(item)
+
+        with pytest.raises(
+            (hotcount.DeadlineError, hotcount.UnavailableError), match=r"after=\d+ goes on"
+        ) as raised:
+            votes.reconcile(progress=progress, timeout=1)
+        assert f"all up to {last[-1]}: after={last[-1]} goes on from there" in str(raised.value)
+    assert [drift.item for drift in votes.reconcile(after=last[-1], timeout=20)] == [300]
+    assert votes.reconcile(timeout=20) == []
+
+
+def test_a_page_beside_a_reader_of_all_locks_is_one_transaction(journal_side: JournalSide) -> None:
+    """Votes, folds and a switch of the strategy go on between two pages."""
+    votes = journal_side.made()
+    votes.add_items(range(4, 301))
+    for item in (1, 300):
+        lose_the_count_of_a_vote(journal_side, item, 1)
+    seen: list[int] = []
+
+    def between(*_: Any) -> None:
+        journal_side.run("SELECT value FROM vote_meta ORDER BY name FOR UPDATE")
+        votes.cast(2, 100 + len(seen), timeout=20)
+        seen.append(votes.flush(20).pending)
+
+    assert [drift.item for drift in votes.reconcile(progress=between, timeout=20)] == [1, 300]
+    assert len(seen) > 3
+    assert set(seen) == {0}
+    assert int(votes.count(2)) == len(seen)
+    assert votes.reconcile() == []
 
 
 def test_a_reconcile_waits_for_nobody_who_holds_an_item(journal_side: JournalSide) -> None:

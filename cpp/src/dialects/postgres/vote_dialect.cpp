@@ -27,11 +27,21 @@ std::string one_line(std::string text) {
 constexpr const char* kOfAll =
     "SELECT hc_c.*, CAST(current_setting('transaction_isolation') = 'serializable' AS int) FROM ";
 
-std::string each_of(const VotesOptions& options, const VoteNames& n) {
-    return " AS hc_b (number, item) CROSS JOIN LATERAL (" +
-           select_count(n, count_place(options, sql::postgres_grammar().dialect()), "hc_b.item",
-                        "hc_b.number") +
+std::string each_of(const NumberedReads::Select& select) {
+    return " AS hc_b (number, item) CROSS JOIN LATERAL (" + select("hc_b.item", "hc_b.number") +
            ") AS hc_c";
+}
+
+NumberedReads::Select counts_of(const VotesOptions& options, const VoteNames& n) {
+    return [n, place = count_place(options, sql::postgres_grammar().dialect())](
+               const std::string& item, const std::string& number) {
+        return select_count(n, place, item, number);
+    };
+}
+
+std::string items_of_array(const VotesOptions& options) {
+    return "(SELECT number, item FROM unnest(" + array_of(options.item_type, "?1") +
+           ") WITH ORDINALITY AS hc_a (item, number))";
 }
 
 // Two columns that are compared must have one collation, or one of them the database's own. So what
@@ -131,13 +141,15 @@ class PostgresVotes final : public VoteDialect {
                     const std::string number = std::to_string(first);
                     return "(" + number + ", CAST(?" + number + " AS " + type + "))";
                 },
-                1, ", ", ")" + each_of(options, n)};
+                1, ", ", ")" + each_of(counts_of(options, n))};
     }
     std::optional<sql::Statement> read_counts_of_array(const VotesOptions& options,
                                                        const VoteNames& n) const override {
-        return sql::Statement{
-            kOfAll + ("(SELECT number, item FROM unnest(" + array_of(options.item_type, "?1") +
-                      ") WITH ORDINALITY AS hc_a (item, number))" + each_of(options, n))};
+        return sql::Statement{kOfAll + items_of_array(options) + each_of(counts_of(options, n))};
+    }
+    std::optional<sql::Statement> select_for_array(
+        const VotesOptions& options, const NumberedReads::Select& select) const override {
+        return sql::Statement{"SELECT hc_c.* FROM " + items_of_array(options) + each_of(select)};
     }
     // Each by the key, whatever the planner thinks of the table.
     std::optional<sql::Statement> get_of_array(const VotesOptions& options,

@@ -184,9 +184,13 @@ CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOpt
       read_space_("SELECT value FROM " + n.meta + " WHERE name = 'copies_id'"),
       write_space_("INSERT INTO " + n.meta + " (name, value) VALUES ('copies_id', ?1)" +
                    g.or_nothing("name")),
-      read_cells_(
-          "SELECT COALESCE(SUM(n), 0), COALESCE(MAX(CASE WHEN slot = " + std::to_string(kFoldSlot) +
-          " THEN ver END), 0) FROM " + n.cell + " WHERE item = ?1"),
+      read_cells_(options_, layout_.vote_dialect(),
+                  [n](const std::string& item, const std::string& number) {
+                      return "SELECT " + number +
+                             ", COALESCE(SUM(n), 0), COALESCE(MAX(CASE WHEN slot = " +
+                             std::to_string(kFoldSlot) + " THEN ver END), 0) FROM " + n.cell +
+                             " WHERE item = " + item;
+                  }),
       known_([] { return std::make_unique<Known>(); }) {}
 
 // -- what folds publish -------------------------------------------------------------------------
@@ -270,7 +274,12 @@ Count CountCopies::to_count(const CopyStore::Copy& copy, std::string_view source
 }
 
 Result<std::vector<Count>> CountCopies::counts(std::span<const sql::Id> items, Deadline deadline) {
-    const auto patience = [&] { return std::min(Duration{deadline.remaining()}, kReadPatience); };
+    // A batch crosses the link in parts, each of which may take as long as a single read.
+    const auto patience = [&] {
+        constexpr std::size_t kTogether = 2'000;
+        const auto parts = static_cast<Duration::rep>(1 + items.size() / kTogether);
+        return std::min(Duration{deadline.remaining()}, kReadPatience * parts);
+    };
     const std::vector<std::string> texts = to_texts(items);
     std::vector<std::optional<CopyStore::Copy>> copies(items.size());
     // A database that may not be written to has no name for its tables, and no copies then.
@@ -293,31 +302,28 @@ Result<std::vector<Count>> CountCopies::counts(std::span<const sql::Id> items, D
 
     const SteadyTime began = options_.clock->steady_now();
     std::vector<CopyStore::Named> missing;
+    std::vector<sql::Id> asked;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        if (copies[i]) continue;
+        asked.push_back(items[i]);
+        places.push_back(i);
+    }
     const auto read = [&](sql::Connection& connection) -> Result<void> {
         missing.clear();
         HOTCOUNT_TRY(check_place(connection, layout_, options_));
-        for (std::size_t i = 0; i < items.size(); ++i) {
-            if (copies[i]) continue;
-            HOTCOUNT_TRY_ASSIGN(const CopyStore::Copy copy, read_cells(connection, items[i]));
-            result[i] = to_count(copy, "sql");
-            missing.push_back({texts[i], copy});
-        }
-        return {};
+        const auto see = [&](std::size_t index, const sql::Row& row) -> Result<void> {
+            if (!row.is_integer(1)) return count_overflow(asked[index]);
+            const CopyStore::Copy copy{.n = row.integer(1), .ver = row.integer(2)};
+            result[places[index]] = to_count(copy, "sql");
+            missing.push_back({texts[places[index]], copy});
+            return {};
+        };
+        return read_cells_.run(connection, asked, see);
     };
     HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, read));
     if (named && !cache_is_away()) write(*name, missing, began, patience());
     return result;
-}
-
-Result<CopyStore::Copy> CountCopies::read_cells(sql::Connection& connection, const sql::Id& item) {
-    CopyStore::Copy copy;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        if (!row.is_integer(0)) return count_overflow(item);
-        copy = {.n = row.integer(0), .ver = row.integer(1)};
-        return {};
-    };
-    HOTCOUNT_TRY(connection.query(read_cells_, {sql::to_value(item)}, read));
-    return copy;
 }
 
 }  // namespace hotcount

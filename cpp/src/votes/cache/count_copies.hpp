@@ -23,6 +23,7 @@
 
 #include "votes/journal/journal.hpp"
 #include "votes/tables/layout.hpp"
+#include "votes/tables/numbered_reads.hpp"
 
 namespace hotcount {
 
@@ -90,7 +91,6 @@ class CountCopies {
     void note_cache(bool answered);
     void write(std::string_view space, std::span<const CopyStore::Named> copies, SteadyTime read_at,
                Duration patience);
-    Result<CopyStore::Copy> read_cells(sql::Connection& connection, const sql::Id& item);
     Count to_count(const CopyStore::Copy& copy, std::string_view source) const;
 
     const std::shared_ptr<sql::Database> database_;
@@ -99,7 +99,7 @@ class CountCopies {
     const std::unique_ptr<CopyStore> store_;
     const sql::Statement read_space_;
     const sql::Statement write_space_;
-    const sql::Statement read_cells_;
+    NumberedReads read_cells_;
     ForkLocal<Known> known_;
 };
 

@@ -8,6 +8,8 @@
 #include "sql/table_name.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/layout.hpp"
+#include "votes/tables/numbered_reads.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 struct SyncTable::Names : VoteNames {
@@ -36,17 +38,33 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
 
 // Without sums in decimals a part of the sum may leave 64 bits although the whole does not. So the
 // upper and the lower halves of the numbers are summed apart.
-std::string sum_text(const VoteNames& n, const sql::Grammar& g) {
-    if (g.sums_in_decimals()) return "SELECT " + counted_sum(n, "?1");
-    return "SELECT " + counted_sum(n, "?1", Bits::upper) + ", " + counted_sum(n, "?1", Bits::lower);
+std::string sum_of(const VoteNames& n, const sql::Grammar& g, const std::string& item) {
+    if (g.sums_in_decimals()) return counted_sum(n, item);
+    return counted_sum(n, item, Bits::upper) + ", " + counted_sum(n, item, Bits::lower);
+}
+
+// Such a sum, which stands in the columns from `first` on.
+Result<std::int64_t> read_sum(const sql::Row& row, int first, bool in_halves, const sql::Id& item) {
+    if (!row.is_integer(first)) return count_overflow(item);
+    const std::int64_t high = row.integer(first);
+    if (!in_halves) return high;
+    const std::int64_t low = row.integer(first + 1);
+    const auto carried = checked_add(high, low >> 32);
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (!carried || *carried > kMost || *carried < -kMost - 1) return count_overflow(item);
+    return *carried * (std::int64_t{1} << 32) + (low & 0xffff'ffff);
 }
 
 }  // namespace
 
 SyncTable::SyncTable(const VotesOptions& options, sql::Dialect dialect)
-    : SyncTable(options, Names{options, dialect.grammar()}, dialect.grammar()) {}
+    : SyncTable(options, Names{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
-SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Grammar& g)
+SyncTable::SyncTable(const VotesOptions& options, const Names& n, const VoteDialect& d)
+    : SyncTable(options, n, d, d.grammar()) {}
+
+SyncTable::SyncTable(const VotesOptions& options, const Names& n, const VoteDialect& d,
+                     const sql::Grammar& g)
     : options_(options),
       grammar_(g),
       share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_share()),
@@ -59,7 +77,19 @@ SyncTable::SyncTable(const VotesOptions& options, const Names& n, const sql::Gra
           n.count + ", 0), COALESCE(s.holder, ''), COALESCE(s.wide, 0), i." + n.id + " FROM " +
           n.item + " AS i LEFT JOIN " + n.sync + " AS s ON s.item = i." + n.id + " WHERE i." +
           n.id + " = ?1"),
-      sum_(sum_text(n, g)),
+      sum_("SELECT " + sum_of(n, g, "?1")),
+      read_stored_(std::make_unique<NumberedReads>(
+          options, d,
+          [n](const std::string& item, const std::string& number) {
+              return "SELECT " + number + ", i." + n.id + ", " + n.own_count("i") +
+                     ", COALESCE(s.epoch, 0) FROM " + n.item + " AS i LEFT JOIN " + n.sync +
+                     " AS s ON s.item = i." + n.id + " WHERE i." + n.id + " = " + item;
+          })),
+      sums_(std::make_unique<NumberedReads>(
+          options, d,
+          [n, &g](const std::string& item, const std::string& number) {
+              return "SELECT " + number + ", " + sum_of(n, g, item);
+          })),
       set_wide_("INSERT INTO " + n.sync + " (item, wide) VALUES (?1, 1)" + g.or_update("item") +
                 "wide = 1"),
       set_wide_openings_("INSERT INTO " + n.sync + " (item, wide) SELECT item, 1 FROM " + n.cell +
@@ -117,23 +147,36 @@ Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connect
 }
 
 Result<std::int64_t> SyncTable::sum(sql::Connection& connection, const sql::Id& item) const {
-    const bool in_halves = !grammar_.sums_in_decimals();
-    bool whole = true;
-    std::int64_t high = 0;
-    std::int64_t low = 0;
+    std::int64_t sum = 0;
     const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
-        whole = row.is_integer(0);
-        high = row.integer(0);
-        if (in_halves) low = row.integer(1);
+        HOTCOUNT_TRY_ASSIGN(sum, read_sum(row, 0, !grammar_.sums_in_decimals(), item));
         return {};
     };
     HOTCOUNT_TRY(connection.query(sum_, {sql::to_value(item)}, visit));
-    if (!whole) return count_overflow(item);
-    if (!in_halves) return high;
-    const auto carried = checked_add(high, low >> 32);
-    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-    if (!carried || *carried > kMost || *carried < -kMost - 1) return count_overflow(item);
-    return *carried * (std::int64_t{1} << 32) + (low & 0xffff'ffff);
+    return sum;
+}
+
+Result<std::vector<std::optional<SyncTable::Stored>>> SyncTable::read_stored(
+    sql::Connection& connection, std::span<const sql::Id> items) const {
+    std::vector<std::optional<Stored>> found(items.size());
+    const auto visit = [&](std::size_t index, const sql::Row& row) -> Result<void> {
+        found[index] = Stored{row.id(1), row.integer(2), row.integer(3)};
+        return {};
+    };
+    HOTCOUNT_TRY(read_stored_->run(connection, items, visit));
+    return found;
+}
+
+Result<std::vector<std::int64_t>> SyncTable::sums(sql::Connection& connection,
+                                                  std::span<const sql::Id> items) const {
+    std::vector<std::int64_t> found(items.size(), 0);
+    const auto visit = [&](std::size_t index, const sql::Row& row) -> Result<void> {
+        HOTCOUNT_TRY_ASSIGN(found[index],
+                            read_sum(row, 1, !grammar_.sums_in_decimals(), items[index]));
+        return {};
+    };
+    HOTCOUNT_TRY(sums_->run(connection, items, visit));
+    return found;
 }
 
 Result<void> SyncTable::set_wide(sql::Connection& connection, const sql::Id& item) const {

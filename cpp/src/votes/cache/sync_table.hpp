@@ -25,6 +25,7 @@
 #include "count_cache.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/bulk_statement.hpp"
+#include "votes/tables/numbered_reads.hpp"
 
 namespace hotcount {
 
@@ -66,6 +67,19 @@ class SyncTable {
     Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
                                       Hold hold = Hold::none) const;
 
+    /// What a reader needs of a State.
+    struct Stored {
+        sql::Id item;
+        std::int64_t count;
+        std::int64_t epoch;
+    };
+    /// By index, in few statements; none for an item that has no row.
+    Result<std::vector<std::optional<Stored>>> read_stored(sql::Connection& connection,
+                                                           std::span<const sql::Id> items) const;
+    /// sum() of each, by index, in few statements.
+    Result<std::vector<std::int64_t>> sums(sql::Connection& connection,
+                                           std::span<const sql::Id> items) const;
+
     /// The exact sum of the item's votes and its opening balance; an overflow error if it would
     /// leave 64 bits.
     Result<std::int64_t> sum(sql::Connection& connection, const sql::Id& item) const;
@@ -104,7 +118,9 @@ class SyncTable {
 
   private:
     struct Names;
-    SyncTable(const VotesOptions& options, const Names& names, const sql::Grammar& grammar);
+    SyncTable(const VotesOptions& options, const Names& names, const VoteDialect& dialect);
+    SyncTable(const VotesOptions& options, const Names& names, const VoteDialect& dialect,
+              const sql::Grammar& grammar);
 
     VotesOptions options_;
     const sql::Grammar& grammar_;
@@ -112,6 +128,7 @@ class SyncTable {
     sql::Statement lock_item_;
     sql::Statement read_state_;
     sql::Statement sum_;
+    std::unique_ptr<NumberedReads> read_stored_, sums_;
     sql::Statement set_wide_;
     sql::Statement set_wide_openings_;
     sql::Statement fence_;

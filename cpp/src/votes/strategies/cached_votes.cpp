@@ -7,6 +7,7 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "cached_writer.hpp"
+#include "votes/tables/checked_ballots.hpp"
 
 namespace hotcount {
 namespace {
@@ -81,33 +82,16 @@ class CachedVotes final : public SqlVotes {
         return cached_counts(items, deadline);
     }
 
+    using SqlVotes::reconcile;
     Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
-                                         bool dry_run, Timeout timeout) override {
-        const Deadline deadline = database().deadline(timeout);
-        std::vector<Drift> drifts;
+                                         const ReconcileOptions& how, Timeout timeout) override {
+        if (items && how.after) return bad_option("after", "is for a reconcile of all items");
         if (items) HOTCOUNT_TRY(check_items(*items));
-        HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline));
-        HOTCOUNT_TRY(cached_->hand_over(deadline));
-        if (items) {
-            const std::size_t page = options().page;
-            for (std::size_t first = 0; first < items->size(); first += page) {
-                std::vector<Stored> found;
-                HOTCOUNT_TRY(
-                    read_stored(items->subspan(first, std::min(page, items->size() - first)),
-                                nullptr, found, deadline));
-                HOTCOUNT_TRY(compare(space, found, dry_run, drifts, deadline));
-            }
-        } else {
-            std::vector<Stored> found;
-            HOTCOUNT_TRY(read_stored({}, nullptr, found, deadline));
-            while (!found.empty()) {
-                HOTCOUNT_TRY(compare(space, found, dry_run, drifts, deadline));
-                const sql::Id last = found.back().item;
-                found.clear();
-                HOTCOUNT_TRY(read_stored({}, &last, found, deadline));
-            }
-        }
-        return drifts;
+        if (how.after) HOTCOUNT_TRY(check_id(*how.after, options().item_type, "after"));
+        Reconciling run{how, timeout};
+        auto done = reconcile_pages(items, run);
+        if (!done) return run.stopped(std::move(done).error());
+        return std::move(run.found.drifts);
     }
 
     Result<FlushReport> flush(Timeout timeout) override {
@@ -210,9 +194,9 @@ class CachedVotes final : public SqlVotes {
             std::vector<Count> counts;
             counts.reserve(items.size());
             const WallTime now = options().clock->wall_now();
-            for (const sql::Id& item : items) {
-                HOTCOUNT_TRY_ASSIGN(const std::int64_t value,
-                                    cached_->table().sum(connection, item));
+            HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values,
+                                cached_->table().sums(connection, items));
+            for (const std::int64_t value : values) {
                 counts.push_back(Count{value, true, now, "sql", 0});
             }
             return counts;
@@ -310,12 +294,16 @@ class CachedVotes final : public SqlVotes {
     Result<void> read_counts(std::span<sql::Id> items, std::span<const std::size_t> which,
                              std::vector<InSql>& in_sql, Deadline deadline) {
         if (which.empty()) return {};
+        std::vector<sql::Id> asked;
+        asked.reserve(which.size());
+        for (const std::size_t i : which) asked.push_back(items[i]);
         const auto read = [&](sql::Connection& connection) -> Result<void> {
             HOTCOUNT_TRY(cached_->table().cache_id(connection));
-            for (const std::size_t i : which) {
-                HOTCOUNT_TRY_ASSIGN(const auto state, cached_->table().read(connection, items[i]));
-                in_sql[i] = state ? InSql{state->stored, state->epoch} : InSql{};
-                if (state) items[i] = state->item;
+            HOTCOUNT_TRY_ASSIGN(const auto found, cached_->table().read_stored(connection, asked));
+            for (std::size_t k = 0; k < which.size(); ++k) {
+                const auto& stored = found[k];
+                in_sql[which[k]] = stored ? InSql{stored->count, stored->epoch} : InSql{};
+                if (stored) items[which[k]] = stored->item;
             }
             return {};
         };
@@ -329,34 +317,56 @@ class CachedVotes final : public SqlVotes {
         std::int64_t votes;
     };
 
-    Result<void> read_stored(std::span<const sql::Id> items, const sql::Id* after,
-                             std::vector<Stored>& found, Deadline deadline) {
-        const std::size_t before = found.size();
-        const auto read_page = [&](sql::Connection& connection) -> Result<void> {
-            found.resize(before);
+    Result<void> reconcile_pages(std::optional<std::span<const sql::Id>> named, Reconciling& run) {
+        const auto deadline = [&] { return database().deadline(run.timeout); };
+        HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline()));
+        HOTCOUNT_TRY(cached_->hand_over(deadline()));
+        std::span<const sql::Id> left = named.value_or(std::span<const sql::Id>{});
+        const std::size_t most = std::min(options().page, Audit::kMost);
+        while (!named || !left.empty()) {
+            const Deadline until = deadline();
+            std::vector<sql::Id> page{left.begin(),
+                                      left.begin() + std::ptrdiff_t(std::min(most, left.size()))};
+            left = left.subspan(page.size());
+            Findings here;
+            HOTCOUNT_TRY_ASSIGN(const std::vector<Stored> found,
+                                read_stored(page, named ? 0 : most, run.after, here, until));
+            if (page.empty()) break;
+            HOTCOUNT_TRY(compare(space, found, run.how.dry_run, here.drifts, until));
+            const auto last = named ? std::nullopt : std::optional{page.back()};
+            if (!run.take(std::move(here), page.size(), last)) return {};
+        }
+        if (!named) HOTCOUNT_TRY(reconcile_orphans(run));
+        return {};
+    }
+
+    // Of `items`; if `most` is not 0, of the next items behind `after`, which `items` is set to.
+    // `orphans`: those of them that have no row.
+    Result<std::vector<Stored>> read_stored(std::vector<sql::Id>& items, std::size_t most,
+                                            const std::optional<sql::Id>& after, Findings& orphans,
+                                            Deadline deadline) {
+        const auto read = [&](sql::Connection& connection) -> Result<std::vector<Stored>> {
             HOTCOUNT_TRY(cached_->table().cache_id(connection));
-            std::vector<sql::Id> ids(items.begin(), items.end());
-            const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-                ids.push_back(row.id(0));
-                return {};
-            };
-            const auto page = static_cast<std::int64_t>(options().page);
-            if (items.empty() && after != nullptr) {
-                HOTCOUNT_TRY(
-                    connection.query(layout()->items_after, {sql::to_value(*after), page}, read));
-            } else if (items.empty()) {
-                HOTCOUNT_TRY(connection.query(layout()->items_first, {page}, read));
+            if (most > 0) {
+                HOTCOUNT_TRY_ASSIGN(items, audit().items(connection, after, most));
             }
-            for (const sql::Id& item : ids) {
-                HOTCOUNT_TRY_ASSIGN(const auto state, cached_->table().read(connection, item));
-                if (!state) continue;
-                HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
-                                    cached_->table().sum(connection, item));
-                found.push_back({state->item, {state->stored, state->epoch}, votes});
+            HOTCOUNT_TRY_ASSIGN(const auto stored, cached_->table().read_stored(connection, items));
+            HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> votes,
+                                cached_->table().sums(connection, items));
+            std::vector<Stored> found;
+            std::vector<sql::Id> missing;
+            for (std::size_t i = 0; i < items.size(); ++i) {
+                if (stored[i]) {
+                    found.push_back(
+                        {stored[i]->item, {stored[i]->count, stored[i]->epoch}, votes[i]});
+                } else {
+                    missing.push_back(items[i]);
+                }
             }
-            return {};
+            HOTCOUNT_TRY_ASSIGN(orphans, find_drifts(connection, missing, true));
+            return found;
         };
-        return sql::read_snapshot(database(), deadline, read_page);
+        return sql::read_snapshot(database(), deadline, read);
     }
 
     Result<void> compare(const std::string& space, std::span<const Stored> found, bool dry_run,

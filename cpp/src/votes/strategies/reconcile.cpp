@@ -1,20 +1,30 @@
 // Finds counts that disagree with the votes, and sets them right beside voters and folds.
 //
+//   look     a page of items in one statement, without a lock
+//   settle   only if a page has a difference: those items are read again in a transaction that other
+//            reconciles wait for, and what differs then is added
+//
 // The difference between votes and counts is read in one statement and then added: voters who commit
 // meanwhile move both alike, so the difference stays right although the numbers change. Only another
-// reconcile would add it twice, so each transaction waits for the others' end before it reads. If
+// reconcile would add it twice, so that transaction waits for the others' end before it reads. If
 // there is a journal the difference goes there, and no voter waits for it.
+//
+// A page is committed before the next one begins, so that a reconcile which was interrupted has done
+// all that it says.
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <set>
 
 #include "sql_votes.hpp"
+#include "votes/tables/checked_ballots.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
 
-// Items per transaction: bounds how long voters wait for it if there is no journal.
-constexpr std::int64_t kPage = 1000;
+// So many journal rows are worth a fold before the end.
+constexpr std::size_t kWorthAFold = 20'000;
 
 // Told at the end: the others are as right as they would be without these.
 Error count_refused(std::span<const sql::Id> items, bool dry_run) {
@@ -25,46 +35,74 @@ Error count_refused(std::span<const sql::Id> items, bool dry_run) {
         .about(&ErrorFacts::item, items.front());
 }
 
-}  // namespace
-
-Result<void> SqlVotes::audit(sql::Connection& connection, Which which,
-                             std::span<const sql::Id> items, const std::optional<sql::Id>& after,
-                             AuditedPage& page) {
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        page.last = row.id(0);
-        for (int sum = 1; sum <= 5; ++sum) {
-            if (!row.is_null(sum) && !row.is_integer(sum)) {
-                page.refused.push_back(row.id(0));
-                return {};
-            }
-        }
-        page.seen.push_back(Audited{row.id(0), row.integer(1), row.integer(2), row.integer(3),
-                                    row.integer(4) > 0, row.integer(5)});
-        return {};
-    };
-    if (which == Which::orphans) {
-        HOTCOUNT_TRY(connection.query(layout_->audit_orphans, {}, read));
-    } else if (which == Which::named) {
-        for (const sql::Id& item : items) {
-            HOTCOUNT_TRY(connection.query(layout_->audit_one, {sql::to_value(item)}, read));
-        }
-    } else if (after) {
-        HOTCOUNT_TRY(connection.query(layout_->audit_after, {sql::to_value(*after), kPage}, read));
-    } else {
-        HOTCOUNT_TRY(connection.query(layout_->audit_first, {kPage}, read));
-    }
-    return {};
+template <class T>
+void move_all(std::vector<T>& from, std::vector<T>& to) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-Result<void> SqlVotes::compare(sql::Connection& connection, AuditedPage& page, Which which,
-                               bool dry_run) {
+Duration since(SteadyTime began) { return std::chrono::steady_clock::now() - began; }
+
+}  // namespace
+
+// -- how far it is --------------------------------------------------------------------------------
+
+bool SqlVotes::Reconciling::take(Findings&& page, std::size_t looked_at,
+                                 std::optional<sql::Id> last) {
+    move_all(page.drifts, found.drifts);
+    move_all(page.differences, found.differences);
+    move_all(page.refused, found.refused);
+    items += looked_at;
+    if (last) after = last;
+    return !how.progress || how.progress({std::move(last), items, found.drifts.size()});
+}
+
+Error SqlVotes::Reconciling::stopped(Error error) const {
+    if (items == 0) return error;
+    error.message += "; " + std::to_string(items) + " items are done";
+    if (after) {
+        const std::string last = sql::to_string(*after);
+        error.message += ", all up to " + last + ": after=" + last + " goes on from there";
+    }
+    return error;
+}
+
+void SqlVotes::PageSize::note(Duration took) {
+    if (took < std::chrono::milliseconds{50}) now_ = std::min(now_ * 2, most_);
+    if (took > std::chrono::milliseconds{200}) now_ = std::max<std::size_t>(now_ / 2, 1);
+}
+
+// -- a page ---------------------------------------------------------------------------------------
+
+Result<SqlVotes::Findings> SqlVotes::find_drifts(sql::Connection& connection,
+                                                 std::span<const sql::Id> items, bool dry_run) {
+    Findings found;
+    while (!items.empty()) {
+        const auto part = items.first(std::min(Audit::kMost, items.size()));
+        items = items.subspan(part.size());
+        HOTCOUNT_TRY_ASSIGN(const Audit::Page page, audit_.look(connection, part));
+        Findings here = compare(page, dry_run);
+        move_all(here.drifts, found.drifts);
+        move_all(here.differences, found.differences);
+        move_all(here.refused, found.refused);
+    }
+    return found;
+}
+
+SqlVotes::Findings SqlVotes::compare(const Audit::Page& page, bool dry_run) const {
+    Findings found;
+    found.refused = page.refused;
     const bool in_cells = place() == CountPlace::cells || place() == CountPlace::journal;
     // slotted leaves item.vote_count behind by design; that alone is no drift.
-    const bool stored_lags = options_.strategy == VoteStrategy::slotted || which == Which::orphans;
-    for (const Audited& row : page.seen) {
+    const bool stored_lags =
+        options_.strategy == VoteStrategy::slotted || !layout_->counts_in_items;
+    for (const AuditedItem& row : page.seen) {
+        if (!row.exists) {
+            compare_orphan(row, found);
+            continue;
+        }
         const auto counted = checked_add(row.cells, row.pending);
         if (!counted) {
-            page.refused.push_back(row.item);
+            found.refused.push_back(row.item);
             continue;
         }
         Drift drift{row.item, *counted, row.votes};
@@ -74,96 +112,179 @@ Result<void> SqlVotes::compare(sql::Connection& connection, AuditedPage& page, W
             if (right) continue;
             drift.counted = row.stored;
         }
-        if (!dry_run) {
-            HOTCOUNT_TRY_ASSIGN(const bool repaired, repair(connection, row));
-            if (!repaired) {
-                page.refused.push_back(row.item);
+        // 0 if item.vote_count alone is wrong: in the journal it asks for the fold.
+        const auto difference = checked_subtract(row.votes, in_cells ? *counted : row.stored);
+        if (!difference && !dry_run) {
+            found.refused.push_back(row.item);
+            continue;
+        }
+        found.drifts.push_back(std::move(drift));
+        found.differences.emplace_back(row.item, difference.value_or(0));
+    }
+    return found;
+}
+
+// Its votes and its opening balance nobody could make again, and one of these days its row may come
+// back: they are named. Counts are made of the votes, and follow them: an item made again would
+// count on otherwise.
+void SqlVotes::compare_orphan(const AuditedItem& row, Findings& found) const {
+    const bool in_cells = place() == CountPlace::cells || place() == CountPlace::journal;
+    const auto counted = checked_add(row.cells, row.pending);
+    const auto difference = counted ? checked_subtract(row.votes, *counted) : std::nullopt;
+    if (!difference) {
+        found.refused.push_back(row.item);
+        return;
+    }
+    const bool miscounted = in_cells && *difference != 0;
+    if (!row.has_votes && row.opening == 0 && !miscounted) return;
+    found.drifts.push_back({row.item, in_cells ? *counted : 0, row.votes, true});
+    if (miscounted) found.differences.emplace_back(row.item, *difference);
+}
+
+Result<SqlVotes::Findings> SqlVotes::settle_drifts(std::span<const Drift> drifts,
+                                                   Deadline deadline) {
+    std::vector<sql::Id> items;
+    items.reserve(drifts.size());
+    for (const Drift& drift : drifts) items.push_back(drift.item);
+    return sql::transact(
+        *database_, deadline, [&](sql::Connection& connection) -> Result<Findings> {
+            // A statement of its own: what it waited for is seen by the next one.
+            HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+            HOTCOUNT_TRY_ASSIGN(Findings found, find_drifts(connection, items, false));
+            HOTCOUNT_TRY(repair(connection, found));
+            return found;
+        });
+}
+
+Result<void> SqlVotes::repair(sql::Connection& connection, Findings& found) {
+    if (place() == CountPlace::journal) return audit_.append(connection, found.differences);
+    if (place() == CountPlace::item) {
+        // In the order in which others lock them.
+        std::vector<sql::Id> items;
+        for (const auto& difference : found.differences) items.push_back(difference.first);
+        HOTCOUNT_TRY(removal_.lock_items(connection, items));
+        return audit_.add_to_items(connection, found.differences);
+    }
+    if (place() != CountPlace::cells) return {};
+    for (const auto& [item, difference] : found.differences) {
+        const sql::Value id = sql::to_value(item);
+        if (difference != 0) {
+            if (auto bumped = bump_cell(connection, *layout_, item, 0, difference); !bumped) {
+                if (bumped.error().code != ErrorCode::overflow) return std::move(bumped).error();
+                found.refused.push_back(item);
+                std::erase_if(found.drifts,
+                              [&item = item](const Drift& drift) { return drift.item == item; });
                 continue;
             }
         }
-        page.drifts.push_back(std::move(drift));
+        if (layout_->counts_in_items) HOTCOUNT_TRY(connection.execute(layout_->fold_item, {id}));
     }
     return {};
 }
 
-// False if a number on the way would leave 64 bits: nothing was changed.
-Result<bool> SqlVotes::repair(sql::Connection& connection, const Audited& row) {
-    const sql::Value item = sql::to_value(row.item);
-    if (place() == CountPlace::journal) {
-        const auto counted = checked_add(row.cells, row.pending);
-        const auto difference = counted ? checked_subtract(row.votes, *counted) : std::nullopt;
-        if (!difference) return false;
-        // 0 if item.vote_count alone is wrong: it asks for the fold.
-        HOTCOUNT_TRY(connection.execute(layout_->append, {item, *difference}));
-        return true;
-    }
-    // The item's row first, as voters lock.
-    if (place() != CountPlace::cells) {
-        const auto difference = checked_subtract(row.votes, row.stored);
-        if (!difference) return false;
-        HOTCOUNT_TRY(connection.execute(layout_->bump_item, {*difference, item}));
-        return true;
-    }
-    const auto difference = checked_subtract(row.votes, row.cells);
-    if (!difference) return false;
-    HOTCOUNT_TRY(connection.query(layout_->lock_item, {item}, sql::kIgnoreRows));
-    if (*difference != 0) {
-        if (auto bumped = bump_cell(connection, *layout_, row.item, 0, *difference); !bumped) {
-            if (bumped.error().code == ErrorCode::overflow) return false;
-            return std::move(bumped).error();
-        }
-    }
-    // Now that its row is held: a sum that had to wait for it would be an old one.
-    if (layout_->counts_in_items) HOTCOUNT_TRY(connection.execute(layout_->fold_item, {item}));
-    return true;
-}
+// -- all pages ------------------------------------------------------------------------------------
 
 Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql::Id>> items,
-                                               bool dry_run, Timeout timeout) {
-    std::vector<Drift> drifts;
-    if (items && items->empty()) return drifts;
+                                               const ReconcileOptions& how, Timeout timeout) {
+    if (items && how.after) return bad_option("after", "is for a reconcile of all items");
+    if (items && items->empty()) return std::vector<Drift>{};
     if (items) HOTCOUNT_TRY(check_items(*items));
-    // In order, as voters lock.
-    std::vector<sql::Id> sorted;
-    if (items) sorted.assign(items->begin(), items->end());
-    std::sort(sorted.begin(), sorted.end());
-    std::span<const sql::Id> left{sorted};
-    std::optional<sql::Id> after;
-    Which which = items ? Which::named : Which::all;
-    std::vector<sql::Id> refused;
-    while (true) {
-        // Each page has its own: a table of any size is got through, at most so long per page.
-        const Deadline deadline = database_->deadline(timeout);
-        const auto page = left.first(std::min<std::size_t>(left.size(), kPage));
-        left = left.subspan(page.size());
-        const auto look = [&](sql::Connection& connection) -> Result<AuditedPage> {
-            // A statement of its own: what it waited for is seen by the next one.
-            if (!dry_run)
-                HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
-            AuditedPage audited;
-            HOTCOUNT_TRY(audit(connection, which, page, after, audited));
-            HOTCOUNT_TRY(compare(connection, audited, which, dry_run));
-            return audited;
-        };
-        HOTCOUNT_TRY_ASSIGN(AuditedPage found, dry_run
-                                                   ? sql::read_snapshot(*database_, deadline, look)
-                                                   : sql::transact(*database_, deadline, look));
-        drifts.insert(drifts.end(), std::make_move_iterator(found.drifts.begin()),
-                      std::make_move_iterator(found.drifts.end()));
-        refused.insert(refused.end(), found.refused.begin(), found.refused.end());
-        after = found.last;
-        if (which == Which::named && !left.empty()) continue;
-        if (which == Which::all && after) continue;
-        if (which != Which::all || place() != CountPlace::journal) break;
-        which = Which::orphans;
-    }
+    if (how.after) HOTCOUNT_TRY(check_id(*how.after, options_.item_type, "after"));
+    Reconciling run{how, timeout};
+    auto done = items ? reconcile_named(*items, run) : reconcile_all(run);
+    if (!done) return run.stopped(std::move(done).error());
     // Shown at once if nobody holds the items; else by a later fold.
-    if (folder_ != nullptr && !dry_run && !drifts.empty()) {
+    if (folder_ != nullptr && !how.dry_run && !run.found.differences.empty()) {
         (void)folder_->fold_once(database_->deadline(timeout));
     }
-    if (!refused.empty()) return count_refused(refused, dry_run);
-    return drifts;
+    if (!run.found.refused.empty()) return count_refused(run.found.refused, how.dry_run);
+    return std::move(run.found.drifts);
+}
+
+// What `look` finds in one snapshot, then settled.
+Result<SqlVotes::Findings> SqlVotes::reconcile_page(
+    Reconciling& run, const std::function<Result<Findings>(sql::Connection&)>& look) {
+    const Deadline deadline = database_->deadline(run.timeout);
+    HOTCOUNT_TRY_ASSIGN(
+        Findings found,
+        sql::read_snapshot(*database_, deadline,
+                           [&](sql::Connection& connection) -> Result<Findings> {
+                               HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+                               return look(connection);
+                           }));
+    if (run.how.dry_run || found.differences.empty()) return found;
+    HOTCOUNT_TRY_ASSIGN(Findings settled, settle_drifts(found.drifts, deadline));
+    move_all(found.refused, settled.refused);
+    run.appended += settled.differences.size();
+    if (place() == CountPlace::journal && run.appended >= kWorthAFold) {
+        note_appended(run.appended);
+        run.appended = 0;
+    }
+    return settled;
+}
+
+Result<void> SqlVotes::reconcile_named(std::span<const sql::Id> items, Reconciling& run) {
+    // In order, as voters lock; each once.
+    std::vector<sql::Id> sorted{items.begin(), items.end()};
+    std::sort(sorted.begin(), sorted.end());
+    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+    PageSize size{Audit::kMost};
+    for (std::span<const sql::Id> left{sorted}; !left.empty();) {
+        const auto page = left.first(std::min(size.now(), left.size()));
+        left = left.subspan(page.size());
+        const SteadyTime began = std::chrono::steady_clock::now();
+        HOTCOUNT_TRY_ASSIGN(Findings found, reconcile_page(run, [&](sql::Connection& connection) {
+                                return find_drifts(connection, page, run.how.dry_run);
+                            }));
+        size.note(since(began));
+        if (!run.take(std::move(found), page.size(), {})) return {};
+    }
+    return {};
+}
+
+Result<void> SqlVotes::reconcile_all(Reconciling& run) {
+    PageSize size{Audit::kMost};
+    std::vector<sql::Id> ids;
+    do {
+        const SteadyTime began = std::chrono::steady_clock::now();
+        const auto look = [&](sql::Connection& connection) -> Result<Findings> {
+            HOTCOUNT_TRY_ASSIGN(ids, audit_.items(connection, run.after, size.now()));
+            return find_drifts(connection, ids, run.how.dry_run);
+        };
+        HOTCOUNT_TRY_ASSIGN(Findings found, reconcile_page(run, look));
+        if (ids.empty()) break;
+        size.note(since(began));
+        if (!run.take(std::move(found), ids.size(), ids.back())) return {};
+    } while (true);
+    HOTCOUNT_TRY(reconcile_orphans(run));
+    return {};
+}
+
+Result<bool> SqlVotes::reconcile_orphans(Reconciling& run) {
+    // An item may be left in several tables.
+    std::set<sql::Id> told;
+    const std::size_t tables = Audit::kTables - (layout_->vote_dialect().is_server() ? 0 : 1);
+    for (std::size_t table = 0; table < tables; ++table) {
+        PageSize size{Audit::kMostIds};
+        std::optional<sql::Id> after;
+        do {
+            const SteadyTime began = std::chrono::steady_clock::now();
+            Audit::Slice slice;
+            const auto look = [&](sql::Connection& connection) -> Result<Findings> {
+                HOTCOUNT_TRY_ASSIGN(slice,
+                                    audit_.left_behind(connection, table, after, size.now()));
+                std::erase_if(slice.orphans, [&](const sql::Id& id) { return told.contains(id); });
+                return find_drifts(connection, slice.orphans, run.how.dry_run);
+            };
+            HOTCOUNT_TRY_ASSIGN(Findings found, reconcile_page(run, look));
+            size.note(since(began));
+            told.insert(slice.orphans.begin(), slice.orphans.end());
+            after = slice.last;
+            if (!run.take(std::move(found), 0, {})) return false;
+        } while (after);
+    }
+    return true;
 }
 
 }  // namespace hotcount

@@ -18,6 +18,7 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       count_reader_(options_, database_->dialect()),
       vote_reader_(options_, database_->dialect()),
       removal_(options_, database_->dialect()),
+      audit_(options_, database_->dialect()),
       rows_(make_vote_rows(layout_, options_)),
       publish_(std::move(publish)),
       joined_reads_([this] {

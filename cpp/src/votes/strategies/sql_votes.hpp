@@ -12,6 +12,7 @@
 
 #include "call_times.hpp"
 #include "votes/journal/folder.hpp"
+#include "votes/tables/audit.hpp"
 #include "votes/tables/count_reader.hpp"
 #include "votes/tables/joined_reads.hpp"
 #include "votes/tables/layout.hpp"
@@ -50,8 +51,9 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                                      Timeout timeout) override;
     Result<Erased> erase_user(const sql::Id& user, Timeout timeout) override;
     Result<std::int64_t> prune(std::int64_t before, Timeout timeout) override;
+    using Votes::reconcile;
     Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
-                                         bool dry_run, Timeout timeout) override;
+                                         const ReconcileOptions& how, Timeout timeout) override;
     Result<FlushReport> flush(Timeout timeout) override;
     void note_appended(std::size_t rows) override;
     Result<VotesStats> stats(Timeout timeout) override;
@@ -106,6 +108,50 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     /// Null if the strategy has no journal.
     const std::shared_ptr<Folder>& folder() const { return folder_; }
 
+    /// What a reconcile found in a page.
+    struct Findings {
+        std::vector<Drift> drifts{};
+        std::vector<Audit::Difference>
+            differences{};               ///< To add to the counts; sorted as `drifts`.
+        std::vector<sql::Id> refused{};  ///< Items whose numbers leave 64 bits.
+    };
+    /// One reconcile: what it has found, and how far it has come.
+    class Reconciling {
+      public:
+        Reconciling(const ReconcileOptions& options, Timeout page_timeout)
+            : how(options), timeout(page_timeout), after(options.after) {}
+        /// Takes in a page, and tells whoever wants to know. False: that is enough.
+        bool take(Findings&& page, std::size_t looked_at, std::optional<sql::Id> last);
+        /// Says in an error where to go on.
+        Error stopped(Error error) const;
+
+        const ReconcileOptions& how;
+        const Timeout timeout;  ///< Of a page.
+        Findings found{};
+        std::size_t items{0};
+        std::size_t appended{0};       ///< Journal rows that no fold was told of.
+        std::optional<sql::Id> after;  ///< All items up to it are done.
+    };
+    /// How many items the next page has: as many as take a tenth of a second.
+    class PageSize {
+      public:
+        explicit PageSize(std::size_t most) : most_(most) {}
+        std::size_t now() const { return now_; }
+        void note(Duration took);
+
+      private:
+        const std::size_t most_;
+        std::size_t now_{64};
+    };
+    /// Orphans of all tables, which are told after all items. The counts of those that are kept in
+    /// SQL are set right. False: somebody has had enough.
+    Result<bool> reconcile_orphans(Reconciling& run);
+    Result<Findings> find_drifts(sql::Connection& connection, std::span<const sql::Id> items,
+                                 bool dry_run);
+    /// Finds the drifts of these once more, with nobody else who reconciles, and sets them right.
+    Result<Findings> settle_drifts(std::span<const Drift> drifts, Deadline deadline);
+    Audit& audit() { return audit_; }
+
     /// What stats() says of votes that share transactions.
     virtual void add_stats(VotesStats& stats) const { (void)stats; }
 
@@ -125,26 +171,14 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     virtual Result<void> take_over(sql::Connection& connection);
 
   private:
-    // reconcile.cpp; what one statement saw of an item:
-    struct Audited {
-        sql::Id item;
-        std::int64_t stored;
-        std::int64_t cells;
-        std::int64_t pending;
-        bool asked;  // For a fold, by any row: that brings item.vote_count up to date.
-        std::int64_t votes;
-    };
-    enum class Which : std::uint8_t { named, all, orphans };
-    struct AuditedPage {
-        std::vector<Audited> seen;
-        std::optional<sql::Id> last;   // Of the page.
-        std::vector<sql::Id> refused;  // Items whose numbers leave 64 bits.
-        std::vector<Drift> drifts;
-    };
-    Result<void> audit(sql::Connection& connection, Which which, std::span<const sql::Id> items,
-                       const std::optional<sql::Id>& after, AuditedPage& page);
-    Result<void> compare(sql::Connection& connection, AuditedPage& page, Which which, bool dry_run);
-    Result<bool> repair(sql::Connection& connection, const Audited& row);
+    // reconcile.cpp
+    Findings compare(const Audit::Page& page, bool dry_run) const;
+    void compare_orphan(const AuditedItem& row, Findings& found) const;
+    Result<void> repair(sql::Connection& connection, Findings& found);
+    Result<Findings> reconcile_page(Reconciling& run,
+                                    const std::function<Result<Findings>(sql::Connection&)>& look);
+    Result<void> reconcile_named(std::span<const sql::Id> items, Reconciling& run);
+    Result<void> reconcile_all(Reconciling& run);
 
     // asking.cpp
     Result<void> move_count(sql::Connection& connection, const sql::Id& item,
@@ -179,6 +213,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     CountReader count_reader_;
     VoteReader vote_reader_;
     VoteRemoval removal_;
+    Audit audit_;
     const std::unique_ptr<VoteRows> rows_;
     const Folder::Publish publish_;
     ForkLocal<JoinedReads> joined_reads_;

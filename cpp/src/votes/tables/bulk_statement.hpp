@@ -88,4 +88,50 @@ class BulkStatement {
     std::unordered_map<std::size_t, std::unique_ptr<const sql::Statement>> made_;
 };
 
+/// A text for each number of rows, if BulkStatement's form does not do: made once, padded as there.
+class SizedStatement {
+  public:
+    explicit SizedStatement(std::function<std::string(std::size_t rows)> text)
+        : text_(std::move(text)) {}
+
+    /// The most rows of one statement.
+    static constexpr std::size_t kMost = 512;
+
+    /// `step`: a row has so many placeholders, of which this lists the first: "?1, ?3, ?5".
+    static std::string list(std::size_t rows, std::size_t step = 1) {
+        std::string text;
+        for (std::size_t i = 0; i < rows; ++i) {
+            text += (i > 0 ? ", ?" : "?") + std::to_string(1 + i * step);
+        }
+        return text;
+    }
+
+    /// `rows` as BulkStatement::padded() says.
+    const sql::Statement& of(std::size_t rows) {
+        std::lock_guard lock(mutex_);
+        auto& statement = made_[rows];
+        if (statement == nullptr) statement = std::make_unique<const sql::Statement>(text_(rows));
+        return *statement;
+    }
+
+    /// If a row is one id: runs it over at most kMost of them, the last one repeated to fill up.
+    Result<void> run(sql::Connection& connection, std::span<const sql::Id> ids,
+                     const sql::RowVisitor& visit) {
+        if (ids.empty()) return {};
+        const std::size_t size = BulkStatement::padded(ids.size());
+        std::vector<sql::Value> values;
+        values.reserve(size);
+        for (std::size_t i = 0; i < size; ++i) {
+            values.push_back(sql::to_value(ids[std::min(i, ids.size() - 1)]));
+        }
+        HOTCOUNT_TRY(connection.run(of(size), values, &visit));
+        return {};
+    }
+
+  private:
+    const std::function<std::string(std::size_t rows)> text_;
+    std::mutex mutex_;
+    std::unordered_map<std::size_t, std::unique_ptr<const sql::Statement>> made_;
+};
+
 }  // namespace hotcount

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <unordered_map>
 
 #include "vote_dialect.hpp"
 
@@ -11,6 +12,26 @@ namespace {
 
 std::string place_of_counts(const VoteNames& n) {
     return "(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')";
+}
+
+// The row without an id is there for the place, if nothing counts for any of them.
+std::string grouped_text(const VoteNames& n, CountPlace place, const std::string& list) {
+    const auto part = [&](const std::string& table, const std::string& key,
+                          const std::string& columns) {
+        return "SELECT " + key + " AS hc_id, " + columns + " FROM " + table + " WHERE " + key +
+               " IN (" + list + ")";
+    };
+    std::string parts;
+    if (place == CountPlace::item) {
+        parts = part(n.item, n.id, n.own_count(n.item) + " AS hc_n, 0 AS hc_rows");
+    } else {
+        parts = part(n.cell, "item", "SUM(n) AS hc_n, 0 AS hc_rows") + " GROUP BY item";
+    }
+    if (place == CountPlace::journal) {
+        parts += " UNION ALL " + part(n.journal, "item", "SUM(diff), COUNT(*)") + " GROUP BY item";
+    }
+    return "SELECT hc_id, SUM(hc_n), " + place_of_counts(n) + ", SUM(hc_rows) FROM (" + parts +
+           " UNION ALL SELECT NULL, 0, 0) AS hc_u GROUP BY hc_id";
 }
 
 }  // namespace
@@ -35,7 +56,10 @@ CountReader::CountReader(const VotesOptions& options, const VoteNames& n, const 
       dialect_(d),
       place_(to_string(count_place(options, d.grammar().dialect()))),
       of_array_(d.read_counts_of_array(options, n)),
-      of_each_(d.read_counts(options, n)) {}
+      of_each_(d.read_counts(options, n)),
+      grouped_([n, place = count_place(options, d.grammar().dialect())](std::size_t rows) {
+          return grouped_text(n, place, SizedStatement::list(rows));
+      }) {}
 
 bool CountReader::takes_one_statement(std::size_t items) const {
     if (serializable_.load(std::memory_order_relaxed)) return false;
@@ -101,8 +125,18 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
         return counts;
     }
     const std::size_t most = dialect_.most_counts();
+    // A server is worth it, and two texts may be one id to it.
+    const bool in_groups = most > 1 && items.size() > most && options_.item_type != IdType::text;
     std::vector<sql::Value> values;
     for (; done < items.size(); done += part.size()) {
+        if (in_groups) {
+            part = items.subspan(done, std::min(SizedStatement::kMost, items.size() - done));
+            HOTCOUNT_TRY_ASSIGN(const auto found, read_grouped(run_one, part, summed));
+            if (found) {
+                std::copy(found->begin(), found->end(), counts.begin() + std::ptrdiff_t(done));
+                continue;
+            }
+        }
         part = items.subspan(done, std::min(most, items.size() - done));
         values.clear();
         for (std::size_t i = 0; i < BulkStatement::padded(part.size()); ++i) {
@@ -111,6 +145,42 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
         HOTCOUNT_TRY(run(of_each_.of(values.size()), values));
     }
     return counts;
+}
+
+Result<std::optional<std::vector<std::int64_t>>> CountReader::read_grouped(
+    const Run& run_one, std::span<const sql::Id> items, std::size_t& summed) {
+    std::unordered_map<sql::Id, std::int64_t> found;
+    for (const sql::Id& item : items) found.try_emplace(item, 0);
+    bool all_known = true;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        const std::string_view place = row.is_null(2) ? std::string_view{} : row.text(2);
+        if (place != place_) return wrong_place(options_, place, dialect_.grammar().dialect());
+        if (row.is_null(0)) return {};
+        summed += static_cast<std::size_t>(row.integer(3));
+        const auto item = found.find(row.id(0));
+        if (item == found.end()) {
+            all_known = false;
+            return {};
+        }
+        if (!row.is_integer(1)) {
+            return make_error(ErrorCode::overflow, "the count of item " +
+                                                       sql::to_string(item->first) +
+                                                       " is not a signed 64-bit integer");
+        }
+        item->second = row.integer(1);
+        return {};
+    };
+    std::vector<sql::Value> values;
+    for (std::size_t i = 0; i < BulkStatement::padded(items.size()); ++i) {
+        values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
+    }
+    auto asked = run_one(grouped_.of(values.size()), values, see);
+    if (!asked) return explain_missing_table(std::move(asked).error());
+    if (!all_known) return std::optional<std::vector<std::int64_t>>{};
+    std::vector<std::int64_t> counts;
+    counts.reserve(items.size());
+    for (const sql::Id& item : items) counts.push_back(found[item]);
+    return std::optional{std::move(counts)};
 }
 
 }  // namespace hotcount

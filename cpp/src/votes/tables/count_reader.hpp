@@ -24,8 +24,8 @@ class CountReader {
     CountReader(const VotesOptions& options, sql::Dialect dialect);
 
     /// By index, of one snapshot; refuses tables whose counts are kept elsewhere. One statement on
-    /// PostgreSQL, one for each 64 items on MySQL, one for each on SQLite; a single statement is a
-    /// transaction of its own, several share one. `summed`: journal rows that it took.
+    /// PostgreSQL, on MySQL one for each 512 items (64 if their ids are text), one for each on SQLite;
+    /// a single statement is a transaction of its own, several share one. `summed`: journal rows that it took.
     Result<std::vector<std::int64_t>> read(sql::Database& database, std::span<const sql::Id> items,
                                            Deadline deadline, std::size_t& summed);
 
@@ -35,6 +35,11 @@ class CountReader {
     bool takes_one_statement(std::size_t items) const;
     Result<std::vector<std::int64_t>> read(const Run& run_one, std::span<const sql::Id> items,
                                            std::size_t& summed);
+    /// The counts of at most SizedStatement::kMost items; none if the database spells one of the ids
+    /// in another way.
+    Result<std::optional<std::vector<std::int64_t>>> read_grouped(const Run& run_one,
+                                                                  std::span<const sql::Id> items,
+                                                                  std::size_t& summed);
 
     CountReader(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
 
@@ -43,6 +48,7 @@ class CountReader {
     const std::string_view place_;
     std::optional<sql::Statement> of_array_;  ///< items -> number, count, place.
     BulkStatement of_each_;                   ///< The same of an item each.
+    SizedStatement grouped_;  ///< items -> id, count, place, journal rows of those that have any.
     /// PostgreSQL: whether the sessions' transactions are SERIALIZABLE by default. Ours are not:
     /// reads there would make the application's own fail.
     std::atomic<bool> serializable_{false};

@@ -31,34 +31,6 @@ std::string bits_of(const std::string& column, Bits bits) {
     return column;
 }
 
-std::string audit(const VoteNames& n, CountPlace place, const std::string& from,
-                  const std::string& id, const std::string& stored) {
-    std::string journal = "0, 0";
-    if (place == CountPlace::journal) {
-        journal = sum_over(n.journal, "item", id, "diff") + ", (SELECT COUNT(*) FROM " + n.journal +
-                  " WHERE item = " + id + ")";
-    }
-    return "SELECT " + id + ", " + stored + ", " + sum_over(n.cell, "item", id, "n") + ", " +
-           journal + ", " + counted_sum(n, id) + " FROM " + from;
-}
-
-std::string audit_items(const VoteNames& n, CountPlace place, const std::string& which) {
-    const std::string id = "hc_i." + n.id;
-    // Without a column nothing lags behind the cells.
-    const std::string stored =
-        n.count.empty() ? sum_over(n.cell, "item", id, "n") : "hc_i." + n.count;
-    return audit(n, place, n.item + " AS hc_i " + which, id, stored);
-}
-
-// Cells that an item left behind when its row was deleted by hand: one made again would count on.
-std::string audit_orphans(const VoteNames& n, CountPlace place) {
-    return audit(n, place,
-                 "(SELECT DISTINCT item FROM " + n.cell + " WHERE NOT EXISTS (SELECT 1 FROM " +
-                     n.item + " WHERE " + n.item + "." + n.id + " = " + n.cell +
-                     ".item)) AS hc_c ORDER BY hc_c.item",
-                 "hc_c.item", "0");
-}
-
 std::string migration(const VoteNames& n, const VoteDialect& d, CountPlace place) {
     if (place != CountPlace::journal) return "";
     const std::string before{to_string(CountPlace::cells)};
@@ -290,17 +262,7 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       count_in_item("SELECT " + n.own_count(n.item) + " FROM " + n.item + " WHERE " + n.id +
                     " = ?1"),
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),
-      audit_one(audit_items(n, count_place(options, d.grammar().dialect()),
-                            "WHERE hc_i." + n.id + " = ?1")),
-      audit_first(audit_items(n, count_place(options, d.grammar().dialect()),
-                              "ORDER BY hc_i." + n.id + " LIMIT ?1")),
-      audit_after(audit_items(n, count_place(options, d.grammar().dialect()),
-                              "WHERE hc_i." + n.id + " > ?1 ORDER BY hc_i." + n.id + " LIMIT ?2")),
-      audit_orphans(hotcount::audit_orphans(n, count_place(options, d.grammar().dialect()))),
       append("INSERT INTO " + n.journal + " (item, diff) VALUES (?1, ?2)"),
-      items_first("SELECT " + n.id + " FROM " + n.item + " ORDER BY " + n.id + " LIMIT ?1"),
-      items_after("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " > ?1 ORDER BY " +
-                  n.id + " LIMIT ?2"),
       read_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'"),
       hold_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'" +
                  d.grammar().for_share()),

@@ -117,20 +117,12 @@ class Layout {
     sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
     sql::Statement count_in_item;    ///< item -> vote_count
     sql::Statement count_in_cells;   ///< item -> sum of its cells
-    // id, vote_count, cells, journal rows' sum, whether one of those asks for vote_count only,
-    // counted_sum. The journal's columns are 0 if the strategy has none.
-    sql::Statement audit_one;      ///< item -> the columns above
-    sql::Statement audit_first;    ///< limit -> the same, by ascending id
-    sql::Statement audit_after;    ///< id, limit -> the same, following that id
-    sql::Statement audit_orphans;  ///< -> the same of cells whose items are not there
-    sql::Statement append;         ///< item, difference: a journal row
-    sql::Statement items_first;    ///< limit -> id, ascending
-    sql::Statement items_after;    ///< id, limit -> id, following that id
-    sql::Statement read_place;     ///< -> where the counts of these tables are kept
-    sql::Statement hold_place;     ///< the same, and nobody moves them in this transaction
-    sql::Statement read_strategy;  ///< -> the strategy that create_tables was last called with
-    sql::Statement read_folded;    ///< -> when the last fold began
-    sql::Statement write_marks;    ///< place, strategy, the database's clock
+    sql::Statement append;           ///< item, difference: a journal row
+    sql::Statement read_place;       ///< -> where the counts of these tables are kept
+    sql::Statement hold_place;       ///< the same, and nobody moves them in this transaction
+    sql::Statement read_strategy;    ///< -> the strategy that create_tables was last called with
+    sql::Statement read_folded;      ///< -> when the last fold began
+    sql::Statement write_marks;      ///< place, strategy, the database's clock
 
     sql::Statement find_table;  ///< schema, name -> how many tables or views are called so, of ours
 

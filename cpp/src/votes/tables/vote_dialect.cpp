@@ -29,6 +29,11 @@ std::optional<sql::Statement> VoteDialect::read_counts_of_array(const VotesOptio
     return {};
 }
 
+std::optional<sql::Statement> VoteDialect::select_for_array(const VotesOptions&,
+                                                            const NumberedReads::Select&) const {
+    return {};
+}
+
 std::optional<sql::Statement> VoteDialect::get_of_array(const VotesOptions&,
                                                         const VoteNames&) const {
     return {};

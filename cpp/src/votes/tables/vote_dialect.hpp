@@ -15,6 +15,7 @@
 
 #include "bulk_statement.hpp"
 #include "layout.hpp"
+#include "numbered_reads.hpp"
 #include "sql/dialect.hpp"
 #include "vote_rows.hpp"
 
@@ -73,6 +74,9 @@ class VoteDialect {
     /// The same of any number of items, ?1 being id_array() of them, if the dialect has arrays.
     virtual std::optional<sql::Statement> read_counts_of_array(const VotesOptions& options,
                                                                const VoteNames& names) const;
+    /// NumberedReads' SELECT of every item of the array ?1, if the dialect has arrays.
+    virtual std::optional<sql::Statement> select_for_array(
+        const VotesOptions& options, const NumberedReads::Select& select) const;
     /// A SELECT of the votes of user ?2 for the items of the array ?1, in its order, NULL for none,
     /// if the dialect has arrays.
     virtual std::optional<sql::Statement> get_of_array(const VotesOptions& options,

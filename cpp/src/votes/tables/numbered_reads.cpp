@@ -1,0 +1,51 @@
+#include "numbered_reads.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "vote_dialect.hpp"
+
+namespace hotcount {
+
+NumberedReads::NumberedReads(const VotesOptions& options, const VoteDialect& dialect,
+                             const Select& select)
+    : dialect_(dialect),
+      of_array_(dialect.select_for_array(options, select)),
+      of_each_(
+          "",
+          [select](std::size_t first) {
+              const std::string number = std::to_string(first);
+              return select("?" + number, number);
+          },
+          1, " UNION ALL ", "") {}
+
+Result<void> NumberedReads::run(sql::Connection& connection, std::span<const sql::Id> items,
+                                const Visit& visit) {
+    std::size_t done = 0;
+    std::size_t asked = 0;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        const auto index = static_cast<std::size_t>(row.integer(0)) - 1;
+        if (index >= asked) return {};  // Repeated, to fill the statement up.
+        return visit(done + index, row);
+    };
+    if (of_array_) {
+        asked = items.size();
+        const std::string array = dialect_.id_array(items);
+        HOTCOUNT_TRY(
+            connection.run(*of_array_, std::array<sql::Value, 1>{std::string_view{array}}, &see));
+        return {};
+    }
+    std::vector<sql::Value> values;
+    for (; done < items.size(); done += asked) {
+        asked = std::min(dialect_.most_counts(), items.size() - done);
+        const auto part = items.subspan(done, asked);
+        values.clear();
+        for (std::size_t i = 0; i < BulkStatement::padded(asked); ++i) {
+            values.push_back(sql::to_value(part[std::min(i, asked - 1)]));
+        }
+        HOTCOUNT_TRY(connection.run(of_each_.of(values.size()), values, &see));
+    }
+    return {};
+}
+
+}  // namespace hotcount
