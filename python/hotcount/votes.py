@@ -307,9 +307,10 @@ class Votes(Lifetime, VotesBase):
         vote can come between; without it the row, which is yours, stays, and may be voted for. Also
         for an item whose row is gone.
 
-        Do it again after any error: pages that were committed stay. IntegrityError: another table
-        of yours refers to the row; the votes are gone. A count cached by another process follows
-        within max_age, with 'cached' with the next round of a worker.
+        Do it again after any error: pages that were committed stay, and the error says how many
+        votes they had. While voters are quicker than it is, it goes on: stop them first.
+        IntegrityError: another table of yours refers to the row; the votes are gone. A count cached
+        by another process follows within max_age, with 'cached' with the next round of a worker.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
@@ -324,8 +325,9 @@ class Votes(Lifetime, VotesBase):
 
         In pages, each a transaction with the timeout of its own that also moves the counts
         ('cached' notes the items there for a recount, and recounts them at once if the cache
-        answers). Do it again after any error or crash: it goes on with what is left, and returns
-        what it erased itself. Votes that the user casts meanwhile may stay: lock the account first.
+        answers). Do it again after any error, which says how many votes were erased before it, or
+        after a crash: it goes on with what is left, and returns what it erased itself. Votes that
+        the user casts meanwhile may stay: lock the account first.
         Votes without a user are known by their op_id alone and stay.
 
         Reads an index that begins with the user: CREATE INDEX ON vote (user_id, item_id). Without

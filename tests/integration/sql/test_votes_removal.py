@@ -8,8 +8,10 @@ from typing import Any
 import hotcount
 import pytest
 
+from tests.support import postgres_votes
 from tests.support.eventually import eventually
 from tests.support.journal_side import JournalSide
+from tests.support.servers import PostgresDatabase
 
 pytestmark = pytest.mark.server
 
@@ -173,3 +175,118 @@ def test_a_crash_between_two_pages_is_taken_up_by_the_next_call(
     assert sum(int(each) for each in votes.count_many(range(1100))) == 1
     votes.flush(20)
     assert votes.reconcile(dry_run=True) == []
+
+
+def test_an_error_says_what_the_pages_before_it_did(journal_side: JournalSide) -> None:
+    votes = journal_side.made(missing_items="create", max_batch=1000)
+    votes.cast_many(range(1100), [7] * 1100, timeout=60)
+    votes.cast_many([1] * 3, [8, 9, 10])
+    # MariaDB goes by the key then.
+    journal_side.run(
+        "INSERT INTO vote (item_id, user_id, val, prev) SELECT i.id, u.id + 20, 0, 0 FROM item i "
+        "CROSS JOIN item u WHERE u.id < 10",
+        "CREATE INDEX vote_by_user ON vote (user_id, item_id)",
+    )
+    with journal_side.session() as other:
+        # The second page meets it.
+        other.execute("SELECT val FROM vote WHERE item_id = 700 AND user_id = 7 FOR UPDATE")
+        with pytest.raises(hotcount.DeadlineError) as erased:
+            votes.erase_user(7, timeout=1)
+        other.commit()
+    text = str(erased.value)
+    assert "500 votes were erased before it: call again for the rest" in text
+    assert "nothing was applied" not in text
+    with journal_side.session() as other:
+        other.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+        with pytest.raises(hotcount.DeadlineError, match="3 votes were removed before it"):
+            votes.remove_item(1, timeout=1)
+        # Of nothing there is nothing to tell.
+        with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
+            votes.remove_item(1, timeout=0.3)
+        other.commit()
+
+
+@pytest.mark.parametrize("delete_row", [False, True])
+def test_the_last_step_of_naive_waits_for_votes_before_it_holds_the_item(
+    postgres_database: PostgresDatabase, delete_row: bool
+) -> None:
+    """As voters lock there: one that has a vote and wants the item would wait for ever."""
+    votes = postgres_votes.make_votes(postgres_database, "naive")
+    votes.cast(1, 7)
+    with postgres_votes.session(
+        postgres_database, "SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE"
+    ) as reconcile:
+        removed = postgres_votes.in_background(
+            lambda: votes.remove_item(1, delete_row=delete_row, timeout=30)
+        )
+        eventually(lambda: votes.get(1, 7) == 0)
+        votes.cast(1, 9)
+        with postgres_votes.session(
+            postgres_database, "SELECT val FROM vote WHERE item_id = 1 FOR UPDATE"
+        ) as voter:
+            eventually(lambda: postgres_votes.waiting(postgres_database) == 1)
+            reconcile.commit()
+            eventually(lambda: _waits_for_the_vote(postgres_database))
+            voter.execute("SELECT id FROM item WHERE id = 1 FOR NO KEY UPDATE NOWAIT")
+            # And a vote that comes at the last moment, counted where it is.
+            voter.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 50, 1, 0)")
+            voter.execute("UPDATE item SET vote_count = vote_count + 1 WHERE id = 1")
+            voter.commit()
+    assert removed() == (3 if delete_row else 2)
+    assert int(votes.count(1)) == votes.tally(1).score == (0 if delete_row else 1)
+    assert votes.reconcile(dry_run=True) == []
+
+
+def _waits_for_the_vote(database: PostgresDatabase) -> bool:
+    return bool(
+        database.psql(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = "
+            "'hotcount' AND query LIKE '%\"vote\"%FOR UPDATE%'"
+        ).strip()
+    )
+
+
+@pytest.mark.parametrize("strategy", ["naive", "batched"])
+def test_an_item_that_is_added_while_it_is_removed_keeps_its_count_right(
+    journal_side: JournalSide, strategy: Any
+) -> None:
+    votes = journal_side.made(strategy, foreign_key=False)
+    votes.cast(1, 5)
+    journal_side.run("DELETE FROM item WHERE id = 1")
+    with journal_side.session() as reconcile:
+        reconcile.execute("SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE")
+        remover = threading.Thread(target=lambda: votes.remove_item(1, timeout=30))
+        remover.start()
+        eventually(lambda: journal_side.number("SELECT COUNT(*) FROM vote") == 0)
+        journal_side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 5, 0, 0)")
+        with journal_side.session() as other:
+            other.execute("SELECT val FROM vote WHERE item_id = 1 AND user_id = 5 FOR UPDATE")
+            reconcile.commit()
+            # The last step has found no item to hold, and waits for the vote.
+            remover.join(0.5)
+            assert remover.is_alive()
+            votes.add_items([1])
+            votes.cast(1, 3, timeout=20)
+            other.commit()
+    remover.join(30)
+    assert not remover.is_alive()
+    assert int(votes.count(1)) == votes.tally(1).score
+    votes.flush(20)
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_a_vote_for_an_item_that_was_deleted_and_made_again_is_counted(
+    journal_side: JournalSide,
+) -> None:
+    votes = journal_side.made("naive", foreign_key=False)
+    casts: list[hotcount.Cast] = []
+    with journal_side.session() as other:
+        other.execute("DELETE FROM item WHERE id = 1")
+        other.execute("INSERT INTO item (id) VALUES (1)")
+        voter = threading.Thread(target=lambda: casts.append(votes.cast(1, 7, timeout=20)))
+        voter.start()
+        voter.join(0.5)
+        other.commit()
+    voter.join(30)
+    assert [cast.counted for cast in casts] == [True]
+    assert int(votes.count(1)) == 1

@@ -43,6 +43,9 @@ class MysqlVotes final : public VoteDialect {
                "COALESCE(NULLIF(?1, ''), DATABASE()) AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND "
                "SEQ_IN_INDEX = 1";
     }
+    std::string delete_nobodys(const VoteNames& n) const override {
+        return "DELETE FROM " + n.vote + " WHERE " + nobodys(n) + " LIMIT ?3";
+    }
 
     Result<std::string> item_type(sql::Connection& connection,
                                   const VotesOptions& options) const override {

@@ -155,8 +155,9 @@ class PostgresVotes final : public VoteDialect {
     std::optional<sql::Statement> get_of_array(const VotesOptions& options,
                                                const VoteNames& n) const override {
         return sql::Statement{"SELECT (SELECT " + n.value + " FROM " + n.vote + " WHERE " +
-                              n.vote_item + " = hc_a.item AND " + n.vote_user +
-                              " = ?2) FROM unnest(" + array_of(options.item_type, "?1") +
+                              n.vote_item + " = hc_a.item AND " + n.vote_user + " = " +
+                              id_parameter(grammar(), "?2", options.user_type) + ") FROM unnest(" +
+                              array_of(options.item_type, "?1") +
                               ") WITH ORDINALITY AS hc_a (item, number) ORDER BY hc_a.number"};
     }
     std::string find_index() const override {
@@ -166,6 +167,11 @@ class PostgresVotes final : public VoteDialect {
                "quote_ident(CAST(?2 AS text))) AND a.attname = CAST(?3 AS name) AND x.indisvalid "
                "AND x.indpred "
                "IS NULL";
+    }
+    // The condition again, because partitions have the same ctids.
+    std::string delete_nobodys(const VoteNames& n) const override {
+        return "DELETE FROM " + n.vote + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " + n.vote +
+               " WHERE " + nobodys(n) + " LIMIT ?3 FOR UPDATE)) AND " + nobodys(n);
     }
     std::optional<sql::Statement> create_items(const VotesOptions& options,
                                                const VoteNames& n) const override {

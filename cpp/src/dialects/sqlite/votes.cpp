@@ -100,6 +100,10 @@ class SqliteVotes final : public VoteDialect {
         return "SELECT COUNT(*) FROM pragma_index_list(?2) AS l, pragma_index_info(l.name) AS i "
                "WHERE l.partial = 0 AND i.seqno = 0 AND i.name = ?3 AND ?1 = ''";
     }
+    std::string delete_nobodys(const VoteNames& n) const override {
+        return "DELETE FROM " + n.vote + " WHERE rowid IN (SELECT rowid FROM " + n.vote +
+               " WHERE " + nobodys(n) + " LIMIT ?3)";
+    }
     std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
                                         const VoteNames& names,
                                         const VotesOptions& options) const override {

@@ -27,13 +27,35 @@ std::int64_t live(std::span<const Row> votes) {
     return count;
 }
 
+// What is known after a page failed: those before it are committed.
+Error after_pages(Error error, std::int64_t votes, const char* what) {
+    if (votes == 0) return error;
+    static constexpr std::string_view kKnown = "nothing was applied";
+    if (const auto known = error.message.rfind(kKnown); known != std::string::npos) {
+        error.message.replace(known, kKnown.size(), "nothing of this page was applied");
+    }
+    error.message += "; " + std::to_string(votes) + (votes == 1 ? " vote was " : " votes were ") +
+                     what + " before it: call again for the rest";
+    return error;
+}
+
 }  // namespace
+
+// In which order voters of this database lock.
+bool SqlVotes::item_first() const { return layout_->vote_dialect().grammar().shares_parents(); }
 
 // -- a user ---------------------------------------------------------------------------------------
 
 Result<Erased> SqlVotes::erase_user(const sql::Id& user, Timeout timeout) {
     HOTCOUNT_TRY(check_id(user, options_.user_type, "user"));
     Erased erased{0, {}};
+    auto done = erase_pages(user, erased, timeout);
+    if (!done) return after_pages(std::move(done).error(), erased.votes, "erased");
+    after_removal(database_->deadline(timeout));
+    return erased;
+}
+
+Result<void> SqlVotes::erase_pages(const sql::Id& user, Erased& erased, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const bool indexed,
                         sql::read_snapshot(*database_, database_->deadline(timeout),
                                            [&](sql::Connection& connection) {
@@ -73,17 +95,14 @@ Result<Erased> SqlVotes::erase_user(const sql::Id& user, Timeout timeout) {
         after_key = std::move(slice_end);
         after_item = indexed && !items.empty() ? std::optional{items.back()} : std::nullopt;
     } while (after_item || after_key);
-    after_removal(database_->deadline(timeout));
-    return erased;
+    return {};
 }
 
 Result<std::int64_t> SqlVotes::erase_page(sql::Connection& connection, const sql::Id& user,
                                           std::span<const sql::Id> items) {
     HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
     const bool in_items = place() == CountPlace::item;
-    // In the order in which voters of this database lock.
-    const bool item_first = layout_->vote_dialect().grammar().shares_parents();
-    if (in_items && item_first) HOTCOUNT_TRY(removal_.lock_items(connection, items));
+    if (in_items && item_first()) HOTCOUNT_TRY(removal_.lock_items(connection, items));
     HOTCOUNT_TRY_ASSIGN(const std::vector<Row> votes,
                         removal_.lock_of_user(connection, user, items));
     const std::vector<sql::Id> held = ids_of(votes);
@@ -92,7 +111,7 @@ Result<std::int64_t> SqlVotes::erase_page(sql::Connection& connection, const sql
             HOTCOUNT_TRY(removal_.uncount_in_journal(connection, votes));
             break;
         case CountPlace::item:
-            if (!item_first) HOTCOUNT_TRY(removal_.lock_items(connection, held));
+            if (!item_first()) HOTCOUNT_TRY(removal_.lock_items(connection, held));
             HOTCOUNT_TRY(removal_.uncount_in_items(connection, user, held));
             break;
         case CountPlace::cells:
@@ -111,63 +130,90 @@ Result<std::int64_t> SqlVotes::erase_page(sql::Connection& connection, const sql
 Result<std::int64_t> SqlVotes::remove_item(const sql::Id& item, bool delete_row, Timeout timeout) {
     HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
     std::int64_t removed = 0;
+    auto ver = remove_pages(item, delete_row, removed, timeout);
+    if (!ver) return after_pages(std::move(ver).error(), removed, "removed");
+    // A copy of no votes, newer than all that folds have published or are about to.
+    if (publish_) publish_(std::array{FoldedCount{item, 0, *ver}});
+    after_removal(database_->deadline(timeout));
+    return removed;
+}
+
+Result<std::int64_t> SqlVotes::remove_pages(const sql::Id& item, bool delete_row,
+                                            std::int64_t& removed, Timeout timeout) {
     RemovedPage page;
     // Without any lock but the votes', until few are left.
     do {
-        HOTCOUNT_TRY_ASSIGN(
-            page, sql::transact(*database_, database_->deadline(timeout),
-                                [&](sql::Connection& connection) -> Result<RemovedPage> {
-                                    HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
-                                    return remove_votes(connection, item);
-                                }));
+        const auto remove = [&](sql::Connection& connection) -> Result<RemovedPage> {
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+            return remove_votes(connection, item, false);
+        };
+        HOTCOUNT_TRY_ASSIGN(page, sql::transact(*database_, database_->deadline(timeout), remove));
         removed += page.votes;
         note_appended(1);
     } while (page.full);
     // The rest, and what counted them. Voters may have been quicker: then once more.
     std::int64_t ver = 0;
-    std::int64_t nobodys = 0;
     do {
-        const auto finish = [&](sql::Connection& connection) -> Result<RemovedPage> {
-            // Nobody folds or reconciles what is going to be gone: a difference that was read
-            // before would be added to an item made again.
-            if (layout_->vote_dialect().is_server()) {
-                HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
-            }
-            HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
-            HOTCOUNT_TRY(removal_.take_item(connection, item));
-            HOTCOUNT_TRY_ASSIGN(const RemovedPage last, remove_votes(connection, item));
-            if (last.full) return last;
-            HOTCOUNT_TRY_ASSIGN(nobodys, removal_.delete_nobodys(connection, item));
-            HOTCOUNT_TRY_ASSIGN(ver, removal_.delete_counts(connection, item));
-            if (delete_row) HOTCOUNT_TRY(removal_.delete_item(connection, item));
-            return last;
+        const auto finish = [&](sql::Connection& connection) {
+            return remove_rest(connection, item, delete_row, ver);
         };
         HOTCOUNT_TRY_ASSIGN(page, sql::transact(*database_, database_->deadline(timeout), finish));
         removed += page.votes;
     } while (page.full);
-    removed += nobodys;
-    // A copy of no votes, newer than all that folds have published or are about to.
-    if (publish_) publish_(std::array{FoldedCount{item, 0, ver}});
-    after_removal(database_->deadline(timeout));
-    return removed;
+    return ver;
 }
 
-Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection,
-                                                     const sql::Id& item) {
-    const bool in_item = place() == CountPlace::item;
-    const bool item_first = layout_->vote_dialect().grammar().shares_parents();
+Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
+                                                    const sql::Id& item, bool delete_row,
+                                                    std::int64_t& ver) {
+    // Nobody folds or reconciles what is going to be gone: a difference that was read before would
+    // be added to an item made again.
+    if (layout_->vote_dialect().is_server())
+        HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
+    HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
+    HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+    const bool vote_first = place() == CountPlace::item && !item_first();
     bool there = false;
-    const auto lock_item = [&]() -> Result<void> {
-        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-            there = true;
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(layout_->lock_item, {sql::to_value(item)}, see));
-        return {};
-    };
-    if (in_item && item_first) HOTCOUNT_TRY(lock_item());
+    if (!vote_first) {
+        HOTCOUNT_TRY_ASSIGN(there, removal_.take_item(connection, item));
+    }
+    HOTCOUNT_TRY_ASSIGN(RemovedPage last, remove_votes(connection, item, delete_row));
+    if (last.full) return last;
+    using Alone = VoteRemoval::Alone;
+    Alone alone = Alone::taken;
+    if (vote_first) {
+        // Voters hold their votes while they wait for the item. So it was taken after the votes,
+        // and only if it has to go: while others vote, FOR UPDATE may wait for long.
+        there = last.there;
+        if (delete_row) {
+            HOTCOUNT_TRY_ASSIGN(last.full, removal_.has_votes(connection, item));
+            if (last.full) return last;
+        } else {
+            alone = Alone::held;
+        }
+    }
+    HOTCOUNT_TRY_ASSIGN(ver, removal_.delete_counts(connection, item, there, alone));
+    if (there) {
+        if (delete_row) HOTCOUNT_TRY(removal_.delete_item(connection, item));
+        return last;
+    }
+    // An item that was not there has held off nobody.
+    HOTCOUNT_TRY_ASSIGN(const bool added, removal_.take_item(connection, item));
+    if (!added) return last;
+    return make_error(ErrorCode::database,
+                      "item " + sql::to_string(item) + " was added while it was removed", {},
+                      SqlCondition::transaction_conflict);
+}
+
+// The locks of voters, in the order in which voters of this database take them. The item as a last
+// one is taken if its row is to go.
+Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection,
+                                                     const sql::Id& item, bool delete_row) {
+    const bool in_item = place() == CountPlace::item;
     RemovedPage page;
+    if (in_item && item_first()) {
+        HOTCOUNT_TRY_ASSIGN(page.there, removal_.hold_item(connection, item));
+    }
     std::int64_t sum = 0;
     using Table = VoteRemoval::Table;
     std::size_t left = VoteRemoval::kPage;
@@ -180,11 +226,22 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
         page.votes += live(votes);
         for (const Row& vote : votes) sum += vote.value;
     }
+    if (left > 0) {
+        HOTCOUNT_TRY_ASSIGN(const auto nobodys, removal_.delete_nobodys(connection, item, left));
+        for (const auto& [value, found, deleted] : nobodys) {
+            left -= static_cast<std::size_t>(found);
+            page.votes += value != 0 ? deleted : 0;
+            sum += value * deleted;
+        }
+    }
     page.full = left == 0;
-    if (in_item && !item_first) HOTCOUNT_TRY(lock_item());
+    if (in_item && !item_first()) {
+        HOTCOUNT_TRY_ASSIGN(page.there, delete_row ? removal_.take_item(connection, item)
+                                                   : removal_.hold_item(connection, item));
+    }
     if (place() == CountPlace::cache) {
         HOTCOUNT_TRY(note_removed(connection, std::span{&item, 1}));
-    } else if (sum != 0 && (there || !in_item)) {
+    } else if (sum != 0 && (page.there || !in_item)) {
         HOTCOUNT_TRY(move_count(connection, item, -sum));
     }
     return page;
@@ -194,6 +251,12 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
 
 Result<std::int64_t> SqlVotes::prune(std::int64_t before, Timeout timeout) {
     std::int64_t pruned = 0;
+    auto done = prune_pages(before, pruned, timeout);
+    if (!done) return after_pages(std::move(done).error(), pruned, "pruned");
+    return pruned;
+}
+
+Result<void> SqlVotes::prune_pages(std::int64_t before, std::int64_t& pruned, Timeout timeout) {
     std::optional<VoteRemoval::Key> after;
     do {
         const Deadline deadline = database_->deadline(timeout);
@@ -215,7 +278,7 @@ Result<std::int64_t> SqlVotes::prune(std::int64_t before, Timeout timeout) {
         }
         after = slice.last;
     } while (after);
-    return pruned;
+    return {};
 }
 
 }  // namespace hotcount

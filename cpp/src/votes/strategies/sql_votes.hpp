@@ -188,8 +188,17 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     struct RemovedPage {
         std::int64_t votes{0};
         bool full{false};
+        bool there{false};  // The item's row, if its count is there.
     };
-    Result<RemovedPage> remove_votes(sql::Connection& connection, const sql::Id& item);
+    bool item_first() const;
+    Result<void> erase_pages(const sql::Id& user, Erased& erased, Timeout timeout);
+    Result<std::int64_t> remove_pages(const sql::Id& item, bool delete_row, std::int64_t& removed,
+                                      Timeout timeout);
+    Result<RemovedPage> remove_rest(sql::Connection& connection, const sql::Id& item,
+                                    bool delete_row, std::int64_t& ver);
+    Result<RemovedPage> remove_votes(sql::Connection& connection, const sql::Id& item,
+                                     bool delete_row);
+    Result<void> prune_pages(std::int64_t before, std::int64_t& pruned, Timeout timeout);
     Result<std::int64_t> erase_page(sql::Connection& connection, const sql::Id& user,
                                     std::span<const sql::Id> items);
 

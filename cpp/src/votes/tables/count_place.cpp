@@ -127,11 +127,15 @@ Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const 
 
 Result<void> bump_item(sql::Connection& connection, const Layout& layout, const sql::Id& item,
                        std::int64_t difference) {
-    HOTCOUNT_TRY_ASSIGN(const std::int64_t changed,
-                        connection.execute(layout.bump_item, {difference, sql::to_value(item)}));
+    const auto bump = [&] {
+        return connection.execute(layout.bump_item, {difference, sql::to_value(item)});
+    };
+    HOTCOUNT_TRY_ASSIGN(std::int64_t changed, bump());
     if (changed != 0) return {};
-    // Not there, if a table has no foreign key; or full.
+    // Not there, if a table has no foreign key; or full; or somebody has deleted and made it again.
     HOTCOUNT_TRY(require_item(connection, layout, item));
+    HOTCOUNT_TRY_ASSIGN(changed, bump());
+    if (changed != 0) return {};
     return count_overflow(item);
 }
 

@@ -17,6 +17,15 @@ sql::ColumnType column_type(IdType type) {
     return sql::ColumnType::uuid;
 }
 
+std::string nobodys(const VoteNames& n) {
+    return n.vote_item + " = ?1 AND " + n.value + " = ?2 AND " + n.vote_user + " IS NULL";
+}
+
+std::string id_parameter(const sql::Grammar& g, std::string_view parameter, IdType type) {
+    if (type != IdType::integer) return std::string{parameter};
+    return g.typed(parameter, sql::ColumnType::integer);
+}
+
 namespace {
 
 std::string bits_of(const std::string& column, Bits bits) {
@@ -254,8 +263,8 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       // Whoever votes for the item only needs its key to stay.
       lock_item("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ?1" +
                 d.grammar().for_no_key_update()),
-      keep_item("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
-                d.grammar().for_key_share()),
+      keep_item("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " +
+                id_parameter(d.grammar(), "?1", options.item_type) + d.grammar().for_key_share()),
       // A mark that voters neither read nor write.
       reconcile_alone("SELECT value FROM " + n.meta + " WHERE name = 'schema'" +
                       d.grammar().for_update()),

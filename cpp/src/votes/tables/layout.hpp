@@ -19,6 +19,9 @@ struct TableName;
 
 /// The column that holds ids of that type.
 sql::ColumnType column_type(IdType type);
+/// A parameter that is compared with a column of ids. An id that a narrower column of integers
+/// cannot hold is then not found, where it would be an error.
+std::string id_parameter(const sql::Grammar& grammar, std::string_view parameter, IdType type);
 
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
 struct VoteNames {
@@ -50,6 +53,10 @@ struct VoteNames {
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
               const sql::TableName& votes);
 };
+
+/// Which votes for item ?1 have the value ?2 and no user. A table of the application's own may have
+/// such; nothing tells one from another.
+std::string nobodys(const VoteNames& names);
 
 /// The options for the table of votes without a user: as VoteNames::anonymous().
 VotesOptions anonymous_options(VotesOptions options);

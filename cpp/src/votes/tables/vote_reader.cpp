@@ -12,9 +12,10 @@ namespace {
 constexpr std::size_t kArrayPage = 10'000;
 constexpr std::size_t kPage = 512;
 
-std::string select_tally(const VoteNames& n) {
+std::string select_tally(const VoteNames& n, const std::string& item) {
     const auto each = [&](const std::string& table) {
-        return "SELECT " + n.value + " AS val FROM " + table + " WHERE " + n.vote_item + " = ?1";
+        return "SELECT " + n.value + " AS val FROM " + table + " WHERE " + n.vote_item + " = " +
+               item;
     };
     return "SELECT COALESCE(SUM(CASE WHEN val > 0 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN "
            "val < 0 THEN 1 ELSE 0 END), 0), COALESCE(SUM(val), 0) FROM (" +
@@ -23,15 +24,17 @@ std::string select_tally(const VoteNames& n) {
 
 }  // namespace
 
-std::string select_vote(const VoteNames& n) {
-    return "SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
-           n.vote_user + " = ?2";
+std::string select_vote(const VoteNames& n, const std::string& item, const std::string& user) {
+    return "SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = " + item +
+           " AND " + n.vote_user + " = " + user;
 }
 
-std::string select_voters(const VoteNames& n, bool after) {
+// Rows of a table of the application's own may have no user.
+std::string select_voters(const VoteNames& n, bool after, const std::string& item,
+                          const std::string& last) {
     return "SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-           " = ?1 AND " + n.value + " <> 0 AND " + n.vote_user +
-           (after ? " > ?2" : " IS NOT NULL") + " ORDER BY " + n.vote_user + " LIMIT " +
+           " = " + item + " AND " + n.value + " <> 0 AND " + n.vote_user +
+           (after ? " > " + last : " IS NOT NULL") + " ORDER BY " + n.vote_user + " LIMIT " +
            (after ? "?3" : "?2");
 }
 
@@ -39,8 +42,13 @@ VoteReader::VoteReader(const VotesOptions& options, sql::Dialect dialect)
     : VoteReader(VoteNames{options, dialect.grammar()}, options, vote_dialect(dialect)) {}
 
 VoteReader::VoteReader(const VoteNames& n, const VotesOptions& options, const VoteDialect& dialect)
+    : VoteReader(n, options, dialect, id_parameter(dialect.grammar(), "?1", options.item_type),
+                 id_parameter(dialect.grammar(), "?2", options.user_type)) {}
+
+VoteReader::VoteReader(const VoteNames& n, const VotesOptions& options, const VoteDialect& dialect,
+                       const std::string& item, const std::string& user)
     : dialect_(dialect),
-      get_(select_vote(n)),
+      get_(select_vote(n, item, user)),
       get_of_array_(dialect.get_of_array(options, n)),
       // The columns of one row: it is the database that finds an id's row, whatever its collation
       // takes for equal, and the answers are in order.
@@ -51,9 +59,9 @@ VoteReader::VoteReader(const VoteNames& n, const VotesOptions& options, const Vo
                      std::to_string(first) + " AND " + n.vote_user + " = ?1)";
           },
           1, ", ", "", 1),
-      first_voters_(select_voters(n, false)),
-      next_voters_(select_voters(n, true)),
-      tally_(select_tally(n)),
+      first_voters_(select_voters(n, false, item)),
+      next_voters_(select_voters(n, true, item, user)),
+      tally_(select_tally(n, item)),
       // Both descending, as an index over both is read backwards. A count that is NULL is none, and
       // would come first on PostgreSQL.
       top_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.count + " IS NOT NULL ORDER BY " +

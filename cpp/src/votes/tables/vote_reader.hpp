@@ -17,9 +17,11 @@ namespace hotcount {
 
 // The texts, for sessions of the application's own too. ?1 is the item or the user.
 /// ?1 item, ?2 user -> val
-std::string select_vote(const VoteNames& names);
+std::string select_vote(const VoteNames& names, const std::string& item = "?1",
+                        const std::string& user = "?2");
 /// ?1 item, ?2 limit or, `after`, ?2 user, ?3 limit -> user, val of votes that count
-std::string select_voters(const VoteNames& names, bool after);
+std::string select_voters(const VoteNames& names, bool after, const std::string& item = "?1",
+                          const std::string& last = "?2");
 
 class VoteReader {
   public:
@@ -39,6 +41,9 @@ class VoteReader {
 
   private:
     VoteReader(const VoteNames& names, const VotesOptions& options, const VoteDialect& dialect);
+    /// `item` and `user`: ?1 and ?2 as parameters that are compared.
+    VoteReader(const VoteNames& names, const VotesOptions& options, const VoteDialect& dialect,
+               const std::string& item, const std::string& user);
     Result<void> read(sql::Database& database, const sql::Statement& statement,
                       std::initializer_list<sql::Value> values, const sql::RowVisitor& visit,
                       Deadline deadline) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "adopter.hpp"
 #include "count_place.hpp"
@@ -62,36 +63,52 @@ std::string retracted_before(const std::string& value, const std::string& versio
 
 }  // namespace
 
-VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g)
+VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g, const std::string& item)
     : lock("SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-           " = ?1 AND " + n.vote_user + " IS NOT NULL ORDER BY " + n.vote_user + " LIMIT ?2" +
-           g.for_update()),
+           " = " + item + " AND " + n.vote_user + " IS NOT NULL ORDER BY " + n.vote_user +
+           " LIMIT ?2" + g.for_update()),
       remove(
           of_ids("DELETE FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND ", n.vote_user)) {}
 
+namespace {
+
+// The next kSlice rows in the order of the key; `after`: a condition, or empty.
+std::string slice(const VoteNames& n, const std::string& columns, const std::string& after) {
+    return "SELECT " + columns + " FROM " + n.vote + " WHERE " + somebodys(n) +
+           (after.empty() ? "" : " AND " + after) + " ORDER BY " + n.vote_item + ", " +
+           n.vote_user + " LIMIT ";
+}
+
+std::string found_in_slice(const VoteNames& n, const std::string& after, const std::string& which) {
+    const std::string columns = n.vote_item + " AS item, " + n.vote_user + " AS voter, " + n.value +
+                                " AS val, " + n.version + " AS version";
+    return "SELECT hc_s.item, hc_s.voter FROM (" + slice(n, columns, after) +
+           std::to_string(VoteRemoval::kSlice) + ") AS hc_s WHERE " + which +
+           " ORDER BY hc_s.item, hc_s.voter";
+}
+
+std::string end_of_slice(const VoteNames& n, const std::string& after) {
+    return slice(n, n.vote_item + ", " + n.vote_user, after) + "1 OFFSET " +
+           std::to_string(VoteRemoval::kSlice - 1);
+}
+
+}  // namespace
+
 VoteRemoval::Scan::Scan(const VoteNames& n, const sql::Grammar& g, const std::string& which)
-    : first("SELECT hc_s.item, hc_s.voter FROM (SELECT " + n.vote_item + " AS item, " +
-            n.vote_user + " AS voter, " + n.value + " AS val, " + n.version + " AS version FROM " +
-            n.vote + " WHERE " + somebodys(n) + " ORDER BY " + n.vote_item + ", " + n.vote_user +
-            " LIMIT " + std::to_string(kSlice) + ") AS hc_s WHERE " + which +
-            " ORDER BY hc_s.item, hc_s.voter"),
-      next("SELECT hc_s.item, hc_s.voter FROM (SELECT " + n.vote_item + " AS item, " + n.vote_user +
-           " AS voter, " + n.value + " AS val, " + n.version + " AS version FROM " + n.vote +
-           " WHERE " + somebodys(n) + " AND " + g.pair_after(n.vote_item, n.vote_user, "?2", "?3") +
-           " ORDER BY " + n.vote_item + ", " + n.vote_user + " LIMIT " + std::to_string(kSlice) +
-           ") AS hc_s WHERE " + which + " ORDER BY hc_s.item, hc_s.voter"),
-      first_end("SELECT " + n.vote_item + ", " + n.vote_user + " FROM " + n.vote + " WHERE " +
-                somebodys(n) + " ORDER BY " + n.vote_item + ", " + n.vote_user +
-                " LIMIT 1 OFFSET " + std::to_string(kSlice - 1)),
-      next_end("SELECT " + n.vote_item + ", " + n.vote_user + " FROM " + n.vote + " WHERE " +
-               somebodys(n) + " AND " + g.pair_after(n.vote_item, n.vote_user, "?1", "?2") +
-               " ORDER BY " + n.vote_item + ", " + n.vote_user + " LIMIT 1 OFFSET " +
-               std::to_string(kSlice - 1)) {}
+    : first(found_in_slice(n, "", which)),
+      next(found_in_slice(n, g.pair_after(n.vote_item, n.vote_user, "?2", "?3"), which)),
+      first_end(end_of_slice(n, "")),
+      next_end(end_of_slice(n, g.pair_after(n.vote_item, n.vote_user, "?1", "?2"))) {}
 
 VoteRemoval::VoteRemoval(const VotesOptions& options, sql::Dialect dialect)
     : VoteRemoval(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
+    : VoteRemoval(options, n, d, id_parameter(d.grammar(), "?1", options.item_type),
+                  id_parameter(d.grammar(), "?1", options.user_type)) {}
+
+VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const VoteDialect& d,
+                         const std::string& item, const std::string& user)
     : options_(options),
       has_journal_(d.is_server()),
       user_index_(d.adopter().for_client(
@@ -99,10 +116,10 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
           sql::quote_identifier(sql::TableName::of(options.vote_table).beside("_by_user").name) +
           " ON " + n.vote + " (" + n.vote_user + ", " + n.vote_item + ")")),
       find_index_(d.find_index()),
-      first_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user +
-                   " = ?1 ORDER BY " + n.vote_item + " LIMIT ?2"),
-      next_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user +
-                  " = ?1 AND " + n.vote_item + " > ?2 ORDER BY " + n.vote_item + " LIMIT ?3"),
+      first_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user + " = " +
+                   user + " ORDER BY " + n.vote_item + " LIMIT ?2"),
+      next_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user + " = " +
+                  user + " AND " + n.vote_item + " > ?2 ORDER BY " + n.vote_item + " LIMIT ?3"),
       lock_of_user_(of_ids("SELECT " + n.vote_item + ", " + n.value + " FROM " + n.vote +
                                " WHERE " + n.vote_user + " = ?1 AND ",
                            n.vote_item, " ORDER BY " + n.vote_item + d.grammar().for_update())),
@@ -128,19 +145,28 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
           d.grammar().or_update("item, slot") +
               "n = " + d.grammar().checked_sum(n.cell + ".n", d.grammar().excluded("n")) +
               ", ver = " + n.cell + ".ver + 1"),
-      of_users_(n, d.grammar()),
-      anonymous_(n.anonymous(d.grammar()), d.grammar()),
-      delete_nobodys_("DELETE FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
-                      n.vote_user + " IS NULL"),
-      take_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + d.grammar().for_update()),
+      of_users_(n, d.grammar(), item),
+      anonymous_(n.anonymous(d.grammar()), d.grammar(), item),
+      find_nobodys_("SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = " +
+                    item + " AND " + n.vote_user + " IS NULL LIMIT ?2"),
+      delete_nobodys_(d.delete_nobodys(n)),
+      has_votes_("SELECT 1 FROM " + n.vote + " WHERE " + n.vote_item + " = " + item +
+                 " UNION ALL SELECT 1 FROM " + n.anonymous_vote + " WHERE " + n.vote_item + " = " +
+                 item + " LIMIT 1"),
+      hold_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " + item +
+                 d.grammar().for_no_key_update()),
+      take_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " + item +
+                 d.grammar().for_update()),
       next_ver_("SELECT " +
                 d.grammar().greater("COALESCE(MAX(ver), 0) + 1", d.grammar().now_microseconds()) +
                 " FROM " + n.cell + " WHERE item = ?1"),
       delete_journal_("DELETE FROM " + n.journal + " WHERE item = ?1"),
       delete_cells_("DELETE FROM " + n.cell + " WHERE item = ?1"),
       clear_count_("UPDATE " + n.item + " SET " + n.count + " = 0 WHERE " + n.id + " = ?1"),
+      recount_("UPDATE " + n.item + " SET " + n.count + " = " +
+               counted_sum(n, n.item + "." + n.id) + " WHERE " + n.id + " = ?1"),
       delete_item_("DELETE FROM " + n.item + " WHERE " + n.id + " = ?1"),
-      scan_of_user_(n, d.grammar(), "hc_s.voter = ?1"),
+      scan_of_user_(n, d.grammar(), "hc_s.voter = " + user),
       scan_retracted_(n, d.grammar(), retracted_before("hc_s.val", "hc_s.version")),
       lock_retracted_(
           of_keys(n, "SELECT 1 FROM " + n.vote + " WHERE " + retracted_before(n.value, n.version),
@@ -276,6 +302,21 @@ Result<void> VoteRemoval::uncount_in_cells(sql::Connection& connection,
 
 // -- of an item -----------------------------------------------------------------------------------
 
+namespace {
+
+Result<bool> any_row(sql::Connection& connection, const sql::Statement& statement,
+                     const sql::Id& item) {
+    bool found = false;
+    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+        found = true;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(statement, {sql::to_value(item)}, see));
+    return found;
+}
+
+}  // namespace
+
 Result<std::vector<VoteRemoval::Row>> VoteRemoval::lock_of_item(sql::Connection& connection,
                                                                 Table table, const sql::Id& item,
                                                                 std::size_t limit) const {
@@ -297,23 +338,40 @@ Result<void> VoteRemoval::delete_of_item(sql::Connection& connection, Table tabl
     return run_of_ids(of(table).remove, connection, sql::to_value(item), ids, nullptr);
 }
 
-Result<bool> VoteRemoval::take_item(sql::Connection& connection, const sql::Id& item) const {
-    bool there = false;
-    const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-        there = true;
+Result<std::vector<VoteRemoval::Nobodys>> VoteRemoval::delete_nobodys(sql::Connection& connection,
+                                                                      const sql::Id& item,
+                                                                      std::size_t limit) const {
+    std::map<std::int64_t, std::int64_t> found;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        ++found[row.integer(0)];
         return {};
     };
-    HOTCOUNT_TRY(connection.query(take_item_, {sql::to_value(item)}, see));
-    return there;
+    const sql::Value id = sql::to_value(item);
+    HOTCOUNT_TRY(connection.query(find_nobodys_, {id, static_cast<std::int64_t>(limit)}, see));
+    // Whichever rows these are: what is deleted is known by its value and number.
+    std::vector<Nobodys> gone;
+    for (const auto& [value, number] : found) {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
+                            connection.execute(delete_nobodys_, {id, value, number}));
+        gone.push_back({value, number, deleted});
+    }
+    return gone;
 }
 
-Result<std::int64_t> VoteRemoval::delete_nobodys(sql::Connection& connection,
-                                                 const sql::Id& item) const {
-    return connection.execute(delete_nobodys_, {sql::to_value(item)});
+Result<bool> VoteRemoval::has_votes(sql::Connection& connection, const sql::Id& item) const {
+    return any_row(connection, has_votes_, item);
 }
 
-Result<std::int64_t> VoteRemoval::delete_counts(sql::Connection& connection,
-                                                const sql::Id& item) const {
+Result<bool> VoteRemoval::hold_item(sql::Connection& connection, const sql::Id& item) const {
+    return any_row(connection, hold_item_, item);
+}
+
+Result<bool> VoteRemoval::take_item(sql::Connection& connection, const sql::Id& item) const {
+    return any_row(connection, take_item_, item);
+}
+
+Result<std::int64_t> VoteRemoval::delete_counts(sql::Connection& connection, const sql::Id& item,
+                                                bool there, Alone alone) const {
     std::int64_t ver = 0;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         ver = row.integer(0);
@@ -323,7 +381,9 @@ Result<std::int64_t> VoteRemoval::delete_counts(sql::Connection& connection,
     HOTCOUNT_TRY(connection.query(next_ver_, {id}, see));
     if (has_journal_) HOTCOUNT_TRY(connection.execute(delete_journal_, {id}));
     HOTCOUNT_TRY(connection.execute(delete_cells_, {id}));
-    if (!options_.item_count.empty()) HOTCOUNT_TRY(connection.execute(clear_count_, {id}));
+    if (there && !options_.item_count.empty()) {
+        HOTCOUNT_TRY(connection.execute(alone == Alone::taken ? clear_count_ : recount_, {id}));
+    }
     return ver;
 }
 

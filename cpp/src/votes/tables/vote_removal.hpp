@@ -73,15 +73,27 @@ class VoteRemoval {
                                           const sql::Id& item, std::size_t limit) const;
     Result<void> delete_of_item(sql::Connection& connection, Table table, const sql::Id& item,
                                 std::span<const Row> votes);
-    /// Keeps everybody from voting for the item and from counting it, until the transaction ends.
-    /// Whether it has a row.
+    /// Deletes up to `limit` votes for the item that have no user, in a table of the application's
+    /// own.
+    struct Nobodys {
+        std::int64_t value;
+        std::int64_t found, deleted;
+    };
+    Result<std::vector<Nobodys>> delete_nobodys(sql::Connection& connection, const sql::Id& item,
+                                                std::size_t limit) const;
+    /// Whether the item has votes, those aside that are not committed.
+    Result<bool> has_votes(sql::Connection& connection, const sql::Id& item) const;
+    /// Keeps everybody from changing the item's row, until the transaction ends. Whether it has one.
+    Result<bool> hold_item(sql::Connection& connection, const sql::Id& item) const;
+    /// The same, and from voting for it.
     Result<bool> take_item(sql::Connection& connection, const sql::Id& item) const;
-    /// Deletes the votes of rows without a user, which an application's table may have; how many. All
-    /// at once: no key tells a page of them.
-    Result<std::int64_t> delete_nobodys(sql::Connection& connection, const sql::Id& item) const;
-    /// Deletes what is counted for the item but its votes, under take_item() and the fold's lock.
-    /// Returns the number that the next count of the item is higher than, as FoldedCount::ver.
-    Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item) const;
+    /// Deletes what is counted for the item but its votes, under reconcile's and the fold's lock.
+    /// The count in its row, if `there`: under take_item() 0; under hold_item(), where a vote that
+    /// is committed is counted there, what votes came meanwhile. Returns the number that the next
+    /// count of the item is higher than, as FoldedCount::ver.
+    enum class Alone : std::uint8_t { held, taken };
+    Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item, bool there,
+                                       Alone alone) const;
     Result<void> delete_item(sql::Connection& connection, const sql::Id& item) const;
 
     // -- retracted votes --------------------------------------------------------------------------
@@ -94,7 +106,7 @@ class VoteRemoval {
 
   private:
     struct OfItem {
-        OfItem(const VoteNames& names, const sql::Grammar& grammar);
+        OfItem(const VoteNames& names, const sql::Grammar& grammar, const std::string& item);
         const sql::Statement lock;
         BulkStatement remove;
     };
@@ -107,6 +119,9 @@ class VoteRemoval {
         const sql::Statement first_end, next_end;  ///< next: ?1, ?2 -> the slice's last key
     };
     VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    /// `item` and `user`: ?1 as a parameter that is compared.
+    VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect,
+                const std::string& item, const std::string& user);
     OfItem& of(Table table) { return table == Table::of_users ? of_users_ : anonymous_; }
     const OfItem& of(Table table) const {
         return table == Table::of_users ? of_users_ : anonymous_;
@@ -126,12 +141,16 @@ class VoteRemoval {
     BulkStatement add_to_cells_;
     OfItem of_users_;
     OfItem anonymous_;
+    const sql::Statement find_nobodys_;
     const sql::Statement delete_nobodys_;
+    const sql::Statement has_votes_;
+    const sql::Statement hold_item_;
     const sql::Statement take_item_;
     const sql::Statement next_ver_;
     const sql::Statement delete_journal_;
     const sql::Statement delete_cells_;
     const sql::Statement clear_count_;
+    const sql::Statement recount_;
     const sql::Statement delete_item_;
     const Scan scan_of_user_;
     const Scan scan_retracted_;
