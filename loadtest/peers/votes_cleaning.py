@@ -101,17 +101,22 @@ def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Name
         hotcount.Votes(database, strategy="naive").create_tables()
     if isinstance(server, MariaDbServer):
         name = url.split("?")[0].rsplit("/", 1)[1]
-        server.execute(f"INSERT INTO {name}.item (id) SELECT seq FROM seq_1_to_{chosen.items}")
+        # Tables of numbers are looked for in the database that is chosen.
+        server.execute(
+            f"INSERT INTO item (id) SELECT seq FROM seq_1_to_{chosen.items}", database=name
+        )
         for first in range(1, chosen.items + 1, 10_000):
             last = min(first + 9_999, chosen.items)
             server.execute(
-                f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT i.seq, u.seq, 1 FROM "
-                f"seq_{first}_to_{last} AS i JOIN seq_1_to_{a_item} AS u"
+                "INSERT INTO vote (item_id, user_id, val) SELECT i.seq, u.seq, 1 FROM "
+                f"seq_{first}_to_{last} AS i JOIN seq_1_to_{a_item} AS u",
+                database=name,
             )
         for user in erased:
             server.execute(
-                f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT seq, {user}, 1 FROM "
-                f"seq_1_to_{chosen.items}_step_{step} LIMIT {chosen.mine}"
+                f"INSERT INTO vote (item_id, user_id, val) SELECT seq, {user}, 1 FROM "
+                f"seq_1_to_{chosen.items}_step_{step} LIMIT {chosen.mine}",
+                database=name,
             )
         if not chosen.without_index:
             server.execute(f"CREATE INDEX vote_by_user ON {name}.vote (user_id, item_id)")
@@ -137,8 +142,9 @@ def lose_counts(server: PostgresServer | MariaDbServer, url: str, items: int, us
     if isinstance(server, MariaDbServer):
         name = url.split("?")[0].rsplit("/", 1)[1]
         server.execute(
-            f"INSERT INTO {name}.vote (item_id, user_id, val) SELECT seq, {user}, 1 FROM "
-            f"seq_1_to_{items}_step_100"
+            f"INSERT INTO vote (item_id, user_id, val) SELECT seq, {user}, 1 FROM "
+            f"seq_1_to_{items}_step_100",
+            database=name,
         )
         return
     server.psql(
