@@ -175,3 +175,45 @@ def test_tables_that_change_hands_under_load_keep_every_vote(server: BothSides) 
         together(work, 8)
         assert int(batched.count(1)) == 70
         assert batched.reconcile(dry_run=True) == []
+
+
+def test_a_worker_saves_ten_thousand_items_in_sixty_statements(server: BothSides) -> None:
+    items = range(1, 10_001)
+    with hotcount.Memory() as store:
+        votes = make(server, store)
+        votes.add_items(items)
+        votes.cast_many(items, [1] * len(items))
+        assert votes.flush(60).pending == 0
+        votes.cast_many(items, [2] * len(items))
+        worker = votes.sync_worker()
+        before = server.database.stats()
+        round = worker.run_once(timeout=60)
+        after = server.database.stats()
+        assert (round.saved, round.unsettled) == (len(items), 0)
+        saved = after["transactions"] - before["transactions"]
+        # On PostgreSQL COMMIT is none of the statements.
+        commits = saved if server.dialect == "postgresql" else 0
+        assert after["statements"] - before["statements"] + commits <= 60
+        assert saved == 10  # Locks are held for a page of 1,000 at most.
+        with server.engine.connect() as connection:
+            counts = connection.execute(
+                sa.text("SELECT MIN(vote_count), MAX(vote_count) FROM item")
+            )
+            assert tuple(map(int, counts.one())) == (2, 2)
+
+
+def test_a_page_of_recounts_takes_no_statement_for_each_item(server: BothSides) -> None:
+    items = range(1, 101)
+    with hotcount.Memory() as store, hotcount.Memory() as other:
+        votes = make(server, store)
+        votes.add_items(items)
+        votes.cast_many(items, [1] * len(items))
+        # Each fill of another cache has its items recounted.
+        elsewhere = make(server, other)
+        elsewhere.cast_many(items, [2] * len(items))
+        before = server.database.stats()["statements"]
+        assert elsewhere.sync_worker().run_once(timeout=60).recounted == len(items)
+        assert server.database.stats()["statements"] - before <= 25
+        assert elsewhere.flush(30).pending == 0
+        assert votes.reconcile() != []
+        assert_exact(server, elsewhere)

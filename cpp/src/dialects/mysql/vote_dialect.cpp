@@ -4,6 +4,7 @@
 #include "dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/journal/journal.hpp"
+#include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
 namespace {
@@ -63,6 +64,10 @@ class MysqlVotes final : public VoteDialect {
     }
     std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const override {
         return make_mysql_single_vote(options);
+    }
+    std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
+                                          const VoteNames& names) const override {
+        return make_mysql_sync_pages(options, names);
     }
     std::unique_ptr<Journal> journal(std::shared_ptr<sql::Database> database,
                                      const VotesOptions& options) const override {

@@ -23,18 +23,6 @@ namespace {
 
 std::string placeholder(std::size_t first) { return "?" + std::to_string(first); }
 
-// ?1 and on: the item's id and its count, twice as many as items.
-std::string show_text(const VoteNames& n, std::size_t items) {
-    std::string text = "UPDATE " + n.item + " SET " + n.count + " = CASE " + n.id;
-    std::string ids;
-    for (std::size_t i = 0; i < items; ++i) {
-        const std::string id = placeholder(2 * i + 1);
-        text += " WHEN " + id + " THEN " + placeholder(2 * i + 2);
-        ids += (i > 0 ? ", " : "") + id;
-    }
-    return text + " ELSE " + n.count + " END WHERE " + n.id + " IN (" + ids + ")";
-}
-
 // If a statement takes most of a small table, the server would scan the table instead.
 std::string by_key(const std::string& text) {
     return "SET STATEMENT sql_safe_updates = 1 FOR " + text;
@@ -97,7 +85,7 @@ class MysqlJournal final : public Journal {
           items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
           backlog_(backlog_text(n, g(), "SIGNED")) {
         for (std::size_t items = 1; items <= kShown && !n.count.empty(); items *= 2) {
-            show_.emplace_back(show_text(n, items));
+            show_.emplace_back(mysql_set_counts(n, items));
         }
     }
 

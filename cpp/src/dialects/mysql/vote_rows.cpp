@@ -6,6 +6,17 @@
 
 namespace hotcount {
 
+std::string mysql_set_counts(const VoteNames& n, std::size_t items) {
+    std::string text = "UPDATE " + n.item + " SET " + n.count + " = CASE " + n.id;
+    std::string ids;
+    for (std::size_t i = 0; i < items; ++i) {
+        const std::string id = "?" + std::to_string(2 * i + 1);
+        text += " WHEN " + id + " THEN ?" + std::to_string(2 * i + 2);
+        ids += (i > 0 ? ", " : "") + id;
+    }
+    return text + " ELSE " + n.count + " END WHERE " + n.id + " IN (" + ids + ")";
+}
+
 // Evaluated from left to right: what stands after an assignment sees its result. A row with a
 // version is changed only by a higher one, or by a vote without; comparing with NULL is not true.
 std::string mysql_on_duplicate(const VoteNames& n) {

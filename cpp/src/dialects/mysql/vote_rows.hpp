@@ -50,6 +50,12 @@ class ServerAbilities {
     std::atomic<int> known_{-1};
 };
 
+/// UPDATE of the counts of so many items; ?1 and on: an item's id and its count, and the next one's.
+std::string mysql_set_counts(const VoteNames& names, std::size_t items);
+class SyncPages;
+std::unique_ptr<SyncPages> make_mysql_sync_pages(const VotesOptions& options,
+                                                 const VoteNames& names);
+
 /// How a vote is written over the one that is there.
 std::string mysql_on_duplicate(const VoteNames& names);
 Cast mysql_cast(std::int64_t previous, std::int64_t value);

@@ -59,6 +59,10 @@ Error unasked_row();
 /// The two numbers of the fold's advisory lock, an SQL text.
 std::string fold_lock_key(const VoteNames& names);
 
+class SyncPages;
+std::unique_ptr<SyncPages> make_postgres_sync_pages(const VotesOptions& options,
+                                                    const VoteNames& names);
+
 class Journal;
 std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
                                                const VotesOptions& options);

@@ -9,6 +9,7 @@
 #include "sql/table_name.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/count_reader.hpp"
+#include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
 namespace {
@@ -197,6 +198,10 @@ class PostgresVotes final : public VoteDialect {
     }
     std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const override {
         return std::make_unique<PostgresSlottedVotes>(VoteNames{options, grammar()}, options);
+    }
+    std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
+                                          const VoteNames& names) const override {
+        return make_postgres_sync_pages(options, names);
     }
     std::unique_ptr<Journal> journal(std::shared_ptr<sql::Database> database,
                                      const VotesOptions& options) const override {

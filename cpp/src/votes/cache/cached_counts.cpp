@@ -72,13 +72,12 @@ Result<void> CachedCounts::hand_over(Deadline deadline) {
         if (doubts.votes.empty()) return {};
         taken.swap(doubts.votes);
     }
-    const auto written =
-        sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
-            for (const auto& [item, votes] : taken) {
-                HOTCOUNT_TRY(table_.ask_recount(connection, item));
-            }
-            return {};
-        });
+    std::vector<sql::Id> items;
+    items.reserve(taken.size());
+    for (const auto& [item, votes] : taken) items.push_back(item);
+    const auto written = sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+        return table_.ask_recounts(connection, items);
+    });
     if (!written) {
         std::lock_guard lock(doubts.mutex);
         for (const auto& [item, votes] : taken) doubts.votes[item] += votes;
@@ -91,15 +90,23 @@ Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled
     HOTCOUNT_TRY_ASSIGN(const std::string holder, cache_->identity(space, deadline.remaining()));
     std::vector<CountCache::Fill> fills;
     std::vector<CountCache::Outdated> gone;
+    std::vector<const Unfilled*> known;
+    std::vector<sql::Id> items;
+    for (const Unfilled& hash : hashes) {
+        auto item = to_item(hash.item);
+        if (!item) continue;
+        known.push_back(&hash);
+        items.push_back(*std::move(item));
+    }
     const auto fence_all = [&](sql::Connection& connection) -> Result<void> {
         fills.clear();
         gone.clear();
         HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
         if (id != space) return {};  // Tables that changed hands: nobody reads these hashes now.
-        for (const auto& [text, token] : hashes) {
-            const auto item = to_item(text);
-            if (!item) continue;
-            HOTCOUNT_TRY_ASSIGN(const auto state, table_.fence(connection, *item, holder));
+        HOTCOUNT_TRY_ASSIGN(const auto states, table_.fence_all(connection, items, holder));
+        for (std::size_t i = 0; i < known.size(); ++i) {
+            const auto& [text, token] = *known[i];
+            const auto& state = states[i];
             if (state) {
                 fills.push_back({text, token, state->gen, state->epoch, state->stored});
             } else {
@@ -110,12 +117,12 @@ Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, fence_all));
     std::optional<Error> failed;
-    for (const CountCache::Fill& each : fills) {
-        const auto landed = cache_->land(space, each, deadline.remaining());
-        if (landed) continue;
-        if (landed.error().code != ErrorCode::overflow) {
-            failed = landed.error();
-        } else if (const auto item = to_item(each.item)) {
+    const auto landed = cache_->land(space, fills, deadline.remaining());
+    for (std::size_t i = 0; i < fills.size(); ++i) {
+        if (landed[i]) continue;
+        if (landed[i].error().code != ErrorCode::overflow) {
+            failed = landed[i].error();
+        } else if (const auto item = to_item(fills[i].item)) {
             doubt(*item, 0);
         }
     }
@@ -142,6 +149,15 @@ Result<CachedCounts::Recounted> CachedCounts::recount(std::string_view space, st
     for (const auto& request : requests) texts.push_back(to_text(request.item));
     // Before SQL: an epoch above that of any hash that has votes the sum will have.
     const auto entries = cache_->read(space, texts, deadline.remaining());
+    std::vector<SyncTable::ToRecount> recounts;
+    recounts.reserve(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        if (!entries[i] && entries[i].error().code != ErrorCode::wrong_type) {
+            return entries[i].error();
+        }
+        const bool there = entries[i].ok() && entries[i]->has_value();
+        recounts.push_back({requests[i].item, there ? (*entries[i])->epoch : 0});
+    }
     std::vector<CountCache::Outdated> outdated;
     std::vector<SyncTable::Request> done;
     const std::int64_t not_asked = result.left;
@@ -151,19 +167,13 @@ Result<CachedCounts::Recounted> CachedCounts::recount(std::string_view space, st
         result.left = not_asked;
         HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
         if (id != space) return {};
+        HOTCOUNT_TRY_ASSIGN(const auto epochs, table_.recount_all(connection, recounts));
         for (std::size_t i = 0; i < requests.size(); ++i) {
-            if (!entries[i] && entries[i].error().code != ErrorCode::wrong_type) {
-                return entries[i].error();
-            }
-            const bool there = entries[i].ok() && entries[i]->has_value();
-            auto epoch =
-                table_.recount(connection, requests[i].item, there ? (*entries[i])->epoch : 0);
-            if (!epoch) {
-                if (epoch.error().code != ErrorCode::overflow) return std::move(epoch).error();
+            if (!epochs[i]) {
                 ++result.left;
                 continue;
             }
-            outdated.push_back({texts[i], *epoch});
+            outdated.push_back({texts[i], *epochs[i]});
             done.push_back(requests[i]);
         }
         return {};
@@ -172,9 +182,8 @@ Result<CachedCounts::Recounted> CachedCounts::recount(std::string_view space, st
     if (done.empty()) return result;
     HOTCOUNT_TRY(cache_->drop(space, outdated, deadline.remaining()));
     // Last: whoever dies before it leaves the request, and a recount can be done again.
-    const auto settle_all = [&](sql::Connection& connection) -> Result<void> {
-        for (const auto& request : done) HOTCOUNT_TRY(table_.settle(connection, request));
-        return {};
+    const auto settle_all = [&](sql::Connection& connection) {
+        return table_.settle(connection, done);
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, settle_all));
     result.done = static_cast<std::int64_t>(done.size());

@@ -82,9 +82,14 @@ class CountCache {
     virtual std::vector<Result<Counted>> increment(std::string_view space,
                                                    std::span<const Increment> increments,
                                                    std::string_view token, Timeout timeout) = 0;
-    /// Gives a hash what SQL knows. In an unfilled hash the base is added to what was counted
-    /// since; in a filled one only a higher gen is noted. False if nothing was to be done.
-    virtual Result<bool> land(std::string_view space, const Fill& fill, Timeout timeout) = 0;
+    /// Gives hashes what SQL knows. In an unfilled hash the base is added to what was counted
+    /// since; in a filled one only a higher gen is noted. False if nothing was to be done. Results
+    /// by index.
+    virtual std::vector<Result<bool>> land(std::string_view space, std::span<const Fill> fills,
+                                           Timeout timeout) = 0;
+    Result<bool> land(std::string_view space, const Fill& fill, Timeout timeout) {
+        return std::move(land(space, std::span{&fill, 1}, timeout).front());
+    }
     virtual Entries read(std::string_view space, std::span<const std::string> items,
                          Timeout timeout) = 0;
     /// A part of the items that have a hash; cursor "0" begins. Each that is there throughout is

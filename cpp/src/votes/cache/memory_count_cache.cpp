@@ -42,27 +42,12 @@ class MemoryCountCache final : public CountCache {
         return results;
     }
 
-    Result<bool> land(std::string_view space, const Fill& fill, Timeout) override {
-        const std::string key = key_of(space, fill.item);
-        return store_->modify(key, [&](Entry* entry) -> Result<bool> {
-            auto* const count = entry != nullptr ? entry->as<CachedCount>(false) : nullptr;
-            if (count == nullptr || count->token != fill.token) return false;
-            if (count->epoch > fill.epoch) return false;
-            if (count->gen > 0) {
-                if (count->gen >= fill.gen || count->epoch != fill.epoch) return false;
-            } else if (count->epoch < fill.epoch) {
-                // The recount that began this epoch has all of them.
-                count->value = fill.base;
-                count->epoch = fill.epoch;
-            } else {
-                const auto sum = checked_add(count->value, fill.base);
-                if (!sum) return overflow(key);
-                count->value = *sum;
-            }
-            count->gen = fill.gen;
-            count->saved_version = 0;
-            return true;
-        });
+    std::vector<Result<bool>> land(std::string_view space, std::span<const Fill> fills,
+                                   Timeout) override {
+        std::vector<Result<bool>> results;
+        results.reserve(fills.size());
+        for (const Fill& fill : fills) results.push_back(land_one(space, fill));
+        return results;
     }
 
     Entries read(std::string_view space, std::span<const std::string> items, Timeout) override {
@@ -181,6 +166,29 @@ class MemoryCountCache final : public CountCache {
         count.version += increment.votes;
         count.expires_at = store_->now() + retention_;
         return born ? Counted::born : Counted::counted;
+    }
+
+    Result<bool> land_one(std::string_view space, const Fill& fill) const {
+        const std::string key = key_of(space, fill.item);
+        return store_->modify(key, [&](Entry* entry) -> Result<bool> {
+            auto* const count = entry != nullptr ? entry->as<CachedCount>(false) : nullptr;
+            if (count == nullptr || count->token != fill.token) return false;
+            if (count->epoch > fill.epoch) return false;
+            if (count->gen > 0) {
+                if (count->gen >= fill.gen || count->epoch != fill.epoch) return false;
+            } else if (count->epoch < fill.epoch) {
+                // The recount that began this epoch has all of them.
+                count->value = fill.base;
+                count->epoch = fill.epoch;
+            } else {
+                const auto sum = checked_add(count->value, fill.base);
+                if (!sum) return overflow(key);
+                count->value = *sum;
+            }
+            count->gen = fill.gen;
+            count->saved_version = 0;
+            return true;
+        });
     }
 
     template <class Predicate>

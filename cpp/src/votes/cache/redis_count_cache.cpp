@@ -50,17 +50,31 @@ class RedisCountCache final : public CountCache {
         return results;
     }
 
-    Result<bool> land(std::string_view space, const Fill& fill, Timeout timeout) override {
+    std::vector<Result<bool>> land(std::string_view space, std::span<const Fill> fills,
+                                   Timeout timeout) override {
         static const redis::Script kScript{lua::votes::kLandLua, redis::Script::Kind::single,
                                            redis::is_one_per_key<redis::is_number>};
-        Call call({fill.token});
-        call.key(key_of(space, fill.item));
-        call.number(fill.gen);
-        call.number(fill.epoch);
-        call.number(fill.base);
-        HOTCOUNT_TRY_ASSIGN(const ReplyArray landed, run(kScript, call, deadline_of(timeout)));
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t state, number_at(landed, 0, call));
-        return state == 1;
+        const Deadline deadline = deadline_of(timeout);
+        std::vector<Result<bool>> results;
+        results.reserve(fills.size());
+        for (std::size_t first = 0; first < fills.size(); first += kMaxScriptKeys) {
+            const auto part = fills.subspan(first, std::min(kMaxScriptKeys, fills.size() - first));
+            Call call({});
+            for (const Fill& fill : part) {
+                call.key(key_of(space, fill.item));
+                call.texts.push_back(fill.token);
+                call.number(fill.gen);
+                call.number(fill.epoch);
+                call.number(fill.base);
+            }
+            const auto landed = run(kScript, call, deadline);
+            for (std::size_t i = 0; i < part.size(); ++i) {
+                auto state = landed ? number_at(*landed, i, call) : landed.error();
+                results.push_back(state ? Result{*state == 1}
+                                        : Result<bool>{std::move(state).error()});
+            }
+        }
+        return results;
     }
 
     Entries read(std::string_view space, std::span<const std::string> items,

@@ -1,29 +1,20 @@
 #include "sync_table.hpp"
 
+#include <algorithm>
 #include <array>
 #include <hotcount/detail/base/check.hpp>
+#include <iterator>
 #include <limits>
-#include <tuple>
 
-#include "sql/table_name.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/layout.hpp"
 #include "votes/tables/numbered_reads.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
-struct SyncTable::Names : VoteNames {
-    Names(const VotesOptions& options, const sql::Grammar& grammar)
-        : VoteNames(options, grammar),
-          sync(sql::TableName::of(options.vote_table).beside("_sync").sql()),
-          again(sql::TableName::of(options.vote_table).beside("_recount").sql()) {}
-    std::string sync, again;
-};
-
 namespace {
 
-template <class Names>
-std::string schema_text(const Names& n, const sql::Grammar& g) {
+std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
     const std::string number = " " + g.type(sql::ColumnType::integer) + " NOT NULL";
     const std::string text = " " + g.type(sql::ColumnType::text);
     const std::string zero = number + " DEFAULT 0";
@@ -32,7 +23,7 @@ std::string schema_text(const Names& n, const sql::Grammar& g) {
            ", saved_version" + zero + ", holder" + text + ", wide" + zero + ")" + g.table_end() +
            ";\n"
            "CREATE TABLE IF NOT EXISTS " +
-           n.again + " (item " + n.item_type + " NOT NULL PRIMARY KEY, asked" + number + ")" +
+           n.recount + " (item " + n.item_type + " NOT NULL PRIMARY KEY, asked" + number + ")" +
            g.table_end() + ";\n";
 }
 
@@ -58,73 +49,79 @@ Result<std::int64_t> read_sum(const sql::Row& row, int first, bool in_halves, co
 }  // namespace
 
 SyncTable::SyncTable(const VotesOptions& options, sql::Dialect dialect)
-    : SyncTable(options, Names{options, dialect.grammar()}, vote_dialect(dialect)) {}
+    : SyncTable(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
-SyncTable::SyncTable(const VotesOptions& options, const Names& n, const VoteDialect& d)
-    : SyncTable(options, n, d, d.grammar()) {}
-
-SyncTable::SyncTable(const VotesOptions& options, const Names& n, const VoteDialect& d,
-                     const sql::Grammar& g)
+SyncTable::SyncTable(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : options_(options),
-      grammar_(g),
-      share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_share()),
+      grammar_(d.grammar()),
+      share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + grammar_.for_share()),
       // Not FOR UPDATE on PostgreSQL, which also waits for those who have inserted a vote: two of
       // them would wait for each other.
-      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + g.for_no_key_update()),
-      read_state_(
-          "SELECT COALESCE(s.epoch, 0), COALESCE(s.gen, 0), COALESCE(s.saved_gen, 0), "
-          "COALESCE(s.saved_version, 0), COALESCE(i." +
-          n.count + ", 0), COALESCE(s.holder, ''), COALESCE(s.wide, 0), i." + n.id + " FROM " +
-          n.item + " AS i LEFT JOIN " + n.sync + " AS s ON s.item = i." + n.id + " WHERE i." +
-          n.id + " = ?1"),
-      sum_("SELECT " + sum_of(n, g, "?1")),
+      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
+                 grammar_.for_no_key_update()),
+      read_state_("SELECT " + sync_columns(n) + " FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
+                  " = ?1"),
+      sum_("SELECT " + sum_of(n, grammar_, "?1")),
       read_stored_(std::make_unique<NumberedReads>(
           options, d,
           [n](const std::string& item, const std::string& number) {
-              return "SELECT " + number + ", i." + n.id + ", " + n.own_count("i") +
-                     ", COALESCE(s.epoch, 0) FROM " + n.item + " AS i LEFT JOIN " + n.sync +
-                     " AS s ON s.item = i." + n.id + " WHERE i." + n.id + " = " + item;
+              return "SELECT " + number + ", hc_i." + n.id + ", " + n.own_count("hc_i") +
+                     ", COALESCE(hc_s.epoch, 0) FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
+                     " = " + item;
           })),
       sums_(std::make_unique<NumberedReads>(
           options, d,
-          [n, &g](const std::string& item, const std::string& number) {
+          [n, &g = grammar_](const std::string& item, const std::string& number) {
               return "SELECT " + number + ", " + sum_of(n, g, item);
           })),
-      set_wide_("INSERT INTO " + n.sync + " (item, wide) VALUES (?1, 1)" + g.or_update("item") +
-                "wide = 1"),
+      set_wide_("INSERT INTO " + n.sync + " (item, wide) VALUES (?1, 1)" +
+                grammar_.or_update("item") + "wide = 1"),
       set_wide_openings_("INSERT INTO " + n.sync + " (item, wide) SELECT item, 1 FROM " + n.cell +
                          " WHERE slot = " + std::to_string(kOpeningSlot) +
-                         " AND (n > 2147483648 OR n < -2147483648)" + g.or_update("item") +
+                         " AND (n > 2147483648 OR n < -2147483648)" + grammar_.or_update("item") +
                          "wide = 1"),
-      fence_("INSERT INTO " + n.sync + " (item, gen, holder) VALUES (?1, 1, ?2)" +
-             g.or_update("item") + "gen = " + g.own(n.sync, "gen") +
-             " + 1, holder = " + g.excluded("holder")),
+      fence_(std::make_unique<BulkStatement>(
+          "INSERT INTO " + n.sync + " (item, gen, holder) VALUES ",
+          [](std::size_t first) { return "(?" + std::to_string(first) + ", 1, ?1)"; }, 1, ", ",
+          grammar_.or_update("item") + "gen = " + grammar_.own(n.sync, "gen") +
+              " + 1, holder = " + grammar_.excluded("holder"),
+          1)),
       save_count_("UPDATE " + n.item + " SET " + n.count + " = ?1 WHERE " + n.id + " = ?2"),
       save_marks_("UPDATE " + n.sync + " SET saved_gen = ?2, saved_version = ?3 WHERE item = ?1"),
       // The gen as well: saves of what was counted before are void.
-      new_epoch_("INSERT INTO " + n.sync + " (item, epoch, gen) VALUES (?1, ?2, 1)" +
-                 g.or_update("item") +
-                 "epoch = " + g.greater(g.own(n.sync, "epoch") + " + 1", g.excluded("epoch")) +
-                 ", gen = " + g.own(n.sync, "gen") + " + 1"),
-      ask_("INSERT INTO " + n.again + " (item, asked) VALUES (?1, 1)" + g.or_update("item") +
-           "asked = " + g.own(n.again, "asked") + " + 1"),
-      ask_all_(std::make_unique<BulkStatement>(
-          "INSERT INTO " + n.again + " (item, asked) VALUES ",
+      new_epoch_(std::make_unique<BulkStatement>(
+          "INSERT INTO " + n.sync + " (item, epoch, gen) VALUES ",
+          [](std::size_t first) {
+              return "(?" + std::to_string(first) + ", ?" + std::to_string(first + 1) + ", 1)";
+          },
+          2, ", ",
+          grammar_.or_update("item") + "epoch = " +
+              grammar_.greater(grammar_.own(n.sync, "epoch") + " + 1", grammar_.excluded("epoch")) +
+              ", gen = " + grammar_.own(n.sync, "gen") + " + 1")),
+      ask_(std::make_unique<BulkStatement>(
+          "INSERT INTO " + n.recount + " (item, asked) VALUES ",
           [](std::size_t first) { return "(?" + std::to_string(first) + ", 1)"; }, 1, ", ",
-          g.or_update("item") + "asked = " + g.own(n.again, "asked") + " + 1")),
-      asked_("SELECT COALESCE(i." + n.id + ", r.item), r.asked, r.item FROM " + n.again +
+          grammar_.or_update("item") + "asked = " + grammar_.own(n.recount, "asked") + " + 1")),
+      asked_("SELECT COALESCE(i." + n.id + ", r.item), r.asked, r.item FROM " + n.recount +
              " AS r LEFT JOIN " + n.item + " AS i ON i." + n.id +
              " = r.item ORDER BY r.item LIMIT ?1"),
-      settle_("DELETE FROM " + n.again + " WHERE item = ?1 AND asked = ?2"),
-      forget_all_("DELETE FROM " + n.again),
+      settle_(std::make_unique<BulkStatement>(
+          "DELETE FROM " + n.recount + " WHERE ",
+          [](std::size_t first) {
+              return "(item = ?" + std::to_string(first) + " AND asked = ?" +
+                     std::to_string(first + 1) + ")";
+          },
+          2, " OR ", "")),
+      forget_all_("DELETE FROM " + n.recount),
       read_marks_("SELECT name, value FROM " + n.meta +
                   " WHERE name IN ('counted_in', 'cache_id')"),
-      hold_marks_(read_marks_.text() + g.for_share()),
+      hold_marks_(read_marks_.text() + grammar_.for_share()),
       write_id_("INSERT INTO " + n.meta + " (name, value) VALUES ('cache_id', ?1)" +
-                g.or_update("name") + "value = " + g.excluded("value")) {}
+                grammar_.or_update("name") + "value = " + grammar_.excluded("value")),
+      pages_(d.sync_pages(options, n)) {}
 
 std::string SyncTable::schema(const std::string& item_type) const {
-    Names names{options_, grammar_};
+    VoteNames names{options_, grammar_};
     if (!item_type.empty()) names.item_type = item_type;
     return schema_text(names, grammar_);
 }
@@ -138,8 +135,7 @@ Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connect
     }
     std::optional<State> state;
     const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
-        state = State{row.integer(0), row.integer(1),           row.integer(2),      row.integer(3),
-                      row.integer(4), std::string{row.text(5)}, row.integer(6) != 0, row.id(7)};
+        state = read_sync_state(row, 0);
         return {};
     };
     HOTCOUNT_TRY(connection.query(read_state_, {sql::to_value(item)}, visit));
@@ -184,22 +180,104 @@ Result<void> SyncTable::set_wide(sql::Connection& connection, const sql::Id& ite
     return {};
 }
 
+namespace {
+
+// Runs statements over rows that stand in each once: so many values each, in `values`.
+Result<void> run_all(sql::Connection& connection, BulkStatement& statement,
+                     std::span<const sql::Value> values, std::size_t columns,
+                     std::span<const sql::Value> head = {}) {
+    std::vector<sql::Value> now;
+    while (!values.empty()) {
+        const std::size_t rows = BulkStatement::portion(values.size() / columns);
+        now.assign(head.begin(), head.end());
+        now.insert(now.end(), values.begin(),
+                   values.begin() + static_cast<std::ptrdiff_t>(rows * columns));
+        values = values.subspan(rows * columns);
+        auto done = connection.run(statement.of(rows), now, nullptr);
+        if (!done) return std::move(done).error();
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<bool> SyncTable::take_pages(sql::Connection& connection, std::vector<sql::Id> items) const {
+    if (pages_ == nullptr || items.size() < 2) return false;
+    std::sort(items.begin(), items.end());
+    if (std::adjacent_find(items.begin(), items.end()) != items.end()) return false;
+    return pages_->tells_ids_apart(connection);
+}
+
+Result<std::vector<std::optional<SyncTable::State>>> SyncTable::read_pages(
+    sql::Connection& connection, std::span<const sql::Id> items, bool alone) const {
+    std::vector<std::optional<State>> states;
+    states.reserve(items.size());
+    for (std::size_t first = 0; first < items.size(); first += SyncPages::kMost) {
+        const auto part = items.subspan(first, std::min(SyncPages::kMost, items.size() - first));
+        HOTCOUNT_TRY_ASSIGN(auto found, pages_->read(connection, part, alone));
+        std::move(found.begin(), found.end(), std::back_inserter(states));
+    }
+    return states;
+}
+
+Result<std::vector<std::optional<SyncTable::State>>> SyncTable::read_all(
+    sql::Connection& connection, std::span<const sql::Id> items) const {
+    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, {items.begin(), items.end()}));
+    if (paged) return read_pages(connection, items, false);
+    std::vector<std::optional<State>> states;
+    states.reserve(items.size());
+    for (const sql::Id& item : items) {
+        HOTCOUNT_TRY_ASSIGN(auto state, read(connection, item));
+        states.push_back(std::move(state));
+    }
+    return states;
+}
+
 Result<std::optional<SyncTable::State>> SyncTable::fence(sql::Connection& connection,
                                                          const sql::Id& item,
                                                          const std::string& holder) const {
-    HOTCOUNT_TRY_ASSIGN(const std::optional<State> before, read(connection, item, Hold::alone));
-    if (!before) return std::optional<State>{};
-    HOTCOUNT_TRY(
-        connection.execute(fence_, {sql::to_value(item), sql::Value{std::string_view{holder}}}));
-    if (!before->holder.empty() && before->holder != holder) {
-        HOTCOUNT_TRY(ask_recount(connection, item));
+    HOTCOUNT_TRY_ASSIGN(std::optional<State> state, read(connection, item, Hold::alone));
+    if (!state) return state;
+    const std::array<sql::Value, 2> values{std::string_view{holder}, sql::to_value(item)};
+    HOTCOUNT_TRY(connection.run(fence_->of(1), values, nullptr));
+    if (!state->holder.empty() && state->holder != holder) {
+        HOTCOUNT_TRY(ask_recounts(connection, {&item, 1}));
     }
-    return read(connection, item);
+    ++state->gen;
+    state->holder = holder;
+    return state;
 }
 
-Result<SaveState> SyncTable::save(sql::Connection& connection, const sql::Id& item,
-                                  const CacheEntry& entry) const {
-    HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item, Hold::alone));
+Result<std::vector<std::optional<SyncTable::State>>> SyncTable::fence_all(
+    sql::Connection& connection, std::span<const sql::Id> items, const std::string& holder) const {
+    std::vector<std::optional<State>> states;
+    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, {items.begin(), items.end()}));
+    if (!paged) {
+        for (const sql::Id& item : items) {
+            HOTCOUNT_TRY_ASSIGN(auto state, fence(connection, item, holder));
+            states.push_back(std::move(state));
+        }
+        return states;
+    }
+    HOTCOUNT_TRY_ASSIGN(states, read_pages(connection, items, true));
+    std::vector<sql::Value> values;
+    std::vector<sql::Id> of_others;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        if (!states[i]) continue;
+        State& state = *states[i];
+        values.push_back(sql::to_value(items[i]));
+        if (!state.holder.empty() && state.holder != holder) of_others.push_back(items[i]);
+        ++state.gen;
+        state.holder = holder;
+    }
+    const std::array<sql::Value, 1> head{std::string_view{holder}};
+    HOTCOUNT_TRY(run_all(connection, *fence_, values, 1, head));
+    HOTCOUNT_TRY(ask_recounts(connection, of_others));
+    return states;
+}
+
+// What a save comes to; SaveState::refused: nothing yet, it is to be written.
+SaveState SyncTable::outcome_of(const std::optional<State>& state, const CacheEntry& entry) {
     if (!state) return SaveState::gone;
     if (entry.epoch < state->epoch) return SaveState::outdated;
     // The cache knows of what SQL does not: SQL is an older copy.
@@ -209,9 +287,49 @@ Result<SaveState> SyncTable::save(sql::Connection& connection, const sql::Id& it
         if (entry.version < state->saved_version) return SaveState::behind;
         return entry.value == state->stored ? SaveState::saved : SaveState::doubtful;
     }
+    return SaveState::refused;
+}
+
+Result<SaveState> SyncTable::save(sql::Connection& connection, const sql::Id& item,
+                                  const CacheEntry& entry) const {
+    HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item, Hold::alone));
+    const SaveState outcome = outcome_of(state, entry);
+    if (outcome != SaveState::refused) return outcome;
     HOTCOUNT_TRY(connection.execute(save_count_, {entry.value, sql::to_value(item)}));
     HOTCOUNT_TRY(connection.execute(save_marks_, {sql::to_value(item), entry.gen, entry.version}));
     return SaveState::saved;
+}
+
+Result<std::vector<SaveState>> SyncTable::save_all(sql::Connection& connection,
+                                                   std::span<const ToSave> saves) const {
+    std::vector<sql::Id> items;
+    items.reserve(saves.size());
+    for (const ToSave& each : saves) items.push_back(each.item);
+    std::vector<SaveState> results;
+    results.reserve(saves.size());
+    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, items));
+    if (!paged) {
+        for (const ToSave& each : saves) {
+            HOTCOUNT_TRY_ASSIGN(const SaveState state, save(connection, each.item, *each.entry));
+            results.push_back(state);
+        }
+        return results;
+    }
+    HOTCOUNT_TRY_ASSIGN(const auto states, read_pages(connection, items, true));
+    std::vector<SyncPages::Save> writes;
+    for (std::size_t i = 0; i < saves.size(); ++i) {
+        const CacheEntry& entry = *saves[i].entry;
+        results.push_back(outcome_of(states[i], entry));
+        if (results.back() != SaveState::refused) continue;
+        results.back() = SaveState::saved;
+        writes.push_back({saves[i].item, entry.value, entry.gen, entry.version});
+    }
+    for (std::span<const SyncPages::Save> left{writes}; !left.empty();) {
+        const auto part = left.first(std::min(SyncPages::kMost, left.size()));
+        left = left.subspan(part.size());
+        HOTCOUNT_TRY(pages_->save(connection, part));
+    }
+    return results;
 }
 
 Result<std::int64_t> SyncTable::recount(sql::Connection& connection, const sql::Id& item,
@@ -220,28 +338,65 @@ Result<std::int64_t> SyncTable::recount(sql::Connection& connection, const sql::
     HOTCOUNT_TRY(read(connection, item, Hold::alone));
     HOTCOUNT_TRY_ASSIGN(const std::int64_t votes, sum(connection, item));
     HOTCOUNT_TRY(connection.execute(save_count_, {votes, sql::to_value(item)}));
-    HOTCOUNT_TRY(connection.execute(new_epoch_, {sql::to_value(item), above + 1}));
+    const std::array<sql::Value, 2> values{sql::to_value(item), above + 1};
+    HOTCOUNT_TRY(connection.run(new_epoch_->of(1), values, nullptr));
     HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item));
     return state ? state->epoch : above + 1;
 }
 
-Result<void> SyncTable::ask_recount(sql::Connection& connection, const sql::Id& item) const {
-    HOTCOUNT_TRY(connection.execute(ask_, {sql::to_value(item)}));
-    return {};
+Result<std::vector<std::optional<std::int64_t>>> SyncTable::recount_all(
+    sql::Connection& connection, std::span<const ToRecount> recounts) const {
+    std::vector<std::optional<std::int64_t>> epochs(recounts.size());
+    const auto recount_one = [&](std::size_t index) -> Result<void> {
+        auto epoch = recount(connection, recounts[index].item, recounts[index].above);
+        if (epoch) {
+            epochs[index] = *epoch;
+        } else if (epoch.error().code != ErrorCode::overflow) {
+            return std::move(epoch).error();
+        }
+        return {};
+    };
+    std::vector<sql::Id> items;
+    items.reserve(recounts.size());
+    for (const ToRecount& each : recounts) items.push_back(each.item);
+    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, items));
+    if (!paged) {
+        for (std::size_t i = 0; i < recounts.size(); ++i) HOTCOUNT_TRY(recount_one(i));
+        return epochs;
+    }
+    // Alone before the sums, as there.
+    HOTCOUNT_TRY_ASSIGN(const auto states, read_pages(connection, items, true));
+    for (std::size_t first = 0; first < items.size(); first += SyncPages::kMost) {
+        const std::size_t size = std::min(SyncPages::kMost, items.size() - first);
+        HOTCOUNT_TRY_ASSIGN(const auto sums,
+                            pages_->sums(connection, std::span{items}.subspan(first, size)));
+        std::vector<SyncPages::Save> counts;
+        std::vector<sql::Value> values;
+        for (std::size_t i = first; i < first + size; ++i) {
+            const auto& votes = sums[i - first];
+            if (!states[i] || !votes) continue;
+            const std::int64_t above = recounts[i].above + 1;
+            epochs[i] = std::max(states[i]->epoch + 1, above);
+            counts.push_back({items[i], *votes, 0, 0});
+            values.push_back(sql::to_value(items[i]));
+            values.emplace_back(above);
+        }
+        if (counts.empty()) continue;
+        HOTCOUNT_TRY(pages_->set_counts(connection, counts));
+        HOTCOUNT_TRY(run_all(connection, *new_epoch_, values, 2));
+    }
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        if (!states[i]) HOTCOUNT_TRY(recount_one(i));
+    }
+    return epochs;
 }
 
 Result<void> SyncTable::ask_recounts(sql::Connection& connection,
                                      std::span<const sql::Id> items) const {
     std::vector<sql::Value> values;
-    while (!items.empty()) {
-        const auto part = items.first(BulkStatement::portion(items.size()));
-        items = items.subspan(part.size());
-        values.clear();
-        for (const sql::Id& item : part) values.push_back(sql::to_value(item));
-        auto asked = connection.run(ask_all_->of(part.size()), values, nullptr);
-        if (!asked) return std::move(asked).error();
-    }
-    return {};
+    values.reserve(items.size());
+    for (const sql::Id& item : items) values.push_back(sql::to_value(item));
+    return run_all(connection, *ask_, values, 1);
 }
 
 Result<std::vector<SyncTable::Request>> SyncTable::recounts(sql::Connection& connection,
@@ -255,9 +410,14 @@ Result<std::vector<SyncTable::Request>> SyncTable::recounts(sql::Connection& con
     return requests;
 }
 
-Result<void> SyncTable::settle(sql::Connection& connection, const Request& request) const {
-    HOTCOUNT_TRY(connection.execute(settle_, {sql::to_value(request.asked_for), request.asked}));
-    return {};
+Result<void> SyncTable::settle(sql::Connection& connection,
+                               std::span<const Request> requests) const {
+    std::vector<sql::Value> values;
+    for (const Request& request : requests) {
+        values.push_back(sql::to_value(request.asked_for));
+        values.emplace_back(request.asked);
+    }
+    return run_all(connection, *settle_, values, 2);
 }
 
 Result<std::string> SyncTable::cache_id(sql::Connection& connection, bool hold) const {

@@ -11,7 +11,8 @@
 //   vote_recount (item, asked)   items whose count is in doubt, for a worker
 //   vote_meta: cache_id          the name under which these tables count in a cache
 //
-// Every function runs inside the caller's transaction.
+// Every function runs inside the caller's transaction. What takes many items is one to three
+// statements for each 1,024 of them, where the dialect has SyncPages, and goes item by item elsewhere.
 #pragma once
 
 #include <hotcount/sql.hpp>
@@ -26,6 +27,7 @@
 #include "sql/dialect.hpp"
 #include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/numbered_reads.hpp"
+#include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
 
@@ -47,18 +49,7 @@ class SyncTable {
     /// `item_type`: of columns that hold an item's id; empty for that of the options.
     std::string schema(const std::string& item_type = {}) const;
 
-    struct State {
-        std::int64_t epoch;
-        std::int64_t gen;
-        std::int64_t saved_gen;
-        std::int64_t saved_version;
-        std::int64_t stored;  ///< item.vote_count
-        std::string holder;
-        bool wide;
-        /// As its row has it: to a column that compares without case, "a" and "A" are one item, and
-        /// to a cache two. The cache knows it by this one.
-        sql::Id item;
-    };
+    using State = SyncState;
     /// What keeps the state as it was read until the transaction ends: those that vote share the
     /// item's row, those that change the state have it alone. So a recount waits for the votes
     /// under way, and a vote that comes after it reads the new epoch.
@@ -66,6 +57,9 @@ class SyncTable {
     /// None if the item has no row. An item that was never filled has zeros.
     Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
                                       Hold hold = Hold::none) const;
+    /// The same of many, by index.
+    Result<std::vector<std::optional<State>>> read_all(sql::Connection& connection,
+                                                       std::span<const sql::Id> items) const;
 
     /// What a reader needs of a State.
     struct Stored {
@@ -90,25 +84,41 @@ class SyncTable {
     /// one had not saved is in nobody's count.
     Result<std::optional<State>> fence(sql::Connection& connection, const sql::Id& item,
                                        const std::string& holder) const;
+    Result<std::vector<std::optional<State>>> fence_all(sql::Connection& connection,
+                                                        std::span<const sql::Id> items,
+                                                        const std::string& holder) const;
     Result<SaveState> save(sql::Connection& connection, const sql::Id& item,
                            const CacheEntry& entry) const;
+    struct ToSave {
+        sql::Id item;
+        const CacheEntry* entry;
+    };
+    /// By index.
+    Result<std::vector<SaveState>> save_all(sql::Connection& connection,
+                                            std::span<const ToSave> saves) const;
     /// Sets item.vote_count to the sum of the votes and begins an epoch above both its own and
     /// `above`. Returns the epoch.
     Result<std::int64_t> recount(sql::Connection& connection, const sql::Id& item,
                                  std::int64_t above) const;
+
+    struct ToRecount {
+        sql::Id item;
+        std::int64_t above;
+    };
+    /// The epochs by index; none if the sum would leave 64 bits: then the item is as it was.
+    Result<std::vector<std::optional<std::int64_t>>> recount_all(
+        sql::Connection& connection, std::span<const ToRecount> recounts) const;
 
     struct Request {
         sql::Id item;  ///< As State::item.
         std::int64_t asked;
         sql::Id asked_for;  ///< As it was asked.
     };
-    /// Asks for a recount; once more if it is asked for already.
-    Result<void> ask_recount(sql::Connection& connection, const sql::Id& item) const;
-    /// The same for many, in as few statements as that takes.
+    /// Asks for recounts; once more if they are asked for already. Each item once.
     Result<void> ask_recounts(sql::Connection& connection, std::span<const sql::Id> items) const;
     Result<std::vector<Request>> recounts(sql::Connection& connection, std::size_t limit) const;
-    /// Forgets a request unless it was asked again since it was read.
-    Result<void> settle(sql::Connection& connection, const Request& request) const;
+    /// Forgets requests, but those that were asked again since they were read.
+    Result<void> settle(sql::Connection& connection, std::span<const Request> requests) const;
 
     /// The cache id of these tables; a config error if another strategy counts them. `hold`: it
     /// stays so until the transaction, one that writes, ends.
@@ -117,10 +127,14 @@ class SyncTable {
     Result<void> renew(sql::Connection& connection) const;
 
   private:
-    struct Names;
-    SyncTable(const VotesOptions& options, const Names& names, const VoteDialect& dialect);
-    SyncTable(const VotesOptions& options, const Names& names, const VoteDialect& dialect,
-              const sql::Grammar& grammar);
+    SyncTable(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+
+    static SaveState outcome_of(const std::optional<State>& state, const CacheEntry& entry);
+    // Whether these go by pages: there are such, and each id is another item.
+    Result<bool> take_pages(sql::Connection& connection, std::vector<sql::Id> items) const;
+    Result<std::vector<std::optional<State>>> read_pages(sql::Connection& connection,
+                                                         std::span<const sql::Id> items,
+                                                         bool alone) const;
 
     VotesOptions options_;
     const sql::Grammar& grammar_;
@@ -131,18 +145,18 @@ class SyncTable {
     std::unique_ptr<NumberedReads> read_stored_, sums_;
     sql::Statement set_wide_;
     sql::Statement set_wide_openings_;
-    sql::Statement fence_;
+    std::unique_ptr<BulkStatement> fence_;
     sql::Statement save_count_;
     sql::Statement save_marks_;
-    sql::Statement new_epoch_;
-    sql::Statement ask_;
-    std::unique_ptr<BulkStatement> ask_all_;
+    std::unique_ptr<BulkStatement> new_epoch_;
+    std::unique_ptr<BulkStatement> ask_;
     sql::Statement asked_;
-    sql::Statement settle_;
+    std::unique_ptr<BulkStatement> settle_;
     sql::Statement forget_all_;
     sql::Statement read_marks_;
     sql::Statement hold_marks_;
     sql::Statement write_id_;
+    std::unique_ptr<SyncPages> pages_;  // May be null.
 };
 
 }  // namespace hotcount

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
@@ -121,6 +123,8 @@ class Worker final : public SyncWorker {
     struct Pages {
         std::mutex mutex;
         std::string cursor{"0"};
+        std::set<std::string> found{};  // And in no page yet.
+        bool scanned{false};
         bool done{false};
         std::optional<Error> failed{};
     };
@@ -144,21 +148,35 @@ class Worker final : public SyncWorker {
         {
             std::lock_guard lock(pages.mutex);
             if (pages.done) return {};
-            HOTCOUNT_TRY_ASSIGN(CountCache::Page page,
-                                cached_->cache().scan(space_, pages.cursor, cached_->options().page,
-                                                      deadline.remaining()));
-            pages.cursor = page.next;
-            pages.done = page.next == "0";
-            items = std::move(page.items);
+            HOTCOUNT_TRY_ASSIGN(items, next_page(pages, deadline));
         }
         if (items.empty()) return {};
-        // SCAN may name a key twice.
-        std::sort(items.begin(), items.end());
-        items.erase(std::unique(items.begin(), items.end()), items.end());
         HOTCOUNT_TRY_ASSIGN(const SyncRound part, settle(items, deadline));
         std::lock_guard lock(mutex_);
         add(round, part);
         return {};
+    }
+
+    // Under the mutex of the pages. A scan finds fewer than it is asked for among other keys, and at
+    // times more: pages are full, because each costs the same statements.
+    Result<std::vector<std::string>> next_page(Pages& pages, Deadline deadline) {
+        const std::size_t most = cached_->options().page;
+        while (!pages.scanned && pages.found.size() < most) {
+            HOTCOUNT_TRY_ASSIGN(
+                CountCache::Page page,
+                cached_->cache().scan(space_, pages.cursor, most, deadline.remaining()));
+            pages.cursor = page.next;
+            pages.scanned = page.next == "0";
+            // SCAN may name a key twice.
+            pages.found.insert(std::make_move_iterator(page.items.begin()),
+                               std::make_move_iterator(page.items.end()));
+        }
+        std::vector<std::string> items;
+        while (!pages.found.empty() && items.size() < most) {
+            items.push_back(std::move(pages.found.extract(pages.found.begin()).value()));
+        }
+        pages.done = pages.scanned && pages.found.empty();
+        return items;
     }
 
     struct Found {
@@ -248,7 +266,14 @@ class Worker final : public SyncWorker {
         const auto wanted = [](const Found& each) {
             return each.entry.filled() && each.entry.unsaved();
         };
-        if (std::none_of(found.begin(), found.end(), wanted)) return {};
+        std::vector<Found*> unsaved;
+        std::vector<SyncTable::ToSave> saves;
+        for (Found& each : found) {
+            if (!wanted(each)) continue;
+            unsaved.push_back(&each);
+            saves.push_back({each.item, &each.entry});
+        }
+        if (unsaved.empty()) return {};
         std::vector<std::string> behind;
         const auto save_all = [&](sql::Connection& connection) -> Result<void> {
             behind.clear();
@@ -258,15 +283,14 @@ class Worker final : public SyncWorker {
                 return make_error(ErrorCode::unavailable,
                                   "the tables were taken over by another strategy meanwhile");
             }
-            for (Found& each : found) {
-                if (!wanted(each)) continue;
-                HOTCOUNT_TRY_ASSIGN(each.state, table.save(connection, each.item, each.entry));
-                if (each.state == SaveState::doubtful) {
-                    HOTCOUNT_TRY(table.ask_recount(connection, each.item));
-                }
-                if (each.state == SaveState::behind) behind.push_back(each.text);
+            HOTCOUNT_TRY_ASSIGN(const auto states, table.save_all(connection, saves));
+            std::vector<sql::Id> doubtful;
+            for (std::size_t i = 0; i < unsaved.size(); ++i) {
+                unsaved[i]->state = states[i];
+                if (states[i] == SaveState::doubtful) doubtful.push_back(unsaved[i]->item);
+                if (states[i] == SaveState::behind) behind.push_back(unsaved[i]->text);
             }
-            return {};
+            return table.ask_recounts(connection, doubtful);
         };
         auto saved = sql::transact(cached_->database(), deadline, save_all);
         if (!saved && sql::may_be_one_writes_fault(saved.error())) {
@@ -321,29 +345,32 @@ class Worker final : public SyncWorker {
         if (missing.empty()) return {};
         const auto entries = cached_->cache().read(space_, missing, deadline.remaining());
         const SteadyTime now = system_clock()->steady_now();
-        std::vector<sql::Id> lost;
+        std::vector<sql::Id> gone;
+        std::vector<std::int64_t> epochs;
         for (std::size_t i = 0; i < missing.size(); ++i) {
             if (!entries[i]) continue;
             if (entries[i]->has_value()) continue;  // There again, or missed by the scan.
             const Seen seen = seen_[missing[i]];
             seen_.erase(missing[i]);
             if (now >= seen.due_at) continue;
-            const auto item = cached_->to_item(missing[i]);
+            auto item = cached_->to_item(missing[i]);
             if (!item) continue;
-            HOTCOUNT_TRY_ASSIGN(const bool recounted, epoch_is_above(*item, seen.epoch, deadline));
-            if (!recounted) lost.push_back(*item);
+            gone.push_back(*std::move(item));
+            epochs.push_back(seen.epoch);
+        }
+        if (gone.empty()) return {};
+        const auto read = [&](sql::Connection& connection) {
+            return cached_->table().read_all(connection, gone);
+        };
+        HOTCOUNT_TRY_ASSIGN(const auto states,
+                            sql::read_snapshot(cached_->database(), deadline, read));
+        std::vector<sql::Id> lost;
+        for (std::size_t i = 0; i < gone.size(); ++i) {
+            const bool recounted = !states[i] || states[i]->epoch > epochs[i];
+            if (!recounted) lost.push_back(gone[i]);
         }
         round.unsettled += static_cast<std::int64_t>(lost.size());
         return ask_recounts(lost, deadline);
-    }
-
-    Result<bool> epoch_is_above(const sql::Id& item, std::int64_t epoch, Deadline deadline) {
-        const auto read = [&](sql::Connection& connection) {
-            return cached_->table().read(connection, item);
-        };
-        HOTCOUNT_TRY_ASSIGN(const auto state,
-                            sql::read_snapshot(cached_->database(), deadline, read));
-        return !state || state->epoch > epoch;
     }
 
     Result<void> ask_recounts(std::span<const sql::Id> items, Deadline deadline) {

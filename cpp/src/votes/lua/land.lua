@@ -1,8 +1,8 @@
--- Gives a hash what a fill read in SQL.
--- KEYS[1] hash
--- ARGV[1] token that the hash had before SQL was read   ARGV[2] gen that SQL gave the fill
--- ARGV[3] epoch   ARGV[4] item.vote_count as read with them
--- RETURNS {1} if it landed, {0} if there was nothing to do
+-- Gives hashes what a fill read in SQL.
+-- KEYS    hashes
+-- ARGV    per key four: the token that the hash had before SQL was read, the gen that SQL gave the
+--         fill, epoch, item.vote_count as read with them
+-- RETURNS per key 1 if it landed, 0 if there was nothing to do, or its error
 -- WHY the token: a hash that was saved, deleted and born again meanwhile has another, and the
 -- count that this fill read is then too old. WHY the gen: SQL takes saves of its highest only.
 local function less(a, b)
@@ -10,25 +10,37 @@ local function less(a, b)
     return a < b
 end
 
-local seen = redis.call('HMGET', KEYS[1], 'token', 'gen', 'epoch')
-local token, gen, epoch = seen[1], seen[2], seen[3]
-if token ~= ARGV[1] or less(ARGV[3], epoch) then return {0} end
-if gen ~= '0' then
-    -- Filled by another: its count is right, whatever this fill has read.
-    if not less(gen, ARGV[2]) or epoch ~= ARGV[3] then return {0} end
-elseif less(epoch, ARGV[3]) then
-    -- The recount that began this epoch has all that was counted here.
-    redis.call('HSET', KEYS[1], 'value', ARGV[4], 'epoch', ARGV[3], 'gen', ARGV[2],
-               'saved_version', '0')
-    return {1}
-else
-    -- What is refused is refused before the first change: a count without its gen would be landed
-    -- again.
-    local ask = redis.acl_check_cmd
-    if ask and not ask('HSET', KEYS[1], 'gen', ARGV[2]) then
-        return {err = "NOPERM this user may not run 'HSET'; nothing was done"}
+local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
+
+local function land(key, of_token, of_gen, of_epoch, base)
+    local seen = redis.pcall('HMGET', key, 'token', 'gen', 'epoch')
+    if failed(seen) then return seen end
+    local token, gen, epoch = seen[1], seen[2], seen[3]
+    if token ~= of_token or less(of_epoch, epoch) then return 0 end
+    if gen ~= '0' then
+        -- Filled by another: its count is right, whatever this fill has read.
+        if not less(gen, of_gen) or epoch ~= of_epoch then return 0 end
+    elseif less(epoch, of_epoch) then
+        -- The recount that began this epoch has all that was counted here.
+        local set = redis.pcall('HSET', key, 'value', base, 'epoch', of_epoch, 'gen', of_gen,
+                                'saved_version', '0')
+        return failed(set) and set or 1
+    else
+        -- What is refused is refused before the first change: a count without its gen would be
+        -- landed again.
+        local ask = redis.acl_check_cmd
+        if ask and not ask('HSET', key, 'gen', of_gen) then
+            return {err = "NOPERM this user may not run 'HSET'; nothing was done"}
+        end
+        local added = redis.pcall('HINCRBY', key, 'value', base)
+        if failed(added) then return added end
     end
-    redis.call('HINCRBY', KEYS[1], 'value', ARGV[4])
+    local set = redis.pcall('HSET', key, 'gen', of_gen, 'saved_version', '0')
+    return failed(set) and set or 1
 end
-redis.call('HSET', KEYS[1], 'gen', ARGV[2], 'saved_version', '0')
-return {1}
+
+local states = {}
+for i, key in ipairs(KEYS) do
+    states[i] = land(key, ARGV[4 * i - 3], ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i])
+end
+return states

@@ -228,6 +228,8 @@ VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
       journal_index(votes.beside("_by_item").sql()),
       journal_index_name(sql::quote_identifier(votes.beside("_by_item").name)),
       count_view(votes.beside("_count").sql()),
+      sync(votes.beside("_sync").sql()),
+      recount(votes.beside("_recount").sql()),
       item_type(grammar.type(column_type(options.item_type))),
       user_type(grammar.type(column_type(options.user_type))),
       foreign_key(options.foreign_key) {}

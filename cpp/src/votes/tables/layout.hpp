@@ -44,6 +44,7 @@ struct VoteNames {
     std::string journal_index;       ///< In the journal's schema.
     std::string journal_index_name;  ///< Without it.
     std::string count_view;          ///< The view of (item, n): exact counts for plain SQL.
+    std::string sync, recount;       ///< strategy cached: votes/cache/sync_table.hpp.
     /// The type of a column that holds such an id.
     std::string item_type, user_type;
     /// The vote tables reference the item table.

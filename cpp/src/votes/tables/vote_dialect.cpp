@@ -1,6 +1,7 @@
 #include "vote_dialect.hpp"
 
 #include "count_reader.hpp"
+#include "sync_pages.hpp"
 
 namespace hotcount {
 
@@ -53,6 +54,10 @@ Result<std::string> VoteDialect::item_type(sql::Connection&, const VotesOptions&
 std::shared_ptr<sql::BatchWriter> VoteDialect::batch_writer(std::shared_ptr<const Layout>,
                                                             const VotesOptions&,
                                                             NoteAppended) const {
+    return nullptr;
+}
+
+std::unique_ptr<SyncPages> VoteDialect::sync_pages(const VotesOptions&, const VoteNames&) const {
     return nullptr;
 }
 

@@ -23,6 +23,7 @@ namespace hotcount {
 
 class Adopter;
 class Journal;
+class SyncPages;
 
 /// A vote and its count in one statement, which is a transaction of its own. Thread-safe.
 class SingleVote {
@@ -107,6 +108,9 @@ class VoteDialect {
                                                            NoteAppended appended) const;
     /// strategy slotted. Null if every vote needs more than one statement.
     virtual std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const;
+    /// strategy cached. Null if a statement costs no round trip: then it goes item by item.
+    virtual std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
+                                                  const VoteNames& names) const;
     /// Null if there is no journal.
     virtual std::unique_ptr<Journal> journal(std::shared_ptr<sql::Database> database,
                                              const VotesOptions& options) const = 0;

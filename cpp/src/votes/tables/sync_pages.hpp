@@ -1,0 +1,69 @@
+// What strategy cached asks of a dialect about many items at once: a page of items in one or two
+// statements, and not one for each. Where a statement costs no round trip, a dialect has none of this.
+//
+// Every function runs inside the caller's transaction. Ids are given once each, at most kMost of them.
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <hotcount/sql.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "layout.hpp"
+
+namespace hotcount {
+
+/// An item's row, and what vote_sync has of it (votes/cache/sync_table.hpp).
+struct SyncState {
+    std::int64_t epoch;
+    std::int64_t gen;
+    std::int64_t saved_gen;
+    std::int64_t saved_version;
+    std::int64_t stored;  ///< item.vote_count
+    std::string holder;
+    bool wide;
+    /// As its row has it: to a column that compares without case, "a" and "A" are one item, and
+    /// to a cache two. The cache knows it by this one.
+    sql::Id item;
+};
+/// The columns of a SyncState, of the tables `hc_i` and `hc_s`; and what joins them.
+std::string sync_columns(const VoteNames& names);
+std::string sync_tables(const VoteNames& names);
+inline constexpr int kSyncColumns = 8;
+SyncState read_sync_state(const sql::Row& row, int first);
+
+class SyncPages {
+  public:
+    /// One statement's items.
+    static constexpr std::size_t kMost = 1024;
+
+    virtual ~SyncPages() = default;
+
+    /// Whether ids that differ are different items. If not, all goes item by item.
+    virtual Result<bool> tells_ids_apart(sql::Connection& connection) = 0;
+    /// By index; none for an item without a row. `alone`: locked first, in the order of their ids,
+    /// so that what is read stays true until the transaction ends.
+    virtual Result<std::vector<std::optional<SyncState>>> read(sql::Connection& connection,
+                                                               std::span<const sql::Id> items,
+                                                               bool alone) = 0;
+    struct Save {
+        sql::Id item;
+        std::int64_t count;
+        std::int64_t gen;
+        std::int64_t version;
+    };
+    /// Writes item.vote_count, and in vote_sync the gen and version that it is of.
+    virtual Result<void> save(sql::Connection& connection, std::span<const Save> saves) = 0;
+    /// Writes item.vote_count alone.
+    virtual Result<void> set_counts(sql::Connection& connection, std::span<const Save> counts) = 0;
+    /// Sums of the items' votes and opening balances, by index, of items that have rows. None: the
+    /// sum would leave 64 bits.
+    virtual Result<std::vector<std::optional<std::int64_t>>> sums(
+        sql::Connection& connection, std::span<const sql::Id> items) = 0;
+};
+
+}  // namespace hotcount
