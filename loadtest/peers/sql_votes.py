@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.peers import native, options
+from loadtest.peers.link import link
 from loadtest.peers.postgres18 import programs_of_postgres_18
 from loadtest.peers.report import markdown_table, summary, text_table
 from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, order
@@ -46,11 +47,13 @@ from loadtest.peers.vote_processes import (
     transactions_per_s,
 )
 from tests.support.mariadb_server import MariaDbServer
-from tests.support.servers import PostgresServer
+from tests.support.servers import PostgresServer, RedisServer
 
 GROUPS = ("postgres", "postgres18", "mariadb", "sqlite")
 IN_FLIGHT = 1000
 WARM_UP = "400ms"
+# What the proxy adds to each piece of data, either way.
+LINK_S = 0.0005
 
 # What PostgresBatchWriter sends, its arrays replaced by votes that the server makes up: {item} of
 # each, {items} of all. Nobody folds the journal.
@@ -101,6 +104,7 @@ def hotcount_load(
     program: Path,
     seconds: float,
     seed: int,
+    redis: str | None = None,
 ) -> Measured:
     """One run of the load generator, which audits it."""
     in_flight = ["--in-flight", str(IN_FLIGHT)] if strategy.endswith("/async") else []
@@ -110,6 +114,7 @@ def hotcount_load(
         *("--items", str(items), "--users", "1G", "--mix", "vote=100", "--dup", "0"),
         *("--timeout", "30s", "--progress", "none"),
         *(["--db", url] if url else []),
+        *(["--redis", redis] if redis else []),
         *in_flight,
     ]
     document = json.loads(native.run(command))
@@ -252,6 +257,34 @@ def python_cases(group: str, url: str) -> list[Case]:
     ]
 
 
+def link_case(group: str, server: Server, stack: ExitStack) -> Case:
+    """The database and Redis behind links that take 0.5 ms each way."""
+    redis = RedisServer(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-"))))
+    stack.callback(redis.stop)
+    redis.start()
+    if isinstance(server, MariaDbServer):
+        port = stack.enter_context(link(server.socket, LINK_S))
+        url = f"mariadb://root@127.0.0.1:{port}/{server.create_database()}"
+    else:
+        port = stack.enter_context(link(server.folder / ".s.PGSQL.5432", LINK_S))
+        url = f"postgresql://{server.superuser}@127.0.0.1:{port}/postgres"
+    cache = f"redis://127.0.0.1:{stack.enter_context(link(redis.socket, LINK_S))}"
+
+    def load(name: str, strategy: str) -> Load:
+        def run(seconds: float, seed: int) -> Measured:
+            used = cache if strategy != "batched" else None
+            return hotcount_load(
+                url, strategy, 64, ZIPF_ITEMS, HOTCOUNT_LOAD, seconds, seed, redis=used
+            )
+
+        return Load(name, run)
+
+    case = Case("64 callers, a link of 0.5 ms", group, [load(OURS, "redis/cached")])
+    case.loads.append(load("batched", "batched"))
+    case.targets["batched", RATE] = 0.7
+    return case
+
+
 def start_server(group: str, stack: ExitStack) -> Server:
     """A private one; it ends with the stack."""
     if group == "mariadb":
@@ -274,6 +307,7 @@ def cases_of(group: str, chosen: argparse.Namespace, stack: ExitStack) -> list[C
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-votes-")))
         targets = {"16": 8.0, "64": 30.0, "in flight": 50.0}
         made = cases_on(group, server.url(), targets, Pgbench(server, folder))
+    made.append(link_case(group, server, stack))
     return made + process_cases(group, server, chosen.before, chosen.held)
 
 
