@@ -40,6 +40,18 @@ class NumberWriter final : public sql::BatchWriter {
     void before_answers(std::span<const sql::WriteAnswer> answers) override {
         announced += answers.size();
     }
+    bool has_before_wake() const override { return true; }
+    std::function<void()> before_wake(std::span<const std::shared_ptr<sql::QueuedWrite>> written,
+                                      Deadline) override {
+        ++woken_batches;
+        woken += written.size();
+        while (hold_wake) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        return [this] { ++done_afterwards; };
+    }
+    std::atomic<std::size_t> done_afterwards{0};
+    std::atomic<std::size_t> woken{0};
+    std::atomic<std::size_t> woken_batches{0};
+    std::atomic<bool> hold_wake{false};
     std::atomic<std::size_t> largest{0};
     std::atomic<std::size_t> announced{0};
     std::atomic<bool> hold{false};

@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 from tests.support.together import together
 
@@ -217,3 +218,61 @@ def test_a_page_of_recounts_takes_no_statement_for_each_item(server: BothSides) 
         assert elsewhere.flush(30).pending == 0
         assert votes.reconcile() != []
         assert_exact(server, elsewhere)
+
+
+def script_calls(redis: hotcount.Redis) -> int:
+    text = redis.execute("INFO", "commandstats").decode()
+    found = [line for line in text.splitlines() if line.startswith("cmdstat_evalsha:")]
+    return int(found[0].split("calls=")[1].split(",")[0])
+
+
+def test_a_batch_is_one_call_of_the_cache_and_no_statement_for_each_item(
+    server: BothSides, own_redis: RedisServer
+) -> None:
+    items = range(1, 65)
+    with own_redis.redis(timeout=20) as redis:
+        votes = hotcount.Votes(server.database, redis, "cached")
+        votes.create_tables()
+        votes.add_items(items)
+        votes.cast_many(items, [1] * len(items))  # And the fills.
+        before, calls = server.database.stats()["statements"], script_calls(redis)
+        casts = votes.cast_many(items, [2] * len(items))
+        sent = server.database.stats()["statements"] - before
+        assert all(cast.changed for cast in casts)
+        assert script_calls(redis) - calls == 1
+        # The votes, and on MariaDB what reads the epochs and commits.
+        assert sent <= (1 if server.dialect == "postgresql" else 3)
+        assert_exact(server, votes)
+
+
+def test_a_held_item_stops_its_own_votes_only(server: BothSides) -> None:
+    with hotcount.Memory() as store:
+        votes = make(server, store)
+        votes.cast_many([1, 2, 3], [1, 1, 1])
+        with server.engine.begin() as connection:
+            connection.execute(sa.text("SELECT id FROM item WHERE id = 1 FOR UPDATE"))
+            waiting = threading.Thread(target=votes.cast, args=(1, 2))
+            waiting.start()
+            eventually(lambda: votes.stats()["held_votes"] == 1)
+            assert all(cast.changed for cast in votes.cast_many([2, 3], [2, 2]))
+            assert int(votes.count(1)) == 1
+        waiting.join()
+        assert int(votes.count(1)) == 2
+        assert_exact(server, votes)
+
+
+def test_items_whose_sum_is_checked_keep_their_votes_in_order(server: BothSides) -> None:
+    """They are written apart from the batch, and so are later votes for them."""
+    with hotcount.Memory() as store:
+        make(server, store)
+        with server.engine.begin() as connection:
+            for table in ("vote_meta", "vote_sync"):
+                connection.execute(sa.text(f"DELETE FROM {table}"))
+            connection.execute(sa.text(f"UPDATE item SET vote_count = {2**40} WHERE id = 1"))
+        votes = hotcount.Votes(server.database, store, "cached")
+        votes.create_tables(existing_counts="keep")
+        casts = votes.cast_many([2, 1, 1, 1, 3, 1], [1, 1, 1, 1, 1, 2], [1, 5, 7, 9, 1, 1])
+        assert [cast.previous for cast in casts] == [0, 0, 5, 7, 0, 0]
+        assert [int(count) for count in votes.count_many([1, 2, 3])] == [2**40 + 10, 1, 1]
+        assert votes.flush(30).pending == 0
+        assert votes.reconcile(dry_run=True) == []

@@ -1,4 +1,4 @@
-// batched on MariaDB and MySQL: a transaction of a few statements, however many votes it holds.
+// batched and cached on MariaDB and MySQL: a transaction of a few statements, however many votes.
 //
 //   look      the items, in order, with the lock that keeps them there: shared, as a foreign key's.
 //             What another transaction holds is passed over and put aside (MariaDB 10.6 and MySQL
@@ -8,6 +8,9 @@
 //   journal   by how much each item's count moves: rows of VALUES. INSERT ... SELECT would take the
 //             table's AUTO-INC lock
 //   COMMIT    with the journal, in one compound statement, where the server has such (MariaDB 10.6)
+//
+// cached reads the epochs of the items instead, with the lock that keeps a recount away, and COMMIT
+// with them. Without compound statements, and where two ids may be one item, it goes item by item.
 //
 // There a batch is first written without the look: if vote tables refer to the item table, the
 // upsert itself finds what is missing, and it waits for nothing. One held row or missing item makes
@@ -20,12 +23,15 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <charconv>
+#include <map>
 
 #include "dialect.hpp"
 #include "sql/dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/tables/count_place.hpp"
+#include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
 namespace {
@@ -40,6 +46,21 @@ std::string in_seconds(std::chrono::milliseconds time) {
     return {text.data(), written.ptr};
 }
 
+// Of so many items ?1 and on: TRUE, epoch, id and cache id of each, and COMMIT; FALSE if the counts are
+// elsewhere or an item's sum is to be checked, and nothing was written then.
+std::string epochs_text(const VoteNames& n, std::size_t items) {
+    std::string ids;
+    for (std::size_t i = 1; i <= items; ++i) ids += (i > 1 ? ", " : "") + placeholder(i);
+    return "BEGIN NOT ATOMIC IF (SELECT value FROM " + n.meta +
+           " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+           std::string{to_string(CountPlace::cache)} + "' AND NOT EXISTS (SELECT 1 FROM " + n.sync +
+           " WHERE wide <> 0 AND item IN (" + ids +
+           ")) THEN SELECT TRUE, COALESCE(hc_s.epoch, 0), hc_i." + n.id + ", (SELECT value FROM " +
+           n.meta + " WHERE name = 'cache_id') FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
+           " IN (" + ids + ") ORDER BY hc_i." + n.id +
+           " LOCK IN SHARE MODE; COMMIT; ELSE SELECT FALSE; ROLLBACK; END IF; END";
+}
+
 std::string journal_row(std::size_t first) {
     return "(" + placeholder(first) + ", " + placeholder(first + 1) + ")";
 }
@@ -50,8 +71,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                      const VotesOptions& options, NoteAppended appended)
         : layout_(std::move(layout)),
           options_(options),
+          cached_(options.strategy == VoteStrategy::cached),
           appended_(std::move(appended)),
-          rows_(make_vote_rows(layout_, options)),
+          rows_(make_vote_rows(layout_, without_waiting(options))),
           keys_(options),
           look_(look(n, " LOCK IN SHARE MODE")),
           look_past_(look(n, " LOCK IN SHARE MODE SKIP LOCKED")),
@@ -68,7 +90,11 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                                std::string{to_string(CountPlace::journal)} + "' THEN INSERT INTO " +
                                n.journal + " (item, diff) VALUES ",
                            journal_row, 2, ", ", "; COMMIT; ELSE SELECT 1; ROLLBACK; END IF; END"),
-          one_(options) {}
+          one_(options) {
+        for (std::size_t items = 1; cached_ && items <= SyncPages::kMost; items *= 2) {
+            epochs_.emplace_back(epochs_text(n, items));
+        }
+    }
 
     bool commits_by_itself() const override { return true; }
 
@@ -77,8 +103,15 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                                   sql::BatchTurn& turn) override {
         HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
         const bool open = connection.commit_is_open();
+        if (cached_ && !open) {
+            HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
+            if (!at_once || !can.compound || batch.size() > SyncPages::kMost) {
+                return leave_to_items(batch);
+            }
+        }
+        if (cached_ && open) return read_epochs(connection, sorted_votes(batch), turn);
         bool hopes = true;
-        if (batch.size() == 1 &&
+        if (!cached_ && batch.size() == 1 &&
             (open || (can.compound && turn.waits_for() == Duration{0} && turn.is_alone()))) {
             auto& vote = static_cast<QueuedVote&>(*batch.front());
             HOTCOUNT_TRY_ASSIGN(const bool written, write_one(connection, vote, turn));
@@ -113,12 +146,73 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return {};
     }
 
-    static BulkStatement look(const VoteNames& n, const std::string& lock,
-                              const std::string& settings = {}) {
+    // Statements that wait for no row: all but those item by item.
+    static VotesOptions without_waiting(VotesOptions options) {
+        options.strategy = VoteStrategy::batched;
+        return options;
+    }
+
+    static Result<void> leave_to_items(std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+        for (const auto& each : batch) {
+            static_cast<QueuedCachedVote&>(*each).item_by_item = true;
+            each->fate = sql::QueuedWrite::Fate::deferred;
+        }
+        return {};
+    }
+
+    // Of votes that are written, and COMMIT.
+    Result<void> read_epochs(sql::Connection& connection, std::span<QueuedVote* const> votes,
+                             sql::BatchTurn& turn) {
+        std::vector<sql::Id> items;
+        for (const QueuedVote* vote : votes) {
+            if (items.empty() || items.back() != vote->ballot.item) {
+                items.push_back(vote->ballot.item);
+            }
+        }
+        std::vector<sql::Value> values;
+        for (std::size_t i = 0; i < std::bit_ceil(items.size()); ++i) {
+            values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
+        }
+        std::map<sql::Id, std::int64_t> epochs;
+        std::shared_ptr<const std::string> space;
+        bool committed = true;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            committed = row.integer(0) != 0;
+            if (!committed) return {};
+            epochs.emplace(row.id(2), row.integer(1));
+            if (space == nullptr) space = std::make_shared<const std::string>(row.text(3));
+            return {};
+        };
+        if (!connection.commit_is_open()) HOTCOUNT_TRY(seal(connection, turn));
+        const auto size = static_cast<std::size_t>(std::bit_width(items.size() - 1));
+        HOTCOUNT_TRY(
+            connection.run_alone(epochs_[size], values, &see, sql::Alone{turn.deadline()}));
+        if (!committed) {
+            HOTCOUNT_TRY(connection.begin(turn.deadline()));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+            connection.rollback();
+        }
+        for (QueuedVote* each : votes) {
+            auto& vote = static_cast<QueuedCachedVote&>(*each);
+            if (const auto found = epochs.find(vote.ballot.item); found != epochs.end()) {
+                vote.space = space;
+                vote.epoch = found->second;
+                vote.item = found->first;
+            }
+            if (committed) continue;
+            vote.item_by_item = true;
+            vote.fate = sql::QueuedWrite::Fate::deferred;
+        }
+        return {};
+    }
+
+    BulkStatement look(const VoteNames& n, const std::string& lock,
+                       const std::string& settings = {}) const {
         return BulkStatement{
             settings + "SELECT " + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
                 n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
-                std::string{to_string(CountPlace::journal)} + "' AND " + n.id + " IN (",
+                std::string{to_string(cached_ ? CountPlace::cache : CountPlace::journal)} +
+                "' AND " + n.id + " IN (",
             placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
     }
 
@@ -287,6 +381,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     Result<void> note(sql::Connection& connection, std::span<QueuedVote* const> votes,
                       sql::BatchTurn& turn, Abilities can) {
+        if (cached_) return read_epochs(connection, votes, turn);
         std::vector<sql::Value> values;
         for (auto first = votes.begin(); first != votes.end();) {
             const sql::Id& item = (*first)->ballot.item;
@@ -353,6 +448,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
+    const bool cached_;
     const NoteAppended appended_;
     const std::unique_ptr<VoteRows> rows_;
     KeyColumns keys_;
@@ -365,6 +461,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     BulkStatement note_;
     BulkStatement note_and_commit_;
     const MysqlOneVote one_;
+    std::vector<sql::Statement> epochs_{};  // Of 1, 2, 4 ... items.
     // In steady_clock's own units: until then batches take a look first.
     std::atomic<SteadyTime::rep> careful_until_{0};
 };

@@ -20,7 +20,7 @@ enum Column : std::uint8_t {
     mark,
     level
 };
-static_assert(number == kNumberColumn);
+static_assert(number == kNumberColumn && level + 1 == kOutcomeColumns);
 
 // If a row belongs to no vote, the statement makes itself fail: it casts this text to a number, and
 // the server quotes the text.
@@ -44,8 +44,8 @@ std::string count_in_slot(const VoteNames& n, const VotesOptions& options) {
 
 }  // namespace
 
-std::string may_be_counted() {
-    return "name = 'counted_in' AND value = '" + std::string{to_string(CountPlace::journal)} +
+std::string may_be_counted(CountPlace place) {
+    return "name = 'counted_in' AND value = '" + std::string{to_string(place)} +
            "' AND current_setting('transaction_isolation') = 'read committed'";
 }
 
@@ -85,7 +85,7 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
     }
     const std::string rows = "SELECT " + item + ", " + user +
                              ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM " + n.meta +
-                             " WHERE " + may_be_counted() + " AND " + is_there;
+                             " WHERE " + may_be_counted(CountPlace::journal) + " AND " + is_there;
     return "WITH " + locked + "hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
            n.vote_item + " AS item, " + n.vote_user + " AS voter, " + old_and_new(n) + "), " +
            counted +
@@ -96,12 +96,12 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
            " FROM (SELECT 1) AS one LEFT JOIN hc_written AS w ON TRUE";
 }
 
-VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot) {
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, CountPlace place) {
     using Kind = VoteOutcome::Kind;
     if (!row.is_null(val)) return {Kind::cast, cast_of(row, prev)};
     if (row.text(level) != "read committed") return {Kind::other_level};
     const std::string counted_in{row.is_null(mark) ? "" : row.text(mark)};
-    if (counted_in != to_string(CountPlace::journal)) return {Kind::elsewhere, {}, counted_in};
+    if (counted_in != to_string(place)) return {Kind::elsewhere, {}, counted_in};
     if (row.text(there) != "t") return {Kind::missing};
     if (row.text(item_free) != "t") return {Kind::held};
     if (stays(row, ballot)) return {Kind::cast, unchanged_cast(row.integer(old_val))};
@@ -134,7 +134,7 @@ Result<VoteOutcome> PostgresSlottedVotes::attempt(sql::Database& database, const
                                                   std::int64_t slot, Deadline deadline) {
     VoteOutcome outcome{VoteOutcome::Kind::overtaken};
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        outcome = read_outcome(row, ballot);
+        outcome = read_outcome(row, ballot, CountPlace::journal);
         return {};
     };
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.writer(deadline));

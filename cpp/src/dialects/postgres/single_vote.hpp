@@ -16,9 +16,9 @@
 
 namespace hotcount {
 
-/// SQL for whether votes may be counted in the journal place, as a condition on the meta table. A
+/// SQL for whether votes may be counted in that place, as a condition on the meta table. A
 /// statement of another level of isolation may not see that the counts have moved.
-std::string may_be_counted();
+std::string may_be_counted(CountPlace place);
 
 /// SQL for a number, which fails the statement: `w` is no vote's of it. explain_postgres_vote() says so.
 std::string refuse_other_row();
@@ -48,10 +48,11 @@ struct VoteOutcome {
     Cast cast{};
     std::string counted_in{};  ///< Where it is elsewhere.
 };
-VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot);
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, CountPlace place);
 
-/// Where the vote's number stands in its row.
+/// Where the vote's number stands in its row, and how many columns read_outcome() reads.
 inline constexpr int kNumberColumn = 0;
+inline constexpr int kOutcomeColumns = 9;
 
 /// How often a vote may be overtaken. More often is no chance: a trigger or a policy keeps its row
 /// from being written.

@@ -1,10 +1,13 @@
-// batched on PostgreSQL: a batch is one statement, which commits by itself.
+// batched and cached on PostgreSQL: a batch is one statement, which commits by itself.
 //
 //   votes     the votes, numbered
 //   free      the items that are there and that nobody holds, with the lock that the foreign key
 //             takes: skipped, not waited for
 //   written   the votes of such items that change, with what they were
 //   noted     by how much each item's count moves, in the journal
+//
+// cached notes nothing: it reads the epoch of each item, whose row it shares with who votes and not
+// with who recounts.
 //
 // Each name begins with hc_, or it would hide a table of the user's with that name. The rows say
 // what became of each vote (single_vote.hpp).
@@ -19,6 +22,7 @@
 #include "single_vote.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
+#include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
 namespace {
@@ -26,25 +30,50 @@ namespace {
 // Another transaction has held a row for longer than lock_timeout.
 constexpr std::string_view kLockTimeout = "55P03";
 
-std::string batch_text(const VoteNames& n, const VotesOptions& options) {
+// The items as the statement's snapshot has them, and as they are once they are locked. If a row was
+// changed between, by a recount say, what the snapshot has of its epoch may be too old: then it does
+// not fit, and its votes are written again.
+std::string free_to_cache(const VoteNames& n, const std::string& asked) {
+    return "hc_seen AS MATERIALIZED (SELECT hc_i." + n.id + " AS id, hc_i.xmin AS made, " +
+           "COALESCE(hc_s.epoch, 0) AS epoch, COALESCE(hc_s.wide, 0) AS wide FROM " +
+           sync_tables(n) + " WHERE hc_i." + n.id + asked +
+           "), hc_locked AS MATERIALIZED (SELECT " + n.id + " AS id, xmin AS made FROM " + n.item +
+           " WHERE " + n.id + asked + " ORDER BY " + n.id +
+           " FOR SHARE SKIP LOCKED), hc_free AS MATERIALIZED (SELECT s.id, s.epoch, s.wide, s.wide "
+           "= 0 AND s.made = l.made AS fits FROM hc_locked AS l JOIN hc_seen AS s ON s.id = l.id)";
+}
+
+// Of strategy cached, after those of the outcome.
+enum CachedColumn : std::uint8_t { kEpoch = kOutcomeColumns, kItem, kCacheId, kWide };
+
+std::string batch_text(const VoteNames& n, const VotesOptions& options, CountPlace place) {
+    const bool cached = place == CountPlace::cache;
+    const std::string asked = " = ANY (" + array_of(options.item_type, "?5") + ")";
     const std::string rows =
         "SELECT b.item, b.voter, b.val, 0, b.version FROM hc_votes AS b JOIN hc_free AS f ON f.id "
-        "= b.item WHERE EXISTS (SELECT FROM " +
-        n.meta + " WHERE " + may_be_counted() + ") ORDER BY b.number";
-    return "WITH hc_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) +
-           "), hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
-           n.id + " = ANY (" + array_of(options.item_type, "?5") + ") ORDER BY " + n.id +
-           " FOR KEY SHARE SKIP LOCKED), hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
-           n.vote_item + " AS item, " + n.vote_user + " AS voter, " + old_and_new(n) +
-           "), hc_noted AS (INSERT INTO " + n.journal +
-           " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM hc_written GROUP BY "
-           "item HAVING SUM(val - prev) <> 0) "
+        "= b.item WHERE " +
+        std::string{cached ? "f.fits AND " : ""} + "EXISTS (SELECT FROM " + n.meta + " WHERE " +
+        may_be_counted(place) + ") ORDER BY b.number";
+    return "WITH hc_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) + "), " +
+           (cached
+                ? free_to_cache(n, asked)
+                : "hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
+                      n.id + asked + " ORDER BY " + n.id + " FOR KEY SHARE SKIP LOCKED)") +
+           ", hc_written AS (" + upsert_votes(n, rows) + " RETURNING " + n.vote_item +
+           " AS item, " + n.vote_user + " AS voter, " + old_and_new(n) + ")" +
+           (cached ? ""
+                   : ", hc_noted AS (INSERT INTO " + n.journal +
+                         " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM "
+                         "hc_written GROUP BY item HAVING SUM(val - prev) <> 0)") +
            // A row that is no vote's was changed by a trigger: it makes all votes fail.
-           "SELECT COALESCE(b.number, " +
-           refuse_other_row() + "), f.id IS NOT NULL, w.prev, w.val, " +
+           " SELECT COALESCE(b.number, " + refuse_other_row() +
+           "), f.id IS NOT NULL, w.prev, w.val, " +
            unwritten_columns(
                n, "b.item", "b.voter",
                "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
+           (cached ? ", f.epoch, f.id, (SELECT value FROM " + n.meta +
+                         " WHERE name = 'cache_id'), f.wide"
+                   : "") +
            " FROM hc_votes AS b LEFT JOIN hc_free AS f ON f.id = b.item FULL JOIN hc_written AS w "
            "ON w.item = b.item AND w.voter = b.voter";
 }
@@ -60,13 +89,14 @@ class PostgresBatchWriter final : public sql::BatchWriter {
   public:
     PostgresBatchWriter(const VoteNames& n, const VotesOptions& options, NoteAppended appended)
         : options_(options),
+          place_(count_place(options, sql::postgres_grammar().dialect())),
           appended_(std::move(appended)),
           create_(create_items_text(n, options)),
           wait_for_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
                           array_of(options.item_type, "?1") + ") ORDER BY " + n.id +
-                          " FOR KEY SHARE"),
-          of_users_(n, options),
-          anonymous_(n.anonymous(sql::postgres_grammar()), anonymous_options(options)) {}
+                          (place_ == CountPlace::cache ? " FOR SHARE" : " FOR KEY SHARE")),
+          of_users_(n, options, place_),
+          anonymous_(n.anonymous(sql::postgres_grammar()), anonymous_options(options), place_) {}
 
     bool commits_by_itself() const override { return true; }
 
@@ -85,8 +115,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
   private:
     // The statements over one of the two vote tables.
     struct Table {
-        Table(const VoteNames& n, const VotesOptions& options)
-            : batch(batch_text(n, options)), single(single_text(n, options)) {}
+        Table(const VoteNames& n, const VotesOptions& options, CountPlace place)
+            : batch(batch_text(n, options, place)), single(single_text(n, options)) {}
         sql::Statement batch;
         sql::Statement single;
     };
@@ -118,7 +148,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     Result<void> write_alone(sql::Connection& connection, const Table& table,
                              const PostgresBallots& ballots, sql::BatchTurn& turn) {
         // Somebody may come or leave between two turns, so the answer's shape is the same.
-        const bool single = ballots.votes.size() == 1 && turn.is_alone();
+        const bool single =
+            place_ == CountPlace::journal && ballots.votes.size() == 1 && turn.is_alone();
         if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
         const Ballot& first = ballots.votes.front()->ballot;
         while (true) {
@@ -182,7 +213,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             const auto index = static_cast<std::size_t>(row.integer(kNumberColumn)) - 1;
             if (index >= ballots.votes.size()) return unasked_row();
             QueuedVote& vote = *ballots.votes[index];
-            const VoteOutcome outcome = read_outcome(row, vote.ballot);
+            const VoteOutcome outcome = read_outcome(row, vote.ballot, writer.place_);
+            if (writer.place_ == CountPlace::cache && note_item(row, vote)) return {};
             switch (outcome.kind) {
                 case VoteOutcome::Kind::cast:
                     vote.cast = outcome.cast;
@@ -209,8 +241,27 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             return {};
         }
 
+        // strategy cached. True if the vote is to be written item by item.
+        bool note_item(const sql::Row& row, QueuedVote& of) {
+            auto& vote = static_cast<QueuedCachedVote&>(of);
+            if (row.is_null(kEpoch) || row.is_null(kCacheId)) return false;
+            if (row.integer(kWide) != 0) {
+                vote.item_by_item = true;
+                vote.fate = sql::QueuedWrite::Fate::deferred;
+                return true;
+            }
+            if (space == nullptr || *space != row.text(kCacheId)) {
+                space = std::make_shared<const std::string>(row.text(kCacheId));
+            }
+            vote.space = space;
+            vote.epoch = row.integer(kEpoch);
+            vote.item = row.id(kItem);
+            return false;
+        }
+
         const PostgresBatchWriter& writer;
         const PostgresBallots& ballots;
+        std::shared_ptr<const std::string> space{};
         std::vector<QueuedVote*> missing{};
         std::size_t changed{0};
         bool other_level{false};
@@ -262,6 +313,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     }
 
     const VotesOptions options_;
+    const CountPlace place_;
     const NoteAppended appended_;
     const sql::Statement create_;
     const sql::Statement set_lock_timeout_{"SELECT set_config('lock_timeout', ?1, TRUE)"};

@@ -285,6 +285,7 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
         HeldByKey known;
         for (std::size_t i = 0; i < batch.keys.size(); ++i) {
             const auto still = settle(batch.groups[i], answers);
+            batch.groups[i]->settled = true;
             left.insert(left.end(), still.begin(), still.end());
             // Those that came meanwhile follow.
             const auto held = held_.find(batch.keys[i]);
@@ -305,8 +306,15 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
         held_thread_writes_ = false;
         schedule_held();
     }
-    for (const auto& group : batch.groups) wake(*group);
     for (const auto& group : behind) wake(*group);
+    // Not in this thread, which others wait for.
+    if (writer_->has_before_wake() && pool_.start()) {
+        pool_.run([self = shared_from_this(), groups = batch.groups, deadline = batch.deadline] {
+            self->wake_when_done(groups, deadline);
+        });
+    } else {
+        wake_when_done(batch.groups, batch.deadline);
+    }
     answer_in_pool(std::move(answers));
 }
 

@@ -122,6 +122,7 @@ Result<void> GroupQueue::await(const std::shared_ptr<QueuedWrite>& write, Deadli
             }
             first = group->queued && group->writes.front() == write;
             // What came while we took the lock counts.
+            if (group->settled) return write->error ? Result<void>{*write->error} : Result<void>{};
             if (!group->answered.is_set()) {
                 if (!first || !group->turn.is_set()) {
                     if (woken) continue;
@@ -285,6 +286,7 @@ std::optional<Result<void>> GroupQueue::leave_commit_to_pool(QueuedWrite& own, b
 void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_ptr<Group>& group,
                           SteadyTime started) {
     std::vector<WriteAnswer> answers;
+    const Deadline deadline = leader->deadline();
     {
         const Duration took = std::chrono::steady_clock::now() - started;
         const std::lock_guard lock(mutex_);
@@ -292,6 +294,7 @@ void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_
             const auto left = settle(group, answers);
             const std::size_t settled = group->writes.size() - left.size();
             return_left(left, {}, answers);
+            group->settled = true;
             expected_ = settled + queued_;
             patience_ = took / 2;
         }
@@ -301,7 +304,7 @@ void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_
         pass_leadership();
     }
     leader.reset();  // Its connection, if there was nothing to write.
-    if (group != nullptr) wake(*group);
+    if (group != nullptr) wake_when_done({group}, deadline);
     if (pool_.is_own_thread()) {
         answer(std::move(answers));
     } else {
@@ -314,6 +317,31 @@ void GroupQueue::wake(Group& group) {
     group.answered.set();
     group.turn.set();
     group.writes.clear();  // They hold the group, and it must not hold them for ever.
+}
+
+// The same, after what is to be done for those who wait, if there is such.
+void GroupQueue::wake_when_done(std::vector<std::shared_ptr<Group>> groups, Deadline deadline) {
+    std::function<void()> afterwards;
+    if (writer_->has_before_wake()) {
+        std::vector<std::shared_ptr<QueuedWrite>> written;
+        {
+            const std::lock_guard lock(mutex_);
+            for (const auto& group : groups) {
+                for (const auto& write : group->writes) {
+                    if (write->group_ != group || write->gone_ || !write->waited_for_) continue;
+                    if (!write->error) written.push_back(write);
+                }
+            }
+        }
+        if (!written.empty()) afterwards = writer_->before_wake(written, deadline);
+    }
+    if (afterwards && !pool_.is_own_thread()) {
+        // This caller is not back at once, so the next leader does not linger for it.
+        const std::lock_guard lock(mutex_);
+        if (expected_ > 1) --expected_;
+    }
+    for (const auto& group : groups) wake(*group);
+    if (afterwards) afterwards();
 }
 
 // Under the mutex, after a turn: returns those of the group that are to be written by another, in

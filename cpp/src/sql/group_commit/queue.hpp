@@ -23,6 +23,7 @@ struct WriteGroup {
     bool may_withdraw{false};  // Being written, and a member may still leave with nothing applied.
     bool withdrawn{false};     // One has.
     bool held{false};          // Waits for the held thread; writes come and go.
+    bool settled{false};       // Each write's error is final; BatchWriter::before_wake() is called.
 
     Event turn{};      // The caller of the first write is to lead, and does not yet; also set with
                        // `answered`.
@@ -114,6 +115,7 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     void end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_ptr<Group>& group,
                   SteadyTime started);
     static void wake(Group& group);
+    void wake_when_done(std::vector<std::shared_ptr<Group>> groups, Deadline deadline);
     static std::vector<std::shared_ptr<QueuedWrite>> settle(const std::shared_ptr<Group>& group,
                                                             std::vector<WriteAnswer>& answers);
     std::shared_ptr<Group> fail_first(QueuedWrite* own, Deadline deadline, const Error& error,

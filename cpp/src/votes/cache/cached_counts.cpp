@@ -31,24 +31,29 @@ Result<std::string> CachedCounts::space(Deadline deadline) {
     });
 }
 
-void CachedCounts::count(std::string_view space, std::span<const CountCache::Increment> increments,
-                         Deadline deadline) {
+CachedCounts::Unfinished CachedCounts::count(std::string_view space,
+                                             std::span<const CountCache::Increment> increments,
+                                             Deadline deadline) {
     const std::string token = random_name();
     const auto results = cache_->increment(space, increments, token, deadline.remaining());
-    std::vector<Unfilled> born;
-    bool all_counted = true;
+    Unfinished left{std::string{space}, {}};
     for (std::size_t i = 0; i < increments.size(); ++i) {
         if (!results[i]) {
             // Also if the outcome is unknown: a recount is right either way.
             if (const auto item = to_item(increments[i].item)) doubt(*item, increments[i].votes);
-            all_counted = false;
+            left.doubts = true;
         } else if (*results[i] == CountCache::Counted::born) {
-            born.push_back({increments[i].item, token});
+            left.born.push_back({increments[i].item, token});
         }
     }
-    // The votes are committed and counted: what fails from here on, a worker will do.
-    if (!born.empty()) (void)fill(space, born, deadline);
-    if (!all_counted) (void)hand_over(deadline);
+    return left;
+}
+
+void CachedCounts::finish(std::span<const Unfinished> left, Deadline deadline) {
+    for (const Unfinished& each : left) {
+        if (!each.born.empty()) (void)fill(each.space, each.born, deadline);
+        if (each.doubts) (void)hand_over(deadline);
+    }
 }
 
 void CachedCounts::doubt(const sql::Id& item, std::int64_t votes) {

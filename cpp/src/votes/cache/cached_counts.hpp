@@ -50,12 +50,24 @@ class CachedCounts {
     /// None for text that no item of these tables has.
     std::optional<sql::Id> to_item(const std::string& text) const;
 
+    struct Unfilled {
+        std::string item;
+        std::string token;
+    };
+
     /// The id that these tables count under, asked of them now.
     Result<std::string> space(Deadline deadline);
 
-    /// Counts committed votes. Never fails: what cannot be counted is noted as in doubt.
-    void count(std::string_view space, std::span<const CountCache::Increment> increments,
-               Deadline deadline);
+    /// Counts committed votes. Never fails: what cannot be counted is noted as in doubt. Returns what
+    /// is left to do, for finish(): counts are right without it, and a worker would do it.
+    struct Unfinished {
+        std::string space;
+        std::vector<Unfilled> born;
+        bool doubts{false};
+    };
+    Unfinished count(std::string_view space, std::span<const CountCache::Increment> increments,
+                     Deadline deadline);
+    void finish(std::span<const Unfinished> left, Deadline deadline);
     /// Notes that votes for an item may be missing in its count.
     void doubt(const sql::Id& item, std::int64_t votes);
     /// Writes to SQL what was noted, for a worker to recount.
@@ -63,10 +75,6 @@ class CachedCounts {
     /// Votes noted and not handed over yet.
     std::int64_t in_doubt(const sql::Id& item);
 
-    struct Unfilled {
-        std::string item;
-        std::string token;
-    };
     Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline);
 
     /// Recounts items that vote_recount names, at most `limit`; returns how many, `left` included.

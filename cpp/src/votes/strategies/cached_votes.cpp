@@ -37,16 +37,13 @@ class CachedVotes final : public SqlVotes {
         const Deadline deadline = database().deadline(timeout);
         const auto writes = make_queued<QueuedCachedVote>(ballots);
         const auto results = commit_.get().submit_all(writes, deadline);
+        // What was committed, the writer has counted.
         Increments increments{*cached_};
         for (std::size_t i = 0; i < writes.size(); ++i) {
-            const auto& write = static_cast<const QueuedCachedVote&>(*writes[i]);
-            if (results[i]) {
-                increments.add(write);
-            } else {
-                increments.add_failed(write, results[i].error());
-            }
+            if (results[i]) continue;
+            increments.add_failed(static_cast<const QueuedCachedVote&>(*writes[i]),
+                                  results[i].error());
         }
-        increments.count(deadline);
         return to_casts(writes, results);
     }
 
@@ -155,7 +152,7 @@ class CachedVotes final : public SqlVotes {
         } else {
             increments.add_failed(write, done.error());
         }
-        increments.count(deadline);
+        increments.count_and_finish(deadline);
         if (!done) return std::move(done).error();
         return write.cast;
     }
@@ -177,6 +174,9 @@ class CachedVotes final : public SqlVotes {
         const sql::GroupCommit::Stats commits = commit_.get().stats();
         stats.batches = commits.batches;
         stats.batched_votes = commits.writes;
+        stats.waiting = commits.waiting;
+        stats.held_votes = commits.held;
+        stats.held_votes_for = commits.held_for;
     }
 
     std::string more_schema(const std::string& item_type) const override {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "votes/tables/vote_dialect.hpp"
+
 namespace hotcount {
 namespace {
 
@@ -10,16 +12,17 @@ constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
 
 }  // namespace
 
-Result<void> CachedWriter::begin(sql::Connection& connection) {
+Result<void> CachedItemWriter::begin(sql::Connection& connection) {
     HOTCOUNT_TRY_ASSIGN(std::string id, cached_->table().cache_id(connection, true));
+    const std::lock_guard lock(mutex_);
     if (space_ == nullptr || *space_ != id) {
         space_ = std::make_shared<const std::string>(std::move(id));
     }
     return {};
 }
 
-Result<void> CachedWriter::count(sql::Connection& connection, const sql::Id& item, std::int64_t,
-                                 std::span<QueuedVote* const> votes) {
+Result<void> CachedItemWriter::count(sql::Connection& connection, const sql::Id& item, std::int64_t,
+                                     std::span<QueuedVote* const> votes) {
     const SyncTable& table = cached_->table();
     const auto changed = [](const QueuedVote* vote) { return !vote->error && vote->cast.changed; };
     if (std::none_of(votes.begin(), votes.end(), changed)) return {};
@@ -27,14 +30,23 @@ Result<void> CachedWriter::count(sql::Connection& connection, const sql::Id& ite
         return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
     });
     using Hold = SyncTable::Hold;
-    const bool alone = widens || known_wide_.count(item) != 0;
+    std::shared_ptr<const std::string> space;
+    bool alone = widens;
+    {
+        const std::lock_guard lock(mutex_);
+        space = space_;
+        alone |= known_wide_.count(item) != 0;
+    }
     HOTCOUNT_TRY_ASSIGN(auto state,
                         table.read(connection, item, alone ? Hold::alone : Hold::shared));
     // Two sums that do not see each other's votes could each fit, and not together. Both share the
     // row, so they wait for each other here: once for each item and process.
     if (state && state->wide) {
-        if (known_wide_.size() >= kMaxKnownWide) known_wide_.clear();
-        known_wide_.insert(item);
+        {
+            const std::lock_guard lock(mutex_);
+            if (known_wide_.size() >= kMaxKnownWide) known_wide_.clear();
+            known_wide_.insert(item);
+        }
         if (!alone) {
             HOTCOUNT_TRY_ASSIGN(state, table.read(connection, item, Hold::alone));
         }
@@ -46,10 +58,72 @@ Result<void> CachedWriter::count(sql::Connection& connection, const sql::Id& ite
     for (QueuedVote* vote : votes) {
         auto& write = static_cast<QueuedCachedVote&>(*vote);
         write.epoch = state->epoch;
-        write.space = space_;
+        write.space = space;
         write.item = state->item;
     }
     return {};
+}
+
+CachedWriter::CachedWriter(const std::shared_ptr<const Layout>& layout,
+                           const std::shared_ptr<CachedCounts>& cached)
+    : cached_(cached),
+      by_item_(layout, cached),
+      at_once_(layout->vote_dialect().cached_batch_writer(layout, cached->options())) {}
+
+Result<void> CachedWriter::write_and_commit(
+    sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
+    sql::BatchTurn& turn) {
+    const auto vote_of = [](const std::shared_ptr<sql::QueuedWrite>& write) -> QueuedCachedVote& {
+        return static_cast<QueuedCachedVote&>(*write);
+    };
+    std::set<sql::Id> apart;
+    for (const auto& write : batch) {
+        if (vote_of(write).item_by_item) apart.insert(vote_of(write).ballot.item);
+    }
+    if (apart.empty()) return at_once_->write_and_commit(connection, batch, turn);
+    // All for such an item: they keep their order. The first one says which are written now.
+    const bool now_apart = apart.contains(vote_of(batch.front()).ballot.item);
+    std::vector<std::shared_ptr<sql::QueuedWrite>> now;
+    for (const auto& write : batch) {
+        QueuedCachedVote& vote = vote_of(write);
+        vote.item_by_item = apart.contains(vote.ballot.item);
+        if (vote.item_by_item == now_apart) {
+            now.push_back(write);
+        } else {
+            vote.fate = sql::QueuedWrite::Fate::deferred;
+        }
+    }
+    if (!now_apart) return at_once_->write_and_commit(connection, now, turn);
+    if (connection.commit_is_open()) return connection.await_commit(turn.deadline());
+    HOTCOUNT_TRY(by_item_.write(connection, now));
+    if (!turn.seal()) {
+        connection.rollback();
+        return make_error(ErrorCode::deadline, "members have left");
+    }
+    return connection.commit();
+}
+
+std::function<void()> CachedWriter::before_wake(
+    std::span<const std::shared_ptr<sql::QueuedWrite>> written, Deadline deadline) {
+    Increments increments{*cached_};
+    for (const auto& write : written) increments.add(static_cast<const QueuedCachedVote&>(*write));
+    auto left = increments.count(deadline);
+    if (left.empty()) return {};
+    return [cached = cached_, left = std::move(left), deadline] { cached->finish(left, deadline); };
+}
+
+// As before_wake() and CachedVotes::write_many() do for callers that wait.
+void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers) {
+    Increments increments{*cached_};
+    for (const auto& [each, error] : answers) {
+        const auto& write = static_cast<const QueuedCachedVote&>(*each);
+        if (error) {
+            increments.add_failed(write, *error);
+        } else {
+            increments.add(write);
+        }
+    }
+    increments.count_and_finish(cached_->database().deadline({}));
 }
 
 }  // namespace hotcount

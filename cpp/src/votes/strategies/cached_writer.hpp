@@ -5,23 +5,16 @@
 #include <hotcount/detail/base/check.hpp>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "group_writer.hpp"
 #include "votes/cache/cached_counts.hpp"
 
 namespace hotcount {
-
-struct QueuedCachedVote final : QueuedVote {
-    using QueuedVote::QueuedVote;
-    // What the transaction read beside the vote.
-    std::int64_t epoch{0};
-    std::shared_ptr<const std::string> space{};
-    std::optional<sql::Id> item{};  // SyncTable::State::item
-    const sql::Id& counted_item() const { return item ? *item : ballot.item; }
-};
 
 /// Committed votes, to be counted in the cache: one call for each id that the tables had.
 class Increments {
@@ -30,6 +23,8 @@ class Increments {
 
     void add(const QueuedCachedVote& write) {
         if (!write.cast.changed) return;
+        // Its writer did not get to know the epoch: a recount does not need to.
+        if (write.space == nullptr) return cached_.doubt(write.counted_item(), 1);
         // No overflow: the writer has refused a change that leaves 64 bits.
         const std::int64_t difference = write.cast.value - write.cast.previous;
         std::string item = cached_.to_text(write.counted_item());
@@ -42,14 +37,18 @@ class Increments {
         // Perhaps it is committed, and nobody would count it.
         if (error.code == ErrorCode::outcome_unknown) cached_.doubt(write.counted_item(), 1);
     }
-    void count(Deadline deadline) {
+    std::vector<CachedCounts::Unfinished> count(Deadline deadline) {
+        std::vector<CachedCounts::Unfinished> left;
         for (const auto& [space, increments] : by_space_) {
             std::vector<CountCache::Increment> to_count;
             to_count.reserve(increments.size());
             for (const auto& [place, increment] : increments) to_count.push_back(increment);
-            cached_.count(space, to_count, deadline);
+            left.push_back(cached_.count(space, to_count, deadline));
         }
+        std::erase_if(left, [](const auto& each) { return each.born.empty() && !each.doubts; });
+        return left;
     }
+    void count_and_finish(Deadline deadline) { cached_.finish(count(deadline), deadline); }
 
   private:
     using Place = std::pair<std::string, std::int64_t>;  // Item and epoch.
@@ -57,24 +56,12 @@ class Increments {
     std::map<std::string, std::map<Place, CountCache::Increment>> by_space_{};
 };
 
-class CachedWriter final : public GroupVoteWriter {
+/// Item by item, in a transaction: two statements for each. What no dialect writes at once: items
+/// whose sum is to be checked with each vote, tables to which two ids may be one item, and SQLite.
+class CachedItemWriter final : public GroupVoteWriter {
   public:
-    CachedWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CachedCounts> cached)
+    CachedItemWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<CachedCounts> cached)
         : GroupVoteWriter(std::move(layout), cached->options()), cached_(std::move(cached)) {}
-
-    // As cast_many does for callers that wait.
-    void before_answers(std::span<const sql::WriteAnswer> answers) override {
-        Increments increments{*cached_};
-        for (const auto& [each, error] : answers) {
-            const auto& write = static_cast<const QueuedCachedVote&>(*each);
-            if (error) {
-                increments.add_failed(write, *error);
-            } else {
-                increments.add(write);
-            }
-        }
-        increments.count(cached_->database().deadline({}));
-    }
 
   private:
     Result<void> begin(sql::Connection& connection) override;
@@ -84,9 +71,36 @@ class CachedWriter final : public GroupVoteWriter {
     static constexpr std::size_t kMaxKnownWide = 10'000;
 
     std::shared_ptr<CachedCounts> cached_;
-    // One leader at a time writes, so these need no lock.
+    std::mutex mutex_;  // Of all below: the held thread may write, too.
     std::shared_ptr<const std::string> space_;
     std::set<sql::Id> known_wide_;
+};
+
+/// A batch is one transaction in SQL, and then one call of the cache, for all that it has committed
+/// together. The next batch is written meanwhile. Hashes that were born are filled when the callers
+/// are awake: the one that led the batch does it.
+class CachedWriter final : public sql::BatchWriter {
+  public:
+    CachedWriter(const std::shared_ptr<const Layout>& layout,
+                 const std::shared_ptr<CachedCounts>& cached);
+
+    bool commits_by_itself() const override { return at_once_ != nullptr; }
+    Result<void> write_and_commit(sql::Connection& connection,
+                                  std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
+                                  sql::BatchTurn& turn) override;
+    Result<void> write(sql::Connection& connection,
+                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+        return by_item_.write(connection, batch);
+    }
+    bool has_before_wake() const override { return true; }
+    std::function<void()> before_wake(std::span<const std::shared_ptr<sql::QueuedWrite>> written,
+                                      Deadline deadline) override;
+    void before_answers(std::span<const sql::WriteAnswer> answers) override;
+
+  private:
+    std::shared_ptr<CachedCounts> cached_;
+    CachedItemWriter by_item_;
+    std::shared_ptr<sql::BatchWriter> at_once_;  // The dialect's; may be null.
 };
 
 }  // namespace hotcount

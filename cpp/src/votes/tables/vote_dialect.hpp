@@ -108,7 +108,12 @@ class VoteDialect {
                                                            NoteAppended appended) const;
     /// strategy slotted. Null if every vote needs more than one statement.
     virtual std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const;
-    /// strategy cached. Null if a statement costs no round trip: then it goes item by item.
+    /// strategy cached: what writes a batch of QueuedCachedVotes, and fills them in. It leaves to a
+    /// later turn (Fate::deferred) what it marks as item_by_item. Null if a statement costs no round
+    /// trip: then all goes item by item.
+    virtual std::shared_ptr<sql::BatchWriter> cached_batch_writer(
+        std::shared_ptr<const Layout> layout, const VotesOptions& options) const;
+    /// strategy cached. Null likewise.
     virtual std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
                                                   const VoteNames& names) const;
     /// Null if there is no journal.

@@ -8,7 +8,9 @@
 #include <functional>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,16 @@ struct QueuedVote : sql::QueuedWrite {
     Cast cast{};
     int tries{0};          // The writer's: how often it tried in vain.
     std::size_t place{0};  // Its index in the batch: set by sorted_votes().
+};
+
+/// A vote of strategy cached, and what its transaction read beside it.
+struct QueuedCachedVote final : QueuedVote {
+    using QueuedVote::QueuedVote;
+    std::int64_t epoch{0};                       // Of the item; only if the vote changed something.
+    std::shared_ptr<const std::string> space{};  // The tables' cache id.
+    std::optional<sql::Id> item{};               // SyncState::item
+    bool item_by_item{false};                    // It takes a statement for its item alone.
+    const sql::Id& counted_item() const { return item ? *item : ballot.item; }
 };
 
 /// Called after the commit of a batch, with about how many rows it has added to the journal.

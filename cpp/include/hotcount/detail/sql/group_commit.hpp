@@ -53,6 +53,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/completion.hpp>
 #include <hotcount/result.hpp>
@@ -196,6 +197,18 @@ class BatchWriter {
     /// Called once what write() wrote last is committed, or a part of what write_and_commit() did,
     /// before anybody is told. It keeps the next batch waiting.
     virtual void committed() {}
+    /// Whether before_wake() is called.
+    virtual bool has_before_wake() const { return false; }
+    /// Called with writes of callers that wait, which are committed, before those are told, by the
+    /// thread that wrote them; other threads may be in write(). For what is to be done once for
+    /// many. Should be over by the deadline, which is the leader's. A caller whose own passes
+    /// meanwhile is told that its write is committed. Returns what the same thread does once the
+    /// others are awake, or nothing.
+    virtual std::function<void()> before_wake(std::span<const std::shared_ptr<QueuedWrite>> written,
+                                              Deadline deadline) {
+        (void)written, (void)deadline;
+        return {};
+    }
     /// Called by a thread of the pool before completions are, for all that it is going to call;
     /// other threads may be in write(). For what is to be done once for many. May block.
     virtual void before_answers(std::span<const WriteAnswer> answers) { (void)answers; }
