@@ -86,7 +86,9 @@ Audit::Walk Audit::walk(const std::string& table, const std::string& key,
         return "SELECT " + columns + " FROM (SELECT DISTINCT " + key + " AS hc_id FROM " + table +
                where + " ORDER BY " + key + " LIMIT " + limit + ") AS hc_d ORDER BY hc_d.hc_id";
     };
-    return {sql::Statement{text("", "?1")}, sql::Statement{text(" WHERE " + key + " > ?1", "?2")}};
+    // Rows of the application's may be of no item.
+    return {sql::Statement{text(" WHERE " + key + " IS NOT NULL", "?1")},
+            sql::Statement{text(" WHERE " + key + " > ?1", "?2")}};
 }
 
 Result<void> Audit::step(sql::Connection& connection, const Walk& walk,
