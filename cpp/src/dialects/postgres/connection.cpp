@@ -138,7 +138,7 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
         broken_ = true;
         return replicas_unsure();
     }
-    // The cancel was for the first commit and may have come twice, by another's hand.
+    // Somebody else's cancel may have ended the first wait, and ours may still be on its way.
     broken_ = cancelled_;
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
     return {};
