@@ -21,6 +21,9 @@ limits: throttled-py has a pool of redis.asyncio, a connection a task. hotcount 
 of one turn of the loop ask in one batch; that is part of what it is and of its figures. While Redis
 is paused for 0.3 s, the worst gap is the longest time between two beats of a task that sleeps 1 ms.
 
+sets: single upserts beside redis-py with the same script; batches beside the server alone; how long
+another client waits beside batches of each size (sets.py).
+
 idle: redis-py with one connection and no pool, where it is fastest.
 """
 
@@ -32,11 +35,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from loadtest.peers import asyncio_contenders, asyncio_limits, contenders, keys, native
+from loadtest.peers import asyncio_contenders, asyncio_limits, contenders, keys, native, sets
 from loadtest.peers.rounds import KEY_PREFIX, OURS, P99, RATE, Case, Load, Measured
 from tests.support.servers import RedisServer
 
-GROUPS = ("sync", "asyncio", "limits", "batch", "cpp", "idle")
+GROUPS = ("sync", "asyncio", "limits", "batch", "sets", "cpp", "idle")
 
 # What must be importable for a group. redis-py parses with hiredis if it finds it.
 PACKAGES = {
@@ -44,6 +47,7 @@ PACKAGES = {
     "asyncio": ("redis", "hiredis", "coredis", "glide", "uvloop"),
     "limits": ("redis", "hiredis", "throttled"),
     "batch": ("redis", "hiredis"),
+    "sets": ("redis", "hiredis"),
     "cpp": (),
     "idle": ("redis", "hiredis"),
 }
@@ -62,6 +66,8 @@ COREDIS = "coredis"
 GLIDE = "glide"
 THROTTLED = "throttled-py, gcra"
 PIPELINE = "redis-py pipeline"
+SAME_LUA = "redis-py, the same Lua"
+SERVER_ALONE = "the server alone"
 BENCHMARK_ONE = "redis-benchmark -c 1"
 BENCHMARK = "redis-benchmark -c 50 -P 100"
 
@@ -86,6 +92,7 @@ class Setup:
             "asyncio": self._asyncio,
             "limits": self._limits,
             "batch": self._batch,
+            "sets": self._sets,
             "cpp": self._cpp,
             "idle": self._idle,
         }
@@ -239,6 +246,40 @@ class Setup:
             ),
             case("one key", keys.one_key_batches, {}, []),
             case("Zipf 0.99 over 10,000 keys", keys.zipf_batches, {PIPELINE: 20.0}, []),
+        ]
+
+    def _sets(self) -> list[Case]:
+        def case(name: str, loads: list[Load], targets: dict[tuple[str, str], float]) -> Case:
+            return Case(name, "sets", loads, targets, audited=False)
+
+        def singly(threads: int, targets: dict[tuple[str, str], float]) -> Case:
+            loads = [
+                Load(OURS, partial(sets.ours_singly, self._port, threads)),
+                Load(SAME_LUA, partial(sets.redis_py_singly, self._port, threads)),
+            ]
+            return case(f"upsert, {plural(threads, 'thread')}", loads, targets)
+
+        def batches(threads: int, targets: dict[tuple[str, str], float]) -> Case:
+            loads = [
+                Load(OURS, partial(sets.ours_batched, self._port, threads, 250)),
+                Load(SERVER_ALONE, partial(sets.server_alone, self._port, 250)),
+            ]
+            return case(f"upsert_many of 250, {plural(threads, 'thread')}", loads, targets)
+
+        def waits(name: str, method: str, batch: int) -> Load:
+            return Load(name, partial(sets.beside, sets.writes_of(method, batch), self._port))
+
+        bystander = [
+            Load("nobody writes", partial(sets.beside, None, self._port)),
+            *(waits(f"script, batch={n}", "script", n) for n in (32, 64, 128, 250)),
+            waits("ttl_gate, batch=250", "ttl_gate", 250),
+        ]
+        return [
+            singly(1, {}),
+            singly(32, {(SAME_LUA, RATE): 8.0}),
+            batches(1, {}),
+            batches(2, {(SERVER_ALONE, RATE): 0.8}),
+            case("another client beside upsert_many", bystander, {}),
         ]
 
     def _cpp(self) -> list[Case]:

@@ -16,6 +16,7 @@ HEADINGS = {
     "asyncio": "Awaited calls from asyncio tasks, 1,000 keys",
     "limits": "Awaited limits and sorted sets from asyncio tasks: calls/s",
     "batch": "Batches of 1,000 adds from one Python thread",
+    "sets": "Sorted sets from Python: upserts/s, and another client's wait in microseconds",
     "calls": "Calls in Python where nothing waits",
     "scripts": "Limits, op_ids and sets from Python",
     "cpp": "From C++; Go's clients with as many goroutines",

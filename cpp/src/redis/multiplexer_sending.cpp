@@ -15,9 +15,12 @@
 namespace hotcount::redis {
 namespace {
 
-// Most calls in one combined command, or keys of one script. It bounds the server's time for the
-// command to about a millisecond, and what one refusal makes the client send again.
+// Most calls in one combined command. It bounds the server's time for the command, and what one
+// refusal makes the client send again.
 constexpr std::size_t kMaxCombined = 256;
+// Most keys of calls of a script that are combined: 64 upserts with two keys each hold up the server
+// for 0.15 to 0.17 ms, 128 hits of limiters for 0.5 ms.
+constexpr std::size_t kMaxCombinedKeys = 128;
 
 bool same_sign(std::int64_t a, std::int64_t b) { return (a < 0) == (b < 0); }
 
@@ -168,7 +171,7 @@ class Multiplexer::Combiner {
             const Request& first = flight.first->request_;
             if (first.script_ != request.script_ || first.shared_ != request.shared_ ||
                 flight.with_text != operation->with_text_ ||
-                flight.keys + request.keys_.size() > kMaxCombined) {
+                flight.keys + request.keys_.size() > kMaxCombinedKeys) {
                 continue;
             }
             const bool overtakes =

@@ -28,6 +28,8 @@ class LiveSetsBackend {
     virtual std::string_view store_prefix() const = 0;
     /// Results by index; `batch` of them, at most kMaxBatch, in one go.
     virtual Upserts upsert(std::vector<Element> elements, std::size_t batch, Timeout timeout) = 0;
+    /// One, which may travel with others that wait beside it.
+    virtual Result<Upsert> upsert_one(Element element, Timeout timeout) = 0;
     /// `which`: key, member, companion and version as above.
     virtual Result<Upsert> remove(const Element& which, Timeout timeout) = 0;
     virtual Result<Members> range(const std::string& key, std::int64_t start, std::int64_t stop,
@@ -45,6 +47,9 @@ class LiveSetsBackend {
     virtual void upsert_async(std::vector<Element> elements, std::size_t batch, const AsyncCall&,
                               Completion<Upserts> done) {
         done(upsert(std::move(elements), batch, {}));
+    }
+    virtual void upsert_one_async(Element element, const AsyncCall&, Completion<Upsert> done) {
+        done(upsert_one(std::move(element), {}));
     }
     virtual void remove_async(const Element& which, const AsyncCall&, Completion<Upsert> done) {
         done(remove(which, {}));

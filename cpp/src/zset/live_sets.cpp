@@ -242,9 +242,7 @@ const LiveSetsOptions& LiveSets::options() const { return backend_->options(); }
 Result<Upsert> LiveSets::upsert(std::string_view key, std::string_view member, double score,
                                 std::optional<std::int64_t> version, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(Element element, to_element(*backend_, {key, member, score, version}));
-    std::vector<Element> elements;
-    elements.push_back(std::move(element));
-    return std::move(backend_->upsert(std::move(elements), 1, timeout).front());
+    return backend_->upsert_one(std::move(element), timeout);
 }
 
 Result<std::vector<Result<Upsert>>> LiveSets::upsert_many(std::span<const UpsertItem> items,
@@ -297,13 +295,7 @@ void LiveSets::upsert_async(std::string_view key, std::string_view member, doubl
                             AsyncCall call) {
     auto element = to_element(*backend_, {key, member, score, version});
     if (!element) return done(std::move(element).error());
-    std::vector<Element> elements;
-    elements.push_back(std::move(*element));
-    backend_->upsert_async(std::move(elements), 1, call,
-                           [done = std::move(done)](Result<Upserts> answers) {
-                               if (!answers) return done(std::move(answers).error());
-                               done(std::move(answers->front()));
-                           });
+    backend_->upsert_one_async(std::move(*element), call, std::move(done));
 }
 
 void LiveSets::upsert_many_async(std::span<const UpsertItem> items, std::size_t batch,

@@ -20,9 +20,10 @@ class MemorySets final : public LiveSetsBackend {
     Upserts upsert(std::vector<Element> elements, std::size_t, Timeout) override {
         Upserts results;
         results.reserve(elements.size());
-        for (const Element& element : elements) results.push_back(upsert_one(element));
+        for (const Element& element : elements) results.push_back(put_one(element));
         return results;
     }
+    Result<Upsert> upsert_one(Element element, Timeout) override { return put_one(element); }
 
     Result<Upsert> remove(const Element& which, Timeout) override {
         const auto take_out = [&](Entry& entry, bool keeps_empty) {
@@ -133,7 +134,7 @@ class MemorySets final : public LiveSetsBackend {
         return *entry->expires_at - store_->now() > gate ? Upsert::applied : Upsert::expiring;
     }
 
-    Result<Upsert> upsert_one(const Element& element) {
+    Result<Upsert> put_one(const Element& element) {
         const auto put = [&](Entry& entry) {
             entry.as<SortedSet>(false)->put(element.member, element.score);
         };

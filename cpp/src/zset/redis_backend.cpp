@@ -1,9 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/base/waiting_calls.hpp>
-#include <unordered_map>
 
 #include "backend.hpp"
 #include "hotcount_embedded/zset/lua.hpp"
@@ -79,15 +78,61 @@ struct Sender {
     }
 };
 
+// What upsert.lua is told of all elements, in ms. Shared as Server is.
+struct UpsertLimits {
+    std::string gate;
+    std::string keep;
+};
+using Limits = std::shared_ptr<const UpsertLimits>;
+
+// What upsert.lua is told of elements. Its views hold as long as it and the elements do.
+class UpsertWords {
+  public:
+    UpsertWords(std::span<const Element> elements, bool with_companions,
+                std::vector<std::string_view>& arguments) {
+        texts_.reserve(3 * elements.size());
+        keys_.reserve(2 * elements.size());
+        arguments.reserve(arguments.size() + 4 * elements.size());
+        const Element* before = nullptr;
+        for (const Element& element : elements) {
+            arguments.push_back(element.member);
+            arguments.push_back(texts_.emplace_back(to_text(element.score)));
+            arguments.push_back(element.version
+                                    ? texts_.emplace_back(std::to_string(*element.version))
+                                    : std::string_view{});
+            const bool same_keys = before != nullptr && before->key == element.key &&
+                                   before->version.has_value() == element.version.has_value();
+            before = &element;
+            const std::size_t others = keys_.size();
+            if (!same_keys) {
+                keys_.push_back(element.key);
+                if (with_companions && !element.companion.empty()) {
+                    keys_.push_back(element.companion);
+                }
+                if (element.version) {
+                    keys_.push_back(texts_.emplace_back(zset::marker_key(element.companion)));
+                }
+            }
+            arguments.push_back(kCounts[keys_.size() - others]);
+        }
+    }
+    std::span<const std::string_view> keys() const { return keys_; }
+
+  private:
+    static constexpr std::array<std::string_view, 4> kCounts{"0", "1", "2", "3"};
+
+    std::vector<std::string> texts_;  // Reserved: its elements stay where they are.
+    std::vector<std::string_view> keys_;
+};
+
 // Upserts with method script, batch by batch: the next is sent when the one before is answered.
 class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
   public:
-    ScriptedUpserts(Sender send, std::vector<Element> elements, std::size_t batch, std::string gate,
-                    std::string keep, Completion<Upserts> done)
+    ScriptedUpserts(Sender send, std::vector<Element> elements, std::size_t batch, Limits limits,
+                    Completion<Upserts> done)
         : send_(std::move(send)),
           elements_(std::move(elements)),
-          gate_(std::move(gate)),
-          keep_(std::move(keep)),
+          limits_(std::move(limits)),
           done_(std::move(done)),
           results_(elements_.size(), Upsert::failed) {
         for (std::size_t begin = 0; begin < elements_.size(); begin += batch) {
@@ -167,49 +212,16 @@ class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
     redis::Request request(const Range& range) const {
         static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::single,
                                            redis::is_some<redis::is_integer>};
-        const auto elements = elements_of(range);
-        std::vector<std::string_view> keys;
-        std::vector<std::string> markers;  // Reserved: views of its elements are taken.
-        markers.reserve(elements.size());
-        std::unordered_map<std::string_view, std::string, KeyedHash>
-            places;  // Key -> index, from 1.
-        const auto place_of = [&](std::string_view key) -> std::string_view {
-            const auto [item, fresh] = places.try_emplace(key);
-            if (fresh) {
-                keys.push_back(key);
-                item->second = std::to_string(keys.size());
-            }
-            return item->second;
-        };
-        std::vector<std::string> numbers;  // Reserved: views of its elements are taken.
-        numbers.reserve(2 * elements.size());
-        std::vector<std::string_view> arguments{gate_, keep_};
-        arguments.reserve(6 * elements.size() + 2);
-        for (const Element& element : elements) {
-            arguments.push_back(place_of(element.key));
-            arguments.push_back(element.member);
-            arguments.push_back(numbers.emplace_back(to_text(element.score)));
-            arguments.push_back(range.with_companions && !element.companion.empty()
-                                    ? place_of(element.companion)
-                                    : "0");
-            if (element.version) {
-                arguments.push_back(numbers.emplace_back(std::to_string(*element.version)));
-                arguments.push_back(
-                    place_of(markers.emplace_back(zset::marker_key(element.companion))));
-            } else {
-                arguments.emplace_back();
-                arguments.emplace_back("0");
-            }
-        }
-        return redis::Request::run(kScript, keys, {}, arguments);
+        std::vector<std::string_view> arguments{limits_->gate, limits_->keep};
+        UpsertWords words{elements_of(range), range.with_companions, arguments};
+        return redis::Request::run(kScript, words.keys(), {}, arguments);
     }
 
     static std::ptrdiff_t offset(std::size_t index) { return static_cast<std::ptrdiff_t>(index); }
 
     const Sender send_;
     const std::vector<Element> elements_;
-    const std::string gate_;
-    const std::string keep_;
+    const Limits limits_;
     const Completion<Upserts> done_;
     Upserts results_;
     std::vector<Range> ranges_;  // Still to be sent, the next one last.
@@ -224,8 +236,8 @@ class RedisSets final : public LiveSetsBackend {
         : LiveSetsBackend(std::move(sets_options)),
           client_(std::move(client)),
           server_(std::make_shared<const std::string>(client_->options().address())),
-          gate_(milliseconds(gate())),
-          keep_(milliseconds(options().keep)),
+          limits_(std::make_shared<const UpsertLimits>(
+              UpsertLimits{milliseconds(gate()), milliseconds(options().keep)})),
           steps_(
               std::make_shared<const zset::RedisSteps>(client_, options().method, gate(), server_)),
           elsewhere_([this] {
@@ -250,8 +262,8 @@ class RedisSets final : public LiveSetsBackend {
     void upsert_async(std::vector<Element> elements, std::size_t batch, const AsyncCall& call,
                       Completion<Upserts> done) override {
         if (options().method == UpsertMethod::script) {
-            std::make_shared<ScriptedUpserts>(sender(call), std::move(elements), batch, gate_,
-                                              keep_, std::move(done))
+            std::make_shared<ScriptedUpserts>(sender(call), std::move(elements), batch, limits_,
+                                              std::move(done))
                 ->go_on();
             return;
         }
@@ -261,6 +273,30 @@ class RedisSets final : public LiveSetsBackend {
             [steps = steps_, elements = std::move(elements), batch, deadline] {
                 return Result{steps->upsert(elements, batch, deadline)};
             });
+    }
+
+    Result<Upsert> upsert_one(Element element, Timeout timeout) override {
+        if (options().method != UpsertMethod::script) {
+            std::vector<Element> alone;
+            alone.push_back(std::move(element));
+            return std::move(upsert(std::move(alone), 1, timeout).front());
+        }
+        return wait<Upsert>([&](Completion<Upsert> done) {
+            upsert_one_async(std::move(element), waiting(timeout), std::move(done));
+        });
+    }
+    void upsert_one_async(Element element, const AsyncCall& call,
+                          Completion<Upsert> done) override {
+        if (options().method != UpsertMethod::script) {
+            std::vector<Element> alone;
+            alone.push_back(std::move(element));
+            return upsert_async(std::move(alone), 1, call,
+                                [done = std::move(done)](Result<Upserts> states) {
+                                    if (!states) return done(std::move(states).error());
+                                    done(std::move(states->front()));
+                                });
+        }
+        send_one(sender(call), limits_, std::move(element), true, std::move(done));
     }
 
     Result<Upsert> remove(const Element& which, Timeout timeout) override {
@@ -280,7 +316,7 @@ class RedisSets final : public LiveSetsBackend {
         const std::string marker = zset::marker_key(which.companion);
         const std::string_view keys[] = {which.key, which.companion, marker};
         const std::string number = which.version ? std::to_string(*which.version) : "";
-        const std::string_view arguments[] = {which.member, number, keep_};
+        const std::string_view arguments[] = {which.member, number, limits_->keep};
         send(redis::Request::run(kScript, keys, {}, arguments),
              [send, key = which.key, member = which.member, versioned = which.version.has_value(),
               done = std::move(done)](const Result<Reply>& reply) {
@@ -339,7 +375,7 @@ class RedisSets final : public LiveSetsBackend {
         std::vector<std::string> scores;
         scores.reserve(members.size());
         const std::string ttl_ms = milliseconds(ttl);
-        std::vector<std::string_view> arguments{ttl_ms, keep_};
+        std::vector<std::string_view> arguments{ttl_ms, limits_->keep};
         for (const auto& [member, score] : members) {
             arguments.push_back(scores.emplace_back(to_text(score)));
             arguments.push_back(member);
@@ -379,6 +415,33 @@ class RedisSets final : public LiveSetsBackend {
                 client_->deadline(call.timeout), call.cancelled, server_};
     }
 
+    // Travels with other single upserts that wait beside it. A user who may not touch companions
+    // needs none without a version.
+    static void send_one(const Sender& send, Limits limits, Element element, bool with_companion,
+                         Completion<Upsert> done) {
+        static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::combinable,
+                                           redis::is_integer};
+        std::vector<std::string_view> arguments;
+        const UpsertWords words{{&element, 1}, with_companion, arguments};
+        const std::string_view shared[] = {limits->gate, limits->keep};
+        auto request = redis::Request::run(kScript, words.keys(), shared, arguments);
+        send(std::move(request),
+             [send, limits = std::move(limits), element = std::move(element), with_companion,
+              done = std::move(done)](const Result<Reply>& reply) mutable {
+                 if (reply) {
+                     const auto state = integer(*send.server, *reply);
+                     return state ? done(static_cast<Upsert>(*state))
+                                  : done(about(element.key, state.error()));
+                 }
+                 const Error& error = reply.error();
+                 if (with_companion && !element.version && !element.companion.empty() &&
+                     error.code == ErrorCode::permission_denied && redis::concerns_a_key(error)) {
+                     return send_one(send, limits, std::move(element), false, std::move(done));
+                 }
+                 done(about(element.key, error));
+             });
+    }
+
     static void remove_alone(const Sender& send, const std::string& key, const std::string& member,
                              Completion<Upsert> done) {
         const std::string_view command[] = {"ZREM", key, member};
@@ -392,8 +455,7 @@ class RedisSets final : public LiveSetsBackend {
 
     const std::shared_ptr<redis::Client> client_;
     const Server server_;
-    const std::string gate_;
-    const std::string keep_;
+    const Limits limits_;
     const std::shared_ptr<const zset::RedisSteps> steps_;  // Calls under way hold it.
     ForkLocal<WaitingCalls> elsewhere_;
 };

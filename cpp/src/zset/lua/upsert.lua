@@ -1,9 +1,9 @@
 -- Upserts into sorted sets, each only if its set exists and will outlive the gate.
--- KEYS    sets, their companions (version hashes) if they can have one, and the markers of those
---         that are written with versions
+-- KEYS    of each element: the set, its companion (version hash) if it can have one, and its marker
+--         if it is written with a version
 -- ARGV[1] gate in milliseconds   ARGV[2] how long a companion outlives its set, in milliseconds
--- ARGV[3..] per element six: index of the set in KEYS, member, score,
---           index of the companion in KEYS or '0', version or '', index of the marker or '0'
+-- ARGV[3..] per element four: member, score, version or '', and how many keys are its own;
+--           '0': it has the keys of the element before it
 -- RETURNS per element 1 applied, 2 absent, 3 stale, 4 expiring, 5 no TTL, or its error
 -- WHY a script: between EXISTS or PTTL and ZADD as two commands the set can expire, and ZADD then
 -- makes one of a single member that never expires. pcall: one bad key must not end the batch.
@@ -27,8 +27,8 @@ local function failed(reply) return type(reply) == 'table' and reply.err ~= nil 
 
 -- How long a set that has no members lives on, in milliseconds; 0 if it does not.
 local function life_without_members(companion)
-    if companion == 0 then return 0 end
-    local till = redis.pcall('HGET', KEYS[companion], '')
+    if not companion then return 0 end
+    local till = redis.pcall('HGET', companion, '')
     if not till or failed(till) or till == '0' then return 0 end
     local time = redis.pcall('TIME')
     if failed(time) then return 0, time end
@@ -37,23 +37,24 @@ end
 
 -- What an upsert into the set would come to, its TTL, and whether it has no members. A script
 -- stands outside of time: within it no key expires, so this holds for all elements of the set.
-local function look_at(key, companion)
-    local kind = redis.pcall('TYPE', key)
-    if failed(kind) then return kind end
-    if kind.ok == 'none' then
-        local left, unknown = life_without_members(companion)
+local function look_at(set, companion)
+    local left = redis.pcall('PTTL', set)
+    if failed(left) then return left end
+    if left == -2 then
+        local unknown
+        left, unknown = life_without_members(companion)
         if unknown then return unknown end
         if left <= 0 then return ABSENT end
         return left <= gate and EXPIRING or APPLIED, left, true
     end
+    -- A key of another type that passes here is refused by ZADD, the first change.
+    if left > gate and left >= 0 then return APPLIED, left, false end
+    local kind = redis.pcall('TYPE', set)
+    if failed(kind) then return kind end
     if kind.ok ~= 'zset' then
         return {err = 'WRONGTYPE Operation against a key holding the wrong kind of value'}
     end
-    local left = redis.pcall('PTTL', key)
-    if failed(left) then return left end
-    if left < 0 then return NO_TTL end
-    if left <= gate then return EXPIRING end
-    return APPLIED, left, false
+    return left < 0 and NO_TTL or EXPIRING
 end
 
 local ask = redis.acl_check_cmd
@@ -66,55 +67,60 @@ end
 local states, lives, empty = {}, {}, {}
 local function upsert(set, member, score, companion, version, marker)
     if not states[set] then
-        states[set], lives[set], empty[set] = look_at(KEYS[set], companion)
+        states[set], lives[set], empty[set] = look_at(set, companion)
     end
     if states[set] ~= APPLIED then return states[set] end
     local life, mark, renew
     if version ~= '' then
-        local last = redis.pcall('HGET', KEYS[companion], member)
+        local last = redis.pcall('HGET', companion, member)
         if failed(last) then return last end
         if last and not less(last, version) then return STALE end
         -- Lost, with what it knew: a version that is too old could not be told from a new one. A
         -- set without a marker never had versions: it is others', and has them from now on.
-        local companion_left = redis.pcall('PTTL', KEYS[companion])
+        local companion_left = redis.pcall('PTTL', companion)
         if failed(companion_left) then return companion_left end
-        local marker_left = redis.pcall('PTTL', KEYS[marker])
+        local marker_left = redis.pcall('PTTL', marker)
         if failed(marker_left) then return marker_left end
         if companion_left == -2 and marker_left ~= -2 then return ABSENT end
         life = lives[set] + keep
         mark, renew = marker_left < life, companion_left < life
-        local refusal = refused('ZADD', KEYS[set], score, member) or
-                        refused('HSET', KEYS[companion], member, version) or
-                        (mark and refused('SET', KEYS[marker], '', 'PX', life)) or
-                        (renew and refused('PEXPIRE', KEYS[companion], life))
+        local refusal = refused('ZADD', set, score, member) or
+                        refused('HSET', companion, member, version) or
+                        (mark and refused('SET', marker, '', 'PX', life)) or
+                        (renew and refused('PEXPIRE', companion, life))
         if refusal then return refusal end
     end
     if empty[set] then
-        local refusal = refused('PEXPIRE', KEYS[set], lives[set]) or
-                        refused('HSET', KEYS[companion], '', '0')
+        local refusal = refused('PEXPIRE', set, lives[set]) or
+                        refused('HSET', companion, '', '0')
         if refusal then return refusal end
     end
     -- The member first: what a server refuses to all, for want of memory, it refuses before the
     -- first change only.
-    local added = redis.pcall('ZADD', KEYS[set], score, member)
+    local added = redis.pcall('ZADD', set, score, member)
     if failed(added) then return added end
     if version ~= '' then
-        if mark then redis.pcall('SET', KEYS[marker], '', 'PX', life) end
-        redis.pcall('HSET', KEYS[companion], member, version)
-        if renew then redis.pcall('PEXPIRE', KEYS[companion], life) end
+        if mark then redis.pcall('SET', marker, '', 'PX', life) end
+        redis.pcall('HSET', companion, member, version)
+        if renew then redis.pcall('PEXPIRE', companion, life) end
     end
     if empty[set] then
         -- Given members it would otherwise never expire.
-        redis.pcall('PEXPIRE', KEYS[set], lives[set])
-        redis.pcall('HSET', KEYS[companion], '', '0')
+        redis.pcall('PEXPIRE', set, lives[set])
+        redis.pcall('HSET', companion, '', '0')
         empty[set] = false
     end
     return APPLIED
 end
 
-local results = {}
-for i = 3, #ARGV, 6 do
-    results[#results + 1] = upsert(tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2],
-                                   tonumber(ARGV[i + 3]), ARGV[i + 4], tonumber(ARGV[i + 5]))
+local results, taken, set, companion, marker = {}, 0, nil, nil, nil
+for i = 3, #ARGV, 4 do
+    local own = tonumber(ARGV[i + 3])
+    if own > 0 then
+        set, companion, marker = KEYS[taken + 1], own > 1 and KEYS[taken + 2],
+                                 own > 2 and KEYS[taken + 3]
+        taken = taken + own
+    end
+    results[#results + 1] = upsert(set, ARGV[i], ARGV[i + 1], companion, ARGV[i + 2], marker)
 end
 return results

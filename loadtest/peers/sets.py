@@ -1,0 +1,192 @@
+"""Sorted sets: hotcount beside redis-py that calls the same script, and beside the server alone.
+
+Single upserts from 32 threads: hotcount's travel together, redis-py sends each by itself. Batches
+of 250: a socket sends calls that were encoded before, two on their way at a time, so that next to
+nothing but the server's own work is measured. A bystander asks for one key of its own, on its own
+connection and from its own process, while others write; the figure is its 99th percentile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hotcount
+
+from loadtest.peers import contenders, keys
+from loadtest.peers.rounds import P99, RATE, TIMEOUT_S, Measured
+
+SCRIPT = Path(__file__).resolve().parents[2] / "cpp" / "src" / "zset" / "lua" / "upsert.lua"
+SETS = 250
+KEYS = 1_000
+KEEP_MS = "3600000"
+
+Write = Callable[[int, float], object]
+
+
+def store_at(port: int) -> hotcount.Redis:
+    return hotcount.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S)
+
+
+def made(store: hotcount.Redis) -> list[str]:
+    sets = hotcount.LiveSets(store)
+    names = [f"feed:{number}" for number in range(SETS)]
+    for name in names:
+        sets.create(name, 600, [("first", 1.0)])
+    return names
+
+
+def keys_of(name: str) -> list[str]:
+    """What an upsert without a version declares."""
+    return [name, f"{{{name}}}:versions.1"]
+
+
+def arguments_of(member: str, score: float, name: str) -> list[str]:
+    return [member, repr(score), "", str(len(keys_of(name)))]
+
+
+def ours_singly(port: int, threads: int, seconds: float, seed: int) -> Measured:
+    with store_at(port) as store:
+        names, sets = made(store), hotcount.LiveSets(store)
+
+        def upsert(member: str) -> None:
+            if not sets.upsert(names[hash(member) % SETS], member, 1.5):
+                raise RuntimeError("an upsert into a set that lives was not applied")
+
+        return drive(upsert, threads, seconds, seed)
+
+
+def redis_py_singly(port: int, threads: int, seconds: float, seed: int) -> Measured:
+    """The same text by EVALSHA, on a client whose pool suffices."""
+    import redis
+
+    with store_at(port) as store:
+        names = made(store)
+    client = redis.Redis(host="127.0.0.1", port=port, max_connections=64, socket_timeout=TIMEOUT_S)
+    try:
+        script = client.script_load(SCRIPT.read_text())
+
+        def upsert(member: str) -> None:
+            name = names[hash(member) % SETS]
+            words = [*keys_of(name), "0", KEEP_MS, *arguments_of(member, 1.5, name)]
+            if client.evalsha(script, len(keys_of(name)), *words) != [1]:
+                raise RuntimeError("an upsert into a set that lives was not applied")
+
+        return drive(upsert, threads, seconds, seed)
+    finally:
+        client.close()
+
+
+def drive(call: Callable[[str], object], threads: int, seconds: float, seed: int) -> Measured:
+    return contenders.drive(
+        lambda _thread: call,
+        lambda thread: keys.uniform(KEYS, 2_000, seed * 1_000 + thread),
+        threads,
+        seconds,
+    )
+
+
+def ours_batched(port: int, threads: int, batch: int, seconds: float, seed: int) -> Measured:
+    with store_at(port) as store:
+        names, sets = made(store), hotcount.LiveSets(store)
+        names = (names * batch)[:batch]
+        scores = [float(number) for number in range(batch)]
+
+        def upsert(member: str) -> None:
+            done = sets.upsert_many(
+                keys=names, members=[member] * batch, scores=scores, batch=batch
+            )
+            if len(done) != batch:
+                raise RuntimeError("elements are missing")
+
+        return contenders.drive(
+            lambda _thread: upsert,
+            lambda thread: keys.uniform(KEYS, 2_000, seed * 1_000 + thread),
+            threads,
+            seconds,
+            size=batch,
+        )
+
+
+def encoded(words: list[str]) -> bytes:
+    parts = [f"*{len(words)}\r\n".encode()]
+    parts += [b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()) for word in words]
+    return b"".join(parts)
+
+
+def server_alone(port: int, batch: int, seconds: float, seed: int) -> Measured:
+    """What the server does with batches that cost the client nothing."""
+    with store_at(port) as store:
+        names = (made(store) * batch)[:batch]
+        script = store.execute("SCRIPT", "LOAD", SCRIPT.read_text()).decode()
+    calls = []
+    for member in keys.uniform(KEYS, 20, seed):
+        declared = [key for name in names for key in keys_of(name)]
+        arguments = [
+            word
+            for number, name in enumerate(names)
+            for word in arguments_of(member, float(number), name)
+        ]
+        words = ["EVALSHA", script, str(len(declared)), *declared, "0", KEEP_MS, *arguments]
+        calls.append(encoded(words))
+    reply = b"*%d\r\n" % batch + b":1\r\n" * batch
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
+        answers = connection.makefile("rb")
+        connection.sendall(calls[0])
+        done, started = 0, time.perf_counter()
+        for call in itertools.cycle(calls):
+            connection.sendall(call)
+            if answers.read(len(reply)) != reply:
+                raise RuntimeError("an element was not applied")
+            done += 1
+            if time.perf_counter() - started >= seconds:
+                break
+        took = time.perf_counter() - started
+        answers.read(len(reply))
+    return Measured(done * batch, {RATE: done * batch / took})
+
+
+BYSTANDER = """
+import socket, sys, time
+port, seconds = int(sys.argv[1]), float(sys.argv[2])
+connection = socket.create_connection(("127.0.0.1", port))
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+took, ends = [], time.perf_counter() + seconds
+while (began := time.perf_counter()) < ends:
+    connection.sendall(b"*2\\r\\n$3\\r\\nGET\\r\\n$9\\r\\nbystander\\r\\n")
+    connection.recv(100)
+    took.append(time.perf_counter() - began)
+    time.sleep(0.001)
+took.sort()
+print(took[int(len(took) * 0.99)] * 1e6)
+"""
+
+
+def beside(write: Callable[[Any], Any] | None, port: int, seconds: float, seed: int) -> Measured:
+    """A bystander's 99th percentile while `write` is called over and over; None: nobody writes."""
+    with store_at(port) as store:
+        made(store)
+        words = [sys.executable, "-c", BYSTANDER, str(port), str(seconds)]
+        call = write(store) if write else lambda: time.sleep(0.01)
+        program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        while program.poll() is None:
+            call()
+        figure = float(program.communicate()[0])
+    return Measured(0, {P99: figure})
+
+
+def writes_of(method: str, batch: int) -> Callable[[Any], Callable[[], object]]:
+    def opened(store: Any) -> Callable[[], object]:
+        sets = hotcount.LiveSets(store, method=method)  # type: ignore[arg-type]
+        names = [f"feed:{number}" for number in range(SETS)]
+        scores = [float(number) for number in range(SETS)]
+        members = ["m"] * SETS
+        return lambda: sets.upsert_many(keys=names, members=members, scores=scores, batch=batch)
+
+    return opened
