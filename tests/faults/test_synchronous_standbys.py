@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.pgbouncer_server import PgBouncer
 from tests.support.servers import PostgresServer
 
 pytestmark = pytest.mark.server
@@ -180,6 +181,69 @@ def test_a_vote_whose_wait_somebody_cancels_is_counted_once_a_standby_has_it(
             assert not cast.done()
         assert cast.result(30).counted
         assert votes.count(1).value == 2
+
+
+@pytest.fixture(scope="module")
+def deaf_role(postgres_primary: PostgresPrimary) -> str:
+    """One whose settings hide the server's warnings."""
+    postgres_primary.server.psql(
+        "CREATE ROLE deaf SUPERUSER LOGIN; ALTER ROLE deaf SET client_min_messages = error"
+    )
+    return "deaf"
+
+
+@pytest.mark.parametrize("through", ["server", "pooler", "unprepared"])
+def test_votes_of_a_role_that_hears_no_warning_are_unknown_until_a_standby_confirms(
+    through: str, postgres_primary: PostgresPrimary, deaf_role: str
+) -> None:
+    server = postgres_primary.server
+    with ExitStack() as stack:
+        url = server.url(user=deaf_role)
+        if through == "pooler":
+            pooler = PgBouncer(server)
+            stack.callback(pooler.remove)
+            pooler.add_role(deaf_role)
+            url = pooler.start().url(user=deaf_role)
+        database = stack.enter_context(
+            hotcount.Database(url, timeout=20, prepare=through != "unprepared")
+        )
+        table = f"deaf_{through}"
+        votes = stack.enter_context(
+            hotcount.Votes(database, item_table=f"{table}_item", vote_table=f"{table}_vote")
+        )
+        votes.create_tables()
+        votes.add_items([1])
+        pool = stack.enter_context(ThreadPoolExecutor(len(VOTERS)))
+        with standby_silent(postgres_primary):
+            casts = [pool.submit(partial(votes.cast, 1, user)) for user in VOTERS]
+            eventually(lambda: postgres_primary.waiting() != [])
+            # Longer than a statement runs before it is cancelled.
+            with pytest.raises(TimeoutError):
+                casts[0].result(1.5)
+            assert not any(cast.done() for cast in casts)
+        assert all(cast.result(30).counted for cast in casts)
+        assert votes.count(1).value == len(VOTERS)
+
+
+def test_a_cancelled_wait_of_a_role_that_hears_no_warning_is_repeated(
+    postgres_primary: PostgresPrimary, deaf_role: str
+) -> None:
+    primary = postgres_primary
+    with (
+        hotcount.Database(primary.server.url(user=deaf_role), timeout=20) as database,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        counter = hotcount.SlottedCounter(database, table="deaf_counter")
+        counter.create_table()
+        with standby_silent(primary):
+            add = pool.submit(counter.add, "a")
+            eventually(lambda: primary.waiting() != [])
+            (pid,) = primary.waiting()
+            primary.server.psql(f"SELECT pg_cancel_backend({pid})")
+            with pytest.raises(TimeoutError):
+                add.result(0.5)
+        add.result(30)
+        assert counter.get("a") == 1
 
 
 @pytest.mark.parametrize("lock", ["FLUSH TABLES WITH READ LOCK", "LOCK TABLES vote_meta WRITE"])

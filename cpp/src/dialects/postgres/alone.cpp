@@ -156,7 +156,7 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
         return error;
     }
     if (cancelled_) broken_ = true;
-    return committed(how.deadline);
+    return committed(how.deadline, cancelled_);
 }
 
 }  // namespace hotcount::sql

@@ -104,12 +104,15 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
         return make_error(ErrorCode::database,
                           options_.name + ": the server rolled the transaction back");
     }
-    return committed(deadline);
+    return committed(deadline, false);
 }
 
-Result<void> PostgresConnection::committed(Deadline deadline) {
+// `cancelled`: the server was asked to end what has committed.
+Result<void> PostgresConnection::committed(Deadline deadline, bool cancelled) {
     options_.shared->primary.has_written(term_);
     if (replicas_unsure_) return await_standbys(deadline);
+    // A session of a pooler's may have settings that hide the warning.
+    if (cancelled && !keeps_prepared()) return await_standbys(deadline);
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
     return {};
 }
@@ -118,23 +121,38 @@ Result<void> PostgresConnection::committed(Deadline deadline) {
 // later commit has the earlier one.
 Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     static const Statement kNothing{"SELECT pg_logical_emit_message(true, 'hotcount', '')"};
+    static const Statement kNothingIfUnheard{
+        "SELECT CASE WHEN " + std::string{kHidesWarnings} +
+        " THEN pg_logical_emit_message(true, 'hotcount', '') END"};
     commit_is_open_ = false;
     broken_ = false;
     if (committed_ == nullptr) {
         committed_ = std::move(answer_);
+        heard_warning_ = replicas_unsure_;
         // Not prepared: it is rare.
-        if (!queue(kNothing, {}, Expected::Kind::question) || !queue_sync()) {
+        const Statement& nothing = heard_warning_ ? kNothing : kNothingIfUnheard;
+        if (!queue(nothing, {}, Expected::Kind::question) || !queue_sync()) {
             return lost_connection(true);
         }
     }
-    if (!settle(deadline.time(), &deadline) && !lost_) {
+    bool answered = settle(deadline.time(), &deadline);
+    // If there is nothing to wait for, it is answered at once.
+    if (!answered && !lost_ && !heard_warning_) {
+        answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+    }
+    if (!answered && !lost_) {
         commit_is_open_ = true;
         broken_ = true;
         return replicas_unsure();
     }
     answer_ = std::move(committed_);
     if (lost_) return lost_connection(true);
-    if (refusal_ != nullptr || replicas_unsure_) {
+    bool confirmed = !replicas_unsure_;
+    if (refusal_ != nullptr) {
+        // If the cancel has hit this statement, it has not hit the first commit.
+        confirmed = !heard_warning_ && refused().condition == SqlCondition::query_canceled;
+    }
+    if (!confirmed) {
         broken_ = true;
         return replicas_unsure();
     }

@@ -64,6 +64,10 @@ struct PostgresSessionOptions {
     PostgresShared* shared;
 };
 
+/// Whether the session's client is told no warning.
+inline constexpr std::string_view kHidesWarnings =
+    "current_setting('client_min_messages') IN ('error', 'fatal', 'panic')";
+
 class PostgresConnection final : public Connection {
   public:
     explicit PostgresConnection(const PostgresSessionOptions& options)
@@ -149,6 +153,7 @@ class PostgresConnection final : public Connection {
     // dial.cpp
     Result<void> dial(Deadline deadline);
     Result<void> look_for_pooler(Deadline deadline);
+    Result<void> ask_while_connecting(const Statement& question, Deadline deadline);
 
     // session.cpp
     void disconnect();
@@ -198,7 +203,7 @@ class PostgresConnection final : public Connection {
     Known& know(const Statement& statement);
     void take_refusal(Answer answer, const Expected& of);
     void take_notice(const pg_result* notice);
-    Result<void> committed(Deadline deadline);
+    Result<void> committed(Deadline deadline, bool cancelled);
     Result<void> await_standbys(Deadline deadline);
     Error replicas_unsure();
     bool queue_sync();
@@ -220,8 +225,9 @@ class PostgresConnection final : public Connection {
     bool lost_{false};             // The other end is gone.
     bool noticed_{false};          // It said something that no call asked for.
     bool replicas_unsure_{false};  // It committed, and was cancelled as it waited for its standbys.
-    bool commit_is_open_{false};   // COMMIT was sent, and its deadline passed before the answer.
-    bool cancelled_{false};        // The server was asked to end the statement that runs alone.
+    bool heard_warning_{false};  // The commit that await_standbys() is about was answered with one.
+    bool commit_is_open_{false};  // COMMIT was sent, and its deadline passed before the answer.
+    bool cancelled_{false};       // The server was asked to end the statement that runs alone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
     std::uint64_t term_{0};        // The primary's (PrimaryWatch) when this was connected.

@@ -82,11 +82,31 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
 // A server tells its client the number of the session's process, for cancel requests; a pooler
 // tells a number of its own. If the two differ, what is prepared now may be missing in the next
 // transaction, or be somebody else's.
+//
+// A session of our own hears warnings, whatever the role's settings say (take_notice).
 Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
-    static const Statement kProcess{"SELECT pg_backend_pid()"};
+    static const Statement kProcess{"SELECT pg_backend_pid(), " + std::string{kHidesWarnings}};
+    static const Statement kHearWarnings{"SET client_min_messages = warning"};
     if (!keeps_prepared()) return {};
+    HOTCOUNT_TRY(ask_while_connecting(kProcess, deadline));
+    // What answers may be no PostgreSQL, and have fewer columns.
+    const auto column = [&](int number) -> std::string_view {
+        if (answer_ == nullptr || pq_.PQntuples(answer_.get()) != 1) return {};
+        const char* const value = pq_.PQgetvalue(answer_.get(), 0, number);
+        return value != nullptr ? value : "";
+    };
+    if (column(0) != std::to_string(pq_.PQbackendPID(handle_))) {
+        options_.shared->pooled.store(true, std::memory_order_relaxed);
+        return {};
+    }
+    if (column(1) != "t") return {};
+    return ask_while_connecting(kHearWarnings, deadline);
+}
+
+Result<void> PostgresConnection::ask_while_connecting(const Statement& question,
+                                                      Deadline deadline) {
     // Not by name: it may be taken in a shared session.
-    if (!queue(kProcess, {}, Expected::Kind::question) || !queue_sync()) {
+    if (!queue(question, {}, Expected::Kind::question) || !queue_sync()) {
         return lost_connection(false);
     }
     if (!settle(deadline.time(), &deadline)) {
@@ -96,10 +116,6 @@ Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
             options_.name + ": the deadline passed while connecting; nothing was applied");
     }
     if (refusal_ != nullptr) return refused();
-    const bool own =
-        answer_ != nullptr && pq_.PQntuples(answer_.get()) == 1 &&
-        std::to_string(pq_.PQbackendPID(handle_)) == pq_.PQgetvalue(answer_.get(), 0, 0);
-    if (!own) options_.shared->pooled.store(true, std::memory_order_relaxed);
     return {};
 }
 
