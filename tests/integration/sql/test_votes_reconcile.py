@@ -10,6 +10,7 @@ import hotcount
 import pytest
 
 from tests.support.journal_side import JournalSide
+from tests.support.servers import PostgresDatabase
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -197,3 +198,32 @@ def test_votes_folds_and_reconciles_at_once_come_out_right(journal_side: Journal
     several[0].flush(20)
     assert [journal_side.shown(item) for item in (1, 2)] == [18, 12]
     assert several[0].reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
+def test_an_orphan_whose_id_is_too_wide_for_the_item_table_is_named(
+    strategy: Any, postgres_database: PostgresDatabase
+) -> None:
+    wide = 5_000_000_000
+    postgres_database.psql(
+        "CREATE TABLE item (id INTEGER PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)"
+    )
+    with (
+        hotcount.Database(postgres_database.url, timeout=30) as database,
+        hotcount.Votes(database, strategy=strategy, foreign_key=False) as votes,
+    ):
+        votes.create_tables()
+        votes.add_items([1, 2])
+        votes.cast(1, 1)
+        votes.cast(2, 1)
+        postgres_database.psql(
+            f"INSERT INTO vote (item_id, user_id, val) VALUES (2, 2, 1), ({wide}, 1, 1)"
+        )
+        told = {drift.item: drift.orphan for drift in votes.reconcile()}
+        assert told == {2: False, wide: True}
+        assert [int(count) for count in votes.count_many([1, 2])] == [1, 2]
+        assert votes.reconcile([1, wide])[0].item == wide
+        assert [drift.item for drift in votes.reconcile(after=wide)] == [wide]
+        assert [drift.item for drift in votes.reconcile(after=-wide)] == [wide]
+        assert votes.erase_user(1) == 3
+        assert votes.reconcile() == []

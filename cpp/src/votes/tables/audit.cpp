@@ -42,6 +42,15 @@ std::string look_text(const VotesOptions& options, const VoteNames& n, bool has_
            votes(n.vote) + votes(n.anonymous_vote) + ") AS hc_u GROUP BY hc_id ORDER BY hc_id";
 }
 
+// ?1 to ?rows. The tables' ids may be of different widths.
+std::string id_list(const VotesOptions& options, const sql::Grammar& g, std::size_t rows) {
+    std::string list;
+    for (std::size_t i = 1; i <= rows; ++i) {
+        list += (i > 1 ? ", " : "") + id_parameter(g, placeholder(i), options.item_type);
+    }
+    return list;
+}
+
 std::string add_text(const VoteNames& n, const sql::Grammar& g, std::size_t rows) {
     std::string sum = "COALESCE(" + n.count + ", 0) + CASE " + n.id;
     for (std::size_t i = 0; i < rows; ++i) {
@@ -59,9 +68,10 @@ Audit::Audit(const VotesOptions& options, sql::Dialect dialect)
     : Audit(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 Audit::Audit(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
-    : look_([options, n, journal = d.is_server()](std::size_t rows) {
-          return look_text(options, n, journal, SizedStatement::list(rows));
+    : look_([options, n, journal = d.is_server(), &g = d.grammar()](std::size_t rows) {
+          return look_text(options, n, journal, id_list(options, g, rows));
       }),
+      after_(id_parameter(d.grammar(), "?1", options.item_type)),
       items_(walk(n.item, n.id, "hc_d.hc_id")),
       left_behind_([&] {
           const std::string there = "hc_d.hc_id, (SELECT COUNT(*) FROM " + n.item +
@@ -81,14 +91,14 @@ Audit::Audit(const VotesOptions& options, const VoteNames& n, const VoteDialect&
       add_([n, &g = d.grammar()](std::size_t rows) { return add_text(n, g, rows); }) {}
 
 Audit::Walk Audit::walk(const std::string& table, const std::string& key,
-                        const std::string& columns) {
+                        const std::string& columns) const {
     const auto text = [&](const std::string& where, const std::string& limit) {
         return "SELECT " + columns + " FROM (SELECT DISTINCT " + key + " AS hc_id FROM " + table +
                where + " ORDER BY " + key + " LIMIT " + limit + ") AS hc_d ORDER BY hc_d.hc_id";
     };
     // Rows of the application's may be of no item.
     return {sql::Statement{text(" WHERE " + key + " IS NOT NULL", "?1")},
-            sql::Statement{text(" WHERE " + key + " > ?1", "?2")}};
+            sql::Statement{text(" WHERE " + key + " > " + after_, "?2")}};
 }
 
 Result<void> Audit::step(sql::Connection& connection, const Walk& walk,

@@ -74,12 +74,13 @@ class Audit {
     struct Walk {
         sql::Statement first, next;
     };
-    static Walk walk(const std::string& table, const std::string& key, const std::string& columns);
+    Walk walk(const std::string& table, const std::string& key, const std::string& columns) const;
     static Result<void> step(sql::Connection& connection, const Walk& walk,
                              const std::optional<sql::Id>& after, std::size_t most,
                              const sql::RowVisitor& visit);
 
-    SizedStatement look_;  ///< ids -> as AuditedItem
+    SizedStatement look_;      ///< ids -> as AuditedItem
+    const std::string after_;  ///< The id that a walk goes on from.
     const Walk items_;
     const std::array<Walk, kTables> left_behind_;
     BulkStatement append_;

@@ -18,14 +18,16 @@ std::string pair(std::size_t first) { return "(" + number(first) + ", " + number
 
 // Of the rows whose `column` is one of a page's ids. `head` has used one placeholder; ?2 and ?3 are
 // the first and the last id. Without that range MariaDB may read, and lock, whatever another index
-// has for ?1: all votes of a user, or for an item.
-BulkStatement of_ids(const std::string& head, const std::string& column, std::string tail = "") {
-    return BulkStatement{head + column + " BETWEEN ?2 AND ?3 AND " + column + " IN (",
-                         number,
-                         1,
-                         ", ",
-                         ")" + std::move(tail),
-                         3};
+// has for ?1: all votes of a user, or for an item. `id`: makes an id of a placeholder.
+BulkStatement of_ids(const std::string& head, const std::string& column, std::string tail = "",
+                     const BulkStatement::Row& id = number) {
+    return BulkStatement{
+        head + column + " BETWEEN " + id(2) + " AND " + id(3) + " AND " + column + " IN (",
+        id,
+        1,
+        ", ",
+        ")" + std::move(tail),
+        3};
 }
 
 // Runs such a statement over ids in the database's order.
@@ -36,6 +38,13 @@ Result<void> run_of_ids(BulkStatement& statement, sql::Connection& connection,
     return statement.run_padded(
         connection, ids, visit,
         std::array{value, sql::to_value(ids.front()), sql::to_value(ids.back())});
+}
+
+// An item's id that was found among the votes: the item table's ids may be narrower.
+BulkStatement::Row item_id(const VotesOptions& options, const sql::Grammar& g) {
+    return [type = options.item_type, &g](std::size_t placeholder) {
+        return id_parameter(g, number(placeholder), type);
+    };
 }
 
 // A key in a statement whose first placeholder is another value's.
@@ -125,16 +134,18 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
                            n.vote_item, " ORDER BY " + n.vote_item + d.grammar().for_update())),
       delete_of_user_(
           of_ids("DELETE FROM " + n.vote + " WHERE " + n.vote_user + " = ?1 AND ", n.vote_item)),
-      lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id +
-                      " BETWEEN ?1 AND ?2 AND " + n.id + " IN (",
-                  number, 1, ", ", ") ORDER BY " + n.id + d.grammar().for_no_key_update(), 2),
+      lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " BETWEEN " +
+                      item_id(options, d.grammar())(1) + " AND " +
+                      item_id(options, d.grammar())(2) + " AND " + n.id + " IN (",
+                  item_id(options, d.grammar()), 1, ", ",
+                  ") ORDER BY " + n.id + d.grammar().for_no_key_update(), 2),
       uncount_items_(of_ids(
           "UPDATE " + n.item + " SET " + n.count + " = " +
               d.grammar().checked_sum(n.count, "COALESCE((SELECT -" + n.value + " FROM " + n.vote +
                                                    " WHERE " + n.vote_item + " = " + n.item + "." +
                                                    n.id + " AND " + n.vote_user + " = ?1), 0)") +
               " WHERE ",
-          n.id)),
+          n.id, "", item_id(options, d.grammar()))),
       append_("INSERT INTO " + n.journal + " (item, diff) VALUES ", pair, 2, ", ", ""),
       add_to_cells_(
           "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
