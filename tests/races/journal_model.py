@@ -12,6 +12,7 @@ from tests.races import explorer
 from tests.races.explorer import Findings
 from tests.races.journal_movers import (
     dump_reader,
+    eraser,
     holder,
     locking_cells_reader,
     locking_reader,
@@ -56,6 +57,7 @@ PROGRAMS: dict[str, Steps] = {
     "reconciler": reconciler,
     "switcher": switcher,
     "remover": remover,
+    "eraser": eraser,
     "holder": holder,
     "locking_reader": locking_reader,
     "locking_cells_reader": locking_cells_reader,

@@ -8,12 +8,13 @@ from tests.races.journal_world import (
     FOLD,
     FOLDING,
     MARK,
+    RECONCILING,
     VOTES,
     Cell,
     Design,
-    Key,
     Tables,
     World,
+    applied,
     begun,
     cells_of,
     committed,
@@ -35,21 +36,19 @@ def reconciler(design: Design, world: World, me: int) -> Iterator[World]:
     actor = world.actors[me]
     if actor.step == "rest":
         if design.reconcile_lock == "before":
-            world = locked(world, me, (FOLDING, "update"))
+            world = locked(world, me, (RECONCILING, "update"))
         yield put(world, me, step="read", script=actor.script[1:])
     elif actor.step == "read":
         yield put(world, me, step="write", sees=world.tables)
     elif actor.step == "write":
         if design.reconcile_lock == "inside":
-            world = locked(world, me, (FOLDING, "update"))
+            world = locked(world, me, (RECONCILING, "update"))
         sees = actor.sees
         assert sees is not None
         for item, count in enumerate(sees.items):
-            if count is None:
-                continue
             truth = truth_of(sees, item)
             counted = counted_of(sees, item) if design.reconcile_pending else cells_of(sees, item)
-            if truth != counted or truth != count:
+            if truth != counted or (count is not None and truth != count):
                 world = noted(world, me, (item, truth - counted))
         yield put(world, me, step="commit", sees=None)
     else:
@@ -63,7 +62,8 @@ def switcher(design: Design, world: World, me: int) -> Iterator[World]:
         world = locked(world, me, (FOLDING, "update")) if design.switch_stops_folds else world
         yield put(world, me, step="mark", script=actor.script[1:], memo=actor.script[0])
     elif actor.step == "mark":
-        yield put(locked(world, me, (MARK, "update")), me, step="lock")
+        # All marks are locked, in the order of their names.
+        yield put(locked(world, me, (MARK, "update"), (RECONCILING, "update")), me, step="lock")
     elif actor.step == "lock":
         if design.switch_stops_voters and design.dialect == "postgres":
             world = locked(world, me, (VOTES, "update"))
@@ -100,34 +100,77 @@ def switched(design: Design, world: World, me: int, sees: Tables, place: str) ->
     return wrote(world, me, ("mark", place))
 
 
-def remover(design: Design, world: World, me: int) -> Iterator[World]:
-    """Removes an item and all that is known of it; each DELETE is a statement with a snapshot."""
+def votes_taken(world: World, me: int, *keys: tuple[int, int]) -> World:
+    """Locked, then deleted, with a journal row for each item that they counted for."""
+    world = locked(world, me, *((("vote", *key), "update") for key in keys))
+    sums: dict[int, int] = {}
+    for key in keys:
+        # As committed last: whoever held it may have changed it.
+        val = found(world.tables.votes, key)
+        if val is not None:
+            world = wrote(world, me, ("vote", key, None))
+            sums[key[0]] = sums.get(key[0], 0) - val
+    return noted(world, me, *((item, diff) for item, diff in sums.items() if diff))
+
+
+def eraser(design: Design, world: World, me: int) -> Iterator[World]:
+    """Takes a user's votes (item, user) out in a page: it holds the votes, and no item."""
     actor = world.actors[me]
     if actor.step == "rest":
-        world = locked(world, me, (FOLDING, "update")) if design.removal_stops_folds else world
-        yield put(world, me, step="item", script=actor.script[1:], memo=actor.script[0])
+        world = votes_taken(world, me, *actor.script[0])
+        yield put(world, me, step="commit", script=actor.script[1:])
+    else:
+        yield committed(world, me)
+
+
+def remover(design: Design, world: World, me: int) -> Iterator[World]:
+    """Removes the votes for an item in a page; then, in one transaction, what is left of them, what
+    counted it, and the row. Each DELETE is a statement with a snapshot.
+
+    The script: (item,), or (item, "keep") if the row stays.
+    """
+    actor = world.actors[me]
+    if actor.step == "rest":
+        item = actor.script[0][0]
+        world = votes_taken(world, me, *(key for key, _ in world.tables.votes if key[0] == item))
+        yield put(world, me, step="page", script=actor.script[1:], memo=actor.script[0])
         return
-    (item,) = actor.memo
-    if actor.step == "item":
-        world = locked(world, me, (("item", item), "update"))
-        yield put(wrote(world, me, ("item", item, None)), me, step="cells")
+    item, *keep = actor.memo
+    if actor.step == "page":
+        yield committed(world, me, "folds", actor.memo)
+    elif actor.step == "folds":
+        world = locked(world, me, (FOLDING, "update")) if design.removal_stops_folds else world
+        yield put(world, me, step="reconciles")
+    elif actor.step == "reconciles":
+        if design.removal_stops_reconciles:
+            world = locked(world, me, (RECONCILING, "update"))
+        yield put(world, me, step="item")
+    elif actor.step == "item":
+        if design.removal_holds_item:
+            world = locked(world, me, (("item", item), "update"))
+        yield put(world, me, step=design.removal_order[0])
     elif actor.step == "commit":
         yield committed(world, me)
+    elif actor.step == "row":
+        world = locked(world, me, (("item", item), "update"))
+        yield put(wrote(world, me, ("item", item, 0 if keep else None)), me, step="commit")
     elif actor.sees is None:
-        yield put(world, me, sees=world.tables)
+        yield put(world, me, sees=applied(world.tables, actor.writes))
     else:
-        sees, then = actor.sees, {"cells": "votes", "votes": "rows", "rows": "commit"}[actor.step]
-        gone: list[tuple[Key, Key]]  # What is locked, what is written.
-        if actor.step == "cells":
-            gone = [(("cell", *key), ("cell", key, None)) for key, _ in sees.cells]
-        elif actor.step == "votes":
-            gone = [(("vote", *key), ("vote", key, None)) for key, _ in sees.votes]
-        else:
+        order = (*design.removal_order, "row")
+        then = order[order.index(actor.step) + 1]
+        sees = actor.sees
+        if actor.step == "votes":
+            world = votes_taken(world, me, *(key for key, _ in sees.votes if key[0] == item))
+        elif actor.step == "rows":
             rows = [row for row in sees.journal if row.item == item]
-            gone = [(("row", row.by), ("unnote", row)) for row in rows]
-        gone = [each for each in gone if each[0][0] == "row" or each[0][1] == item]
-        world = locked(world, me, *((key, "update") for key, _ in gone))
-        yield put(wrote(world, me, *(write for _, write in gone)), me, step=then, sees=None)
+            world = locked(world, me, *((("row", row.by), "update") for row in rows))
+            world = wrote(world, me, *(("unnote", row) for row in rows))
+        else:
+            cells = [key for key, _ in sees.cells if key[0] == item]
+            world = locked(world, me, *((("cell", *key), "update") for key in cells))
+            world = wrote(world, me, *(("cell", key, None) for key in cells))
+        yield put(world, me, step=then, sees=None)
 
 
 def holder(design: Design, world: World, me: int) -> Iterator[World]:

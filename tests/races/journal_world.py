@@ -80,6 +80,9 @@ class Design:
     switch_empties: bool = True  # The journal.
     switch_stops_voters: bool = True
     removal_stops_folds: bool = True
+    removal_stops_reconciles: bool = True
+    removal_holds_item: bool = True  # Before its last votes.
+    removal_order: tuple[str, ...] = ("votes", "rows", "cells")  # Rows: the journal's.
     mark_held: bool = True  # MariaDB: a voter reads the mark with a shared lock.
     foreign_key: bool = True
     short_joins_item: bool = True  # Where there is no foreign key.
@@ -169,6 +172,7 @@ CONFLICTS = {
 VOTES = ("votes",)  # PostgreSQL: the tables of votes, which a switch locks.
 MARK = ("mark",)  # Its row, which a switch locks, and on MariaDB each voter.
 FOLDING = ("folding",)  # The fold's lock.
+RECONCILING = ("reconciling",)  # A mark of its own, which voters leave alone.
 
 
 def holders(world: World, me: int, key: Key, mode: str) -> list[int]:

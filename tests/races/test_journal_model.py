@@ -94,6 +94,14 @@ def test_two_folders_with_pages_of_one_row_keep_the_invariants(dialect: str) -> 
 DRIFTED: dict[str, Any] = {"items": (3,), "cells": (((0, OPENING), Cell(2, 1)), *CELL_OF_ONE)}
 
 
+# An opening balance, a vote of user 9, and one that nobody has cast.
+DRIFTED_VOTES: dict[str, Any] = {
+    "items": (4,),
+    "votes": (((0, 9), 1),),
+    "cells": (((0, OPENING), Cell(2, 1)), ((0, -1), Cell(2, 1))),
+}
+
+
 @BOTH
 def test_two_reconciles_add_a_drift_once_beside_voters_and_a_fold(dialect: str) -> None:
     reconcile = actor("reconciler", ())
@@ -150,6 +158,28 @@ def test_a_removed_item_leaves_nothing(dialect: str) -> None:
         **VOTED,
     )
     right(Design(dialect), start)
+
+
+@BOTH
+@pytest.mark.parametrize("how", [(), ("keep",)])
+def test_a_removal_beside_an_erasure_a_reconcile_and_a_fold_leaves_nothing(
+    dialect: str, how: tuple[str, ...]
+) -> None:
+    start = world(
+        actor("eraser", ((0, 9),)),
+        folds(),
+        actor("reconciler", ()),
+        actor("remover", (0, *how)),
+        deaths=1,
+        **DRIFTED_VOTES,
+    )
+    right(Design(dialect, drifts=(0, -1)), start)
+
+
+@BOTH
+def test_two_removals_of_an_item_beside_a_voter_leave_what_was_voted_since(dialect: str) -> None:
+    removal = actor("remover", (0, "keep"))
+    right(Design(dialect), world(cast((0, 1, 1)), folds(), removal, removal, **VOTED))
 
 
 @pytest.mark.parametrize("foreign_key", [True, False])
@@ -338,7 +368,34 @@ def test_two_folds_at_once_wait_for_each_other(dialect: str) -> None:
 @BOTH
 def test_a_removal_beside_a_fold_leaves_a_cell_behind(dialect: str) -> None:
     start = world(cast((0, 1, 1)), folds(), actor("remover", (0,)))
-    wrong(Design(dialect, removal_stops_folds=False), start, ORPHAN)
+    design = Design(dialect, removal_stops_folds=False, removal_order=("votes", "cells", "rows"))
+    wrong(design, start, ORPHAN)
+
+
+@BOTH
+@pytest.mark.parametrize("order", [("rows", "cells", "votes"), ("rows", "votes", "cells")])
+def test_a_removal_that_deletes_the_journal_before_the_votes_leaves_what_an_erasure_took(
+    dialect: str, order: tuple[str, ...]
+) -> None:
+    # The vote comes after the removal's first pages.
+    start = world(cast((0, 9, 1)), actor("eraser", ((0, 9),)), actor("remover", (0,)))
+    wrong(Design(dialect, removal_order=order), start, ORPHAN)
+
+
+@BOTH
+def test_a_removal_that_does_not_stop_reconciles_is_given_a_difference_of_before(
+    dialect: str,
+) -> None:
+    start = world(actor("reconciler", ()), actor("remover", (0,)), **DRIFTED)
+    wrong(Design(dialect, removal_stops_reconciles=False, drifts=(0, -1)), start, ORPHAN)
+
+
+@BOTH
+def test_a_removal_that_does_not_hold_the_item_forgets_a_vote_that_came_between(
+    dialect: str,
+) -> None:
+    start = world(cast((0, 1, 1)), actor("remover", (0, "keep")), **VOTED)
+    wrong(Design(dialect, removal_holds_item=False), start, UNEQUAL)
 
 
 def test_the_short_form_without_a_foreign_key_or_a_join_votes_for_missing_items() -> None:
