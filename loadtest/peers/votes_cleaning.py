@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -137,6 +138,15 @@ def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Name
     server.psql("VACUUM ANALYZE vote")
 
 
+def settle(server: PostgresServer | MariaDbServer) -> None:
+    """Writes the fill to the disk. Else that is done beside the first loads, whose commits wait for
+    the same disk.
+    """
+    if isinstance(server, PostgresServer):
+        server.psql("CHECKPOINT")
+    os.sync()
+
+
 def lose_counts(server: PostgresServer | MariaDbServer, url: str, items: int, user: int) -> None:
     """A vote that nobody counts, for every hundredth item."""
     if isinstance(server, MariaDbServer):
@@ -224,6 +234,7 @@ def measure(group: str, chosen: argparse.Namespace) -> int:
         database = stack.enter_context(hotcount.Database(url, timeout=3600))
         votes = hotcount.Votes(database)
         votes.create_tables(existing_counts="recount", timeout=3600)
+        settle(server)
         shape = {"server": group, "votes": chosen.votes, "items": chosen.items}
         for name in chosen.do:
             print(json.dumps(shape | measure_call(server, url, votes, name, chosen)), flush=True)
