@@ -41,7 +41,6 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
         if (!results[i]) {
             // Also if the outcome is unknown: a recount is right either way.
             if (const auto item = to_item(increments[i].item)) doubt(*item, increments[i].votes);
-            left.doubts = true;
         } else if (*results[i] == CountCache::Counted::born) {
             left.born.push_back({increments[i].item, token});
         }
@@ -52,8 +51,8 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
 void CachedCounts::finish(std::span<const Unfinished> left, Deadline deadline) {
     for (const Unfinished& each : left) {
         if (!each.born.empty()) (void)fill(each.space, each.born, deadline);
-        if (each.doubts) (void)hand_over(deadline);
     }
+    (void)hand_over(deadline);
 }
 
 void CachedCounts::doubt(const sql::Id& item, std::int64_t votes) {
@@ -67,6 +66,12 @@ std::int64_t CachedCounts::in_doubt(const sql::Id& item) {
     std::lock_guard lock(doubts.mutex);
     const auto found = doubts.votes.find(item);
     return found == doubts.votes.end() ? 0 : found->second;
+}
+
+bool CachedCounts::has_doubts() {
+    Doubts& doubts = doubts_.get();
+    std::lock_guard lock(doubts.mutex);
+    return !doubts.votes.empty();
 }
 
 Result<void> CachedCounts::hand_over(Deadline deadline) {

@@ -63,10 +63,11 @@ class CachedCounts {
     struct Unfinished {
         std::string space;
         std::vector<Unfilled> born;
-        bool doubts{false};
     };
     Unfinished count(std::string_view space, std::span<const CountCache::Increment> increments,
                      Deadline deadline);
+    /// Fills what was born, and hands over what is in doubt, of earlier calls too: one that has left
+    /// at its deadline could not.
     void finish(std::span<const Unfinished> left, Deadline deadline);
     /// Notes that votes for an item may be missing in its count.
     void doubt(const sql::Id& item, std::int64_t votes);
@@ -74,6 +75,7 @@ class CachedCounts {
     Result<void> hand_over(Deadline deadline);
     /// Votes noted and not handed over yet.
     std::int64_t in_doubt(const sql::Id& item);
+    bool has_doubts();
 
     Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline);
 

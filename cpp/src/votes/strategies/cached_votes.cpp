@@ -14,6 +14,13 @@ namespace {
 
 // How often a reader looks again while a hash is being filled.
 constexpr int kMaxLooks = 3;
+// How long a reader waits for the cache: half of its time, at most this for each 2,000 items. It needs
+// the rest for SQL.
+constexpr Duration kReadPatience = std::chrono::seconds{1};
+Duration patience(Deadline deadline, std::size_t items) {
+    const auto parts = static_cast<Duration::rep>(1 + items / 2'000);
+    return std::min(Duration{deadline.remaining()} / 2, kReadPatience * parts);
+}
 
 class CachedVotes final : public SqlVotes {
   public:
@@ -39,11 +46,14 @@ class CachedVotes final : public SqlVotes {
         const auto results = commit_.get().submit_all(writes, deadline);
         // What was committed, the writer has counted.
         Increments increments{*cached_};
+        bool failed = false;
         for (std::size_t i = 0; i < writes.size(); ++i) {
             if (results[i]) continue;
             increments.add_failed(static_cast<const QueuedCachedVote&>(*writes[i]),
                                   results[i].error());
+            failed = true;
         }
+        if (failed) increments.count_and_finish(deadline);
         return to_casts(writes, results);
     }
 
@@ -234,7 +244,8 @@ class CachedVotes final : public SqlVotes {
                 texts.push_back(cached_->to_text(known_as[i]));
             }
             if (open.empty()) break;
-            const auto entries = cached_->cache().read(space, texts, deadline.remaining());
+            const auto entries =
+                cached_->cache().read(space, texts, patience(deadline, texts.size()));
             std::vector<std::size_t> from_sql;
             for (std::size_t k = 0; k < open.size(); ++k) {
                 const std::size_t i = open[k];

@@ -108,7 +108,7 @@ std::function<void()> CachedWriter::before_wake(
     Increments increments{*cached_};
     for (const auto& write : written) increments.add(static_cast<const QueuedCachedVote&>(*write));
     auto left = increments.count(deadline);
-    if (left.empty()) return {};
+    if (left.empty() && !cached_->has_doubts()) return {};
     return [cached = cached_, left = std::move(left), deadline] { cached->finish(left, deadline); };
 }
 

@@ -45,7 +45,7 @@ class Increments {
             for (const auto& [place, increment] : increments) to_count.push_back(increment);
             left.push_back(cached_.count(space, to_count, deadline));
         }
-        std::erase_if(left, [](const auto& each) { return each.born.empty() && !each.doubts; });
+        std::erase_if(left, [](const auto& each) { return each.born.empty(); });
         return left;
     }
     void count_and_finish(Deadline deadline) { cached_.finish(count(deadline), deadline); }
