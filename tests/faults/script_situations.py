@@ -194,7 +194,9 @@ SITUATIONS = [
     Situation("zset_sweep/immortal", ["z"], [], [["ZADD", "z", "1", "a"]]),
     # -- votes
     *(
-        Situation(f"votes_increment/{name}", ["h"], [SOON, "u", difference, "1", epoch], before)
+        Situation(
+            f"votes_increment/{name}", ["h", "id"], [SOON, "u", difference, "1", epoch], before
+        )
         for name, difference, epoch, before in [
             ("fresh", "2", "2", []),
             ("there", "2", "2", [cached("h")]),

@@ -37,7 +37,9 @@ def make(sides: BothSides, redis: hotcount.Redis) -> hotcount.Votes:
 
 def far_url(sides: BothSides, request: pytest.FixtureRequest, proxy: FaultProxy) -> str:
     if sides.dialect == "mariadb":
-        return f"mariadb://root@127.0.0.1:{proxy.port}/{request.getfixturevalue('mariadb_database')}"
+        return (
+            f"mariadb://root@127.0.0.1:{proxy.port}/{request.getfixturevalue('mariadb_database')}"
+        )
     own: PostgresDatabase = request.getfixturevalue("postgres_database")
     return (
         f"postgresql://{own.server.superuser}@127.0.0.1:{proxy.port}/postgres"

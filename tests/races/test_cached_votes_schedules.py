@@ -38,9 +38,9 @@ class Play:
         self.key = f"votes:{row[0]}:1"
         self.worker = self.votes.sync_worker()
 
-    def script(self, name: str, *arguments: object) -> object:
+    def script(self, name: str, *arguments: object, keys: int = 1) -> object:
         text = (SCRIPTS / f"{name}.lua").read_text()
-        return self.redis.execute("EVAL", text, 1, self.key, *map(str, arguments))
+        return self.redis.execute("EVAL", text, keys, self.key, *map(str, arguments))
 
     def hash(self) -> dict[str, str]:
         flat = self.redis.execute("HGETALL", self.key)
@@ -53,7 +53,8 @@ class Play:
         )
 
     def increment(self, token: str, epoch: int = 0) -> None:
-        self.script("increment", RETENTION_MS, token, 1, 1, epoch)
+        name = "votes@" + self.key.split(":")[1]
+        self.script("increment", name, RETENTION_MS, token, 1, 1, epoch, keys=2)
 
     def fence(self) -> tuple[int, int, int]:
         """gen, epoch and vote_count, as a fill reads them in one transaction."""

@@ -76,8 +76,11 @@ class CachedSchedules : public ::testing::Test {
             steps.push_back([=, this] {
                 const std::string token = random_name();
                 const auto counted = cache_->increment(space_, {increment.get(), 1}, token, {});
-                ASSERT_TRUE(succeeded(counted.front()));
-                if (*counted.front() == CountCache::Counted::born) *born = token;
+                ASSERT_TRUE(succeeded(counted.states.front()));
+                if (*counted.states.front() == CountCache::Counted::born) {
+                    *born = token;
+                    EXPECT_EQ(counted.identity, holder_);
+                }
             });
             add_fill(steps, born);
         }

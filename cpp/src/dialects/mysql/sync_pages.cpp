@@ -37,6 +37,7 @@ class MysqlSyncPages final : public SyncPages {
                    " AS hc_i WHERE hc_i." + n.id + " IN (",
                parameter, 1, ", ", ")") {
         for (std::size_t items = 1; items <= kMost; items *= 2) {
+            fence_.emplace_back(fence_text(n, items));
             count_.emplace_back(mysql_set_counts(n, items));
         }
     }
@@ -58,6 +59,33 @@ class MysqlSyncPages final : public SyncPages {
         };
         HOTCOUNT_TRY(run(connection, alone ? read_alone_ : read_, items, visit));
         return states;
+    }
+
+    Result<bool> fences_at_once(sql::Connection& connection) override {
+        HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
+        if (!can.compound) return false;
+        return keys_.are_bytes(connection);
+    }
+
+    Result<std::vector<Fenced>> fence(sql::Connection& connection, std::span<const sql::Id> items,
+                                      const std::string& holder, const std::string& space,
+                                      Deadline deadline) override {
+        std::vector<Fenced> fenced(items.size());
+        const std::map<sql::Id, std::size_t> index = by_id(items);
+        const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
+            const auto found = index.find(row.id(0));
+            if (found == index.end()) return {};
+            fenced[found->second] =
+                SyncFence{row.id(0), row.integer(1), row.integer(2), row.integer(3)};
+            return {};
+        };
+        std::vector<sql::Value> values{std::string_view{holder}, std::string_view{space}};
+        for (std::size_t i = 0; i < std::bit_ceil(items.size()); ++i) {
+            values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
+        }
+        const auto size = static_cast<std::size_t>(std::bit_width(items.size() - 1));
+        HOTCOUNT_TRY(connection.run_alone(fence_[size], values, &visit, sql::Alone{deadline}));
+        return fenced;
     }
 
     Result<void> save(sql::Connection& connection, std::span<const Save> saves) override {
@@ -96,6 +124,28 @@ class MysqlSyncPages final : public SyncPages {
     }
 
   private:
+    // ?1 holder, ?2 space, ?3 and on the items. The first statement locks the rows of vote_sync;
+    // whoever writes a count has them alone, so what the last one reads holds until the COMMIT.
+    static std::string fence_text(const VoteNames& n, std::size_t items) {
+        std::string ids;
+        for (std::size_t i = 0; i < items; ++i) ids += (i > 0 ? ", " : "") + parameter(3 + i);
+        return "BEGIN NOT ATOMIC IF EXISTS (SELECT 1 FROM " + n.meta +
+               " WHERE name = 'cache_id' AND value = ?2) THEN INSERT INTO " + n.sync +
+               " (item, gen, holder) SELECT hc_i." + n.id + ", 1, ?1 FROM " + n.item +
+               " AS hc_i WHERE hc_i." + n.id + " IN (" + ids + ") ORDER BY hc_i." + n.id +
+               " ON DUPLICATE KEY UPDATE " + n.sync + ".gen = " + n.sync +
+               ".gen + 1; INSERT INTO " + n.recount + " (item, asked) SELECT hc_s.item, 1 FROM " +
+               n.sync + " AS hc_s WHERE hc_s.item IN (" + ids +
+               ") AND hc_s.holder <> '' AND hc_s.holder <> ?1 ORDER BY hc_s.item ON DUPLICATE "
+               "KEY UPDATE " +
+               n.recount + ".asked = " + n.recount + ".asked + 1; UPDATE " + n.sync +
+               " SET holder = ?1 WHERE item IN (" + ids +
+               ") AND (holder IS NULL OR holder <> ?1); SELECT hc_i." + n.id +
+               ", hc_s.gen, hc_s.epoch, COALESCE(hc_i." + n.count + ", 0) FROM " + n.item +
+               " AS hc_i JOIN " + n.sync + " AS hc_s ON hc_s.item = hc_i." + n.id + " WHERE hc_i." +
+               n.id + " IN (" + ids + "); COMMIT; ELSE ROLLBACK; END IF; END";
+    }
+
     static std::map<sql::Id, std::size_t> by_id(std::span<const sql::Id> items) {
         std::map<sql::Id, std::size_t> index;
         for (std::size_t i = 0; i < items.size(); ++i) index.emplace(items[i], i);
@@ -113,6 +163,8 @@ class MysqlSyncPages final : public SyncPages {
     }
 
     KeyColumns keys_;
+    ServerAbilities abilities_;
+    std::vector<sql::Statement> fence_{};  // Of 1, 2, 4 ... items.
     BulkStatement read_;
     BulkStatement read_alone_;
     BulkStatement mark_;

@@ -1,7 +1,9 @@
 #include "cached_counts.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <iterator>
 #include <limits>
 
 namespace hotcount {
@@ -35,13 +37,16 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
                                              std::span<const CountCache::Increment> increments,
                                              Deadline deadline) {
     const std::string token = random_name();
-    const auto results = cache_->increment(space, increments, token, deadline.remaining());
-    Unfinished left{std::string{space}, {}};
+    auto counted = cache_->increment(space, increments, token, deadline.remaining());
+    const auto& results = counted.states;
+    Unfinished left{std::string{space}, {}, std::move(counted.identity)};
     for (std::size_t i = 0; i < increments.size(); ++i) {
         if (!results[i]) {
             // Also if the outcome is unknown: a recount is right either way.
             if (const auto item = to_item(increments[i].item)) doubt(*item, increments[i].votes);
         } else if (*results[i] == CountCache::Counted::born) {
+            // Twice, if one of a later epoch follows.
+            if (!left.born.empty() && left.born.back().item == increments[i].item) continue;
             left.born.push_back({increments[i].item, token});
         }
     }
@@ -50,7 +55,7 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
 
 void CachedCounts::finish(std::span<const Unfinished> left, Deadline deadline) {
     for (const Unfinished& each : left) {
-        if (!each.born.empty()) (void)fill(each.space, each.born, deadline);
+        if (!each.born.empty()) (void)fill(each.space, each.born, deadline, each.identity);
     }
     (void)hand_over(deadline);
 }
@@ -95,9 +100,65 @@ Result<void> CachedCounts::hand_over(Deadline deadline) {
     return written;
 }
 
+// In one trip, without a lock on the items, where the dialect does that.
+Result<CachedCounts::Fences> CachedCounts::fence(const std::string& space,
+                                                 std::span<const sql::Id> items,
+                                                 const std::string& holder, Deadline deadline) {
+    Fences fences;
+    fences.reserve(items.size());
+    for (std::size_t first = 0; first < items.size(); first += SyncPages::kMost) {
+        const auto part = items.subspan(first, std::min(SyncPages::kMost, items.size() - first));
+        const auto at_once = [&](sql::Connection& connection)
+            -> Result<std::optional<std::vector<SyncPages::Fenced>>> {
+            HOTCOUNT_TRY(connection.begin(deadline));
+            return table_.fence_at_once(connection, part, holder, space, deadline);
+        };
+        HOTCOUNT_TRY_ASSIGN(auto fenced, sql::transact_alone(*database_, deadline, at_once));
+        if (!fenced) {
+            HOTCOUNT_TRY_ASSIGN(auto states, fence_in_turn(space, part, holder, deadline));
+            std::move(states.begin(), states.end(), std::back_inserter(fences));
+            continue;
+        }
+        for (std::size_t i = 0; i < part.size(); ++i) {
+            auto& each = (*fenced)[i];
+            if (std::holds_alternative<SyncPages::Again>(each)) {
+                HOTCOUNT_TRY_ASSIGN(auto states,
+                                    fence_in_turn(space, part.subspan(i, 1), holder, deadline));
+                fences.push_back(std::move(states.front()));
+            } else if (auto* const state = std::get_if<SyncFence>(&each)) {
+                fences.emplace_back(std::move(*state));
+            } else {
+                fences.emplace_back();
+            }
+        }
+    }
+    return fences;
+}
+
+Result<CachedCounts::Fences> CachedCounts::fence_in_turn(const std::string& space,
+                                                         std::span<const sql::Id> items,
+                                                         const std::string& holder,
+                                                         Deadline deadline) {
+    const auto fence_all = [&](sql::Connection& connection) -> Result<Fences> {
+        Fences fences(items.size());
+        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
+        if (id != space) return fences;
+        HOTCOUNT_TRY_ASSIGN(auto states, table_.fence_all(connection, items, holder));
+        for (std::size_t i = 0; i < items.size(); ++i) {
+            if (auto& state = states[i]) {
+                fences[i] = SyncFence{state->item, state->gen, state->epoch, state->stored};
+            }
+        }
+        return fences;
+    };
+    return sql::transact(*database_, deadline, fence_all);
+}
+
 Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled> hashes,
-                                Deadline deadline) {
-    HOTCOUNT_TRY_ASSIGN(const std::string holder, cache_->identity(space, deadline.remaining()));
+                                Deadline deadline, std::string holder) {
+    if (holder.empty()) {
+        HOTCOUNT_TRY_ASSIGN(holder, cache_->identity(space, deadline.remaining()));
+    }
     std::vector<CountCache::Fill> fills;
     std::vector<CountCache::Outdated> gone;
     std::vector<const Unfilled*> known;
@@ -108,24 +169,16 @@ Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled
         known.push_back(&hash);
         items.push_back(*std::move(item));
     }
-    const auto fence_all = [&](sql::Connection& connection) -> Result<void> {
-        fills.clear();
-        gone.clear();
-        HOTCOUNT_TRY_ASSIGN(const std::string id, table_.cache_id(connection, true));
-        if (id != space) return {};  // Tables that changed hands: nobody reads these hashes now.
-        HOTCOUNT_TRY_ASSIGN(const auto states, table_.fence_all(connection, items, holder));
-        for (std::size_t i = 0; i < known.size(); ++i) {
-            const auto& [text, token] = *known[i];
-            const auto& state = states[i];
-            if (state) {
-                fills.push_back({text, token, state->gen, state->epoch, state->stored});
-            } else {
-                gone.push_back({text, std::numeric_limits<std::int64_t>::max()});
-            }
+    HOTCOUNT_TRY_ASSIGN(const Fences fences, fence(std::string{space}, items, holder, deadline));
+    for (std::size_t i = 0; i < known.size(); ++i) {
+        const auto& [text, token] = *known[i];
+        if (const auto& state = fences[i]) {
+            fills.push_back({text, token, state->gen, state->epoch, state->stored});
+        } else {
+            // Or of tables that changed hands: nobody reads these hashes now.
+            gone.push_back({text, std::numeric_limits<std::int64_t>::max()});
         }
-        return {};
-    };
-    HOTCOUNT_TRY(sql::transact(*database_, deadline, fence_all));
+    }
     std::optional<Error> failed;
     const auto landed = cache_->land(space, fills, deadline.remaining());
     for (std::size_t i = 0; i < fills.size(); ++i) {

@@ -63,6 +63,7 @@ class CachedCounts {
     struct Unfinished {
         std::string space;
         std::vector<Unfilled> born;
+        std::string identity;  // Of the cache, when they were; empty if it is not known.
     };
     Unfinished count(std::string_view space, std::span<const CountCache::Increment> increments,
                      Deadline deadline);
@@ -77,7 +78,9 @@ class CachedCounts {
     std::int64_t in_doubt(const sql::Id& item);
     bool has_doubts();
 
-    Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline);
+    /// `identity`: of the cache when the hashes were seen; asked for now if it is empty.
+    Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline,
+                      std::string identity = {});
 
     /// Recounts items that vote_recount names, at most `limit`; returns how many, `left` included.
     struct Recounted {
@@ -87,6 +90,12 @@ class CachedCounts {
     Result<Recounted> recount(std::string_view space, std::size_t limit, Deadline deadline);
 
   private:
+    using Fences = std::vector<std::optional<SyncFence>>;
+    Result<Fences> fence(const std::string& space, std::span<const sql::Id> items,
+                         const std::string& holder, Deadline deadline);
+    Result<Fences> fence_in_turn(const std::string& space, std::span<const sql::Id> items,
+                                 const std::string& holder, Deadline deadline);
+
     struct Doubts {
         std::mutex mutex;
         std::map<sql::Id, std::int64_t> votes;

@@ -79,9 +79,13 @@ class CountCache {
 
     /// Adds to hashes; one that is absent, or from before the increment's epoch, is born anew
     /// under `token`. Results by index.
-    virtual std::vector<Result<Counted>> increment(std::string_view space,
-                                                   std::span<const Increment> increments,
-                                                   std::string_view token, Timeout timeout) = 0;
+    struct Incremented {
+        std::vector<Result<Counted>> states;
+        std::string
+            identity{};  ///< identity() when hashes were born; empty if none was, or not known.
+    };
+    virtual Incremented increment(std::string_view space, std::span<const Increment> increments,
+                                  std::string_view token, Timeout timeout) = 0;
     /// Gives hashes what SQL knows. In an unfilled hash the base is added to what was counted
     /// since; in a filled one only a higher gen is noted. False if nothing was to be done. Results
     /// by index.

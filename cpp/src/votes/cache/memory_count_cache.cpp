@@ -26,11 +26,12 @@ class MemoryCountCache final : public CountCache {
     MemoryCountCache(std::shared_ptr<memory::Store> store, Duration retention)
         : store_(std::move(store)), retention_(retention) {}
 
-    std::vector<Result<Counted>> increment(std::string_view space,
-                                           std::span<const Increment> increments,
-                                           std::string_view token, Timeout) override {
-        std::vector<Result<Counted>> results;
+    Incremented increment(std::string_view space, std::span<const Increment> increments,
+                          std::string_view token, Timeout timeout) override {
+        Incremented result;
+        std::vector<Result<Counted>>& results = result.states;
         results.reserve(increments.size());
+        bool born = false;
         for (const Increment& each : increments) {
             const std::string key = key_of(space, each.item);
             results.push_back(store_->upsert(key, [&](Entry& entry, bool fresh) -> Result<Counted> {
@@ -38,8 +39,12 @@ class MemoryCountCache final : public CountCache {
                 if (count == nullptr) return wrong_type(key);
                 return add(*count, fresh, each, token);
             }));
+            born |= results.back() && *results.back() == Counted::born;
         }
-        return results;
+        if (born) {
+            if (auto name = identity(space, timeout)) result.identity = *std::move(name);
+        }
+        return result;
     }
 
     std::vector<Result<bool>> land(std::string_view space, std::span<const Fill> fills,

@@ -22,14 +22,13 @@ class RedisCountCache final : public CountCache {
           retention_(
               std::to_string(std::chrono::ceil<std::chrono::milliseconds>(retention).count())) {}
 
-    std::vector<Result<Counted>> increment(std::string_view space,
-                                           std::span<const Increment> increments,
-                                           std::string_view token, Timeout timeout) override {
+    Incremented increment(std::string_view space, std::span<const Increment> increments,
+                          std::string_view token, Timeout timeout) override {
         static const redis::Script kScript{lua::votes::kIncrementLua, redis::Script::Kind::single,
                                            redis::is_one_per_key<redis::is_number>};
         const Deadline deadline = deadline_of(timeout);
-        std::vector<Result<Counted>> results;
-        results.reserve(increments.size());
+        Incremented result;
+        result.states.reserve(increments.size());
         for (std::size_t first = 0; first < increments.size(); first += kMaxScriptKeys) {
             const auto part =
                 increments.subspan(first, std::min(kMaxScriptKeys, increments.size() - first));
@@ -40,14 +39,18 @@ class RedisCountCache final : public CountCache {
                 call.number(each.votes);
                 call.number(each.epoch);
             }
+            call.key(identity_key(client_->options().prefix, space));
             const auto states = run(kScript, call, deadline);
             for (std::size_t i = 0; i < part.size(); ++i) {
                 auto state = states ? number_at(*states, i, call) : states.error();
-                results.push_back(state ? Result{static_cast<Counted>(*state)}
-                                        : Result<Counted>{std::move(state).error()});
+                result.states.push_back(state ? Result{static_cast<Counted>(*state)}
+                                              : Result<Counted>{std::move(state).error()});
             }
+            if (!states) continue;
+            const auto* const name = std::get_if<std::string>(&states->back().value);
+            if (name != nullptr && !name->empty()) result.identity = *name;
         }
-        return results;
+        return result;
     }
 
     std::vector<Result<bool>> land(std::string_view space, std::span<const Fill> fills,

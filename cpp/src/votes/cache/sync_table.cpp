@@ -59,6 +59,7 @@ SyncTable::SyncTable(const VotesOptions& options, const VoteNames& n, const Vote
       // them would wait for each other.
       lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
                  grammar_.for_no_key_update()),
+      lock_marks_("SELECT 1 FROM " + n.sync + " WHERE item = ?1" + grammar_.for_no_key_update()),
       read_state_("SELECT " + sync_columns(n) + " FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
                   " = ?1"),
       sum_("SELECT " + sum_of(n, grammar_, "?1")),
@@ -132,6 +133,10 @@ Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connect
         // A statement of its own: one that waited for a lock has read the rest before it waited.
         HOTCOUNT_TRY(connection.run(hold == Hold::shared ? share_item_ : lock_item_,
                                     std::array{sql::to_value(item)}, &sql::kIgnoreRows));
+        if (hold == Hold::to_save) {
+            HOTCOUNT_TRY(
+                connection.run(lock_marks_, std::array{sql::to_value(item)}, &sql::kIgnoreRows));
+        }
     }
     std::optional<State> state;
     const sql::RowVisitor visit = [&](const sql::Row& row) -> Result<void> {
@@ -236,15 +241,16 @@ Result<std::vector<std::optional<SyncTable::State>>> SyncTable::read_all(
 Result<std::optional<SyncTable::State>> SyncTable::fence(sql::Connection& connection,
                                                          const sql::Id& item,
                                                          const std::string& holder) const {
-    HOTCOUNT_TRY_ASSIGN(std::optional<State> state, read(connection, item, Hold::alone));
-    if (!state) return state;
+    HOTCOUNT_TRY_ASSIGN(const std::optional<State> before, read(connection, item, Hold::to_save));
+    if (!before) return before;
     const std::array<sql::Value, 2> values{std::string_view{holder}, sql::to_value(item)};
     HOTCOUNT_TRY(connection.run(fence_->of(1), values, nullptr));
-    if (!state->holder.empty() && state->holder != holder) {
+    // Again: a row that was not there could not be locked, and others may have made it.
+    HOTCOUNT_TRY_ASSIGN(std::optional<State> state, read(connection, item));
+    if (state &&
+        ((!before->holder.empty() && before->holder != holder) || state->gen != before->gen + 1)) {
         HOTCOUNT_TRY(ask_recounts(connection, {&item, 1}));
     }
-    ++state->gen;
-    state->holder = holder;
     return state;
 }
 
@@ -259,6 +265,7 @@ Result<std::vector<std::optional<SyncTable::State>>> SyncTable::fence_all(
         }
         return states;
     }
+    // Where there are pages and no fence_at_once(): all fences come this way, and have the items alone.
     HOTCOUNT_TRY_ASSIGN(states, read_pages(connection, items, true));
     std::vector<sql::Value> values;
     std::vector<sql::Id> of_others;
@@ -274,6 +281,18 @@ Result<std::vector<std::optional<SyncTable::State>>> SyncTable::fence_all(
     HOTCOUNT_TRY(run_all(connection, *fence_, values, 1, head));
     HOTCOUNT_TRY(ask_recounts(connection, of_others));
     return states;
+}
+
+Result<std::optional<std::vector<SyncPages::Fenced>>> SyncTable::fence_at_once(
+    sql::Connection& connection, std::span<const sql::Id> items, const std::string& holder,
+    const std::string& space, Deadline deadline) const {
+    std::optional<std::vector<SyncPages::Fenced>> fenced;
+    if (pages_ == nullptr || items.size() > SyncPages::kMost) return fenced;
+    HOTCOUNT_TRY_ASSIGN(const bool at_once, pages_->fences_at_once(connection));
+    if (at_once) {
+        HOTCOUNT_TRY_ASSIGN(fenced, pages_->fence(connection, items, holder, space, deadline));
+    }
+    return fenced;
 }
 
 // What a save comes to; SaveState::refused: nothing yet, it is to be written.
@@ -292,7 +311,7 @@ SaveState SyncTable::outcome_of(const std::optional<State>& state, const CacheEn
 
 Result<SaveState> SyncTable::save(sql::Connection& connection, const sql::Id& item,
                                   const CacheEntry& entry) const {
-    HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item, Hold::alone));
+    HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item, Hold::to_save));
     const SaveState outcome = outcome_of(state, entry);
     if (outcome != SaveState::refused) return outcome;
     HOTCOUNT_TRY(connection.execute(save_count_, {entry.value, sql::to_value(item)}));
@@ -328,6 +347,31 @@ Result<std::vector<SaveState>> SyncTable::save_all(sql::Connection& connection,
         const auto part = left.first(std::min(SyncPages::kMost, left.size()));
         left = left.subspan(part.size());
         HOTCOUNT_TRY(pages_->save(connection, part));
+    }
+    return results;
+}
+
+std::size_t SyncTable::saves_at_once() const {
+    return pages_ == nullptr ? 0 : pages_->saves_at_once();
+}
+
+Result<std::vector<SaveState>> SyncTable::save_at_once(sql::Connection& connection,
+                                                       std::span<const ToSave> saves, bool waits,
+                                                       const std::string& space,
+                                                       Deadline deadline) const {
+    std::vector<SyncPages::Save> writes;
+    writes.reserve(saves.size());
+    for (const auto& [item, entry] : saves) {
+        writes.push_back({item, entry->value, entry->gen, entry->version, entry->epoch});
+    }
+    HOTCOUNT_TRY_ASSIGN(const auto found,
+                        pages_->save_at_once(connection, writes, waits, space, deadline));
+    std::vector<SaveState> results;
+    results.reserve(saves.size());
+    for (std::size_t i = 0; i < saves.size(); ++i) {
+        SaveState state = outcome_of(found[i].state, *saves[i].entry);
+        if (state == SaveState::refused) state = SaveState::saved;
+        results.push_back(found[i].held ? SaveState::held : state);
     }
     return results;
 }

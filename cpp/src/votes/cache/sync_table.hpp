@@ -39,6 +39,7 @@ enum class SaveState : std::uint8_t {
     outdated,  ///< A recount has begun another epoch: the hash is void.
     doubtful,  ///< SQL or the cache has lost something: recount.
     gone,      ///< The item's row is not there.
+    held,      ///< Another transaction holds the item's row.
     refused,   ///< The database refuses it for itself.
 };
 
@@ -53,7 +54,8 @@ class SyncTable {
     /// What keeps the state as it was read until the transaction ends: those that vote share the
     /// item's row, those that change the state have it alone. So a recount waits for the votes
     /// under way, and a vote that comes after it reads the new epoch.
-    enum class Hold : std::uint8_t { none, shared, alone };
+    /// `to_save` holds the row of vote_sync as well: it keeps fences away, which leave the items alone.
+    enum class Hold : std::uint8_t { none, shared, alone, to_save };
     /// None if the item has no row. An item that was never filled has zeros.
     Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
                                       Hold hold = Hold::none) const;
@@ -87,6 +89,11 @@ class SyncTable {
     Result<std::vector<std::optional<State>>> fence_all(sql::Connection& connection,
                                                         std::span<const sql::Id> items,
                                                         const std::string& holder) const;
+    /// The same for items that are each another one, and commits by itself; see SyncPages::fence().
+    /// None if the dialect does not do that.
+    Result<std::optional<std::vector<SyncPages::Fenced>>> fence_at_once(
+        sql::Connection& connection, std::span<const sql::Id> items, const std::string& holder,
+        const std::string& space, Deadline deadline) const;
     Result<SaveState> save(sql::Connection& connection, const sql::Id& item,
                            const CacheEntry& entry) const;
     struct ToSave {
@@ -96,6 +103,11 @@ class SyncTable {
     /// By index.
     Result<std::vector<SaveState>> save_all(sql::Connection& connection,
                                             std::span<const ToSave> saves) const;
+    /// Whether to save so: as many as this at once, by save_at_once(). 0: by save_all().
+    std::size_t saves_at_once() const;
+    Result<std::vector<SaveState>> save_at_once(sql::Connection& connection,
+                                                std::span<const ToSave> saves, bool waits,
+                                                const std::string& space, Deadline deadline) const;
     /// Sets item.vote_count to the sum of the votes and begins an epoch above both its own and
     /// `above`. Returns the epoch.
     Result<std::int64_t> recount(sql::Connection& connection, const sql::Id& item,
@@ -140,6 +152,7 @@ class SyncTable {
     const sql::Grammar& grammar_;
     sql::Statement share_item_;
     sql::Statement lock_item_;
+    sql::Statement lock_marks_;
     sql::Statement read_state_;
     sql::Statement sum_;
     std::unique_ptr<NumberedReads> read_stored_, sums_;

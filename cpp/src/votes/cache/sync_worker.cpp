@@ -16,6 +16,8 @@ namespace {
 
 // Items recounted in one transaction: each sums all votes of its item while voters wait.
 constexpr std::size_t kMaxRecounts = 100;
+// How long a save waits for an item that others hold.
+constexpr Duration kHeldItemWait = std::chrono::milliseconds{250};
 
 void add(SyncRound& sum, const SyncRound& round) {
     sum.scanned += round.scanned;
@@ -292,11 +294,54 @@ class Worker final : public SyncWorker {
             }
             return table.ask_recounts(connection, doubtful);
         };
+        const std::size_t most = cached_->table().saves_at_once();
+        if (most > 0) return save_in_parts(found, unsaved, saves, most, deadline);
         auto saved = sql::transact(cached_->database(), deadline, save_all);
         if (!saved && sql::may_be_one_writes_fault(saved.error())) {
             return save_apart(found, saved.error(), deadline);
         }
         HOTCOUNT_TRY(saved);
+        return check_behind(found, behind, deadline);
+    }
+
+    // Each part in one statement.
+    Result<void> save_in_parts(std::span<Found> found, std::span<Found* const> unsaved,
+                               std::span<const SyncTable::ToSave> saves, std::size_t most,
+                               Deadline deadline) {
+        const auto save_part = [&](std::size_t first, std::size_t size, bool waits,
+                                   Deadline until) -> Result<void> {
+            const auto save = [&](sql::Connection& connection) -> Result<std::vector<SaveState>> {
+                HOTCOUNT_TRY(connection.begin(until));
+                return cached_->table().save_at_once(connection, saves.subspan(first, size), waits,
+                                                     space_, until);
+            };
+            HOTCOUNT_TRY_ASSIGN(const auto states,
+                                sql::transact_alone(cached_->database(), until, save));
+            for (std::size_t i = 0; i < size; ++i) unsaved[first + i]->state = states[i];
+            return {};
+        };
+        for (std::size_t first = 0; first < saves.size(); first += most) {
+            const auto saved =
+                save_part(first, std::min(most, saves.size() - first), false, deadline);
+            if (!saved && sql::may_be_one_writes_fault(saved.error())) {
+                return save_apart(found, saved.error(), deadline);
+            }
+            HOTCOUNT_TRY(saved);
+        }
+        std::vector<std::string> behind;
+        std::vector<sql::Id> doubtful;
+        for (std::size_t i = 0; i < unsaved.size(); ++i) {
+            Found& each = *unsaved[i];
+            if (each.state == SaveState::held) {
+                // By its voters, one after the other, or by somebody for long. No other item is
+                // locked while it is waited for; if in vain, the next round comes back to it.
+                const SteadyTime until = Deadline::after(kHeldItemWait).time();
+                (void)save_part(i, 1, true, Deadline::at(std::min(deadline.time(), until)));
+            }
+            if (each.state == SaveState::doubtful) doubtful.push_back(each.item);
+            if (each.state == SaveState::behind) behind.push_back(each.text);
+        }
+        HOTCOUNT_TRY(ask_recounts(doubtful, deadline));
         return check_behind(found, behind, deadline);
     }
 

@@ -1,8 +1,9 @@
 -- Counts committed votes in their items' hashes.
--- KEYS    hashes
+-- KEYS    hashes, and last the key that holds the name of this very cache
 -- ARGV[1] retention in milliseconds   ARGV[2] token of the hashes born here
 -- ARGV[3..] per key three: difference, number of votes, epoch
--- RETURNS per key 0 counted, 1 counted in a hash that was born for it, 2 outdated, or its error
+-- RETURNS per hash 0 counted, 1 counted in a hash that was born for it, 2 outdated, or its error; and
+--         the name: '' if no hash was born, or there is none yet
 -- WHY a script: look and add must be one step, or two callers make the hash and one is lost. What
 -- is absent is born without the count that SQL has (gen 0): a fill in flight never carries votes,
 -- so one that comes too late can be thrown away. Every vote raises version, and so is unsaved.
@@ -60,8 +61,12 @@ local function count(key, difference, votes, epoch)
     return COUNTED
 end
 
-local states = {}
-for i, key in ipairs(KEYS) do
-    states[i] = count(key, ARGV[3 * i], ARGV[3 * i + 1], ARGV[3 * i + 2])
+local states, born = {}, false
+for i = 1, #KEYS - 1 do
+    states[i] = count(KEYS[i], ARGV[3 * i], ARGV[3 * i + 1], ARGV[3 * i + 2])
+    born = born or states[i] == BORN
 end
+-- For the fill. Asked for later, it could be that of a cache which has lost the hash.
+local name = born and redis.pcall('GET', KEYS[#KEYS])
+states[#KEYS] = type(name) == 'string' and name or ''
 return states

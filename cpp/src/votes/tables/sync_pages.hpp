@@ -1,8 +1,8 @@
 // What strategy cached asks of a dialect about many items at once: a page of items in one or two
 // statements, and not one for each. Where a statement costs no round trip, a dialect has none of this.
 //
-// Every function runs inside the caller's transaction. Ids are given once each, at most kMost of them.
-// Thread-safe.
+// Every function but fence() and save_at_once() runs inside the caller's transaction. Ids are given once each, at most
+// kMost of them. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "layout.hpp"
@@ -36,6 +37,14 @@ std::string sync_tables(const VoteNames& names);
 inline constexpr int kSyncColumns = 8;
 SyncState read_sync_state(const sql::Row& row, int first);
 
+/// What a fill reads as it raises the gen.
+struct SyncFence {
+    sql::Id item;  ///< As its row has it.
+    std::int64_t gen;
+    std::int64_t epoch;
+    std::int64_t stored;  ///< item.vote_count
+};
+
 class SyncPages {
   public:
     /// One statement's items.
@@ -50,14 +59,47 @@ class SyncPages {
     virtual Result<std::vector<std::optional<SyncState>>> read(sql::Connection& connection,
                                                                std::span<const sql::Id> items,
                                                                bool alone) = 0;
+    /// Whether there is fence(); asked in a transaction that has begun.
+    virtual Result<bool> fences_at_once(sql::Connection& connection) = 0;
+    /// SyncTable::fence_all() in one trip, which commits by itself. It locks vote_sync's rows and
+    /// leaves the items to their voters. By index; none for an item without a row, and if the tables
+    /// count under another id than `space`. Again: something was saved or recounted meanwhile, and
+    /// what was read may be older; the gen is raised all the same.
+    struct Again {};
+    using Fenced = std::variant<std::monostate, Again, SyncFence>;
+    virtual Result<std::vector<Fenced>> fence(sql::Connection& connection,
+                                              std::span<const sql::Id> items,
+                                              const std::string& holder, const std::string& space,
+                                              Deadline deadline) = 0;
     struct Save {
         sql::Id item;
         std::int64_t count;
         std::int64_t gen;
         std::int64_t version;
+        std::int64_t epoch{0};
     };
-    /// Writes item.vote_count, and in vote_sync the gen and version that it is of.
-    virtual Result<void> save(sql::Connection& connection, std::span<const Save> saves) = 0;
+    /// How many of them save_at_once() takes: their items are locked for as long as that many take,
+    /// and for no trip. 0: there is none.
+    virtual std::size_t saves_at_once() const { return 0; }
+    /// SyncTable::save_all() in one statement, which commits by itself. Returns the states that it
+    /// found, by index; what the save is of the epoch and gen of, and newer than, is saved. Items that
+    /// others hold are passed over, unless it `waits`.
+    struct Found {
+        std::optional<SyncState> state{};
+        bool held{false};
+    };
+    virtual Result<std::vector<Found>> save_at_once(sql::Connection& connection,
+                                                    std::span<const Save> saves, bool waits,
+                                                    const std::string& space, Deadline deadline) {
+        (void)connection, (void)saves, (void)waits, (void)space, (void)deadline;
+        return make_error(ErrorCode::database, "this dialect saves in a transaction");
+    }
+    /// Where there is no save_at_once(): writes item.vote_count, and in vote_sync the gen and version
+    /// that it is of.
+    virtual Result<void> save(sql::Connection& connection, std::span<const Save> saves) {
+        (void)connection, (void)saves;
+        return make_error(ErrorCode::database, "this dialect saves in one statement");
+    }
     /// Writes item.vote_count alone.
     virtual Result<void> set_counts(sql::Connection& connection, std::span<const Save> counts) = 0;
     /// Sums of the items' votes and opening balances, by index, of items that have rows. None: the
