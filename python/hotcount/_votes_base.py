@@ -49,6 +49,8 @@ class VotesBase(Handle):
     vote_value: ReadOnly[str]
     vote_previous: ReadOnly[str]
     vote_version: ReadOnly[str]
+    read_url: ReadOnly[str | None]
+    read_max_lag: ReadOnly[float]
 
     @native
     def __init__(
@@ -79,6 +81,8 @@ class VotesBase(Handle):
         vote_value: str = "val",
         vote_previous: str = "prev",
         vote_version: str = "version",
+        read_url: str | None = None,
+        read_max_lag: Seconds = 10.0,
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
@@ -105,6 +109,14 @@ class VotesBase(Handle):
         the least seconds between two folds, 0.01 to 3600: how far item.vote_count lags; exact
         counts add up what waits. foreign_key: False makes vote tables that do not reference the
         items, which spares voters a lock on the item's row; the votes of a deleted item stay.
+
+        read_url: a replica of the database, for what is read with consistency 'cached'; not for
+        'cached' and SQLite. A Count from there says .source 'replica', .exact False, and in .as_of
+        the time that it is surely not older than. read_max_lag: an answer that may be older than
+        so many seconds, 0.1 to 3600, is not taken. Then the primary answers within the same
+        timeout, also where the replica is away, or is none of this database: stats() counts that,
+        and the logger 'hotcount' has a warning for each outage. While somebody reads there, a row
+        of {vote_table}_meta is written to the primary every quarter of read_max_lag.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """

@@ -184,9 +184,10 @@ class Count:
     exact: bool
     """Whether it agrees with the votes as of as_of."""
     as_of: float
-    """When it was read, in seconds since 1970 UTC; of a copy, when a fold counted it."""
+    """When it was read, in seconds since 1970 UTC; of a copy, when a fold counted it; of a replica,
+    a time for which it surely has every vote acknowledged before."""
     source: str
-    """Where it was read: 'sql' or 'cache'."""
+    """Where it was read: 'sql', 'cache' or 'replica'."""
     pending: int
     """Votes acknowledged but not yet in value."""
 

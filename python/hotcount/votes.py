@@ -171,7 +171,8 @@ class Votes(Lifetime, VotesBase):
 
         consistency, where there is a cache: 'cached' reads it, and the tables where it has nothing
         (.source says which, .as_of what it has at least); it may be less than one read before, as
-        contract() says. 'exact' reads the tables. Without a cache it is exact either way.
+        contract() says. With read_url it reads the replica, unless there is a cache. 'exact' reads
+        the tables. Without cache and read_url it is exact either way.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
@@ -228,6 +229,7 @@ class Votes(Lifetime, VotesBase):
         *,
         after: Id | None = None,
         limit: int = 100,
+        consistency: Consistency = "exact",
         timeout: Seconds | None = None,
     ) -> list[tuple[Any, int]]:
         """A page of those whose votes for the item count: (user, value), ascending by user.
@@ -235,7 +237,8 @@ class Votes(Lifetime, VotesBase):
         after: the last user of the page before; limit: 1 to 10,000. A page that is not full is the
         last. Users who voted while you turn pages are found if they come later in the order. Reads
         the vote table's primary key (item, user) and passes over retracted votes, which prune()
-        deletes. Votes without a user are not listed.
+        deletes. Votes without a user are not listed. consistency 'cached': the replica of read_url
+        may answer, with votes that are read_max_lag old.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
@@ -247,11 +250,14 @@ class Votes(Lifetime, VotesBase):
         """
 
     @native
-    def tally(self, item: Id, *, timeout: Seconds | None = None) -> Tally:
+    def tally(
+        self, item: Id, *, consistency: Consistency = "exact", timeout: Seconds | None = None
+    ) -> Tally:
         """The item's votes counted by sign: up, down, and their sum.
 
         Counts the votes themselves in one statement, which reads all of the item's; so it is exact
-        with every strategy, and has no opening balance. count() is the quick one.
+        with every strategy, and has no opening balance. count() is the quick one. consistency: as
+        for voters().
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
@@ -261,14 +267,17 @@ class Votes(Lifetime, VotesBase):
         """
 
     @native
-    def top(self, n: int, *, timeout: Seconds | None = None) -> list[tuple[Any, int]]:
+    def top(
+        self, n: int, *, consistency: Consistency = "exact", timeout: Seconds | None = None
+    ) -> list[tuple[Any, int]]:
         """The n items of the highest counts: (item, count), descending. n: 1 to 10,000.
 
         The items are found by the column of counts in the item table; the counts of those found are
         then read exactly, and they stand in that order. Where that column lags (contract() says by
         how much) an item whose votes are new may be missing. Scans the item table unless an index
         begins with that column: CREATE INDEX ON item (vote_count, id). It is not made for you,
-        because every update of a count then writes it too. ConfigError: item_count is None.
+        because every update of a count then writes it too. consistency: as for voters().
+        ConfigError: item_count is None.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
@@ -419,7 +428,10 @@ class Votes(Lifetime, VotesBase):
         longest_call_s, within a quarter. Where the counts have a journal: folds, folded_rows,
         failed_folds, fold_error and last_fold_s of this process; pending_rows and pending_items of
         all, oldest_pending_s, the age of the oldest at most; held_items; refused_items, a dict of
-        items that folds fail for, and why. Times are seconds.
+        items that folds fail for, and why. With read_url: replica_reads that it has answered,
+        replica_fallbacks, which the primary has answered in its place; replica_error, why it is not
+        used, empty while all is well; replica_lag_s, how old its last answer was at most. Times are
+        seconds.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")

@@ -125,3 +125,22 @@ def test_closed_votes_are_refused_and_their_database_goes_on(
     database.close()
     with pytest.raises(hotcount.ClosedError):
         again.count(1)
+
+
+def test_read_url_is_refused_where_there_is_no_replica() -> None:
+    for url in ("sqlite:///replica.db", "postgresql://app:secret@host/app"):
+        with pytest.raises(
+            hotcount.ConfigError, match="read_url must be None with sqlite"
+        ) as caught:
+            hotcount.Votes("sqlite:///:memory:", read_url=url)
+        assert caught.value.option == "read_url"
+        with pytest.raises(hotcount.ConfigError, match="read_url must be None for strategy"):
+            hotcount.Votes("sqlite:///:memory:", "memory://", "cached", read_url=url)
+    with pytest.raises(hotcount.ConfigError, match="read_url is empty"):
+        hotcount.Votes("sqlite:///:memory:", read_url="")
+
+
+@pytest.mark.parametrize("bad", [0, 0.09, 3601, -1])
+def test_read_max_lag_out_of_bounds_is_refused_by_name(bad: float) -> None:
+    with pytest.raises(hotcount.ConfigError, match="read_max_lag"):
+        hotcount.Votes("sqlite:///:memory:", read_max_lag=bad)

@@ -150,6 +150,9 @@ class PostgresServer(ServerProcess):
         self._was_killed = False
         if self._user is not None:
             shutil.chown(self.folder, self._user)
+        self._fill_data()
+
+    def _fill_data(self) -> None:
         self._run(
             "initdb",
             *("--pgdata", str(self._data), "--username", self.superuser, "--auth", "trust"),
@@ -251,6 +254,23 @@ class PostgresServer(ServerProcess):
     def remove(self) -> None:
         self.stop(signal.SIGQUIT)  # Without a checkpoint, which nobody needs any more.
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class PostgresStandby(PostgresServer):
+    """A hot standby, which streams from a primary that runs."""
+
+    def __init__(self, primary: PostgresServer) -> None:
+        self._primary = primary
+        super().__init__(programs=primary.programs)
+
+    def _fill_data(self) -> None:
+        self._run(
+            "pg_basebackup",
+            *("--pgdata", str(self._data), "--host", str(self._primary.folder)),
+            *("--port", str(self._primary.port or 5432), "--username", self.superuser),
+            *("--write-recovery-conf", "--checkpoint", "fast", "--wal-method", "stream"),
+            "--no-sync",
+        )
 
 
 class PostgresDatabase:

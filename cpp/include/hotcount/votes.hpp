@@ -42,6 +42,7 @@
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/completion.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/detail/votes/sync_worker.hpp>
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
@@ -121,6 +122,17 @@ struct VotesOptions {
     /// votes have summed 20,000, it folds sooner, 20 ms after the last fold at the earliest.
     Duration fold_interval{std::chrono::seconds{1}};
 
+    /// The URL of a replica of the database, for reads that may be stale: Consistency::cached. Empty:
+    /// none. A config error with strategy cached, with SQLite, and for a URL that is wrong or of
+    /// another kind of database. A replica that is away, behind or another database's is none of the
+    /// caller's errors: the primary answers within the same deadline, and stats() counts that.
+    std::string read_url{};
+    /// How old an answer of the replica may be, 0.1 s to 1 h; the primary answers if it would be
+    /// older. While somebody reads there, a mark is written to vote_meta every quarter of it, by one
+    /// of all processes: an answer is as old as the last mark that the replica has. Longer: fewer
+    /// marks, and older counts. Shorter: the primary answers as soon as the replica is a little late.
+    Duration read_max_lag{std::chrono::seconds{10}};
+
     // For cached, and max_age for batched with a cache too; ignored by the others.
     /// cached: how long count() trusts what it knows of the tables before it asks them again. A
     /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
@@ -170,10 +182,12 @@ struct Cast {
 };
 
 struct Count {
-    std::int64_t value;    ///< SUM(val) over the item's votes, and its opening balance.
-    bool exact;            ///< Agrees with the votes committed at as_of.
-    WallTime as_of;        ///< When it was read; of a copy: when the fold ran that counted it.
-    std::string source;    ///< "sql" or "cache".
+    std::int64_t value;  ///< SUM(val) over the item's votes, and its opening balance.
+    bool exact;          ///< Agrees with the votes committed at as_of.
+    /// When it was read. Of a copy: when the fold ran that counted it. Of a replica: all votes that
+    /// were acknowledged before are in it.
+    WallTime as_of;
+    std::string source;    ///< "sql", "cache" or "replica".
     std::int64_t pending;  ///< Votes acknowledged but not yet in value.
 };
 
@@ -270,6 +284,14 @@ struct VotesStats {
     /// Items that folds leave out because they fail for them, and why. Their votes are counted
     /// exactly by count(), and not in item.vote_count.
     std::vector<std::pair<sql::Id, std::string>> refused_items{};
+
+    // With read_url.
+    std::uint64_t replica_reads{0};  ///< That the replica has answered.
+    /// That it might have answered, and the primary did.
+    std::uint64_t replica_fallbacks{0};
+    /// Why the replica is not asked, or its answers are not taken; empty while all is well.
+    std::string replica_error{};
+    Duration replica_lag{0};  ///< How old its last answer was at most.
 };
 
 /// What an acknowledgement means, in words and in facts that tools check.
@@ -283,7 +305,8 @@ struct Contract {
 
 /// Where a count comes from: the cache if there is one, or SQL (strategy cached: summed from the
 /// votes). Without a cache both are exact. batched: a count from the cache, or read to fill it, has
-/// what folds have counted; a voter may not see his own vote in it until the next fold.
+/// what folds have counted; a voter may not see his own vote in it until the next fold. With
+/// VotesOptions::read_url `cached` reads the replica, where there is no cache before it.
 enum class Consistency : std::uint8_t { cached, exact };
 
 /// Where the strategy `cached` counts, and `batched` on a server keeps copies. A memory store
@@ -291,38 +314,6 @@ enum class Consistency : std::uint8_t { cached, exact };
 /// recount them again and again; with batched copies lack its votes, for max_age at most.
 using VoteCache =
     std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
-
-/// What one round of a worker did, in items.
-struct SyncRound {
-    std::int64_t scanned;    ///< Counts found in the cache.
-    std::int64_t filled;     ///< Given what SQL knew, or a new fencing number.
-    std::int64_t saved;      ///< Written to item.vote_count.
-    std::int64_t deleted;    ///< Saved, past retention, and taken out of the cache.
-    std::int64_t recounted;  ///< Summed again from the votes: a count was lost or in doubt.
-    std::int64_t unsettled;  ///< Not saved as found: for the next round.
-    std::int64_t at_risk;    ///< Votes in those, which only the cache has counted.
-};
-
-/// Brings the counts of a cache to SQL. Any number may run at once, in threads and processes: each
-/// step is fenced, so one that dies or stalls between any two of them loses nothing and
-/// overwrites nothing. Thread-safe; a round is one caller's at a time.
-class SyncWorker {
-  public:
-    virtual ~SyncWorker() = default;
-
-    /// Looks at every count in the cache once. timeout: for the whole round; none: 60 seconds.
-    virtual Result<SyncRound> run_once(Timeout timeout = {}) = 0;
-    /// Rounds until stop(pause) says true; stop waits for as long as it is told and may return
-    /// earlier. A round that failed because a server is away is tried again.
-    virtual Result<void> run(const std::function<bool(Duration)>& stop) = 0;
-
-    struct Stats {
-        std::uint64_t rounds;  ///< That ended well.
-        std::uint64_t failed;  ///< That did not.
-        SyncRound total;       ///< Sums over all rounds; the last two of the latest round.
-    };
-    virtual Stats stats() const = 0;
-};
 
 /// The SQL that create_tables() runs if there are no tables yet, made without a database. It also
 /// moves the counts of a release that kept them in cells, and does nothing to other tables. A config
@@ -375,7 +366,8 @@ class Votes {
         std::span<const sql::Id> items, Timeout timeout = {},
         Consistency consistency = Consistency::cached) = 0;
 
-    // -- asking: reads the votes in SQL, exactly, with every strategy ----------------------------
+    // -- asking: reads the votes in SQL, exactly, with every strategy. With Consistency::cached and
+    // read_url the answer may be the replica's, and read_max_lag old. ------------------------------
 
     /// The user's vote for the item, 0 for none.
     virtual Result<std::int64_t> get(const sql::Id& item, const sql::Id& user,
@@ -390,13 +382,16 @@ class Votes {
     /// primary key (item, user); votes without a user are not among them.
     virtual Result<std::vector<Voter>> voters(const sql::Id& item,
                                               const std::optional<sql::Id>& after = {},
-                                              std::size_t limit = 100, Timeout timeout = {}) = 0;
+                                              std::size_t limit = 100, Timeout timeout = {},
+                                              Consistency consistency = Consistency::exact) = 0;
     /// Reads all votes for the item in one statement.
-    virtual Result<Tally> tally(const sql::Id& item, Timeout timeout = {}) = 0;
+    virtual Result<Tally> tally(const sql::Id& item, Timeout timeout = {},
+                                Consistency consistency = Consistency::exact) = 0;
     /// The n (1 to 10,000) items of the highest item.vote_count, whose exact counts are then read
     /// and put into descending order. An item whose new votes are not in vote_count yet may be
     /// missing. Scans the item table unless an index begins with vote_count: (vote_count, id).
-    virtual Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout = {}) = 0;
+    virtual Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout = {},
+                                               Consistency consistency = Consistency::exact) = 0;
     /// Retracts the vote if it is `value`, which is not 0, and else sets it to `value`; atomic
     /// beside all other votes. NOT idempotent: after outcome_unknown ask get() before it is called
     /// again. A transaction of its own with every strategy, and it does not queue behind votes that
@@ -453,6 +448,9 @@ class Votes {
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
     /// If there is a journal, asks the database what waits in it.
     virtual Result<VotesStats> stats(Timeout timeout = {}) = 0;
+    /// For a log: what is wrong with the replica of read_url, once for each outage. None if nothing
+    /// is, or if somebody has taken it. Costs one load of memory then.
+    virtual std::optional<std::string> take_warning() { return {}; }
     virtual Contract contract() const = 0;
     virtual const VotesOptions& options() const = 0;
 

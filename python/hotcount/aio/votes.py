@@ -119,16 +119,21 @@ class Votes(AsyncLifetime, VotesBase):
         *,
         after: Id | None = None,
         limit: int = 100,
+        consistency: Consistency = "exact",
         timeout: Seconds | None = None,
     ) -> list[tuple[Any, int]]:
         """As hotcount.Votes.voters, to be awaited."""
 
     @native
-    async def tally(self, item: Id, *, timeout: Seconds | None = None) -> Tally:
+    async def tally(
+        self, item: Id, *, consistency: Consistency = "exact", timeout: Seconds | None = None
+    ) -> Tally:
         """As hotcount.Votes.tally, to be awaited."""
 
     @native
-    async def top(self, n: int, *, timeout: Seconds | None = None) -> list[tuple[Any, int]]:
+    async def top(
+        self, n: int, *, consistency: Consistency = "exact", timeout: Seconds | None = None
+    ) -> list[tuple[Any, int]]:
         """As hotcount.Votes.top, to be awaited."""
 
     @native

@@ -35,6 +35,8 @@ constexpr std::array kOptions{
     option<&VotesOptions::vote_value>("vote_value"),
     option<&VotesOptions::vote_previous>("vote_previous"),
     option<&VotesOptions::vote_version>("vote_version"),
+    option<&VotesOptions::read_url, UrlOrNone>("read_url"),
+    option<&VotesOptions::read_max_lag>("read_max_lag"),
 };
 
 }  // namespace
@@ -44,11 +46,17 @@ std::string BoundVotes::shown_options() const {
            python::shown_options<VotesOptions, kOptions>(options());
 }
 
+void BoundVotes::log_warning_of_core() const {
+    if (const auto warning = core->take_warning()) log_warning(*warning);
+}
+
 py::object BoundVotes::to_python(Count count) const {
+    log_warning_of_core();
     return To<CountRow>::make(to_row(std::move(count)));
 }
 
 py::object BoundVotes::to_python(std::vector<Count> counts) const {
+    log_warning_of_core();
     std::vector<CountRow> rows;
     rows.reserve(counts.size());
     for (Count& each : counts) rows.push_back(to_row(std::move(each)));
@@ -68,6 +76,7 @@ py::object BoundVotes::to_python(const Reconciled& reconciled) const {
 }
 
 py::object BoundVotes::to_python(const VotesStats& stats) const {
+    log_warning_of_core();
     py::dict dict;
     dict["votes"] = stats.votes;
     dict["failed_votes"] = stats.failed;
@@ -96,10 +105,15 @@ py::object BoundVotes::to_python(const VotesStats& stats) const {
         refused[from_id(item, options().item_type)] = why;
     }
     dict["refused_items"] = refused;
+    dict["replica_reads"] = stats.replica_reads;
+    dict["replica_fallbacks"] = stats.replica_fallbacks;
+    dict["replica_error"] = stats.replica_error;
+    dict["replica_lag_s"] = to_seconds(stats.replica_lag);
     return dict;
 }
 
 py::object BoundVotes::to_python(const std::vector<Voter>& voters) const {
+    log_warning_of_core();
     py::list rows(voters.size());
     for (std::size_t i = 0; i < voters.size(); ++i) {
         rows[i] = py::make_tuple(from_id(voters[i].user, options().user_type), voters[i].value);
@@ -108,6 +122,7 @@ py::object BoundVotes::to_python(const std::vector<Voter>& voters) const {
 }
 
 py::object BoundVotes::to_python(const std::vector<ItemCount>& top) const {
+    log_warning_of_core();
     py::list rows(top.size());
     for (std::size_t i = 0; i < top.size(); ++i) {
         rows[i] = py::make_tuple(from_id(top[i].item, options().item_type), top[i].count);
@@ -148,7 +163,8 @@ std::shared_ptr<BoundBase> make_votes(const std::string& title, py::handle db, p
         if (copies->kind() == StoreKind::memory) where = copies->backend<memory::Store>();
         if (copies->kind() == StoreKind::redis) where = copies->backend<redis::Client>();
     }
-    auto votes = unwrap(Votes::make(store.backend<sql::Database>(), options, std::move(where)));
+    auto votes = unwrap(without_gil(
+        [&] { return Votes::make(store.backend<sql::Database>(), options, std::move(where)); }));
     return std::make_shared<BoundVotes>(std::move(votes), std::move(store), std::move(copies));
 }
 
@@ -202,11 +218,16 @@ Result<std::vector<std::int64_t>> get_many(Votes& votes, const Items& items, con
     return votes.get_many(items, user.id, timeout);
 }
 Result<std::vector<Voter>> voters(Votes& votes, const Item& item, const std::optional<User>& after,
-                                  std::size_t limit, Timeout timeout) {
-    return votes.voters(item.id, after ? std::optional{after->id} : std::nullopt, limit, timeout);
+                                  std::size_t limit, Consistency consistency, Timeout timeout) {
+    return votes.voters(item.id, after ? std::optional{after->id} : std::nullopt, limit, timeout,
+                        consistency);
 }
-Result<Tally> tally(Votes& votes, const Item& item, Timeout timeout) {
-    return votes.tally(item.id, timeout);
+Result<Tally> tally(Votes& votes, const Item& item, Consistency consistency, Timeout timeout) {
+    return votes.tally(item.id, timeout, consistency);
+}
+Result<std::vector<ItemCount>> top(Votes& votes, std::size_t n, Consistency consistency,
+                                   Timeout timeout) {
+    return votes.top(n, timeout, consistency);
 }
 Result<Cast> toggle(Votes& votes, const Item& item, const User& user, std::int64_t value,
                     Timeout timeout) {
@@ -319,10 +340,12 @@ void bind_votes() {
                                                                  "items consistency timeout");
     method<&get, InThread{}, Item, User, Timeout>("Votes.get", "item user timeout");
     method<&get_many, InThread{}, Items, User, Timeout>("Votes.get_many", "items user timeout");
-    method<&voters, InThread{}, Item, std::optional<User>, std::size_t, Timeout>(
-        "Votes.voters", "item after limit timeout");
-    method<&tally, InThread{}, Item, Timeout>("Votes.tally", "item timeout");
-    method<&Votes::top, InThread{}, std::size_t, Timeout>("Votes.top", "n timeout");
+    method<&voters, InThread{}, Item, std::optional<User>, std::size_t, Consistency, Timeout>(
+        "Votes.voters", "item after limit consistency timeout");
+    method<&tally, InThread{}, Item, Consistency, Timeout>("Votes.tally",
+                                                           "item consistency timeout");
+    method<&top, InThread{}, std::size_t, Consistency, Timeout>("Votes.top",
+                                                                "n consistency timeout");
     method<&toggle, InThread{}, Item, User, Amount, Timeout>("Votes.toggle",
                                                              "item user value timeout");
     method<&remove_item, InThread{}, Item, bool, Timeout>("Votes.remove_item",

@@ -96,6 +96,8 @@ class BoundVotes final : public Bound<Votes> {
                         OnErrors on_errors) const;
 
   private:
+    /// What is wrong with the replica goes to the log with the next answer.
+    void log_warning_of_core() const;
     std::optional<StoreReference> cache_;
 };
 
@@ -196,6 +198,30 @@ template <>
 struct To<ColumnOrNone> {
     static py::object make(const ColumnOrNone& column) {
         return column.name.empty() ? py::object{py::none()} : py::object{py::str(column.name)};
+    }
+};
+
+/// A URL that shows no password; None: there is none.
+struct UrlOrNone {
+    UrlOrNone(std::string text = {}) : url(std::move(text)) {}
+    std::string url;
+    operator std::string() const { return url; }
+};
+template <>
+struct From<UrlOrNone> {
+    static UrlOrNone read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        auto url = From<std::string>::read(argument);
+        if (url.empty()) raise_config(std::string{argument.name} + " is empty");
+        return {std::move(url)};
+    }
+};
+template <>
+struct To<UrlOrNone> {
+    static py::object make(const UrlOrNone& text) {
+        if (text.url.empty()) return py::none();
+        const auto url = parse_url(text.url);
+        return py::str(url ? url->str() : "***");
     }
 };
 

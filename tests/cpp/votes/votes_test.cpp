@@ -367,6 +367,12 @@ TEST(VotesOptionsTest, NamesThatCannotBeOrNumbersOutOfRangeAreRefused) {
     options = {};
     options.fold_interval = 9ms;
     EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "fold_interval"));
+    options = {};
+    options.read_max_lag = 99ms;
+    EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "read_max_lag"));
+    options = {};
+    options.read_url = "sqlite:///replica.db";
+    EXPECT_TRUE(failed_with(Votes::make(database, options), ErrorCode::config, "read_url"));
 }
 
 }  // namespace

@@ -33,36 +33,71 @@ Result<std::vector<std::int64_t>> SqlVotes::get_many(std::span<const sql::Id> it
     return vote_reader_.get_many(*database_, items, user, database_->deadline(timeout));
 }
 
+// ask(run) -> Result<T>: on the replica if it may and can answer, else on the primary.
+template <class Ask>
+auto SqlVotes::ask_votes(Consistency consistency, Deadline deadline, const Ask& ask) {
+    using Answer = decltype(ask(VoteReader::Run{}));
+    if (Replica* const replica = replica_for(consistency)) {
+        std::optional<Answer> answer;
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            answer = ask(VoteReader::in(connection));
+            return *answer ? Result<void>{} : answer->error();
+        };
+        if (replica->read(deadline, read)) return *std::move(answer);
+    }
+    return ask(VoteReader::alone(*database_, deadline));
+}
+
 Result<std::vector<Voter>> SqlVotes::voters(const sql::Id& item,
                                             const std::optional<sql::Id>& after, std::size_t limit,
-                                            Timeout timeout) {
+                                            Timeout timeout, Consistency consistency) {
     HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
     if (after) HOTCOUNT_TRY(check_id(*after, options_.user_type, "after"));
     HOTCOUNT_TRY(check_rows("limit", limit));
-    return vote_reader_.voters(*database_, item, after, limit, database_->deadline(timeout));
+    return ask_votes(consistency, database_->deadline(timeout), [&](const VoteReader::Run& run) {
+        return vote_reader_.voters(run, item, after, limit);
+    });
 }
 
-Result<Tally> SqlVotes::tally(const sql::Id& item, Timeout timeout) {
+Result<Tally> SqlVotes::tally(const sql::Id& item, Timeout timeout, Consistency consistency) {
     HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
-    return vote_reader_.tally(*database_, item, database_->deadline(timeout));
+    return ask_votes(consistency, database_->deadline(timeout),
+                     [&](const VoteReader::Run& run) { return vote_reader_.tally(run, item); });
 }
 
-Result<std::vector<ItemCount>> SqlVotes::top(std::size_t n, Timeout timeout) {
+Result<std::vector<ItemCount>> SqlVotes::top(std::size_t n, Timeout timeout,
+                                             Consistency consistency) {
     HOTCOUNT_TRY(check_rows("n", n));
     if (!layout_->counts_in_items) {
         return bad_option("item_count", "is None: top() finds items by that column");
     }
     const Deadline deadline = database_->deadline(timeout);
+    std::vector<ItemCount> top;
+    const auto sorted = [&] {
+        std::stable_sort(top.begin(), top.end(),
+                         [](const auto& a, const auto& b) { return a.count > b.count; });
+        return std::move(top);
+    };
+    if (Replica* const replica = replica_for(consistency)) {
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> items,
+                                vote_reader_.top(VoteReader::in(connection), n));
+            std::size_t rows = 0;
+            HOTCOUNT_TRY_ASSIGN(const auto counts, count_reader_.read_in(connection, items, rows));
+            top.clear();
+            for (std::size_t i = 0; i < items.size(); ++i) top.push_back({items[i], counts[i]});
+            return {};
+        };
+        if (replica->read(deadline, read)) return sorted();
+        top.clear();
+    }
     HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> items,
-                        vote_reader_.top(*database_, n, deadline));
+                        vote_reader_.top(VoteReader::alone(*database_, deadline), n));
     HOTCOUNT_TRY_ASSIGN(const std::vector<Count> counts,
                         count_many(items, deadline.remaining(), Consistency::exact));
-    std::vector<ItemCount> top;
     top.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) top.push_back({items[i], counts[i].value});
-    std::stable_sort(top.begin(), top.end(),
-                     [](const auto& a, const auto& b) { return a.count > b.count; });
-    return top;
+    return sorted();
 }
 
 // -- toggle ---------------------------------------------------------------------------------------

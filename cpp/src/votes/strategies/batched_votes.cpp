@@ -39,8 +39,9 @@ std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout
 class BatchedVotes final : public SqlVotes {
   public:
     BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
-                 std::shared_ptr<CountCopies> copies)
-        : SqlVotes(std::move(votes_database), std::move(votes_options), publisher(copies)),
+                 std::shared_ptr<CountCopies> copies, std::shared_ptr<Replica> replica)
+        : SqlVotes(std::move(votes_database), std::move(votes_options), publisher(copies),
+                   std::move(replica)),
           copies_(std::move(copies)),
           commit_([this] {
               return std::make_unique<sql::GroupCommit>(
@@ -88,7 +89,10 @@ class BatchedVotes final : public SqlVotes {
         return copies_->counts(items, database().deadline(timeout));
     }
 
-    Contract contract() const override {
+    Contract contract() const override { return with_replica(own_contract()); }
+
+  private:
+    Contract own_contract() const {
         if (copies_ != nullptr) {
             return Contract{
                 "batched",
@@ -113,7 +117,6 @@ class BatchedVotes final : public SqlVotes {
                         "nothing acknowledged; " + lag_of_item_count(options()), true, true};
     }
 
-  private:
     static Folder::Publish publisher(const std::shared_ptr<CountCopies>& copies) {
         if (copies == nullptr) return {};
         return [copies](std::span<const FoldedCount> counts) { copies->publish(counts); };
@@ -135,7 +138,8 @@ class BatchedVotes final : public SqlVotes {
 }  // namespace
 
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
-                                          VotesOptions options, VoteCache cache) {
+                                          VotesOptions options, VoteCache cache,
+                                          std::shared_ptr<Replica> replica) {
     std::unique_ptr<CopyStore> store;
     if (auto* const memory = std::get_if<std::shared_ptr<memory::Store>>(&cache)) {
         store = make_memory_copy_store(std::move(*memory));
@@ -148,7 +152,7 @@ std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> databas
         copies = std::make_shared<CountCopies>(database, options, std::move(store));
     }
     return std::make_shared<BatchedVotes>(std::move(database), std::move(options),
-                                          std::move(copies));
+                                          std::move(copies), std::move(replica));
 }
 
 }  // namespace hotcount

@@ -14,8 +14,9 @@ namespace {
 
 class SingleVotes final : public SqlVotes {
   public:
-    SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options)
-        : SqlVotes(std::move(votes_database), std::move(votes_options)),
+    SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
+                std::shared_ptr<Replica> replica)
+        : SqlVotes(std::move(votes_database), std::move(votes_options), {}, std::move(replica)),
           at_once_(options().strategy == VoteStrategy::slotted
                        ? layout()->vote_dialect().single_vote(options())
                        : nullptr),
@@ -77,15 +78,15 @@ class SingleVotes final : public SqlVotes {
 
     Contract contract() const override {
         const bool slotted = options().strategy == VoteStrategy::slotted;
-        return Contract{
-            std::string{to_string(options().strategy)},
-            slotted ? "the vote and its slot's count are committed in SQL"
-                    : "the vote and the item's count are committed in SQL",
-            slotted && layout()->counts_in_items
-                ? "nothing acknowledged; a plain reader of item.vote_count sees it after "
-                  "flush()"
-                : "nothing acknowledged",
-            true, true};
+        return with_replica(
+            Contract{std::string{to_string(options().strategy)},
+                     slotted ? "the vote and its slot's count are committed in SQL"
+                             : "the vote and the item's count are committed in SQL",
+                     slotted && layout()->counts_in_items
+                         ? "nothing acknowledged; a plain reader of item.vote_count sees it after "
+                           "flush()"
+                         : "nothing acknowledged",
+                     true, true});
     }
 
   private:
@@ -166,8 +167,9 @@ class SingleVotes final : public SqlVotes {
 }  // namespace
 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
-                                         VotesOptions options) {
-    return std::make_shared<SingleVotes>(std::move(database), std::move(options));
+                                         VotesOptions options, std::shared_ptr<Replica> replica) {
+    return std::make_shared<SingleVotes>(std::move(database), std::move(options),
+                                         std::move(replica));
 }
 
 }  // namespace hotcount

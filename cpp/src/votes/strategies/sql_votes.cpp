@@ -10,7 +10,7 @@
 
 namespace hotcount {
 SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
-                   Folder::Publish publish)
+                   Folder::Publish publish, std::shared_ptr<Replica> replica)
     : database_(std::move(database)),
       options_(std::move(options)),
       layout_(std::make_shared<const Layout>(options_, database_->dialect())),
@@ -21,6 +21,7 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       audit_(options_, database_->dialect()),
       rows_(make_vote_rows(layout_, options_)),
       publish_(std::move(publish)),
+      replica_(std::move(replica)),
       joined_reads_([this] {
           return std::make_unique<JoinedReads>(
               [this](std::span<const sql::Id> items, Deadline deadline) {
@@ -56,6 +57,23 @@ std::string lag_of_item_count(const VotesOptions& options) {
            "holds the item's row, and once a process folds where all that voted have ended; "
            "stats() has the age of the oldest. " +
            exact;
+}
+
+Contract SqlVotes::with_replica(Contract contract) const {
+    if (replica_ == nullptr) return contract;
+    const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(options_.read_max_lag);
+    contract.exact = false;
+    contract.may_lose +=
+        "; read_url: what is read with consistency 'cached' may come from the replica, and then "
+        "lacks votes of the last " +
+        std::to_string(most.count()) +
+        " ms (read_max_lag) at most, a voter's own too; it may be less than one read before";
+    return contract;
+}
+
+std::optional<std::string> SqlVotes::take_warning() {
+    if (replica_ == nullptr) return {};
+    return replica_->take_warning();
 }
 
 Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
@@ -125,6 +143,7 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     stats.longest = times.at(1.0);
     stats.retries = database_->stats().retries;
     add_stats(stats);
+    if (replica_ != nullptr) replica_->add_stats(stats);
     if (folder_ == nullptr) return stats;
     const Folder::Stats folds = folder_->stats();
     stats.folds = folds.folds;
@@ -164,12 +183,26 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
 
 Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout,
                                                 Consistency consistency) {
-    (void)consistency;  // The count lives in the database: exact either way.
     HOTCOUNT_TRY(check_items(items));
     std::vector<Count> counts;
     if (items.empty()) return counts;
-    const WallTime now = options_.clock->wall_now();
     const Deadline deadline = database_->deadline(timeout);
+    if (Replica* const replica = replica_for(consistency)) {
+        std::vector<std::int64_t> values;
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            std::size_t rows = 0;
+            HOTCOUNT_TRY_ASSIGN(values, count_reader_.read_in(connection, items, rows));
+            return {};
+        };
+        if (const auto as_of = replica->read(deadline, read)) {
+            counts.reserve(items.size());
+            for (const std::int64_t value : values) {
+                counts.push_back(Count{value, false, *as_of, "replica", 0});
+            }
+            return counts;
+        }
+    }
+    const WallTime now = options_.clock->wall_now();
     // Without a server there is no round trip to share: as many threads read as have connections.
     HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values,
                         layout_->vote_dialect().is_server()

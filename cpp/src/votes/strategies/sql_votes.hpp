@@ -17,6 +17,7 @@
 #include "votes/tables/joined_reads.hpp"
 #include "votes/tables/layout.hpp"
 #include "votes/tables/opening.hpp"
+#include "votes/tables/replica.hpp"
 #include "votes/tables/vote_reader.hpp"
 #include "votes/tables/vote_removal.hpp"
 #include "votes/tables/vote_rows.hpp"
@@ -29,7 +30,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
     /// `publish` is called with each fold's counts, if the strategy has a journal.
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
-             Folder::Publish publish = {});
+             Folder::Publish publish = {}, std::shared_ptr<Replica> replica = {});
 
     Result<void> create_tables(Timeout timeout, ExistingCounts existing) override;
     std::string schema() const override;
@@ -42,9 +43,11 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<std::vector<std::int64_t>> get_many(std::span<const sql::Id> items, const sql::Id& user,
                                                Timeout timeout) override;
     Result<std::vector<Voter>> voters(const sql::Id& item, const std::optional<sql::Id>& after,
-                                      std::size_t limit, Timeout timeout) override;
-    Result<Tally> tally(const sql::Id& item, Timeout timeout) override;
-    Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout) override;
+                                      std::size_t limit, Timeout timeout,
+                                      Consistency consistency) override;
+    Result<Tally> tally(const sql::Id& item, Timeout timeout, Consistency consistency) override;
+    Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout,
+                                       Consistency consistency) override;
     Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value,
                         Timeout timeout) final;
     Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row,
@@ -57,6 +60,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<FlushReport> flush(Timeout timeout) override;
     void note_appended(std::size_t rows) override;
     Result<VotesStats> stats(Timeout timeout) override;
+    std::optional<std::string> take_warning() override;
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
     // Ids are checked first, so that an id that no database takes is not written with others.
@@ -105,6 +109,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
 
     /// The place of this strategy's counts in this database.
     CountPlace place() const { return layout_->place(); }
+    /// What `contract` is where a replica answers too.
+    Contract with_replica(Contract contract) const;
     /// Null if the strategy has no journal.
     const std::shared_ptr<Folder>& folder() const { return folder_; }
 
@@ -202,6 +208,12 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<std::int64_t> erase_page(sql::Connection& connection, const sql::Id& user,
                                     std::span<const sql::Id> items);
 
+    Replica* replica_for(Consistency consistency) const {
+        return consistency == Consistency::cached ? replica_.get() : nullptr;
+    }
+    template <class Ask>
+    auto ask_votes(Consistency consistency, Deadline deadline, const Ask& ask);
+
     JoinedReads::Counts read_counts(std::span<const sql::Id> items, Deadline deadline);
     Result<std::int64_t> flush_at_once(Deadline deadline);
     Result<std::int64_t> flush_pages(Deadline deadline);
@@ -225,6 +237,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Audit audit_;
     const std::unique_ptr<VoteRows> rows_;
     const Folder::Publish publish_;
+    const std::shared_ptr<Replica> replica_;  // Null without read_url.
     ForkLocal<JoinedReads> joined_reads_;
     std::shared_ptr<Journal> journal_{};
     std::shared_ptr<Folder> folder_{};
@@ -237,9 +250,10 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
 std::string lag_of_item_count(const VotesOptions& options);
 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,
-                                         VotesOptions options);
+                                         VotesOptions options, std::shared_ptr<Replica> replica);
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
-                                          VotesOptions options, VoteCache cache);
+                                          VotesOptions options, VoteCache cache,
+                                          std::shared_ptr<Replica> replica);
 std::shared_ptr<Votes> make_cached_votes(std::shared_ptr<sql::Database> database,
                                          VotesOptions options, VoteCache cache);
 

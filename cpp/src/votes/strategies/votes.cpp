@@ -7,6 +7,7 @@
 #include "sql_votes.hpp"
 #include "votes/cache/sync_table.hpp"
 #include "votes/tables/layout.hpp"
+#include "votes/tables/replica.hpp"
 
 namespace hotcount {
 namespace {
@@ -90,6 +91,14 @@ Result<void> check_options(const VotesOptions& options, sql::Dialect dialect) {
         options.fold_interval > std::chrono::hours{1}) {
         return bad_option("fold_interval", "must be 0.01 to 3600 seconds");
     }
+    if (options.read_max_lag < std::chrono::milliseconds{100} ||
+        options.read_max_lag > std::chrono::hours{1}) {
+        return bad_option("read_max_lag", "must be 0.1 to 3600 seconds");
+    }
+    if (!options.read_url.empty() && options.strategy == VoteStrategy::cached) {
+        return bad_option("read_url",
+                          "must be None for strategy 'cached', whose counts are in the cache");
+    }
     return sql::check_options(options.commit);
 }
 
@@ -130,6 +139,10 @@ std::string_view to_string(VoteStrategy strategy) {
 Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> database,
                                            VotesOptions options, VoteCache cache) {
     HOTCOUNT_TRY(check_options(options, database->dialect()));
+    std::shared_ptr<Replica> replica;
+    if (!options.read_url.empty()) {
+        HOTCOUNT_TRY_ASSIGN(replica, Replica::make(database, options));
+    }
     const bool has_cache = !std::holds_alternative<std::monostate>(cache);
     if (options.strategy == VoteStrategy::cached) {
         if (!has_cache) {
@@ -140,7 +153,8 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
         return make_cached_votes(std::move(database), std::move(options), std::move(cache));
     }
     if (options.strategy == VoteStrategy::batched) {
-        return make_batched_votes(std::move(database), std::move(options), std::move(cache));
+        return make_batched_votes(std::move(database), std::move(options), std::move(cache),
+                                  std::move(replica));
     }
     if (has_cache) {
         return bad_option("cache", "must be None for strategy '" +
@@ -148,7 +162,7 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
                                        "', which counts in the database; 'batched' and "
                                        "'cached' take one");
     }
-    return make_single_votes(std::move(database), std::move(options));
+    return make_single_votes(std::move(database), std::move(options), std::move(replica));
 }
 
 }  // namespace hotcount

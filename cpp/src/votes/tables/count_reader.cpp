@@ -81,13 +81,19 @@ Result<std::vector<std::int64_t>> CountReader::read(sql::Database& database,
         });
     }
     return sql::read_snapshot(database, deadline, [&](sql::Connection& connection) -> Counts {
-        return read(
-            [&](const auto& statement, auto values, const auto& visit) -> Result<void> {
-                HOTCOUNT_TRY(connection.run(statement, values, &visit));
-                return {};
-            },
-            items, summed);
+        return read_in(connection, items, summed);
     });
+}
+
+Result<std::vector<std::int64_t>> CountReader::read_in(sql::Connection& connection,
+                                                       std::span<const sql::Id> items,
+                                                       std::size_t& summed) {
+    return read(
+        [&](const auto& statement, auto values, const auto& visit) -> Result<void> {
+            HOTCOUNT_TRY(connection.run(statement, values, &visit));
+            return {};
+        },
+        items, summed);
 }
 
 Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,

@@ -28,6 +28,9 @@ class CountReader {
     /// a single statement is a transaction of its own, several share one. `summed`: journal rows that it took.
     Result<std::vector<std::int64_t>> read(sql::Database& database, std::span<const sql::Id> items,
                                            Deadline deadline, std::size_t& summed);
+    /// The same in the transaction that is open, which reads one snapshot.
+    Result<std::vector<std::int64_t>> read_in(sql::Connection& connection,
+                                              std::span<const sql::Id> items, std::size_t& summed);
 
   private:
     using Run = std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,

@@ -1,5 +1,7 @@
 #include "vote_reader.hpp"
 
+#include <algorithm>
+#include <array>
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "count_place.hpp"
@@ -67,15 +69,22 @@ VoteReader::VoteReader(const VoteNames& n, const VotesOptions& options, const Vo
       top_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.count + " IS NOT NULL ORDER BY " +
            n.count + " DESC, " + n.id + " DESC LIMIT ?1") {}
 
-Result<void> VoteReader::read(sql::Database& database, const sql::Statement& statement,
-                              std::initializer_list<sql::Value> values,
-                              const sql::RowVisitor& visit, Deadline deadline) const {
-    return sql::read_statement(
-        database, deadline, [&](sql::Connection& connection) -> Result<void> {
-            auto done = connection.read_alone(statement, std::span(values.begin(), values.size()),
-                                              &visit, deadline);
+VoteReader::Run VoteReader::alone(sql::Database& database, Deadline deadline) {
+    return [&database, deadline](const auto& statement, auto values,
+                                 const auto& visit) -> Result<void> {
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            auto done = connection.read_alone(statement, values, &visit, deadline);
             return done ? Result<void>{} : explain_missing_table(std::move(done).error());
-        });
+        };
+        return sql::read_statement(database, deadline, read);
+    };
+}
+
+VoteReader::Run VoteReader::in(sql::Connection& connection) {
+    return [&connection](const auto& statement, auto values, const auto& visit) -> Result<void> {
+        auto done = connection.run(statement, values, &visit);
+        return done ? Result<void>{} : explain_missing_table(std::move(done).error());
+    };
 }
 
 Result<std::int64_t> VoteReader::get(sql::Database& database, const sql::Id& item,
@@ -85,14 +94,13 @@ Result<std::int64_t> VoteReader::get(sql::Database& database, const sql::Id& ite
         vote = row.integer(0);
         return {};
     };
-    HOTCOUNT_TRY(read(database, get_, {sql::to_value(item), sql::to_value(user)}, see, deadline));
+    HOTCOUNT_TRY(
+        alone(database, deadline)(get_, std::array{sql::to_value(item), sql::to_value(user)}, see));
     return vote;
 }
 
-Result<void> VoteReader::read_page(
-    const std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,
-                                     const sql::RowVisitor&)>& run,
-    std::span<const sql::Id> items, const sql::Id& user, std::vector<std::int64_t>& votes) {
+Result<void> VoteReader::read_page(const Run& run, std::span<const sql::Id> items,
+                                   const sql::Id& user, std::vector<std::int64_t>& votes) {
     if (get_of_array_) {
         const std::string array = dialect_.id_array(items);
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -138,57 +146,47 @@ Result<std::vector<std::int64_t>> VoteReader::get_many(sql::Database& database,
     return sql::read_snapshot(database, deadline, [&](sql::Connection& connection) -> Page {
         std::vector<std::int64_t> votes;
         votes.reserve(items.size());
-        const auto run = [&](const auto& statement, auto values,
-                             const auto& visit) -> Result<void> {
-            auto done = connection.run(statement, values, &visit);
-            return done ? Result<void>{} : explain_missing_table(std::move(done).error());
-        };
         for (auto left = items; !left.empty();) {
             const auto part = left.first(std::min(page, left.size()));
             left = left.subspan(part.size());
-            HOTCOUNT_TRY(read_page(run, part, user, votes));
+            HOTCOUNT_TRY(read_page(in(connection), part, user, votes));
         }
         return votes;
     });
 }
 
-Result<std::vector<Voter>> VoteReader::voters(sql::Database& database, const sql::Id& item,
+Result<std::vector<Voter>> VoteReader::voters(const Run& run, const sql::Id& item,
                                               const std::optional<sql::Id>& after,
-                                              std::size_t limit, Deadline deadline) {
+                                              std::size_t limit) const {
     std::vector<Voter> page;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         page.push_back({row.id(0), row.integer(1)});
         return {};
     };
-    const sql::Value id = sql::to_value(item);
-    const sql::Value most{static_cast<std::int64_t>(limit)};
-    if (after) {
-        HOTCOUNT_TRY(
-            read(database, next_voters_, {id, sql::to_value(*after), most}, see, deadline));
-    } else {
-        HOTCOUNT_TRY(read(database, first_voters_, {id, most}, see, deadline));
-    }
+    std::vector<sql::Value> values{sql::to_value(item)};
+    if (after) values.push_back(sql::to_value(*after));
+    values.emplace_back(static_cast<std::int64_t>(limit));
+    HOTCOUNT_TRY(run(after ? next_voters_ : first_voters_, values, see));
     return page;
 }
 
-Result<Tally> VoteReader::tally(sql::Database& database, const sql::Id& item, Deadline deadline) {
+Result<Tally> VoteReader::tally(const Run& run, const sql::Id& item) const {
     Tally tally{0, 0, 0};
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         tally = {row.integer(0), row.integer(1), row.integer(2)};
         return {};
     };
-    HOTCOUNT_TRY(read(database, tally_, {sql::to_value(item)}, see, deadline));
+    HOTCOUNT_TRY(run(tally_, std::array{sql::to_value(item)}, see));
     return tally;
 }
 
-Result<std::vector<sql::Id>> VoteReader::top(sql::Database& database, std::size_t n,
-                                             Deadline deadline) {
+Result<std::vector<sql::Id>> VoteReader::top(const Run& run, std::size_t n) const {
     std::vector<sql::Id> items;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         items.push_back(row.id(0));
         return {};
     };
-    HOTCOUNT_TRY(read(database, top_, {static_cast<std::int64_t>(n)}, see, deadline));
+    HOTCOUNT_TRY(run(top_, std::array{sql::Value{static_cast<std::int64_t>(n)}}, see));
     return items;
 }
 

@@ -1,9 +1,10 @@
 // Reads votes themselves, which stand in SQL with every strategy.
 //
 // Thread-safe. Each call is one statement, which sees one snapshot; get_many() of more than a page
-// of items is several in one snapshot.
+// of items is several in one snapshot. Those that a replica may answer are told where to run it.
 #pragma once
 
+#include <functional>
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <optional>
@@ -27,30 +28,32 @@ class VoteReader {
   public:
     VoteReader(const VotesOptions& options, sql::Dialect dialect);
 
+    /// Runs one statement that reads.
+    using Run = std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,
+                                           const sql::RowVisitor&)>;
+    /// As a transaction of its own.
+    static Run alone(sql::Database& database, Deadline deadline);
+    /// In the transaction that is open.
+    static Run in(sql::Connection& connection);
+
     Result<std::int64_t> get(sql::Database& database, const sql::Id& item, const sql::Id& user,
                              Deadline deadline);
     Result<std::vector<std::int64_t>> get_many(sql::Database& database,
                                                std::span<const sql::Id> items, const sql::Id& user,
                                                Deadline deadline);
-    Result<std::vector<Voter>> voters(sql::Database& database, const sql::Id& item,
-                                      const std::optional<sql::Id>& after, std::size_t limit,
-                                      Deadline deadline);
-    Result<Tally> tally(sql::Database& database, const sql::Id& item, Deadline deadline);
+    Result<std::vector<Voter>> voters(const Run& run, const sql::Id& item,
+                                      const std::optional<sql::Id>& after, std::size_t limit) const;
+    Result<Tally> tally(const Run& run, const sql::Id& item) const;
     /// The n items of the highest item.vote_count, in descending order.
-    Result<std::vector<sql::Id>> top(sql::Database& database, std::size_t n, Deadline deadline);
+    Result<std::vector<sql::Id>> top(const Run& run, std::size_t n) const;
 
   private:
     VoteReader(const VoteNames& names, const VotesOptions& options, const VoteDialect& dialect);
     /// `item` and `user`: ?1 and ?2 as parameters that are compared.
     VoteReader(const VoteNames& names, const VotesOptions& options, const VoteDialect& dialect,
                const std::string& item, const std::string& user);
-    Result<void> read(sql::Database& database, const sql::Statement& statement,
-                      std::initializer_list<sql::Value> values, const sql::RowVisitor& visit,
-                      Deadline deadline) const;
-    Result<void> read_page(
-        const std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,
-                                         const sql::RowVisitor&)>& run,
-        std::span<const sql::Id> items, const sql::Id& user, std::vector<std::int64_t>& votes);
+    Result<void> read_page(const Run& run, std::span<const sql::Id> items, const sql::Id& user,
+                           std::vector<std::int64_t>& votes);
 
     const VoteDialect& dialect_;
     const sql::Statement get_;

@@ -1,0 +1,432 @@
+#include "replica.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <deque>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <mutex>
+
+#include "count_place.hpp"
+#include "layout.hpp"
+#include "vote_dialect.hpp"
+
+namespace hotcount {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// How often a heartbeat is written: so many times within read_max_lag.
+constexpr int kBeats = 4;
+// For a connection to the replica, and for a look at the primary.
+constexpr Duration kDialsFor = seconds{2};
+constexpr Duration kLooksFor = seconds{5};
+// Between two attempts to reach a replica that is away: one at a time in a process.
+constexpr Duration kFirstRedial = seconds{1};
+constexpr int kRedialDoublings = 4;  // To 16 s.
+// How long a replica that is behind is left alone: each read would ask it and then the primary.
+constexpr Duration kLeftAloneFor = milliseconds{100};
+// Heartbeats of the primary that are remembered.
+constexpr std::size_t kSeen = 32;
+
+// What is no sign that the replica is of no use: its own work was in the way of this read, or the
+// primary will say the same.
+bool is_of_this_read(const Error& error) {
+    return error.condition == SqlCondition::transaction_conflict ||
+           error.code == ErrorCode::overflow;
+}
+
+std::string drawn_number() {
+    std::array<char, 16> hex{};
+    const auto end =
+        std::to_chars(hex.data(), hex.data() + hex.size(), thread_random().next(), 16).ptr;
+    return {hex.data(), end};
+}
+
+Error of_read_url(Error error) {
+    error.message = "read_url: " + error.message;
+    error.about(&ErrorFacts::option, "read_url");
+    return error;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> heartbeat_time(std::string_view heartbeat) {
+    std::int64_t time = 0;
+    const char* const end = heartbeat.data() + heartbeat.size();
+    const auto read = std::from_chars(heartbeat.data(), end, time);
+    if (read.ec != std::errc{} || read.ptr == end || *read.ptr != ' ') return {};
+    return time;
+}
+
+struct Replica::Work {
+    Work(std::shared_ptr<sql::Database> of, std::shared_ptr<sql::Database> opened,
+         const VotesOptions& options, const VoteNames& n, const sql::Grammar& g)
+        : primary(std::move(of)),
+          url(options.read_url),
+          max_lag(options.read_max_lag),
+          clock(options.clock),
+          read_beat("SELECT value FROM " + n.meta + " WHERE name = 'heartbeat'"),
+          look_("SELECT " + g.now_microseconds() + ", (SELECT value FROM " + n.meta +
+                " WHERE name = 'heartbeat')"),
+          beat_("UPDATE " + n.meta + " SET value = ?1 WHERE name = 'heartbeat'"),
+          first_beat_("INSERT INTO " + n.meta + " (name, value) VALUES ('heartbeat', ?1)" +
+                      g.or_nothing("name")),
+          replica_(std::move(opened)),
+          up_(replica_ != nullptr) {}
+
+    static Result<std::shared_ptr<sql::Database>> open(const sql::Database& primary,
+                                                       const std::string& url) {
+        sql::DatabaseOptions how = primary.options();
+        how.timeout = std::min(how.timeout, kDialsFor);
+        return sql::open_database(url, how);
+    }
+
+    const std::shared_ptr<sql::Database> primary;
+    const std::string url;
+    const Duration max_lag;
+    const std::shared_ptr<const Clock> clock;
+    const sql::Statement read_beat;
+    std::atomic<std::uint64_t> reads{0};
+    std::atomic<std::uint64_t> fallbacks{0};
+    std::atomic<bool> has_warning{false};
+
+    // -- for reads ------------------------------------------------------------------------------
+
+    /// Null if it is not to be asked now.
+    std::shared_ptr<sql::Database> usable() {
+        const std::lock_guard lock(mutex_);
+        if (!up_ || !looked_ || SteadyClock::now() < rest_until_) return nullptr;
+        return replica_;
+    }
+
+    /// What is to be done by the thread: it is for one caller to have it done.
+    bool take_turn() {
+        const std::lock_guard lock(mutex_);
+        const SteadyTime now = SteadyClock::now();
+        if (busy_ || (now < next_look_ && (up_ || now < next_dial_))) return false;
+        busy_ = true;
+        return true;
+    }
+    void give_turn_back() {
+        const std::lock_guard lock(mutex_);
+        busy_ = false;
+        next_look_ = SteadyClock::now() + pause();
+    }
+
+    /// How old a snapshot with that heartbeat may be; none if it does not count.
+    std::optional<Duration> age_of(const std::string& heartbeat) {
+        const std::lock_guard lock(mutex_);
+        const SteadyTime now = SteadyClock::now();
+        const auto us = heartbeat_time(heartbeat);
+        const bool known = std::any_of(seen_.begin(), seen_.end(),
+                                       [&](const Seen& each) { return each.text == heartbeat; });
+        if (known) {
+            proved_until_ = now + 2 * max_lag;
+            strange_since_.reset();
+        }
+        if (us && now < proved_until_) {
+            const Duration age = now - our_time(*us);
+            if (age >= Duration{0} && age <= max_lag) return age;
+        }
+        rest_until_ = now + std::min(kLeftAloneFor, pause());
+        note_refusal(us, now);
+        return {};
+    }
+
+    void note_answer(Duration age) {
+        reads.fetch_add(1, std::memory_order_relaxed);
+        const std::lock_guard lock(mutex_);
+        lag_ = age;
+        failures_ = 0;
+        trouble_.clear();
+    }
+
+    void note_failure(const Error& error) {
+        if (is_of_this_read(error) || interrupted()) return;
+        const std::lock_guard lock(mutex_);
+        if (error.code == ErrorCode::deadline) {
+            // It is away, or the read was long: the thread finds out.
+            up_ = false;
+            next_dial_ = SteadyClock::now();
+            return;
+        }
+        is_down(error);
+    }
+
+    // -- the thread -----------------------------------------------------------------------------
+
+    void work() {
+        bool looks = false;
+        bool dials = false;
+        {
+            const std::lock_guard lock(mutex_);
+            const SteadyTime now = SteadyClock::now();
+            looks = now >= next_look_;
+            dials = !up_ && now >= next_dial_;
+        }
+        if (looks) look();
+        if (dials) dial();
+        const std::lock_guard lock(mutex_);
+        busy_ = false;
+    }
+
+    void note_down(const Error& error) {
+        const std::lock_guard lock(mutex_);
+        is_down(error);
+    }
+
+    void add_stats(VotesStats& stats) {
+        stats.replica_reads = reads.load(std::memory_order_relaxed);
+        stats.replica_fallbacks = fallbacks.load(std::memory_order_relaxed);
+        const std::lock_guard lock(mutex_);
+        stats.replica_error = trouble_;
+        stats.replica_lag = lag_;
+    }
+    std::optional<std::string> take_warning() {
+        if (!has_warning.load(std::memory_order_acquire)) return {};
+        const std::lock_guard lock(mutex_);
+        if (!has_warning.exchange(false)) return {};
+        return std::move(warning_);
+    }
+
+  private:
+    struct Seen {
+        std::string text;
+        std::int64_t us;
+        SteadyTime since;  // The primary had it by then.
+    };
+
+    Duration pause() const { return max_lag / kBeats; }
+    // When the primary's clock said so, or earlier.
+    SteadyTime our_time(std::int64_t us) const {
+        return looked_at_ - microseconds{primary_us_ - us};
+    }
+
+    // The primary's clock, and its heartbeat; a new one if that is old.
+    void look() {
+        std::int64_t now_us = 0;
+        std::string heartbeat;
+        SteadyTime sent;
+        const Deadline deadline = Deadline::after(kLooksFor);
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            now_us = row.integer(0);
+            heartbeat = row.is_null(1) ? std::string{} : std::string{row.text(1)};
+            return {};
+        };
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            sent = SteadyClock::now();
+            HOTCOUNT_TRY(connection.query(look_, {}, see));
+            return {};
+        };
+        auto looked = sql::read_snapshot(*primary, deadline, read);
+        if (!looked) return note_no_look(looked.error());
+        // One from the future is of a clock that was wrong.
+        auto us = heartbeat_time(heartbeat);
+        const bool is_old = !us || *us > now_us || microseconds{now_us - *us} >= pause();
+        if (is_old) {
+            heartbeat = std::to_string(now_us) + " " + drawn_number();
+            us = now_us;
+            auto written = sql::transact(*primary, deadline, [&](sql::Connection& connection) {
+                return write_beat(connection, heartbeat);
+            });
+            if (!written) return note_no_look(written.error());
+        }
+        const std::lock_guard lock(mutex_);
+        const SteadyTime now = SteadyClock::now();
+        looked_ = true;
+        primary_us_ = now_us;
+        looked_at_ = sent;
+        std::erase_if(seen_, [&](const Seen& each) { return each.us > now_us; });
+        const auto known = [&](const Seen& each) { return each.text == heartbeat; };
+        if (std::none_of(seen_.begin(), seen_.end(), known)) {
+            seen_.push_back({std::move(heartbeat), *us, now});
+            if (seen_.size() > kSeen) seen_.pop_front();
+        }
+        // Not all processes at the same moment: those that come later find a new one.
+        const auto spread = static_cast<std::uint64_t>(pause().count() / 4);
+        const Duration drawn{static_cast<Duration::rep>(thread_random().below(spread + 1))};
+        next_look_ = std::max<SteadyTime>(our_time(*us) + pause(), now) + drawn;
+        look_failed_ = false;
+    }
+
+    Result<void> write_beat(sql::Connection& connection, const std::string& heartbeat) {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t changed,
+                            connection.execute(beat_, {std::string_view{heartbeat}}));
+        if (changed == 0) {
+            HOTCOUNT_TRY(connection.execute(first_beat_, {std::string_view{heartbeat}}));
+        }
+        return {};
+    }
+
+    // Callers hear from the primary themselves that it is away. What it forbids, nobody else says.
+    void note_no_look(const Error& error) {
+        const std::lock_guard lock(mutex_);
+        next_look_ = SteadyClock::now() + pause();
+        const bool passes = error.code == ErrorCode::unavailable ||
+                            error.code == ErrorCode::deadline || error.code == ErrorCode::closed;
+        if (passes || std::exchange(look_failed_, true)) return;
+        note_trouble("no heartbeat can be written to the primary: " + error.message);
+    }
+
+    void dial() {
+        std::shared_ptr<sql::Database> database;
+        {
+            const std::lock_guard lock(mutex_);
+            database = replica_;
+        }
+        if (database == nullptr || database->closed()) {
+            auto opened = open(*primary, url);
+            if (!opened) return note_down(opened.error());
+            database = *std::move(opened);
+        }
+        const auto ask = [&](sql::Connection& connection) {
+            return read_mark(connection, read_beat);
+        };
+        auto asked = sql::read_snapshot(*database, Deadline::after(kDialsFor), ask);
+        if (!asked) return note_down(asked.error());
+        const std::lock_guard lock(mutex_);
+        replica_ = std::move(database);
+        up_ = true;
+    }
+
+    // -- under the mutex ------------------------------------------------------------------------
+
+    void is_down(const Error& error) {
+        up_ = false;
+        next_dial_ =
+            SteadyClock::now() + kFirstRedial * (1 << std::min(failures_++, kRedialDoublings));
+        proved_until_ = SteadyTime{};  // It may be another server that comes.
+        note_trouble(error.message);
+    }
+
+    // A heartbeat that is too old may only say that nobody has read here for a while. It is the
+    // replica's fault if the primary has had a later one for long.
+    void note_refusal(std::optional<std::int64_t> us, SteadyTime now) {
+        const auto is_missed = [&](const Seen& each) {
+            return each.us > us.value_or(0) && now - each.since > max_lag / 2;
+        };
+        if (now >= proved_until_) {
+            // Not counted: while nobody reads, nobody looks either.
+            if (!strange_since_ || now - refused_at_ > max_lag) strange_since_ = now;
+            refused_at_ = now;
+        }
+        if (strange_since_ && now - *strange_since_ > max_lag) {
+            note_trouble(
+                "it shows no heartbeat that the primary has had: it is behind by more "
+                "than read_max_lag, or no replica of " +
+                primary->name());
+        } else if (std::any_of(seen_.begin(), seen_.end(), is_missed)) {
+            note_trouble("it is behind by more than read_max_lag");
+        }
+    }
+
+    void note_trouble(const std::string& why) {
+        const bool begins = trouble_.empty();
+        trouble_ = why;
+        if (!begins) return;
+        const auto shown = parse_url(url);
+        warning_ = "the replica " + (shown ? shown->str() : std::string{"of read_url"}) +
+                   " is not used, the primary answers: " + why;
+        has_warning.store(true, std::memory_order_release);
+    }
+
+    const sql::Statement look_;
+    const sql::Statement beat_;
+    const sql::Statement first_beat_;
+
+    std::mutex mutex_;
+    std::shared_ptr<sql::Database> replica_;  // Null until it could be opened.
+    bool up_;
+    bool busy_{false};  // The thread has something to do.
+    int failures_{0};   // Since its last answer.
+    SteadyTime next_dial_{};
+    SteadyTime rest_until_{};
+    SteadyTime proved_until_{};                // It is the primary's replica.
+    std::optional<SteadyTime> strange_since_;  // It has shown no heartbeat that we know of.
+    SteadyTime refused_at_{};                  // The last time that it did so.
+    bool looked_{false};
+    bool look_failed_{false};
+    SteadyTime next_look_{};
+    std::int64_t primary_us_{0};  // What the primary's clock said at looked_at_ or later.
+    SteadyTime looked_at_{};
+    std::deque<Seen> seen_;
+    Duration lag_{0};
+    std::string trouble_;
+    std::string warning_;
+};
+
+Result<std::shared_ptr<Replica>> Replica::make(std::shared_ptr<sql::Database> primary,
+                                               const VotesOptions& options) {
+    const VoteDialect& dialect = vote_dialect(primary->dialect());
+    const sql::Grammar& grammar = dialect.grammar();
+    if (!dialect.is_server()) {
+        return bad_option("read_url", "must be None with " + std::string{grammar.name()} +
+                                          ", which is a file without replicas");
+    }
+    const auto url = parse_url(options.read_url);
+    if (!url) return of_read_url(url.error());
+    for (const sql::Driver& driver : sql::drivers()) {
+        const auto is_named = [&](const sql::Scheme& scheme) { return scheme.name == url->scheme; };
+        if (!std::any_of(driver.schemes.begin(), driver.schemes.end(), is_named)) continue;
+        if (driver.grammar.dialect() == grammar.dialect()) continue;
+        return bad_option("read_url", "is of " + std::string{driver.grammar.name()} +
+                                          ", and the votes are in " + std::string{grammar.name()});
+    }
+    auto opened = Work::open(*primary, options.read_url);
+    if (!opened && opened.error().code == ErrorCode::config) return of_read_url(opened.error());
+    const auto first = opened ? *opened : nullptr;
+    const VoteNames names{options, grammar};
+    const auto make_work = [primary, first, options, names, &grammar] {
+        return std::make_unique<Handle>(
+            std::make_shared<Work>(primary, first, options, names, grammar));
+    };
+    std::shared_ptr<Replica> replica{new Replica{make_work}};
+    if (!opened) replica->handle_.get().work->note_down(opened.error());
+    return replica;
+}
+
+std::optional<WallTime> Replica::read(Deadline deadline, const Body& body) {
+    Handle& handle = handle_.get();
+    const std::shared_ptr<Work> work = handle.work;
+    if (work->primary->closed()) return {};
+    if (work->take_turn()) {
+        if (handle.thread.start()) {
+            handle.thread.run([work] { work->work(); });
+        } else {
+            work->give_turn_back();
+        }
+    }
+    const auto fall_back = [&]() -> std::optional<WallTime> {
+        work->fallbacks.fetch_add(1, std::memory_order_relaxed);
+        return {};
+    };
+    const auto database = work->usable();
+    if (database == nullptr) return fall_back();
+    std::optional<Duration> age;
+    WallTime as_of;
+    const auto read = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY_ASSIGN(const std::string heartbeat, read_mark(connection, work->read_beat));
+        age = work->age_of(heartbeat);
+        if (!age) return {};
+        as_of = work->clock->wall_now() - std::chrono::ceil<WallTime::duration>(*age);
+        return body(connection);
+    };
+    auto done = sql::read_snapshot(*database, Deadline::after(deadline.remaining() / 2), read);
+    if (!done) work->note_failure(done.error());
+    if (!done || !age) return fall_back();
+    work->note_answer(*age);
+    return as_of;
+}
+
+void Replica::add_stats(VotesStats& stats) const { handle_.get().work->add_stats(stats); }
+
+std::optional<std::string> Replica::take_warning() { return handle_.get().work->take_warning(); }
+
+}  // namespace hotcount

@@ -1,0 +1,457 @@
+"""Reads from a replica (read_url): what it answers, how old that may be, and what happens where it
+is away, behind, or none of this database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import hotcount
+import hotcount.aio
+import psycopg
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.pgbouncer_server import PgBouncer
+from tests.support.postgres_votes import in_background
+from tests.support.replicas import Replicated, ReplicatedMariaDb, ReplicatedPostgres
+from tests.support.servers import PostgresServer
+
+pytestmark = pytest.mark.server
+
+MAKERS = {"postgresql": ReplicatedPostgres, "mariadb": ReplicatedMariaDb}
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Iterator[dict[str, Replicated]]:
+    """One pair of each kind for all tests, made when the first asks for it."""
+    made: dict[str, Replicated] = {}
+    try:
+        yield made
+    finally:
+        for pair in made.values():
+            pair.remove()
+
+
+@pytest.fixture(params=list(MAKERS))
+def pair(request: pytest.FixtureRequest, pairs: dict[str, Replicated]) -> Replicated:
+    """A primary and its replica, with an empty database."""
+    name = str(request.param)
+    if name not in pairs:
+        pairs[name] = MAKERS[name]()
+    pairs[name].create_database()
+    return pairs[name]
+
+
+@pytest.fixture
+def own_pair(request: pytest.FixtureRequest) -> Iterator[Replicated]:
+    """One whose replica the test may promote."""
+    made = MAKERS[str(request.param)]()
+    try:
+        made.create_database()
+        yield made
+    finally:
+        made.remove()
+
+
+both_own = pytest.mark.parametrize("own_pair", list(MAKERS), indirect=True)
+
+
+def open_votes(
+    pair: Replicated, strategy: str = "batched", *, read_max_lag: float = 30, **options: Any
+) -> hotcount.Votes:
+    """With item 1, which has one vote."""
+    options.setdefault("read_url", pair.replica_url)
+    database = hotcount.Database(pair.primary_url, timeout=20)
+    votes = hotcount.Votes(
+        database,
+        strategy=strategy,  # type: ignore[arg-type]
+        read_max_lag=read_max_lag,
+        **options,
+    )
+    votes.create_tables()
+    votes.add_items([1, 2])
+    votes.cast(1, 100)
+    return votes
+
+
+def await_replica(votes: hotcount.Votes, value: int = 1) -> hotcount.Count:
+    """The first count of item 1 that the replica answers, and with that value."""
+    counts = [votes.count(1)]
+
+    def answers() -> bool:
+        counts.append(votes.count(1))
+        return counts[-1].source == "replica" and counts[-1] == value
+
+    eventually(answers)
+    return counts[-1]
+
+
+def await_primary(votes: hotcount.Votes) -> None:
+    eventually(lambda: votes.count(1).source == "sql")
+
+
+@pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
+def test_a_count_of_the_replica_says_so_and_how_old_it_is(strategy: str, pair: Replicated) -> None:
+    began = time.time()
+    with open_votes(pair, strategy) as votes:
+        count = await_replica(votes)
+        assert (count.exact, count.source, count.pending) == (False, "replica", 0)
+        assert began < count.as_of <= time.time()
+        many = votes.count_many([1, 2, 99])
+        assert list(many.value) == [1, 0, 0]
+        assert {each.source for each in many} == {"replica"}
+        exact = votes.count(1, consistency="exact")
+        assert (exact.exact, exact.source) == (True, "sql")
+        stats = votes.stats()
+        assert stats["replica_reads"] >= 2
+        assert (stats["replica_error"], stats["replica_lag_s"] < 30) == ("", True)
+        assert not votes.contract().exact
+        assert "30000 ms (read_max_lag)" in votes.contract().may_lose
+
+
+def test_what_a_replica_answers_lacks_no_vote_from_before_its_time(pair: Replicated) -> None:
+    """Beside a voter, on a replica that stops and goes on."""
+    acknowledged: list[float] = [0.0]  # When the vote of that number was.
+    over = threading.Event()
+
+    def vote(votes: hotcount.Votes) -> None:
+        for user in range(1, 200_000):
+            if over.is_set():
+                return
+            votes.cast(2, user)
+            acknowledged.append(time.time())
+
+    with open_votes(pair, read_max_lag=1.0) as votes, ThreadPoolExecutor(1) as pool:
+        await_replica(votes)
+        voting = pool.submit(vote, votes)
+        try:
+            answers = 0
+            for _ in range(2):
+                with pair.applying_stopped():
+                    until = time.monotonic() + 0.3
+                    while time.monotonic() < until:
+                        count = votes.count(2)
+                        answers += check_age(count, acknowledged)
+                for _ in range(50):
+                    answers += check_age(votes.count(2), acknowledged)
+        finally:
+            over.set()
+        voting.result(30)
+    assert answers > 20
+
+
+def check_age(count: hotcount.Count, acknowledged: list[float]) -> int:
+    """1 if the replica has answered."""
+    known = len(acknowledged) - 1
+    if count.source != "replica":
+        return 0
+    while known > 0 and acknowledged[known] >= count.as_of:
+        known -= 1
+    assert count >= known, f"{count} votes as of {count.as_of}, when {known} were acknowledged"
+    return 1
+
+
+def test_a_count_does_not_age_while_nobody_votes(pair: Replicated) -> None:
+    with open_votes(pair, read_max_lag=0.4) as votes:
+        first = await_replica(votes).as_of
+        eventually(lambda: await_replica(votes).as_of > first + 0.6)
+
+
+def test_a_replica_that_is_behind_is_passed_over_until_it_has_caught_up(
+    pair: Replicated, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_votes(pair, read_max_lag=0.5) as votes:
+        await_replica(votes)
+        with pair.applying_stopped():
+            votes.cast(1, 101)
+            # Both are right: one vote as of then, or two.
+            eventually(lambda: votes.count(1) == 2)
+            eventually(lambda: "is behind" in votes.stats()["replica_error"])
+            now = votes.count(1)
+            assert (now.source, now.exact, now.value) == ("sql", True, 2)
+        await_replica(votes, 2)
+        assert votes.stats()["replica_error"] == ""
+    said = [record for record in caplog.records if record.name == "hotcount"]
+    assert [record.levelno for record in said] == [logging.WARNING]
+    assert "is behind" in said[0].message
+
+
+def test_a_replica_that_is_killed_costs_no_call_and_is_found_again(
+    pair: Replicated, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_votes(pair) as votes:
+        await_replica(votes)
+        pair.replica.kill()
+        votes.cast(1, 101)
+        for _ in range(5):
+            count = votes.count(1)
+            assert (count.source, count.value) == ("sql", 2)
+        before = votes.stats()
+        assert before["replica_error"]
+        assert before["replica_fallbacks"] >= 5
+        pair.replica.start()
+        await_replica(votes, 2)
+        assert votes.stats()["replica_error"] == ""
+    said = [record.message for record in caplog.records if record.name == "hotcount"]
+    assert len(said) == 1
+    assert "is not used, the primary answers" in said[0]
+
+
+def test_a_replica_that_stands_still_takes_half_of_one_calls_time(pair: Replicated) -> None:
+    with open_votes(pair) as votes:
+        await_replica(votes)
+        with pair.standing_still():
+            # A process of many threads stops a moment after it was told to.
+            eventually(lambda: votes.count(1, timeout=2).source == "sql")
+            # Nobody else waits for it.
+            before = votes.stats()["replica_fallbacks"]
+            assert {votes.count(1).source for _ in range(20)} == {"sql"}
+            assert votes.stats()["replica_fallbacks"] == before + 20
+        await_replica(votes)
+
+
+@pytest.mark.long
+def test_a_replica_that_is_away_at_the_start_is_used_once_it_is_there(pair: Replicated) -> None:
+    pair.replica.kill()
+    try:
+        votes = open_votes(pair)
+        assert votes.count(1).source == "sql"
+        assert votes.stats()["replica_error"]
+    finally:
+        pair.replica.start()
+    with votes:
+        await_replica(votes)
+
+
+@pytest.mark.parametrize("counted_too", [False, True])
+def test_another_database_is_never_believed(counted_too: bool, pair: Replicated) -> None:
+    """Also where it has such tables, with heartbeats of its own."""
+    elsewhere = pair.elsewhere()
+    if counted_too:
+        pair.create_database()
+        other = open_votes(pair, read_max_lag=0.5)
+        other.cast_many([1] * 5, range(5))
+        await_replica(other, 6)
+        elsewhere = pair.replica_url
+        pair.create_database()
+    reason = "no replica of" if counted_too else "vote_meta"
+    with open_votes(pair, read_url=elsewhere, read_max_lag=0.5) as votes:
+
+        def refused() -> bool:
+            if counted_too:
+                assert other.count(1) == 6
+            assert votes.count(1) == 1
+            assert votes.count(1).source == "sql"
+            return reason in votes.stats()["replica_error"]
+
+        eventually(refused)
+
+
+def test_the_primary_itself_may_be_the_replica(pair: Replicated) -> None:
+    with open_votes(pair, read_url=pair.primary_url) as votes:
+        await_replica(votes)
+        votes.cast(1, 101)
+        assert votes.count(1) == 2
+
+
+def test_who_voted_and_how_is_asked_there_only_if_the_caller_says_so(pair: Replicated) -> None:
+    with open_votes(pair) as votes:
+        votes.cast(1, 101, value=-1)
+        votes.cast(2, 101)
+        votes.flush()
+        await_replica(votes, 0)
+        eventually(lambda: votes.top(2, consistency="cached") == [(2, 1), (1, 0)])
+        with pair.applying_stopped():
+            votes.cast(1, 102)
+            before = votes.stats()["replica_reads"]
+            assert votes.voters(1) == [(100, 1), (101, -1), (102, 1)]
+            assert votes.tally(1) == hotcount.Tally(2, 1, 1)
+            assert dict(votes.top(2)) == {1: 1, 2: 1}
+            assert votes.get(1, 102) == 1
+            assert list(votes.get_many([1, 2], 102)) == [1, 0]
+            assert votes.stats()["replica_reads"] == before
+            assert votes.voters(1, consistency="cached") == [(100, 1), (101, -1)]
+            assert votes.tally(1, consistency="cached") == hotcount.Tally(1, 1, 0)
+            assert votes.top(2, consistency="cached") == [(2, 1), (1, 0)]
+            assert votes.voters(1, after=100, limit=1, consistency="cached") == [(101, -1)]
+            assert votes.stats()["replica_reads"] == before + 4
+
+
+def test_an_event_loop_reads_there_too(pair: Replicated) -> None:
+    with open_votes(pair) as votes:
+        await_replica(votes)
+
+    async def ask() -> None:
+        async with (
+            hotcount.aio.Database(pair.primary_url, timeout=20) as database,
+            hotcount.aio.Votes(database, read_url=pair.replica_url, read_max_lag=30) as votes,
+        ):
+            while (count := await votes.count(1)).source != "replica":
+                await asyncio.sleep(0.01)
+            assert count == 1
+            assert [each.source for each in await votes.count_many([1])] == ["replica"]
+            assert await votes.voters(1, consistency="cached") == [(100, 1)]
+            assert (await votes.tally(1, consistency="cached")).up == 1
+            assert await votes.top(1, consistency="cached") is not None
+            assert (await votes.count(1, consistency="exact")).exact
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_cache_is_read_before_the_replica(pair: Replicated) -> None:
+    with hotcount.Memory() as memory, open_votes(pair, cache=memory) as votes:
+        votes.flush()
+        eventually(lambda: votes.count(1).source == "cache")
+        eventually(lambda: votes.tally(1, consistency="cached").up == 1)
+        assert votes.count(1).source == "cache"
+
+
+def test_a_forked_child_reads_there_with_connections_of_its_own(pair: Replicated) -> None:
+    with open_votes(pair) as votes:
+        await_replica(votes)
+        child = os.fork()
+        if child == 0:
+            try:
+                await_replica(votes)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        await_replica(votes)
+
+
+def test_a_read_url_that_names_no_replica_of_this_database_is_refused(pair: Replicated) -> None:
+    other = "mariadb" if pair.primary_url.startswith("postgresql") else "postgresql"
+    for url, says in (
+        (f"{other}://app:secret@127.0.0.1:1/app", "read_url is of .*, and the votes are in"),
+        (f"{pair.replica_url}&unheard_of=1", "read_url: URL: unknown option 'unheard_of'"),
+        ("x://app:secret@host/db", "read_url: URL: scheme 'x'"),
+        ("nowhere", "read_url: .*URL"),
+    ):
+        with pytest.raises(hotcount.ConfigError, match=says) as caught:
+            hotcount.Votes(pair.primary_url, read_url=url)
+        assert caught.value.option == "read_url"
+        assert "secret" not in str(caught.value)
+
+
+def test_the_password_of_read_url_shows_in_no_text(
+    pair: Replicated, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheme = pair.primary_url.split(":")[0]
+    with open_votes(pair, read_url=f"{scheme}://app:secret@127.0.0.1:1/app") as votes:
+        assert votes.count(1).source == "sql"
+        said = [str(votes.read_url), repr(votes), str(votes.stats()), *caplog.messages]
+    assert caplog.messages
+    assert not [text for text in said if "secret" in text]
+    assert f"{scheme}://app:***@127.0.0.1:1/app" in said
+
+
+# -- what takes a server of the test's own --------------------------------------------------------
+
+
+@pytest.mark.long
+@both_own
+def test_a_promoted_replica_answers_no_longer_than_read_max_lag(own_pair: Replicated) -> None:
+    with open_votes(own_pair, read_max_lag=1.0) as votes:
+        await_replica(votes)
+        own_pair.promote()
+        promoted = time.time()
+        votes.cast(1, 101)
+        foreign = hotcount.Votes(own_pair.replica_url)
+        # The split: it takes votes of its own.
+        eventually(lambda: is_writable(foreign))
+        while (count := votes.count(1)).source == "replica":
+            assert count.as_of < promoted + 1.0
+        assert votes.count(1) == 2
+        eventually(lambda: votes.stats()["replica_error"] != "")
+
+
+def is_writable(votes: hotcount.Votes) -> bool:
+    try:
+        votes.cast(1, 999, timeout=5)
+    except hotcount.HotcountError:
+        return False
+    return True
+
+
+@pytest.mark.long
+@both_own
+def test_after_a_failover_to_the_replica_it_answers_as_both(own_pair: Replicated) -> None:
+    with open_votes(own_pair) as votes:
+        await_replica(votes)
+    own_pair.primary.kill()
+    own_pair.promote()
+    own_pair.primary_url = own_pair.replica_url
+
+    def cast() -> bool:
+        with hotcount.Votes(own_pair.replica_url) as now:
+            return is_writable(now)
+
+    eventually(cast)
+    with hotcount.Votes(own_pair.replica_url, read_url=own_pair.replica_url) as votes:
+        await_replica(votes, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("own_pair", ["postgresql"], indirect=True)
+def test_pgbouncer_may_stand_before_the_replica(own_pair: Replicated) -> None:
+    assert isinstance(own_pair.primary, PostgresServer)
+    assert isinstance(own_pair.replica, PostgresServer)
+    pooler = PgBouncer(own_pair.replica, sessions=1).start()
+    try:
+        # In the schema `public`: a pooler passes no search_path on.
+        own_pair.primary_url = own_pair.primary.url()
+        with open_votes(own_pair, read_url=pooler.url()) as votes, ThreadPoolExecutor(8) as pool:
+            await_replica(votes)
+            before = votes.stats()["replica_reads"]
+            counts = list(pool.map(lambda _: votes.count(1), range(200)))
+            assert set(counts) == {1}
+            assert votes.stats()["replica_reads"] - before == 200
+    finally:
+        pooler.remove()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("own_pair", ["postgresql"], indirect=True)
+def test_a_read_that_recovery_cancels_is_answered_all_the_same(own_pair: Replicated) -> None:
+    """The primary takes a lock on the table that the standby's snapshots are in the way of."""
+    assert isinstance(own_pair.replica, PostgresServer)
+    own_pair.replica.psql("ALTER SYSTEM SET max_standby_streaming_delay = 0")
+    own_pair.replica.psql("SELECT pg_reload_conf()")
+    with open_votes(own_pair) as votes:
+        votes.cast_many([2] * 20_000, range(20_000))
+        await_replica(votes)
+        url = own_pair.primary_url
+        schema = url.rsplit("%3D", 1)[1]
+        over = threading.Event()
+
+        def lock() -> None:
+            with psycopg.connect(
+                host=str(own_pair.primary.folder), user="hotcount", dbname="postgres"
+            ) as session:
+                while not over.is_set():
+                    session.execute(f'LOCK TABLE "{schema}".vote IN ACCESS EXCLUSIVE MODE')
+                    session.commit()
+
+        def cancelled() -> bool:
+            assert votes.tally(2, consistency="cached").up == 20_000
+            conflicts = "SELECT sum(confl_lock + confl_snapshot) FROM pg_stat_database_conflicts"
+            assert isinstance(own_pair.replica, PostgresServer)
+            return int(own_pair.replica.psql(conflicts)) > 2
+
+        locking = in_background(lock)
+        try:
+            eventually(cancelled)
+        finally:
+            over.set()
+            locking()
+        # That was no outage.
+        await_replica(votes)

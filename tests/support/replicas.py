@@ -1,0 +1,140 @@
+"""A primary with one asynchronous replica, of each kind of server, and what may happen to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+from tests.support.eventually import eventually
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import PostgresServer, PostgresStandby, free_port
+
+
+class Replicated:
+    """The two servers. A test has a database of its own: create_database() makes it the one of
+    primary_url and replica_url.
+    """
+
+    primary_url: str
+    replica_url: str
+    # For a fault to be made in either way.
+    primary: PostgresServer | MariaDbServer
+    replica: PostgresServer | MariaDbServer
+
+    def create_database(self) -> None:
+        """Returns when the replica has it."""
+        raise NotImplementedError
+
+    def stop_applying(self) -> None:
+        """What the primary commits from here on does not show on the replica."""
+        raise NotImplementedError
+
+    def go_on_applying(self) -> None:
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def applying_stopped(self) -> Iterator[None]:
+        self.stop_applying()
+        try:
+            yield
+        finally:
+            self.go_on_applying()
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """No process of the replica's server runs; its sessions stay open."""
+        pids = self._pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def _pids(self) -> list[int]:
+        assert self.replica._process is not None
+        server = self.replica._process.pid
+        children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True)
+        return [server, *map(int, children.stdout.split())]
+
+    def promote(self) -> None:
+        """The replica takes writes of its own, and nothing of the primary's any more."""
+        raise NotImplementedError
+
+    def elsewhere(self) -> str:
+        """The URL of an empty database on the replica's server."""
+        raise NotImplementedError
+
+    def remove(self) -> None:
+        self.replica.remove()
+        self.primary.remove()
+
+
+class ReplicatedPostgres(Replicated):
+    def __init__(self) -> None:
+        self.primary: PostgresServer = PostgresServer().start()
+        self.replica: PostgresServer = PostgresStandby(self.primary).start()
+
+    def create_database(self) -> None:
+        made = self.primary.create_database()
+        schema = f"options=-csearch_path%3D{made.schema}"
+        self.primary_url = made.url
+        self.replica_url = self.replica.url(options=f"&{schema}")
+        names = "SELECT count(*) FROM pg_namespace WHERE nspname = "
+        eventually(lambda: self.replica.psql(f"{names}'{made.schema}'") == "1")
+
+    def stop_applying(self) -> None:
+        self.replica.psql("SELECT pg_wal_replay_pause()")
+        paused = "SELECT pg_get_wal_replay_pause_state()"
+        eventually(lambda: self.replica.psql(paused) == "paused")
+
+    def go_on_applying(self) -> None:
+        self.replica.psql("SELECT pg_wal_replay_resume()")
+
+    def promote(self) -> None:
+        self.replica.psql("SELECT pg_promote()")
+
+    def elsewhere(self) -> str:
+        return self.replica.url("template1")
+
+
+class ReplicatedMariaDb(Replicated):
+    def __init__(self) -> None:
+        port = free_port()
+        common = ("--log-bin=binlog", "--sync-binlog=1", "--gtid-strict-mode=1")
+        self.primary: MariaDbServer = MariaDbServer(port=port, config=(*common, "--server-id=1"))
+        self.replica: MariaDbServer = MariaDbServer(
+            config=(*common, "--server-id=2", "--read-only=1", "--relay-log=relay")
+        )
+        self.primary.start()
+        self.replica.start()
+        self.primary.execute("CREATE USER replica@'%'")
+        self.primary.execute("GRANT REPLICATION SLAVE ON *.* TO replica@'%'")
+        self.replica.execute(
+            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, "
+            "MASTER_USER='replica', MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1"
+        )
+        self.replica.execute("START SLAVE")
+
+    def create_database(self) -> None:
+        name = self.primary.create_database()
+        self.primary_url = self.primary.url(name)
+        self.replica_url = self.replica.url(name)
+        eventually(lambda: (name,) in self.replica.execute("SHOW DATABASES"))
+
+    def stop_applying(self) -> None:
+        self.replica.execute("STOP SLAVE SQL_THREAD")
+
+    def go_on_applying(self) -> None:
+        self.replica.execute("START SLAVE SQL_THREAD")
+
+    def promote(self) -> None:
+        self.replica.execute("STOP SLAVE")
+        self.replica.execute("SET GLOBAL read_only = 0")
+
+    def elsewhere(self) -> str:
+        return self.replica.url("mysql")
