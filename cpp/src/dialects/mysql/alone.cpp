@@ -1,6 +1,8 @@
 // A compound statement that is a transaction of its own: its answer is the commit's.
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "connection.hpp"
 
@@ -13,7 +15,7 @@ namespace {
 // How often to ask whether somebody wants the statement to give way.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
 // How often a cancel looks for the part of a compound statement that runs.
-constexpr int kMostLooks = 3;
+constexpr int kMostLooks = 6;
 constexpr std::string_view kUnknownQueryId = "1957";  // ER_NO_SUCH_QUERY
 
 bool commits_itself(const Statement& statement) {
@@ -120,19 +122,27 @@ bool MysqlConnection::await_alone(const Alone& how) {
 // Best effort, from another session. A COMMIT is left alone: what becomes of one that is cancelled is
 // unknown, and one that waits for a semi-synchronous replica is answered as if the replica had the
 // votes. KILL QUERY ID ends the part of the compound statement that was seen, and no later one.
+//
+// A row of PROCESSLIST is not read at one moment: the COMMIT's number may stand beside the text of the
+// part before it. A number that two looks have found was the same while the second one read the text.
 bool MysqlConnection::cancel_before_commit() {
     static const Statement kLook{
-        "SELECT QUERY_ID, INFO = 'COMMIT' FROM information_schema.PROCESSLIST WHERE ID = ?1"};
+        "SELECT QUERY_ID, INFO = 'COMMIT', INFO LIKE 'BEGIN NOT ATOMIC%' FROM "
+        "information_schema.PROCESSLIST WHERE ID = ?1"};
     auto other = dial_beside();
     if (!other) return false;
     const std::array<Value, 1> parameters{static_cast<std::int64_t>(id_)};
+    std::optional<std::int64_t> seen;
     for (int look = 0; look < kMostLooks; ++look) {
         std::optional<std::int64_t> part;
         const RowVisitor see = [&](const Row& row) -> Result<void> {
-            if (!row.is_null(1) && row.integer(1) == 0) part = row.integer(0);
+            if (row.is_null(1) || row.integer(1) != 0) return {};
+            part = row.integer(0);
+            between_parts_ = row.integer(2) != 0;
             return {};
         };
         if (!other->run_prepared(kLook, parameters, &see) || !part) return false;
+        if (part != std::exchange(seen, part)) continue;
         const auto killed =
             other->tell("KILL QUERY ID " + std::to_string(*part), MysqlStage::statement);
         if (killed) return true;
@@ -205,7 +215,8 @@ Result<std::int64_t> MysqlConnection::take_results(Prepared& prepared,
 // Rolls back what is left of the statement, and says what is known.
 Error MysqlConnection::alone_refused(Error error) {
     if (broken_) return error;
-    if (cancelled_ && error.condition == SqlCondition::query_canceled) {
+    // Between two parts the text is the whole statement's: that may have been after the COMMIT.
+    if (cancelled_ && !between_parts_ && error.condition == SqlCondition::query_canceled) {
         rollback();
         error.message =
             target_.name + ": the statement was cancelled in the middle and nothing was applied";

@@ -174,6 +174,8 @@ class MysqlConnection final : public Connection {
     int commit_refused_{0};
     Prepared* alone_{nullptr};  // That statement.
     bool cancelled_{false};     // It was asked to end.
+    // What ran when it was asked was no part of a compound statement, but the statement itself.
+    bool between_parts_{false};
     // What puts things in order has a time limit of its own and cannot be interrupted.
     std::optional<SteadyTime> tidy_until_{};
     std::int64_t patience_{0};
