@@ -45,7 +45,7 @@ from hotcount._core import (  # isort: skip
 )
 from hotcount._native import require_all_declared
 from hotcount.batches import Casts, Column, Counts, Decisions, Int64Batch, Upserts
-from hotcount.counter import Counter
+from hotcount.counter import Counter, RetryQueue
 from hotcount.functions import build_info, new_op_id
 from hotcount.limiter import Limiter, Rate
 from hotcount.live_sets import LiveSets
@@ -57,6 +57,8 @@ from hotcount.results import (
     Decision,
     Drift,
     FlushReport,
+    Queued,
+    RetryStats,
     SweepReport,
     SyncRound,
     Tally,
@@ -100,9 +102,12 @@ __all__ = [
     "OutcomeUnknownError",
     "PeriodCounter",
     "PermissionDeniedError",
+    "Queued",
     "Rate",
     "Redis",
     "ReplyError",
+    "RetryQueue",
+    "RetryStats",
     "SlottedCounter",
     "SweepReport",
     "SyncRound",

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import Literal
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
-from hotcount._native import attributes, native
+from hotcount._native import attributes, native, result
 from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Int64Batch
-from hotcount.results import TryAdd
+from hotcount.results import RetryStats, TryAdd
 from hotcount.stores import KeyValueStore
 
 Method = Literal["script", "incr", "set_nx_incr"]
 Compensation = Literal["none", "first", "ttl", "both"]
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class RetryQueue:
+    """Where the adds of a counter wait while Redis does not answer: Counter(retry=RetryQueue(...)).
+
+    An add that returned a number or a Queued is counted exactly once, unless it expires. Redis
+    remembers the number of each process's last add beside each key, so an add that is sent again is
+    known. Over Memory nothing ever waits and no file is opened.
+
+    >>> import hotcount
+    >>> hotcount.RetryQueue(max_items=1000).max_age
+    3600.0
+    """
+
+    path: str | os.PathLike[str] | None = None
+    """A file that keeps what waits when the program is killed; the next process that opens it adds
+    it. One process at a time owns it (path + ".lock"). A forked child does not, and its adds fail
+    as not applied while Redis is away: give each worker a path of its own. None: memory alone, and
+    what waits is lost with the process."""
+    max_items: int = 200_000
+    """Most adds that wait; each takes about 250 bytes of memory, and 60 and its key of the file."""
+    max_age: float = 3600.0
+    """Seconds after which an add that waits is counted nowhere (RetryStats.expired), 0.001 to 30
+    days. Redis remembers a process's last add to a key for ten minutes more: 100 to 150 bytes."""
+    when_full: Literal["raise", "drop_oldest"] = "raise"
+    """'raise': an add that finds max_items waiting is a CapacityError, and not applied.
+    'drop_oldest': the oldest is dropped for it, and counted in RetryStats.dropped."""
+    fsync: Literal["always", "interval", "off"] = "always"
+    """When the file is forced to the disk. No policy loses what returned Queued when the program is
+    killed. 'always': before Queued is returned, so a power cut loses nothing; 0.1 to 10 ms for all
+    adds that wait for it together. 'interval': once a second, which a power cut may lose. 'off':
+    when the system does, up to 30 s."""
 
 
 @attributes
@@ -26,6 +62,7 @@ class CounterBase(Handle):
     op_keep: ReadOnly[float]
     method: ReadOnly[Method]
     compensation: ReadOnly[Compensation]
+    retry: ReadOnly[RetryQueue | None]
 
     @native
     def __init__(
@@ -37,6 +74,7 @@ class CounterBase(Handle):
         op_keep: Seconds = 86400.0,
         method: Method = "script",
         compensation: Compensation = "both",
+        retry: RetryQueue | None = None,
     ) -> None:
         """Makes a counter; nothing is sent.
 
@@ -52,7 +90,22 @@ class CounterBase(Handle):
         'set_nx_incr': 'first' expires the key again after the first add, 'ttl' where it finds no
         expiry, 'both', 'none'; each leaves holes.
 
-        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        retry: where adds wait while Redis does not answer (method 'script'). Such an add returns
+        Queued, never a number, and later adds to its key go behind it. With a ttl it is counted in
+        the life of the key that stood when it was accepted, or that it began; where that is over it
+        expires. add_many is a ConfigError then; try_add and adds with an op_id are never queued,
+        get gives what the store has, reset does not touch what waits.
+
+        ConfigError names an option with a bad value, a file that is damaged, of another version, no
+        journal or another process's; TypeError an option of a wrong type.
+        """
+
+    @native
+    def retry_stats(self) -> RetryStats:
+        """What waits in the retry queue and what became of it; ConfigError without retry=.
+
+        An outage is also told to logging.getLogger("hotcount"): when it is noticed, and when
+        nothing waits any more.
         """
 
 
@@ -89,6 +142,9 @@ class Counter(Lifetime, CounterBase):
         or expiry; later it counts again, or is a ConfigError where the op_id is one of new_op_id(),
         or another UUIDv7. After an OutcomeUnknownError call again with the same op_id. timeout:
         seconds, more than 0; None is the store's.
+
+        With retry= it is a Queued while Redis does not answer, at the latest at the deadline or the
+        store's own timeout, and a CapacityError where the queue or the disk is full.
 
         CounterOverflowError, WrongTypeError, DeadlineError, UnavailableError: nothing changed.
         OutcomeUnknownError: it may have been added; with a method other than 'script' also that it

@@ -331,3 +331,54 @@ class SyncRound:
     """Not saved as found: for the next round."""
     at_risk: int
     """Votes in those, which only the cache has counted."""
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """What Counter.add of a counter with retry= answers while Redis does not: the add waits.
+
+    It is no number: the value after this add is not known before it is counted.
+
+    >>> import hotcount
+    >>> hotcount.Queued(waiting=3, durable=True)
+    Queued(waiting=3, durable=True)
+    """
+
+    waiting: int
+    """How many adds wait now, this one included."""
+    durable: bool
+    """Whether it is on the disk: the queue has a path, and fsync='always'."""
+
+
+@result
+@dataclass(frozen=True, slots=True)
+class RetryStats:
+    """What became of the adds in a counter's retry queue, since the counter was made.
+
+    >>> import hotcount
+    >>> counter = hotcount.Counter("memory://", retry=hotcount.RetryQueue())
+    >>> counter.retry_stats().waiting
+    0
+    """
+
+    waiting: int
+    """Adds that wait now."""
+    queued: int
+    """Adds put into the queue, those found in its file included."""
+    replayed: int
+    """Adds of the queue that are counted."""
+    expired: int
+    """Counted nowhere: they waited longer than max_age, or their key's life was over."""
+    refused: int
+    """Counted nowhere: their key holds no counter, or would leave signed 64 bits."""
+    dropped: int
+    """Counted nowhere: when_full='drop_oldest'."""
+    outages: int
+    """Times that Redis stopped answering."""
+    oldest_age: float
+    """Seconds that the oldest add has waited."""
+    journal_bytes: int
+    """Size of the file; 0 without one."""
+    is_away: bool
+    """Redis did not answer when it was last asked."""

@@ -63,6 +63,7 @@ PUBLIC_HEADERS = {
     "counter": "counter",
     "period_counter": "counter",
     "slotted_counter": "counter",
+    "retry_queue": "counter",
     "limiter": "limiter",
     "live_sets": "zset",
     "votes": "votes",

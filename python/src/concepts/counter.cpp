@@ -2,6 +2,7 @@
 // hotcount/aio/counter.py.
 #include <array>
 #include <hotcount/counter.hpp>
+#include <hotcount/retry_queue.hpp>
 
 #include "native/bind.hpp"
 #include "native/key_batches.hpp"
@@ -13,6 +14,21 @@ namespace hotcount::python {
 namespace {
 
 ResultClass try_add_class{"TryAdd", std::array{"applied", "value"}};
+ResultClass queued_class{"Queued", std::array{"waiting", "durable"}};
+
+/// A str, bytes or os.PathLike; None is an empty one.
+struct FilePath {
+    std::string text;
+};
+
+/// RetryQueue as Python has it.
+struct QueueRow {
+    FilePath path;
+    std::size_t max_items;
+    Duration max_age;
+    WhenFull when_full;
+    Fsync fsync;
+};
 
 }  // namespace
 
@@ -47,6 +63,65 @@ struct To<Compensation> {
 };
 
 template <>
+struct From<FilePath> {
+    static FilePath read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        const auto path = py::reinterpret_steal<py::object>(PyOS_FSPath(argument.value));
+        if (!path) {
+            PyErr_Clear();
+            raise_wrong_type(argument.name, "str or os.PathLike", argument.value);
+        }
+        FilePath read{std::string{to_bytes(path.ptr(), argument.name)}};
+        if (read.text.empty()) raise(bad_option(argument.name, "is empty; None for no file"));
+        return read;
+    }
+};
+template <>
+struct From<WhenFull> {
+    static WhenFull read(const Argument& argument) {
+        return static_cast<WhenFull>(
+            to_choice(argument.value, argument.name, {"raise", "drop_oldest"}));
+    }
+};
+template <>
+struct From<Fsync> {
+    static Fsync read(const Argument& argument) {
+        return static_cast<Fsync>(
+            to_choice(argument.value, argument.name, {"always", "interval", "off"}));
+    }
+};
+template <>
+struct To<FilePath> {
+    static py::object make(const FilePath& path) {
+        return path.text.empty() ? py::object(py::none()) : To<std::string_view>::make(path.text);
+    }
+};
+template <>
+struct To<WhenFull> {
+    static py::object make(WhenFull when_full) {
+        return To<std::string_view>::make(to_string(when_full));
+    }
+};
+template <>
+struct To<Fsync> {
+    static py::object make(Fsync fsync) { return To<std::string_view>::make(to_string(fsync)); }
+};
+
+template <>
+inline ResultRow<&QueueRow::path, &QueueRow::max_items, &QueueRow::max_age, &QueueRow::when_full,
+                 &QueueRow::fsync>
+    kResultRow<QueueRow>{"RetryQueue", {"path", "max_items", "max_age", "when_full", "fsync"}};
+
+template <>
+inline ResultRow<&RetryStats::waiting, &RetryStats::queued, &RetryStats::replayed,
+                 &RetryStats::expired, &RetryStats::refused, &RetryStats::dropped,
+                 &RetryStats::outages, &RetryStats::oldest_age, &RetryStats::journal_bytes,
+                 &RetryStats::is_away>
+    kResultRow<RetryStats>{"RetryStats",
+                           {"waiting", "queued", "replayed", "expired", "refused", "dropped",
+                            "outages", "oldest_age", "journal_bytes", "is_away"}};
+
+template <>
 struct To<TryAdd> {
     static py::object make(const TryAdd& value) {
         return try_add_class.make(value.applied, value.value);
@@ -63,13 +138,29 @@ constexpr std::array kOptions{
     option<&CounterOptions::compensation>("compensation"),
 };
 
+// Tells logging.getLogger("hotcount").
+void log(const char* method, const std::string& text) {
+    try {
+        import_module("logging").attr("getLogger")("hotcount").attr(method)(text);
+    } catch (py::error_already_set& error) {
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.value().ptr())),
+                        error.value().ptr());
+        PyErr_WriteUnraisable(nullptr);
+    }
+}
+
 class BoundCounter : public Bound<Counter> {
   public:
-    BoundCounter(std::shared_ptr<Counter> counter, StoreReference reference)
-        : Bound(std::move(counter), std::move(reference), &kTag<BoundCounter>) {}
+    BoundCounter(std::shared_ptr<Counter> counter, std::shared_ptr<RetryingCounter> with_queue,
+                 std::optional<QueueRow> queue_row, StoreReference reference)
+        : Bound(std::move(counter), std::move(reference), &kTag<BoundCounter>),
+          retrying(std::move(with_queue)),
+          queue(std::move(queue_row)) {}
 
     std::string shown_options() const override {
-        return python::shown_options<CounterOptions, kOptions>(core->options());
+        std::string shown = python::shown_options<CounterOptions, kOptions>(core->options());
+        if (queue) shown += ", retry=" + std::string(py::repr(To<QueueRow>::make(*queue)));
+        return shown;
     }
 
     py::object to_batch(BatchResult<std::int64_t> result, const Refusals& refusals,
@@ -78,27 +169,143 @@ class BoundCounter : public Bound<Counter> {
         auto values = gather(std::move(result), refusals, errors);
         return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
     }
+
+    /// An outage is logged when it is first noticed, and once more when nothing waits any more.
+    py::object to_python(Added added) {
+        if (const auto* const queued = std::get_if<Queued>(&added)) {
+            if (!away_logged_) {
+                away_logged_ = true;
+                log("warning", server() + " does not answer: adds wait in the retry queue");
+            }
+            return queued_class.make(queued->waiting, queued->durable);
+        }
+        if (away_logged_ && retrying->stats().waiting == 0) {
+            away_logged_ = false;
+            const RetryStats stats = retrying->stats();
+            log("info", server() + " answers: no add waits any more. Since the counter was made " +
+                            std::to_string(stats.replayed) + " of the queue were counted, " +
+                            std::to_string(stats.expired) + " expired, " +
+                            std::to_string(stats.refused) + " were refused, " +
+                            std::to_string(stats.dropped) + " dropped");
+        }
+        return To<std::int64_t>::make(std::get<std::int64_t>(added));
+    }
+
+    /// What has a queue ends in the queue's thread.
+    bool ends_elsewhere() const { return retrying != nullptr; }
+
+    void close() override {
+        std::size_t left = 0;
+        if (retrying && !closed()) {
+            // While Redis is away nothing comes of waiting.
+            const Timeout timeout =
+                retrying->stats().is_away ? Timeout{std::chrono::milliseconds{1}} : std::nullopt;
+            left = without_gil([&] { return retrying->close(timeout); });
+        }
+        store.close();
+        if (left == 0) return;
+        const std::string text = std::to_string(left) + " adds still wait: " +
+                                 (queue->path.text.empty() ? "they are lost"
+                                                           : "they stay in " + queue->path.text +
+                                                                 " for the next process");
+        if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+    }
+
+    const std::shared_ptr<RetryingCounter> retrying;
+    const std::optional<QueueRow> queue;
+
+  private:
+    std::string server() const { return store.backend<redis::Client>()->options().address(); }
+
+    bool away_logged_{false};  // Guarded by the GIL.
 };
 
+/// The queue of the counter of a call, or nothing: no parameter of Python.
+struct QueueOfCounter {
+    RetryingCounter* retrying;
+};
+
+}  // namespace
+
+template <>
+struct From<QueueOfCounter> {
+    static constexpr std::size_t kTakes = 0;
+    template <class Self>
+    static QueueOfCounter read(const Argument*, Self& self) {
+        return {self.retrying.get()};
+    }
+};
+
+namespace {
+
 std::shared_ptr<BoundBase> make_counter(const std::string& title, py::handle where,
-                                        const CounterOptions& options) {
+                                        const CounterOptions& options,
+                                        const std::optional<QueueRow>& queue) {
+    RetryQueue given;
+    if (queue) {
+        given = {.path = queue->path.text,
+                 .max_items = queue->max_items,
+                 .max_age = queue->max_age,
+                 .when_full = queue->when_full,
+                 .fsync = queue->fsync};
+        if (auto fits = check_retry_queue(given); !fits) raise(fits.error());
+    }
     StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
-    auto counter = store.kind() == StoreKind::memory
-                       ? unwrap(Counter::make(store.backend<memory::Store>(), options))
-                       : unwrap(Counter::make(store.backend<redis::Client>(), options));
-    return std::make_shared<BoundCounter>(std::move(counter), std::move(store));
+    if (store.kind() == StoreKind::memory) {
+        auto counter = unwrap(Counter::make(store.backend<memory::Store>(), options));
+        return std::make_shared<BoundCounter>(std::move(counter), nullptr, queue, std::move(store));
+    }
+    const auto client = store.backend<redis::Client>();
+    auto counter = unwrap(Counter::make(client, options));
+    std::shared_ptr<RetryingCounter> retrying;
+    if (queue) {
+        retrying =
+            unwrap(without_gil([&] { return RetryingCounter::make(client, options, given); }));
+    }
+    return std::make_shared<BoundCounter>(std::move(counter), std::move(retrying), queue,
+                                          std::move(store));
 }
 
-// With an op_id it is another call of the core.
-Result<std::int64_t> add(Counter& counter, std::string_view key, std::int64_t n,
-                         const std::optional<std::string_view>& op_id, Timeout timeout) {
-    return op_id ? counter.add_once(key, n, *op_id, timeout) : counter.add(key, n, timeout);
+// With an op_id it is another call of the core, which is not queued: its caller can make it again.
+Result<Added> add(Counter& counter, const QueueOfCounter& queue, std::string_view key,
+                  std::int64_t n, const std::optional<std::string_view>& op_id, Timeout timeout) {
+    if (queue.retrying != nullptr && !op_id) return queue.retrying->add(key, n, timeout);
+    auto value = op_id ? counter.add_once(key, n, *op_id, timeout) : counter.add(key, n, timeout);
+    if (!value) return std::move(value).error();
+    return Added{*value};
 }
-void add_async(Counter& counter, std::string_view key, std::int64_t n,
-               const std::optional<std::string_view>& op_id, Completion<std::int64_t> done,
+void add_async(Counter& counter, const QueueOfCounter& queue, std::string_view key, std::int64_t n,
+               const std::optional<std::string_view>& op_id, Completion<Added> done,
                AsyncCall call) {
-    if (op_id) return counter.add_once_async(key, n, *op_id, std::move(done), call);
-    counter.add_async(key, n, std::move(done), call);
+    if (queue.retrying != nullptr && !op_id) {
+        return queue.retrying->add_async(key, n, std::move(done), call);
+    }
+    auto go_on = [done = std::move(done)](Result<std::int64_t> value) {
+        if (!value) return done(std::move(value).error());
+        done(Added{*value});
+    };
+    if (op_id) return counter.add_once_async(key, n, *op_id, std::move(go_on), call);
+    counter.add_async(key, n, std::move(go_on), call);
+}
+
+Error many_is_not_queued() {
+    return make_error(ErrorCode::config,
+                      "add_many is not for a counter with retry=: a batch has no place for an add "
+                      "that waits; add() each");
+}
+Result<BatchResult<std::int64_t>> add_many(Counter& counter, const QueueOfCounter& queue,
+                                           const std::vector<std::string_view>& keys,
+                                           const std::vector<std::int64_t>& amounts,
+                                           Timeout timeout) {
+    if (queue.retrying != nullptr) return many_is_not_queued();
+    return counter.add_many(keys, amounts, timeout);
+}
+void add_many_async(Counter& counter, const QueueOfCounter& queue,
+                    const std::vector<std::string_view>& keys,
+                    const std::vector<std::int64_t>& amounts,
+                    Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
+    if (queue.retrying != nullptr) return done(many_is_not_queued());
+    counter.add_many_async(keys, amounts, std::move(done), call);
 }
 
 using MaybeAmount = std::optional<Amount>;
@@ -124,17 +331,38 @@ struct BoundOf<Counter> {
     using type = BoundCounter;
 };
 
+namespace {
+
+RetryStats retry_stats_of(BoundCounter& self) {
+    if (self.retrying) return self.retrying->stats();
+    if (!self.queue) raise(make_error(ErrorCode::config, "the counter has no retry queue"));
+    return {};  // Nothing ever waits for Memory.
+}
+py::object retry_stats(py::handle, BoundCounter& self) {
+    return To<RetryStats>::make(retry_stats_of(self));
+}
+
+}  // namespace
+
 void bind_counter() {
-    constructor<&make_counter, StoreArgument, Options<CounterOptions, kOptions>>(
-        "CounterBase.__init__", "store " + names_of<kOptions>());
+    constructor<&make_counter, StoreArgument, Options<CounterOptions, kOptions>,
+                std::optional<QueueRow>>("CounterBase.__init__",
+                                         "store " + names_of<kOptions>() + "retry");
     attributes<BoundCounter, kOptions>("CounterBase", "ttl");
+    add_getter({"CounterBase", "retry",
+                [](BoundBase& bound) -> py::object {
+                    const auto& queue = static_cast<BoundCounter&>(bound).queue;
+                    return queue ? To<QueueRow>::make(*queue) : py::object(py::none());
+                },
+                &kTag<BoundCounter>});
+    object_method<&retry_stats, BoundCounter>("CounterBase.retry_stats", "");
 
     using Key = std::string_view;
-    method<&add, &add_async, Key, Amount, std::optional<Key>, Timeout>("Counter.add",
-                                                                       "key n op_id timeout");
+    method<&add, &add_async, QueueOfCounter, Key, Amount, std::optional<Key>, Timeout>(
+        "Counter.add", "key n op_id timeout");
     method<&try_add, &try_add_async, Key, Amount, MaybeAmount, MaybeAmount, Timeout>(
         "Counter.try_add", "key n min max timeout");
-    method<&Counter::add_many, &Counter::add_many_async, KeysAndAmounts, OnErrors, Timeout>(
+    method<&add_many, &add_many_async, QueueOfCounter, KeysAndAmounts, OnErrors, Timeout>(
         "Counter.add_many", "keys n errors timeout");
     method<&Counter::get, &Counter::get_async, Key, Timeout>("Counter.get", "key timeout");
     method<&Counter::get_many, &Counter::get_many_async, Keys, OnErrors, Timeout>(

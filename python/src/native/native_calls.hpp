@@ -357,8 +357,16 @@ struct Method {
                 [&](Completion<Value> done, AsyncCall call) {
                     start(self, core, held, std::move(done), call);
                 },
-                convert, Self::kEndsElsewhere);
+                convert, ends_elsewhere(self));
         });
+    }
+
+    static bool ends_elsewhere([[maybe_unused]] const Self& self) {
+        if constexpr (requires { self.ends_elsewhere(); }) {
+            return self.ends_elsewhere();
+        } else {
+            return Self::kEndsElsewhere;
+        }
     }
 
     static vectorcallfunc awaited_or_null() {

@@ -42,7 +42,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     ),
     "Database.ping": ("*", TIMEOUT),
     "Database.stats": (),
-    "Counter": ("store", "prefix", "ttl", "*", "op_keep", "method", "compensation"),
+    "Counter": ("store", "prefix", "ttl", "*", "op_keep", "method", "compensation", "retry"),
     "Counter.add": ("key", "n", "*", "op_id", TIMEOUT),
     "Counter.try_add": ("key", "n", "*", "min", "max", TIMEOUT),
     "Counter.add_many": ("keys", "n", "*", "errors", TIMEOUT),

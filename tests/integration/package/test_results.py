@@ -34,6 +34,8 @@ def some(hint: Any) -> Any:
     """A value of a field's type."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return some(typing.get_args(hint)[0])
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)[0]
     if typing.get_origin(hint) is tuple:
         return (some(typing.get_args(hint)[0]),)
     return {bool: True, int: 3, float: 1.5, str: "text"}[hint]

@@ -1,0 +1,123 @@
+// RetryingCounter: a counter whose adds wait in a queue while Redis does not answer.
+//
+//   add --> Redis answers: the value after this very add
+//       --> it does not:   the add is put into the queue and `Queued` is returned, never a number;
+//                          a thread of the library adds it when Redis answers again, once
+//
+// Each add carries the id of its writer (drawn for each process) and a sequence number. The script
+// that adds remembers a writer's last number beside the key, so an add that was sent, lost its answer
+// and is sent again is counted once. Later adds to a key that has adds in the queue go behind them.
+//
+//   {KEY}:retry.XXXX   the last number of the writer XXXX (16 hex digits); it expires max_age and 10
+//                      minutes after that writer's last add, and takes 100 to 150 bytes until then
+//   {KEY}:window       with a ttl: when the key's life began and ended, and the one before ended; it
+//                      expires one ttl after the key
+//
+// What is known: an add that returned a number or Queued is counted exactly once, unless it expires.
+// Any other failure says whether nothing was applied or the outcome is unknown, as Counter's does. An
+// add that is under way when its process dies is counted once or not at all. HOLE: who removes or
+// evicts what is remembered makes an add that is sent again count twice.
+//
+// With a ttl an add belongs to the life of the key that stands when it is accepted, or to one that
+// begins then if none stands. If that life is over when the queue reaches the add, the add expires:
+// it is counted nowhere and RetryStats::expired tells. Accepted means: between the call and its
+// deadline, by this machine's clock corrected by what Redis' clock says when it answers. HOLE: other
+// ways to add to the same keys (try_add, an op_id, a Counter without a queue) leave no {KEY}:window.
+//
+// Safe from many threads. A forked child has a writer and a queue of its own, and no journal.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/counter.hpp>
+#include <variant>
+
+namespace hotcount {
+
+/// What becomes of an add when max_items adds wait.
+enum class WhenFull : std::uint8_t {
+    raise,        ///< The add fails with a capacity error; nothing was applied.
+    drop_oldest,  ///< The add that has waited longest is dropped, and RetryStats::dropped tells.
+};
+std::string_view to_string(WhenFull when_full);
+
+/// When the journal's bytes are forced to the disk. kill -9 of the program never loses an add that
+/// returned Queued; the policies differ in what a power cut or a crash of the system loses.
+enum class Fsync : std::uint8_t {
+    always,    ///< Before Queued is returned: nothing is lost. One fdatasync (0.1 to 10 ms) for all
+               ///< adds that wait for it together.
+    interval,  ///< Once a second: up to a second of adds may be lost.
+    off,       ///< When the system sees fit, on Linux within 30 s: as much may be lost.
+};
+std::string_view to_string(Fsync fsync);
+
+struct RetryQueue {
+    /// The journal: a file that keeps the adds that wait, also when the program is killed. The next
+    /// process that opens it adds them. One process at a time owns it. Empty: in memory only.
+    std::string path{};
+    /// Most adds that wait; each takes about 250 bytes of memory and 60 bytes and its key of the file.
+    std::size_t max_items{200'000};
+    /// An add that has waited for longer is counted nowhere. Longer: a longer outage loses nothing;
+    /// Redis remembers writers for as long.
+    Duration max_age{std::chrono::hours{1}};
+    WhenFull when_full{WhenFull::raise};
+    Fsync fsync{Fsync::always};
+};
+
+/// The answer to an add that waits.
+struct Queued {
+    std::int64_t waiting;  ///< How many adds wait now, this one included.
+    bool durable;          ///< It is on the disk: journal with Fsync::always.
+    bool operator==(const Queued&) const = default;
+};
+using Added = std::variant<std::int64_t, Queued>;
+
+/// Since the counter was made, but `waiting`, `oldest_age` and `journal_bytes`, which are of now.
+struct RetryStats {
+    std::int64_t waiting{0};
+    std::int64_t queued{0};    ///< Adds put into the queue, those found in the journal included.
+    std::int64_t replayed{0};  ///< Adds of the queue that are counted.
+    std::int64_t expired{0};  ///< Counted nowhere: older than max_age, or their key's life is over.
+    std::int64_t refused{0};  ///< Counted nowhere: the key holds no counter, or would overflow.
+    std::int64_t dropped{0};  ///< Counted nowhere: WhenFull::drop_oldest.
+    std::int64_t outages{0};  ///< Times that Redis stopped answering.
+    double oldest_age{0};     ///< Seconds that the oldest add has waited.
+    std::int64_t journal_bytes{0};
+    bool is_away{false};  ///< Redis did not answer when it was last asked.
+};
+
+class RetryingCounter {
+  public:
+    /// Opens the journal, if there is one, and begins to add what waits in it. A config error for a
+    /// bad option, for a journal of another version, one that is no journal, one that another process
+    /// owns or whose middle is damaged (it names file and offset); permission_denied or capacity as
+    /// the file system says.
+    static Result<std::shared_ptr<RetryingCounter>> make(std::shared_ptr<redis::Client> client,
+                                                         CounterOptions options, RetryQueue queue);
+    RetryingCounter(const RetryingCounter&) = delete;
+    RetryingCounter& operator=(const RetryingCounter&) = delete;
+    ~RetryingCounter();
+
+    /// Adds n, or puts the add into the queue. A capacity error: the queue or the disk is full and
+    /// nothing was applied. A config error for a key whose braces make no hash tag.
+    Result<Added> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
+    /// The same; a thread of the library calls `done`. The call's channel is not used.
+    void add_async(std::string_view key, std::int64_t n, Completion<Added> done,
+                   AsyncCall call = {});
+
+    RetryStats stats() const;
+    const RetryQueue& queue() const;
+    /// Waits until nothing waits, or until the timeout (none: the client's). Then it lets go of the
+    /// journal. Returns how many adds still wait: they stay in the journal, or are lost without one.
+    std::size_t close(Timeout timeout = {});
+
+  private:
+    struct Held;
+    explicit RetryingCounter(std::unique_ptr<Held> held);
+
+    const std::unique_ptr<Held> held_;
+};
+
+/// A bad option of the queue, or none.
+Result<void> check_retry_queue(const RetryQueue& queue);
+
+}  // namespace hotcount

@@ -1,0 +1,157 @@
+-- Adds to counters, once for each sequence number of a writer. Combinable: call i has its keys and
+-- ARGV[4i .. 4i + 3].
+-- KEYS for each call the counter, what is remembered of its writer, and with ARGV[2] the counter's
+-- window; all in one slot
+-- ARGV[1] how long a writer is remembered, in milliseconds   ARGV[2] '1' if the counters expire
+-- ARGV[3] the server's time in unix milliseconds until which a call that is under way ('') is
+-- accepted, or ''; with ARGV[2] only
+-- ARGV[4..] for each call the amount, the sequence number, the TTL in milliseconds or '', and when it
+-- was accepted, in unix milliseconds of this server (0 if it does not expire): '' for a call that is under way, 'old' for one
+-- that is not to be counted any more
+-- RETURNS for each call the value after its add (a string of digits when Lua would round it),
+-- 'counted' when that was done before, 'expired' when it is counted nowhere, 'late' when a call was
+-- under way for too long and nothing was done, or its error
+-- WHY a script: to remember and to add in two steps counts twice, or not at all, when the second is
+-- lost.
+-- A writer sends the adds of one key in order, so a number that is not above the last was counted.
+-- The number is written first: if it is refused nothing was done; if the add is refused it is put back.
+-- The window is 'begin end end_of_the_one_before' in unix milliseconds. An add belongs to the window
+-- that stood when it was accepted. If none stood, one began then, and what came since is in it.
+local call, exact = redis.pcall, 2 ^ 53
+local keep, expires, latest = ARGV[1], ARGV[2] == '1', ARGV[3]
+local each = expires and 3 or 2
+-- What PTTL and TIME may differ by while a script runs, in milliseconds.
+local SLACK = 100
+local now
+
+local function failed(reply) return type(reply) == 'table' and reply.err end
+
+local function time()
+    if not now then
+        local clock = call('TIME')
+        if failed(clock) then return nil, clock end
+        now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+    end
+    return now
+end
+
+local function whole(number) return string.format('%.0f', number) end
+
+-- The window that stands now: an error, whether the key exists, begin and end of the window (nil if none
+-- stands), the end of the one before, whether the key would live for ever, whether all this is written.
+local function standing(key, window, ttl)
+    local left = call('PTTL', key)
+    if failed(left) then return left end
+    local record = call('GET', window)
+    if failed(record) then return record end
+    local from, to, before = 0, 0, 0
+    if record then
+        from, to, before = record:match('^(%d+) (%d+) (%d+)$')
+        from, to, before = tonumber(from or 0), tonumber(to or 0), tonumber(before or 0)
+    end
+    local exists = left ~= -2
+    if left < 0 then
+        -- No key, or one that would live for ever: the window is what is written of it.
+        if to > now then return nil, exists, from, to, before, exists, true end
+        if exists then return nil, true, 0, now + ttl, to, true, false end
+        return nil, false, nil, nil, to, false, false
+    end
+    if math.abs(now + left - to) <= SLACK then return nil, true, from, to, before, false, true end
+    -- Made by somebody who writes no window.
+    local began = now + left - ttl
+    return nil, true, began, now + left, math.min(to, began), false, false
+end
+
+local function take_back(key, amount)
+    if amount == '-9223372036854775808' then
+        -- Has no positive: in two steps, neither of which leaves 64 bits.
+        call('INCRBY', key, '9223372036854775807')
+        amount = '-1'
+    end
+    call('INCRBY', key, amount:sub(1, 1) == '-' and amount:sub(2) or '-' .. amount)
+end
+
+local function increase(key, amount)
+    local value = call('INCRBY', key, amount)
+    if type(value) == 'number' and math.abs(value) >= exact then
+        value = call('GET', key)
+        if failed(value) then take_back(key, amount) end
+    end
+    return value
+end
+
+-- An error, 'late', 'expired' or a function that makes the add.
+local function prepare(key, window, amount, ttl, accepted)
+    local clock, refused = time()
+    if not clock then return refused end
+    if accepted == '' and latest ~= '' and now > tonumber(latest) then return 'late' end
+    local error, exists, from, to, before, immortal, written = standing(key, window, ttl)
+    if error then return error end
+    local at = accepted == '' and now or math.min(tonumber(accepted), now)
+    local shorter = false
+    if not from or at < from then
+        local own = at + ttl
+        if at < before or own <= now then return 'expired' end
+        shorter = from ~= nil and own < to
+        from, to, written = at, from and math.min(to, own) or own, false
+    end
+    local life = whole(math.max(to - now, 1))
+    return function()
+        -- When the window has ended for one TTL, no add of it or before it is counted any more.
+        if not written then
+            local wrote = call('SET', window, table.concat({whole(from), whole(to), whole(before)}, ' '),
+                               'PX', whole(to - now + ttl))
+            if failed(wrote) then return wrote end
+        end
+        if not exists then
+            local wrote = call('SET', key, amount, 'PX', life)
+            return failed(wrote) and wrote or amount
+        end
+        if immortal or shorter then
+            -- The expiry first, and only for a counter: if an ACL refuses it nothing is counted.
+            local same = call('INCRBY', key, '0')
+            if failed(same) then return same end
+            same = call('PEXPIRE', key, life)
+            if failed(same) then return same end
+        end
+        return increase(key, amount)
+    end
+end
+
+local function add(key, writer, window, amount, sequence, ttl, accepted)
+    local last = call('GET', writer)
+    if failed(last) then return last end
+    if last and tonumber(sequence) <= (tonumber(last) or 0) then return 'counted' end
+    local make
+    if expires and accepted ~= 'old' then
+        make = prepare(key, window, amount, tonumber(ttl), accepted)
+        if failed(make) or make == 'late' then return make end
+    end
+    local wrote = call('SET', writer, sequence, 'PX', keep)
+    if failed(wrote) then return wrote end
+    if accepted == 'old' or make == 'expired' then return 'expired' end
+    local value
+    if make then value = make() else value = increase(key, amount) end
+    if failed(value) then call('SET', writer, last or '0', 'PX', keep) end
+    return value
+end
+
+-- An add that fails for now may be sent again. Later ones of its key must not overtake it.
+local stuck, answers = {}, {}
+for index = 1, #KEYS / each do
+    local k, a = each * (index - 1), 4 * index
+    local key = KEYS[k + 1]
+    local answer = stuck[key]
+    if not answer then
+        answer = add(key, KEYS[k + 2], expires and KEYS[k + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2],
+                     ARGV[a + 3])
+        local refused = failed(answer)
+        if refused and not (refused:find('overflow', 1, true) or
+                            refused:find('WRONGTYPE', 1, true) or
+                            refused:find('not an integer', 1, true)) then
+            stuck[key] = answer
+        end
+    end
+    answers[index] = answer
+end
+return answers

@@ -1,0 +1,468 @@
+
+#include <algorithm>
+#include <atomic>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
+#include <utility>
+
+#include "retry_flight.hpp"
+
+namespace hotcount {
+namespace {
+
+using retry::steady_now;
+using retry::unknown;
+
+constexpr Duration kSyncEvery = std::chrono::seconds{1};
+// How long the thread drives the client between two looks at what came in.
+constexpr Duration kTurn = std::chrono::milliseconds{2};
+constexpr Duration kStopWait = std::chrono::seconds{2};
+
+}  // namespace
+
+RetryEngine::RetryEngine(std::shared_ptr<const RetrySettings> settings,
+                         std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found)
+    : settings_(std::move(settings)),
+      writer_(thread_random().next()),
+      ttl_ms_(settings_->options.ttl
+                  ? std::chrono::ceil<std::chrono::milliseconds>(*settings_->options.ttl).count()
+                  : 0),
+      journal_(std::move(journal)) {
+    settings_->client->prepare(script());
+    const SteadyTime now = steady_now();
+    const auto wall = std::chrono::duration_cast<std::chrono::microseconds>(
+        system_clock()->wall_now().time_since_epoch());
+    for (JournaledAdd& add : found) {
+        const auto age = std::max(wall - std::chrono::microseconds{add.accepted_us},
+                                  std::chrono::microseconds{0});
+        ++waiting_keys_[add.key];
+        waiting_.push_back({.key = std::move(add.key),
+                            .n = add.n,
+                            .writer = add.writer,
+                            .sequence = add.sequence,
+                            .ttl_ms = add.ttl_ms,
+                            .accepted = now - age,
+                            .waits = true,
+                            .sent = true});
+    }
+    stats_.queued = static_cast<std::int64_t>(waiting_.size());
+    publish();
+}
+
+Result<void> RetryEngine::start() {
+    const std::lock_guard lock(mutex_);
+    if (running_) return {};
+    HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->work(); }));
+    running_ = true;
+    return {};
+}
+
+void RetryEngine::push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
+                       const redis::Cancelled* cancelled) {
+    if (auto started = start(); !started) {
+        return done(
+            make_error(started.error().code, started.error().message + "; nothing was applied"));
+    }
+    std::optional<Error> refused;
+    {
+        const std::lock_guard lock(mutex_);
+        const std::size_t most = settings_->client->options().max_queue;
+        if (closed_) {
+            refused = make_error(ErrorCode::closed, "the counter is closed; nothing was applied");
+        } else if (under_way_ >= most) {
+            refused = make_error(
+                ErrorCode::capacity,
+                std::to_string(most) + " adds are under way (max_queue); nothing was applied");
+        } else {
+            ++under_way_;
+            incoming_.push_back({.key = std::move(key),
+                                 .n = n,
+                                 .writer = writer_,
+                                 .sequence = next_sequence_++,
+                                 .ttl_ms = ttl_ms_,
+                                 .deadline = deadline.time(),
+                                 .done = std::move(done),
+                                 .cancelled = cancelled});
+            changed_.notify_all();
+            return;
+        }
+    }
+    done(std::move(*refused));
+}
+
+// -- what callers ask -----------------------------------------------------------------------------
+
+RetryStats RetryEngine::stats() const {
+    const std::lock_guard lock(mutex_);
+    RetryStats stats = stats_;
+    if (oldest_) {
+        stats.oldest_age = std::chrono::duration<double>(steady_now() - *oldest_).count();
+    }
+    return stats;
+}
+
+std::size_t RetryEngine::drain(Deadline deadline) {
+    {
+        std::unique_lock lock(mutex_);
+        closed_ = true;
+        (void)wait_or_interrupt(changed_, lock, deadline, [&] {
+            return !running_ || (under_way_ == 0 && stats_.waiting == 0);
+        });
+    }
+    return stop();
+}
+
+std::size_t RetryEngine::stop() {
+    std::unique_lock lock(mutex_);
+    closed_ = stop_ = true;
+    changed_.notify_all();
+    if (thread_ != std::this_thread::get_id()) {
+        changed_.wait_for(lock, kStopWait, [&] { return !running_; });
+    }
+    if (!running_) journal_.reset();
+    return static_cast<std::size_t>(stats_.waiting);
+}
+
+// -- the thread -----------------------------------------------------------------------------------
+
+void RetryEngine::work() {
+    std::unique_lock lock(mutex_);
+    thread_ = std::this_thread::get_id();
+    while (!stop_) {
+        lock.unlock();
+        {
+            const CompletionBatch together;
+            take_in();
+            if (flight_ && flight_->finished.load(std::memory_order_acquire)) land();
+            look_at_deadlines();
+            if (!flight_) launch();
+            forget(std::exchange(forgotten_, {}));
+            publish();
+        }
+        lock.lock();
+        pause(lock);
+    }
+    lock.unlock();
+    {
+        const CompletionBatch together;
+        take_in();
+        const auto end = [this](UnsettledAdd& add) {
+            if (add.sent) return answer(add, unknown(add.key, "the counter was closed"));
+            answer(add,
+                   make_error(ErrorCode::closed, "the counter is closed; nothing was applied"));
+        };
+        for (UnsettledAdd& add : direct_) end(add);
+        if (flight_) {
+            for (UnsettledAdd& add : flight_->adds) {
+                add.sent = true;
+                end(add);
+            }
+        }
+        publish();
+        journal_.reset();
+    }
+    lock.lock();
+    running_ = false;
+    changed_.notify_all();
+}
+
+void RetryEngine::pause(std::unique_lock<std::mutex>& lock) {
+    if (stop_) return;
+    if (flight_) {
+        if (flight_->finished.load(std::memory_order_acquire)) return;
+        lock.unlock();
+        (void)settings_->client->run_once(kTurn);
+        lock.lock();
+        return;
+    }
+    if (!incoming_.empty() || !direct_.empty()) return;
+    SteadyTime until = SteadyTime::max();
+    if (!waiting_.empty() && !store_closed_) until = retry_at_;
+    if (!held_.empty()) until = std::min(until, held_until_);
+    if (journal_ && journal_->has_unsynced() && settings_->queue.fsync == Fsync::interval) {
+        until = std::min(until, next_sync_);
+    }
+    const auto woken = [this] { return stop_ || !incoming_.empty(); };
+    if (until == SteadyTime::max()) {
+        changed_.wait(lock, woken);
+    } else {
+        changed_.wait_until(lock, until, woken);
+    }
+}
+
+void RetryEngine::publish() {
+    const std::lock_guard lock(mutex_);
+    stats_.waiting = static_cast<std::int64_t>(waiting_count());
+    stats_.is_away = away_;
+    stats_.journal_bytes = journal_ ? static_cast<std::int64_t>(journal_->bytes()) : 0;
+    oldest_.reset();
+    const auto look = [&](const UnsettledAdd& add) {
+        if (add.waits && (!oldest_ || add.accepted < *oldest_)) oldest_ = add.accepted;
+    };
+    if (flight_ && !flight_->adds.empty()) look(flight_->adds.front());
+    if (!waiting_.empty()) look(waiting_.front());
+    if (!held_.empty()) look(held_.front());
+    changed_.notify_all();
+}
+
+std::size_t RetryEngine::waiting_count() const {
+    std::size_t count = waiting_.size() + held_.size();
+    if (flight_) {
+        count += static_cast<std::size_t>(
+            std::count_if(flight_->adds.begin(), flight_->adds.end(),
+                          [](const UnsettledAdd& add) { return add.waits; }));
+    }
+    return count;
+}
+
+void RetryEngine::answer(UnsettledAdd& add, Result<Added> outcome) {
+    const auto done = std::exchange(add.done, {});
+    add.cancelled = nullptr;
+    if (!done) return;
+    done(std::move(outcome));
+    const std::lock_guard lock(mutex_);
+    --under_way_;
+}
+
+// -- adds that come in ----------------------------------------------------------------------------
+
+void RetryEngine::take_in() {
+    std::vector<UnsettledAdd> came;
+    {
+        const std::lock_guard lock(mutex_);
+        came.swap(incoming_);
+    }
+    std::vector<UnsettledAdd> late;
+    for (UnsettledAdd& add : came) {
+        if (add.cancelled != nullptr && add.cancelled->load(std::memory_order_acquire)) {
+            const std::lock_guard lock(mutex_);
+            --under_way_;
+            continue;
+        }
+        // When nothing waits, an add finds out whether Redis is back.
+        const bool asks = direct_.empty() && !flight_ && waiting_count() == 0 && late.empty();
+        if ((away_ && !asks) || waiting_keys_.contains(add.key)) {
+            late.push_back(std::move(add));
+        } else {
+            next_deadline_ = std::min(next_deadline_, add.deadline);
+            direct_.push_back(std::move(add));
+        }
+    }
+    enqueue(std::move(late), false);
+}
+
+JournaledAdd RetryEngine::to_journaled(const UnsettledAdd& add) const {
+    const auto accepted = std::chrono::duration_cast<std::chrono::microseconds>(
+        system_clock()->wall_now().time_since_epoch() - (steady_now() - add.accepted));
+    return {.writer = add.writer,
+            .sequence = add.sequence,
+            .n = add.n,
+            .accepted_us = accepted.count(),
+            .ttl_ms = add.ttl_ms,
+            .key = add.key};
+}
+
+Result<void> RetryEngine::write(std::vector<UnsettledAdd>& adds) {
+    if (settings_->queue.path.empty()) return {};
+    if (!journal_) {
+        return make_error(ErrorCode::unavailable,
+                          "the journal " + settings_->queue.path +
+                              " belongs to the process that opened it, not to this fork of it");
+    }
+    std::vector<JournaledAdd> journaled;
+    journaled.reserve(adds.size());
+    for (const UnsettledAdd& add : adds) journaled.push_back(to_journaled(add));
+    if (!journal_->has_unsynced()) next_sync_ = steady_now() + kSyncEvery;
+    return journal_->append(journaled);
+}
+
+// Refuses what there is no room for, or drops the oldest.
+void RetryEngine::make_room(std::vector<UnsettledAdd>& adds) {
+    const std::size_t most = settings_->queue.max_items;
+    std::size_t free = most - std::min(most, waiting_count());
+    if (settings_->queue.when_full == WhenFull::drop_oldest) {
+        for (; free < adds.size() && !waiting_.empty(); ++free) {
+            settled(waiting_.front(), &RetryStats::dropped);
+            waiting_.pop_front();
+        }
+    }
+    for (std::size_t i = free; i < adds.size(); ++i) {
+        const std::string full = "the retry queue is full: " + std::to_string(most) + " adds wait";
+        answer(adds[i], adds[i].sent ? unknown(adds[i].key, full)
+                                     : make_error(ErrorCode::capacity,
+                                                  full + " (max_items); nothing was applied")
+                                           .about(&ErrorFacts::key, adds[i].key));
+    }
+    if (free < adds.size()) adds.resize(free);
+}
+
+// What is still to be sent for the first time to keys that will have adds in the queue.
+void RetryEngine::pull_direct(std::vector<UnsettledAdd>& adds) {
+    std::unordered_set<std::string_view, KeyedHash, std::equal_to<>> keys;
+    for (const UnsettledAdd& add : adds) keys.insert(add.key);
+    Adds others;
+    std::vector<UnsettledAdd> pulled;
+    for (UnsettledAdd& add : direct_) {
+        if (keys.contains(add.key)) {
+            pulled.push_back(std::move(add));
+        } else {
+            others.push_back(std::move(add));
+        }
+    }
+    direct_.swap(others);
+    keys.clear();
+    for (UnsettledAdd& add : pulled) adds.push_back(std::move(add));
+    // All are this process's: one writer.
+    std::sort(adds.begin(), adds.end(),
+              [](const UnsettledAdd& a, const UnsettledAdd& b) { return a.sequence < b.sequence; });
+}
+
+// Puts adds of this process into the queue and answers those that somebody waits for; a key never has
+// adds both there and in direct_. In front: they were under way, so their numbers are lower than those
+// of other adds to their keys.
+void RetryEngine::enqueue(std::vector<UnsettledAdd> adds, bool in_front) {
+    if (adds.empty()) return;
+    pull_direct(adds);
+    std::vector<UnsettledAdd> back;  // They wait already.
+    for (UnsettledAdd& add : adds) {
+        if (add.waits) back.push_back(std::move(add));
+    }
+    std::erase_if(adds, [](const UnsettledAdd& add) { return !add.done; });
+    accept(adds);
+    for (UnsettledAdd& add : back) adds.push_back(std::move(add));
+    std::sort(adds.begin(), adds.end(),
+              [](const UnsettledAdd& a, const UnsettledAdd& b) { return a.sequence < b.sequence; });
+    waiting_.insert(in_front ? waiting_.begin() : waiting_.end(),
+                    std::make_move_iterator(adds.begin()), std::make_move_iterator(adds.end()));
+}
+
+// Writes them to the journal and answers. Those that it refuses are gone afterwards.
+void RetryEngine::accept(std::vector<UnsettledAdd>& adds) {
+    make_room(adds);
+    if (adds.empty()) return;
+    const SteadyTime now = steady_now();
+    for (UnsettledAdd& add : adds) add.accepted = now;
+    if (auto wrote = write(adds); !wrote) {
+        const Error& why = wrote.error();
+        for (UnsettledAdd& add : adds) {
+            answer(add, add.sent ? unknown(add.key, why.message)
+                                 : make_error(why.code, why.message + "; nothing was applied")
+                                       .about(&ErrorFacts::key, add.key));
+        }
+        adds.clear();
+        return;
+    }
+    std::size_t waiting = waiting_count();
+    {
+        const std::lock_guard lock(mutex_);
+        stats_.queued += static_cast<std::int64_t>(adds.size());
+        stats_.waiting = static_cast<std::int64_t>(waiting + adds.size());
+        stats_.is_away = away_;
+        stats_.journal_bytes = journal_ ? static_cast<std::int64_t>(journal_->bytes()) : 0;
+        if (!oldest_) oldest_ = now;
+    }
+    const bool durable = journal_ != nullptr && settings_->queue.fsync == Fsync::always;
+    for (UnsettledAdd& add : adds) {
+        add.waits = true;
+        ++waiting_keys_[add.key];
+        answer(add, Added{Queued{static_cast<std::int64_t>(++waiting), durable}});
+    }
+}
+
+// Callers whose deadline has passed, and adds that have waited for too long.
+void RetryEngine::look_at_deadlines() {
+    const SteadyTime now = steady_now();
+    while (!waiting_.empty() && !waiting_.front().sent &&
+           now - waiting_.front().accepted > settings_->queue.max_age) {
+        settled(waiting_.front(), &RetryStats::expired);
+        waiting_.pop_front();
+    }
+    if (now >= held_until_) release_held();
+    if (journal_ && journal_->has_unsynced() && settings_->queue.fsync == Fsync::interval &&
+        now >= next_sync_) {
+        journal_->sync();
+        next_sync_ = now + kSyncEvery;
+    }
+    if (now < next_deadline_) return;
+    next_deadline_ = SteadyTime::max();
+    std::vector<UnsettledAdd> late;
+    if (flight_ && !flight_->finished.load(std::memory_order_acquire)) {
+        // Copies are accepted; the adds themselves stay in the flight.
+        std::vector<UnsettledAdd> copies;
+        for (UnsettledAdd& add : flight_->adds) {
+            if (!add.done) continue;
+            if (add.deadline > now) {
+                next_deadline_ = std::min(next_deadline_, add.deadline);
+                continue;
+            }
+            add.sent = true;
+            UnsettledAdd& copy = copies.emplace_back(add);
+            add.done = {};
+            copy.cancelled = add.cancelled = nullptr;
+        }
+        accept(copies);
+        std::unordered_set<std::uint64_t> taken;
+        for (const UnsettledAdd& copy : copies) taken.insert(copy.sequence);
+        for (UnsettledAdd& add : flight_->adds) {
+            if (!taken.contains(add.sequence) || add.waits) continue;
+            add.waits = true;
+            add.accepted = now;
+        }
+        // Those behind them go into the queue as well.
+        pull_direct(copies);
+        std::erase_if(copies,
+                      [&](const UnsettledAdd& add) { return taken.contains(add.sequence); });
+        late = std::move(copies);
+    }
+    Adds in_time;
+    for (UnsettledAdd& add : direct_) {
+        if (add.deadline <= now) {
+            late.push_back(std::move(add));
+        } else {
+            next_deadline_ = std::min(next_deadline_, add.deadline);
+            in_time.push_back(std::move(add));
+        }
+    }
+    direct_.swap(in_time);
+    enqueue(std::move(late), false);
+}
+
+// -- adds of the queue that end -------------------------------------------------------------------
+
+void RetryEngine::settled(UnsettledAdd& add, std::int64_t RetryStats::*count) {
+    if (!add.waits) return answer(add, unknown(add.key, "its answer was lost"));
+    forgotten_.push_back({add.writer, add.sequence});
+    const auto at = waiting_keys_.find(add.key);
+    if (at != waiting_keys_.end() && --at->second == 0) waiting_keys_.erase(at);
+    const std::lock_guard lock(mutex_);
+    ++(stats_.*count);
+}
+
+void RetryEngine::forget(const std::vector<AddId>& ids) {
+    if (ids.empty() || !journal_) return;
+    journal_->settle(ids, [this] {
+        std::vector<JournaledAdd> live;
+        if (flight_) {
+            for (const UnsettledAdd& add : flight_->adds) {
+                if (add.waits) live.push_back(to_journaled(add));
+            }
+        }
+        for (const UnsettledAdd& add : held_) live.push_back(to_journaled(add));
+        for (const UnsettledAdd& add : waiting_) live.push_back(to_journaled(add));
+        return live;
+    });
+}
+
+void RetryEngine::hold(UnsettledAdd add) { held_.push_back(std::move(add)); }
+
+void RetryEngine::release_held() {
+    if (held_.empty()) return;
+    waiting_.insert(waiting_.begin(), std::make_move_iterator(held_.begin()),
+                    std::make_move_iterator(held_.end()));
+    held_.clear();
+    held_keys_.clear();
+}
+
+}  // namespace hotcount

@@ -1,0 +1,411 @@
+#include "retry_journal.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <hotcount/detail/base/codec.hpp>
+#include <map>
+#include <utility>
+
+namespace hotcount {
+namespace {
+
+constexpr std::string_view kMagic{"hotcount retries"};
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHeader = 24;
+constexpr std::size_t kFrameHead = 8;
+// Longest body: adds are appended in portions of at most this, so a length beyond it is no length.
+constexpr std::size_t kMostBody = std::size_t{1} << 20;
+constexpr std::size_t kAddBytes = 42;
+constexpr std::size_t kSettledBytes = 16;
+enum Kind : char { kAdds = 1, kSettled = 2 };
+// The file is written anew when it is larger than this and more than half of it is settled.
+constexpr std::uint64_t kCompactFrom = std::uint64_t{1} << 20;
+
+template <class Number>
+void put(std::string& bytes, Number number) {
+    for (std::size_t i = 0; i < sizeof(Number); ++i) {
+        bytes += static_cast<char>(static_cast<std::uint64_t>(number) >> (8 * i) & 0xFFU);
+    }
+}
+
+template <class Number>
+Number get(std::string_view bytes, std::size_t at) {
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < sizeof(Number); ++i) {
+        number |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
+    }
+    return static_cast<Number>(number);
+}
+
+std::string header() {
+    std::string bytes{kMagic};
+    put(bytes, kVersion);
+    put(bytes, crc32c(bytes));
+    return bytes;
+}
+
+void put_frame(std::string& bytes, std::string_view body) {
+    put(bytes, static_cast<std::uint32_t>(body.size()));
+    put(bytes, crc32c(body));
+    bytes += body;
+}
+
+std::string frames_of(std::span<const JournaledAdd> adds) {
+    std::string bytes;
+    std::string body;
+    for (std::size_t i = 0; i < adds.size(); ++i) {
+        if (body.empty()) body += static_cast<char>(kAdds);
+        const JournaledAdd& add = adds[i];
+        put(body, add.writer);
+        put(body, add.sequence);
+        put(body, add.n);
+        put(body, add.accepted_us);
+        put(body, add.ttl_ms);
+        put(body, static_cast<std::uint16_t>(add.key.size()));
+        body += add.key;
+        if (i + 1 == adds.size() || body.size() > kMostBody / 2) {
+            put_frame(bytes, std::exchange(body, {}));
+        }
+    }
+    return bytes;
+}
+
+std::optional<std::vector<JournaledAdd>> adds_of(std::string_view body) {
+    std::vector<JournaledAdd> adds;
+    for (std::size_t at = 1; at < body.size();) {
+        if (body.size() - at < kAddBytes) return std::nullopt;
+        const std::size_t length = get<std::uint16_t>(body, at + 40);
+        if (body.size() - at - kAddBytes < length) return std::nullopt;
+        adds.push_back({.writer = get<std::uint64_t>(body, at),
+                        .sequence = get<std::uint64_t>(body, at + 8),
+                        .n = get<std::int64_t>(body, at + 16),
+                        .accepted_us = get<std::int64_t>(body, at + 24),
+                        .ttl_ms = get<std::int64_t>(body, at + 32),
+                        .key = std::string{body.substr(at + kAddBytes, length)}});
+        at += kAddBytes + length;
+    }
+    return adds;
+}
+
+// The body of the frame at `at`, or none if there is no whole and good one.
+std::optional<std::string_view> frame_at(std::string_view bytes, std::size_t at) {
+    if (bytes.size() - at < kFrameHead) return std::nullopt;
+    const std::size_t length = get<std::uint32_t>(bytes, at);
+    if (length == 0 || length > kMostBody || bytes.size() - at - kFrameHead < length) {
+        return std::nullopt;
+    }
+    const char kind = bytes[at + kFrameHead];
+    if (kind != kAdds && kind != kSettled) return std::nullopt;
+    const std::string_view body = bytes.substr(at + kFrameHead, length);
+    if (crc32c(body) != get<std::uint32_t>(bytes, at + 4)) return std::nullopt;
+    return body;
+}
+
+bool write_all(int file, std::string_view bytes, std::uint64_t at) {
+    while (!bytes.empty()) {
+        const ssize_t wrote = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(at));
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) {
+            if (wrote == 0) errno = ENOSPC;
+            return false;
+        }
+        bytes.remove_prefix(static_cast<std::size_t>(wrote));
+        at += static_cast<std::uint64_t>(wrote);
+    }
+    return true;
+}
+
+std::optional<std::string> read_all(int file) {
+    std::string bytes;
+    std::array<char, 65536> part{};
+    while (true) {
+        const ssize_t size =
+            ::pread(file, part.data(), part.size(), static_cast<off_t>(bytes.size()));
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0) return std::nullopt;
+        if (size == 0) return bytes;
+        bytes.append(part.data(), static_cast<std::size_t>(size));
+    }
+}
+
+void close_file(int& file) {
+    if (file >= 0) ::close(std::exchange(file, -1));
+}
+
+// Forces the entry of a new or renamed file to the disk.
+bool sync_folder_of(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (opened < 0) return false;
+    const bool done = ::fsync(opened) == 0;
+    close_file(opened);
+    return done;
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+    static const auto kTable = [] {
+        std::array<std::uint32_t, 256> table{};
+        for (std::uint32_t i = 0; i < table.size(); ++i) {
+            std::uint32_t value = i;
+            for (int bit = 0; bit < 8; ++bit) {
+                value = value >> 1 ^ ((value & 1U) != 0 ? 0x82F63B78U : 0U);
+            }
+            table[i] = value;
+        }
+        return table;
+    }();
+    std::uint32_t sum = ~0U;
+    for (const char byte : bytes) {
+        sum = sum >> 8 ^ kTable[(sum ^ static_cast<unsigned char>(byte)) & 0xFFU];
+    }
+    return ~sum;
+}
+
+Error RetryJournal::failed(std::string_view what, int number) const {
+    ErrorCode code = ErrorCode::unavailable;
+    if (number == ENOSPC || number == EDQUOT || number == EFBIG) code = ErrorCode::capacity;
+    if (number == EACCES || number == EPERM || number == EROFS) code = ErrorCode::permission_denied;
+    return make_error(
+        code, "the journal " + path_ + ": " + std::string{what} + ": " + std::strerror(number));
+}
+
+Error RetryJournal::damaged(std::uint64_t offset) const {
+    return bad_option("path",
+                      path_ + " is damaged at byte " + std::to_string(offset) +
+                          ", and good adds follow: nothing of it was taken. Restore the "
+                          "file, or move it away to begin without what waits in it",
+                      path_);
+}
+
+Result<std::unique_ptr<RetryJournal>> RetryJournal::open(const std::string& path, Fsync fsync,
+                                                         std::vector<JournaledAdd>& waiting) {
+    std::unique_ptr<RetryJournal> journal{new RetryJournal(path, fsync)};
+    journal->start_watching_forks();
+    HOTCOUNT_TRY(journal->take());
+    HOTCOUNT_TRY(journal->load(waiting));
+    return journal;
+}
+
+RetryJournal::~RetryJournal() {
+    stop_watching_forks();
+    if (unsynced_ && fsync_ != Fsync::off && file_ >= 0) (void)::fdatasync(file_);
+    close_file(file_);
+    close_file(lock_);
+}
+
+void RetryJournal::before_fork() { mutex_.lock(); }
+void RetryJournal::after_fork(bool in_child) {
+    if (in_child) {  // The parent keeps the lock, which its own descriptor holds.
+        close_file(file_);
+        close_file(lock_);
+    }
+    mutex_.unlock();
+}
+
+Result<void> RetryJournal::take() {
+    const std::lock_guard guard(mutex_);
+    const std::string beside = path_ + ".lock";
+    lock_ = ::open(beside.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock_ < 0) return failed("open " + beside, errno);
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) return failed("flock", errno);
+        std::array<char, 32> text{};
+        const ssize_t size = ::pread(lock_, text.data(), text.size() - 1, 0);
+        return bad_option("path",
+                          path_ +
+                              " is the journal of another counter that is open, of the process " +
+                              (size > 0 ? std::string{text.data()} : std::string{"?"}) +
+                              ": each process needs a path of its own",
+                          path_);
+    }
+    const std::string pid = std::to_string(::getpid());
+    if (::ftruncate(lock_, 0) != 0 || !write_all(lock_, pid, 0)) {
+        return failed("write " + beside, errno);
+    }
+    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file_ < 0) return failed("open", errno);
+    struct stat about {};
+    if (::fstat(file_, &about) != 0) return failed("fstat", errno);
+    if (!S_ISREG(about.st_mode)) return bad_option("path", path_ + " is no regular file", path_);
+    return {};
+}
+
+Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
+    const std::unique_lock guard(mutex_);
+    const auto read = read_all(file_);
+    if (!read) return failed("read", errno);
+    const std::string_view bytes = *read;
+    const std::string first = header();
+    if (bytes.size() < kHeader) {
+        // Its creation was cut off, if it is the beginning of a header.
+        if (first.compare(0, bytes.size(), bytes) != 0) {
+            return bad_option("path", path_ + " is no journal of a RetryQueue", path_);
+        }
+        if (!write_all(file_, first, 0)) return failed("write", errno);
+        if (::fdatasync(file_) != 0 || !sync_folder_of(path_)) return failed("fsync", errno);
+        size_ = kHeader;
+        return {};
+    }
+    if (bytes.substr(0, kMagic.size()) != kMagic) {
+        return bad_option("path", path_ + " is no journal of a RetryQueue", path_);
+    }
+    if (crc32c(bytes.substr(0, kHeader - 4)) != get<std::uint32_t>(bytes, kHeader - 4)) {
+        return bad_option("path",
+                          path_ +
+                              " is damaged at byte 0: its header does not fit its "
+                              "checksum",
+                          path_);
+    }
+    if (const auto version = get<std::uint32_t>(bytes, kMagic.size()); version != kVersion) {
+        return bad_option("path",
+                          path_ + " is a journal of version " + std::to_string(version) +
+                              "; this release reads version " + std::to_string(kVersion),
+                          path_);
+    }
+    // By writer and sequence, in the order of the file.
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> places;
+    std::vector<std::optional<JournaledAdd>> found;
+    std::size_t at = kHeader;
+    while (at < bytes.size()) {
+        const auto body = frame_at(bytes, at);
+        if (!body) {
+            for (std::size_t next = at + 1; next + kFrameHead < bytes.size(); ++next) {
+                if (frame_at(bytes, next)) return damaged(at);
+            }
+            if (::ftruncate(file_, static_cast<off_t>(at)) != 0) return failed("truncate", errno);
+            break;
+        }
+        if (body->front() == kAdds) {
+            auto adds = adds_of(*body);
+            if (!adds) return damaged(at);
+            for (JournaledAdd& add : *adds) {
+                places[{add.writer, add.sequence}] = found.size();
+                found.emplace_back(std::move(add));
+            }
+        } else {
+            if ((body->size() - 1) % kSettledBytes != 0) return damaged(at);
+            for (std::size_t i = 1; i < body->size(); i += kSettledBytes) {
+                const auto place =
+                    places.find({get<std::uint64_t>(*body, i), get<std::uint64_t>(*body, i + 8)});
+                if (place != places.end()) found[place->second].reset();
+            }
+        }
+        at += kFrameHead + body->size();
+    }
+    size_ = std::min<std::uint64_t>(at, bytes.size());
+    for (auto& add : found) {
+        if (add) waiting.push_back(std::move(*add));
+    }
+    live_ = waiting.size();
+    return {};
+}
+
+Result<void> RetryJournal::force() {
+    if (::fdatasync(file_) == 0) {
+        unsynced_ = false;
+        return {};
+    }
+    // What the kernel could not write it may have dropped: only a new file is known to be good.
+    const int why = errno;
+    broken_ = true;
+    return failed("fdatasync", why);
+}
+
+Result<void> RetryJournal::write_at_end(std::string_view bytes) {
+    if (file_ < 0) return failed("it is closed", EBADF);
+    if (!write_all(file_, bytes, size_)) {
+        const int why = errno;
+        if (::ftruncate(file_, static_cast<off_t>(size_)) != 0) broken_ = true;
+        return failed("write", why);
+    }
+    return {};
+}
+
+Result<void> RetryJournal::append(std::span<const JournaledAdd> adds) {
+    const std::lock_guard guard(mutex_);
+    if (broken_) {
+        return make_error(ErrorCode::unavailable,
+                          "the journal " + path_ + " failed before and takes no more adds");
+    }
+    const std::string bytes = frames_of(adds);
+    HOTCOUNT_TRY(write_at_end(bytes));
+    if (fsync_ == Fsync::always) {
+        if (auto forced = force(); !forced) {
+            if (::ftruncate(file_, static_cast<off_t>(size_)) != 0) broken_ = true;
+            return forced;
+        }
+    } else {
+        unsynced_ = true;
+    }
+    size_ += bytes.size();
+    live_ += adds.size();
+    return {};
+}
+
+void RetryJournal::sync() {
+    const std::lock_guard guard(mutex_);
+    if (unsynced_ && !broken_ && file_ >= 0) (void)force();
+}
+
+// A failure here loses no add: what is settled in truth is known to the script.
+void RetryJournal::settle(std::span<const AddId> ids,
+                          const std::function<std::vector<JournaledAdd>()>& live) {
+    const std::lock_guard guard(mutex_);
+    if (file_ < 0) return;
+    live_ -= std::min(live_, ids.size());
+    if (live_ == 0) {
+        if (::ftruncate(file_, kHeader) == 0) {
+            size_ = kHeader;
+            return;
+        }
+    }
+    std::string bytes;
+    for (std::size_t at = 0; at < ids.size();) {
+        std::string body{static_cast<char>(kSettled)};
+        for (; at < ids.size() && body.size() < kMostBody / 2; ++at) {
+            put(body, ids[at].writer);
+            put(body, ids[at].sequence);
+        }
+        put_frame(bytes, body);
+    }
+    if (write_at_end(bytes)) size_ += bytes.size();
+    if (size_ < kCompactFrom) return;
+    // At most 1.1 kB an add: half of the file is what is settled.
+    const std::vector<JournaledAdd> left = live();
+    std::size_t needed = kHeader;
+    for (const JournaledAdd& add : left) needed += kAddBytes + add.key.size();
+    if (needed < size_ / 2) (void)write_new(left);
+}
+
+// Beside it, then over it: a crash leaves the one or the other.
+Result<void> RetryJournal::write_new(std::span<const JournaledAdd> adds) {
+    const std::string beside = path_ + ".new";
+    int fresh = ::open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fresh < 0) return failed("open " + beside, errno);
+    const std::string bytes = header() + frames_of(adds);
+    if (!write_all(fresh, bytes, 0) || ::fdatasync(fresh) != 0 ||
+        ::rename(beside.c_str(), path_.c_str()) != 0) {
+        const int why = errno;
+        close_file(fresh);
+        (void)::unlink(beside.c_str());
+        return failed("write " + beside, why);
+    }
+    (void)sync_folder_of(path_);
+    close_file(file_);
+    file_ = fresh;
+    size_ = bytes.size();
+    live_ = adds.size();
+    unsynced_ = broken_ = false;
+    return {};
+}
+
+}  // namespace hotcount

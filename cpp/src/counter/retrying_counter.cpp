@@ -1,0 +1,119 @@
+#include <array>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <utility>
+
+#include "retry_engine.hpp"
+
+namespace hotcount {
+namespace {
+
+// A sequence number must be remembered for as long as its add may be sent again.
+constexpr Duration kMostAge = std::chrono::hours{24 * 30};
+
+}  // namespace
+
+std::string_view to_string(WhenFull when_full) {
+    constexpr std::array<std::string_view, 2> kNames{"raise", "drop_oldest"};
+    return kNames[static_cast<std::size_t>(when_full)];
+}
+
+std::string_view to_string(Fsync fsync) {
+    constexpr std::array<std::string_view, 3> kNames{"always", "interval", "off"};
+    return kNames[static_cast<std::size_t>(fsync)];
+}
+
+Result<void> check_retry_queue(const RetryQueue& queue) {
+    if (queue.max_items == 0) return bad_value("max_items", 0, "at least 1");
+    if (queue.max_age < std::chrono::milliseconds{1} || queue.max_age > kMostAge) {
+        return bad_option("max_age", "takes 0.001 seconds to 30 days");
+    }
+    if (queue.path.find('\0') != std::string::npos) {
+        return bad_option("path", "has a NUL in it");
+    }
+    return {};
+}
+
+// One engine for each process.
+struct RetryingCounter::Held {
+    std::shared_ptr<const RetrySettings> settings;
+    ForkLocal<std::shared_ptr<RetryEngine>> engine;
+};
+
+RetryingCounter::RetryingCounter(std::unique_ptr<Held> held) : held_(std::move(held)) {}
+
+RetryingCounter::~RetryingCounter() { (void)held_->engine.get()->stop(); }
+
+Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
+    std::shared_ptr<redis::Client> client, CounterOptions options, RetryQueue queue) {
+    if (options.method != CounterMethod::script) {
+        return bad_option("retry", "is for method 'script'");
+    }
+    // It checks the options.
+    HOTCOUNT_TRY(Counter::make(client, options));
+    HOTCOUNT_TRY(check_retry_queue(queue));
+    std::vector<JournaledAdd> found;
+    std::unique_ptr<RetryJournal> journal;
+    if (!queue.path.empty()) {
+        HOTCOUNT_TRY_ASSIGN(journal, RetryJournal::open(queue.path, queue.fsync, found));
+    }
+    const bool some_wait = !found.empty();
+    auto settings = std::make_shared<const RetrySettings>(
+        RetrySettings{std::move(client), std::move(options), std::move(queue)});
+    auto first = std::make_shared<RetryEngine>(settings, std::move(journal), std::move(found));
+    if (some_wait) HOTCOUNT_TRY(first->start());
+    // The first is this process's; a forked child makes its own, without the journal.
+    const auto make_engine = [settings, first = std::move(first)]() mutable {
+        auto engine =
+            first ? std::exchange(first, nullptr)
+                  : std::make_shared<RetryEngine>(settings, nullptr, std::vector<JournaledAdd>{});
+        return std::make_unique<std::shared_ptr<RetryEngine>>(std::move(engine));
+    };
+    auto held = std::unique_ptr<Held>(new Held{
+        .settings = settings, .engine = ForkLocal<std::shared_ptr<RetryEngine>>(make_engine)});
+    return std::shared_ptr<RetryingCounter>(new RetryingCounter(std::move(held)));
+}
+
+const RetryQueue& RetryingCounter::queue() const { return held_->settings->queue; }
+RetryStats RetryingCounter::stats() const { return held_->engine.get()->stats(); }
+
+std::size_t RetryingCounter::close(Timeout timeout) {
+    return held_->engine.get()->drain(held_->settings->client->deadline(timeout));
+}
+
+void RetryingCounter::add_async(std::string_view key, std::int64_t n, Completion<Added> done,
+                                AsyncCall call) {
+    if (auto fits = check_key(key); !fits) return done(fits.error());
+    const RetrySettings& settings = *held_->settings;
+    std::string name = full_key(settings.client->options().prefix, settings.options.prefix, key);
+    if (auto beside = key_beside(name, "window"); !beside) return done(beside.error());
+    held_->engine.get()->push(std::move(name), n, settings.client->deadline(call.timeout),
+                              std::move(done), call.cancelled);
+}
+
+Result<Added> RetryingCounter::add(std::string_view key, std::int64_t n, Timeout timeout) {
+    struct Call {
+        Event settled;
+        std::optional<Result<Added>> outcome;
+    };
+    const auto call = std::make_shared<Call>();
+    add_async(key, n,
+              [call](Result<Added> outcome) {
+                  call->outcome.emplace(std::move(outcome));
+                  call->settled.set();
+              },
+              {.timeout = timeout});
+    // The engine answers by the deadline, but for the time that the disk takes.
+    constexpr Duration kDisk = std::chrono::seconds{60};
+    const Duration limit =
+        timeout.value_or(Duration{held_->settings->client->options().timeout}) + kDisk;
+    if (call->settled.wait(Deadline::after(limit))) return std::move(*call->outcome);
+    return make_error(ErrorCode::outcome_unknown,
+                      "the add was not answered before its caller left; it is counted once or not "
+                      "at all")
+        .about(&ErrorFacts::key, std::string{key});
+}
+
+}  // namespace hotcount

@@ -1,0 +1,307 @@
+"""A retry queue beside faults: an add that returned is counted once, in its own life of the key."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+from hotcount import Queued, RetryQueue
+
+from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+TTLS = pytest.mark.parametrize("ttl", [None, 600.0], ids=["immortal", "ttl"])
+
+
+@pytest.fixture
+def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy(own_redis.socket) as proxy:
+        yield proxy
+
+
+def drained(counter: hotcount.Counter) -> None:
+    eventually(lambda: counter.retry_stats().waiting == 0, 30)
+
+
+@TTLS
+@pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answer"])
+def test_a_cut_at_any_byte_counts_every_add_once(
+    own_redis: RedisServer, proxy: FaultProxy, ttl: float | None, direction: int
+) -> None:
+    counter = hotcount.Counter(
+        hotcount.Redis(proxy.url, timeout=20), ttl=ttl, retry=RetryQueue(), prefix="c"
+    )
+    numbers = 0
+    assert counter.add("k") == 1
+    # An EVALSHA of one call is about 300 bytes, its answer about 8.
+    cuts = range(0, 330, 11) if direction == CLIENT_TO_SERVER else range(10)
+    for done, cut in enumerate(cuts, 2):
+        drained(counter)
+        proxy.cut_after(cut, direction)
+        answer: object = counter.add("k")
+        if not isinstance(answer, Queued):
+            assert answer == done
+            numbers += 1
+        proxy.heal()
+    drained(counter)
+    assert counter.get("k") == len(cuts) + 1
+    assert own_redis.redis().execute("GET", "c:k") == b"%d" % (len(cuts) + 1)
+    assert counter.retry_stats().replayed == counter.retry_stats().queued > 0
+
+
+@TTLS
+def test_bytes_that_arrive_after_their_add_was_sent_again_count_nothing(
+    own_redis: RedisServer, proxy: FaultProxy, ttl: float | None
+) -> None:
+    slow = hotcount.Counter(
+        hotcount.Redis(proxy.url, timeout=0.3), ttl=ttl, retry=RetryQueue(), prefix="c"
+    )
+    assert slow.add("k") == 1
+    for held in range(5):
+        proxy.hold(CLIENT_TO_SERVER)
+        assert isinstance(slow.add("k", 10), Queued)
+        # Others go on.
+        assert hotcount.Counter(own_redis.redis(), ttl=ttl, prefix="c").add("k") == 2 + 11 * held
+        proxy.heal()
+        drained(slow)
+        assert slow.get("k") == 2 + 11 * held + 10
+    assert slow.retry_stats().replayed == 5
+
+
+@TTLS
+def test_a_paused_server_counts_every_add_once(own_redis: RedisServer, ttl: float | None) -> None:
+    counter = hotcount.Counter(own_redis.redis(timeout=0.3), ttl=ttl, retry=RetryQueue())
+    assert counter.add("k") == 1
+    own_redis.send_signal(signal.SIGSTOP)
+    for _ in range(200):
+        assert isinstance(counter.add("k"), Queued)
+    own_redis.send_signal(signal.SIGCONT)
+    drained(counter)
+    assert counter.get("k") == 201
+    assert counter.add("k") == 202
+
+
+def test_an_add_is_never_counted_in_a_later_life_of_its_key(own_redis: RedisServer) -> None:
+    counter = hotcount.Counter(own_redis.redis(timeout=0.3), ttl=1, retry=RetryQueue())
+    assert counter.add("ends") == 1
+    own_redis.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    assert isinstance(counter.add("ends"), Queued)
+    assert isinstance(counter.add("own"), Queued)
+    time.sleep(max(0.0, began + 1.7 - time.monotonic()))
+    own_redis.send_signal(signal.SIGCONT)
+    drained(counter)
+    assert counter.retry_stats().expired == 2
+    assert (counter.get("ends"), counter.get("own")) == (0, 0)
+    assert counter.add("ends") == 1
+
+
+def test_an_add_to_an_absent_key_begins_its_life_when_it_was_accepted(
+    own_redis: RedisServer,
+) -> None:
+    counter = hotcount.Counter(own_redis.redis(timeout=0.3), ttl=100, retry=RetryQueue())
+    counter.get("k")
+    own_redis.send_signal(signal.SIGSTOP)
+    assert isinstance(counter.add("k"), Queued)
+    accepted = time.monotonic()
+    time.sleep(1)
+    own_redis.send_signal(signal.SIGCONT)
+    drained(counter)
+    assert counter.get("k") == 1
+    left = counter.ttl("k")
+    assert left is not None
+    assert 0 < left <= 100 - (time.monotonic() - accepted) + 0.1
+
+
+def test_an_add_that_came_before_the_standing_life_begins_that_life_earlier(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    away = hotcount.Counter(
+        hotcount.Redis(proxy.url, timeout=0.3), ttl=100, retry=RetryQueue(), prefix="c"
+    )
+    here = hotcount.Counter(own_redis.redis(), ttl=100, retry=RetryQueue(), prefix="c")
+    away.get("k")
+    proxy.hold(CLIENT_TO_SERVER)
+    assert isinstance(away.add("k"), Queued)
+    accepted = time.monotonic()
+    time.sleep(0.5)
+    assert here.add("k") == 1
+    proxy.heal()
+    drained(away)
+    assert here.get("k") == 2
+    left = here.ttl("k")
+    assert left is not None
+    assert left <= 100 - (time.monotonic() - accepted) + 0.1
+
+
+def test_an_add_of_a_life_that_ended_is_not_counted_in_the_one_after_it(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    away = hotcount.Counter(
+        hotcount.Redis(proxy.url, timeout=0.2), ttl=1, retry=RetryQueue(), prefix="c"
+    )
+    here = hotcount.Counter(own_redis.redis(), ttl=1, retry=RetryQueue(), prefix="c")
+    away.get("k")
+    assert here.add("k") == 1
+    proxy.hold(CLIENT_TO_SERVER)
+    assert isinstance(away.add("k", 10), Queued)
+    eventually(lambda: here.get("k") == 0)
+    assert here.add("k") == 1
+    proxy.heal()
+    drained(away)
+    assert away.retry_stats().expired == 1
+    assert here.get("k") in (0, 1)
+
+
+def test_a_server_that_kept_its_data_counts_what_waits_once(tmp_path: Path) -> None:
+    config = ("--appendonly", "yes", "--appendfsync", "always")
+    server = RedisServer(tmp_path, config=config).start()
+    try:
+        counter = hotcount.Counter(server.redis(timeout=1), retry=RetryQueue())
+        for done in range(5):
+            assert counter.add("k") == 101 * done + 1
+            server.kill()
+            for _ in range(100):
+                assert isinstance(counter.add("k"), Queued)
+            server.start()
+            drained(counter)
+        assert counter.get("k") == 505
+    finally:
+        server.stop()
+
+
+def test_a_user_who_may_not_write_what_is_remembered_is_refused_and_others_go_on(
+    own_redis: RedisServer,
+) -> None:
+    admin = own_redis.redis()
+    admin.execute("ACL", "SETUSER", "half", "on", ">pw", "+@all", "~count:*", "~{count:ok}*")
+    counter = hotcount.Counter(
+        hotcount.Redis(own_redis.login("half", "pw"), timeout=0.5), retry=RetryQueue()
+    )
+    with pytest.raises(hotcount.PermissionDeniedError):
+        counter.add("no")
+    assert counter.add("ok") == 1
+    assert counter.get("no") == 0
+    own_redis.send_signal(signal.SIGSTOP)
+    for _ in range(3):
+        assert isinstance(counter.add("no"), Queued)
+        assert isinstance(counter.add("ok"), Queued)
+    own_redis.send_signal(signal.SIGCONT)
+    eventually(lambda: counter.retry_stats().waiting == 3)
+    assert (counter.get("ok"), counter.get("no")) == (4, 0)
+    admin.execute("ACL", "SETUSER", "half", "~*")
+    drained(counter)
+    assert (counter.get("ok"), counter.get("no")) == (4, 3)
+
+
+def test_a_forked_child_adds_but_does_not_own_the_file(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    counter = hotcount.Counter(
+        own_redis.redis(timeout=0.5), retry=RetryQueue(path=tmp_path / "adds")
+    )
+    assert counter.add("k") == 1
+    assert own_redis._process is not None
+    server = own_redis._process.pid
+    child = os.fork()
+    if child == 0:
+        good = counter.add("k") == 2
+        os.kill(server, signal.SIGSTOP)  # Popen's own signal is for its parent.
+        try:
+            counter.add("k")
+            good = False
+        except hotcount.OutcomeUnknownError as error:
+            good = good and "belongs to the process" in str(error)
+        os._exit(0 if good else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert isinstance(counter.add("k"), Queued)
+    own_redis.send_signal(signal.SIGCONT)
+    drained(counter)
+    # The child's unknown one may have been counted.
+    assert counter.get("k") in (3, 4)
+
+
+def accepted(log: Path) -> tuple[int, int]:
+    """The adds that returned, and the threads."""
+    done: dict[str, int] = defaultdict(int)
+    for line in log.read_text().splitlines():
+        thread, number = line.split()
+        done[thread] = max(done[thread], int(number))
+    return sum(done.values()), len(done)
+
+
+def storm(folder: Path, seconds: float, outage: float, rate: int, kills: int, seed: int) -> None:
+    """Kills Redis and the program at random; the counters must have what returned."""
+    draw = random.Random(seed)
+    config = ("--appendonly", "yes", "--appendfsync", "always")
+    server = RedisServer(folder, config=config).start()
+    path = folder / "adds"
+    least = most = 0
+    try:
+        for run in range(kills):
+            log = folder / f"log{run}"
+            program = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.support.retrying_program", server.url),
+                    *(str(path), str(log), str(rate), "4"),
+                ],
+                stdout=subprocess.PIPE,
+            )
+            try:
+                assert program.stdout is not None
+                assert program.stdout.readline() == b"ready\n"
+                time.sleep(draw.uniform(0, seconds / 2))
+                server.kill()
+                time.sleep(draw.uniform(outage / 2, outage))
+                if draw.random() < 0.5:
+                    server.start()
+                    time.sleep(draw.uniform(0, seconds / 4))
+                assert program.poll() is None, program.stdout.read()
+            finally:
+                program.kill()
+                program.communicate()
+            if server.has_ended():
+                server.start()
+            if log.exists():
+                sum_of, threads = accepted(log)
+                least += sum_of
+                most += sum_of + max(threads, 4)
+            else:
+                most += 4
+        with hotcount.Counter(server.redis(timeout=5), retry=RetryQueue(path=path)) as counter:
+            drained(counter)
+            stats = counter.retry_stats()
+            counted = sum(counter.get_many([f"k{n}" for n in range(10)]))
+        assert (stats.expired, stats.refused, stats.dropped) == (0, 0, 0)
+        print(f"{least} returned, {most - least} more under way, {counted} counted, {stats}")
+        assert least <= counted <= most, (seed, stats)
+    finally:
+        with contextlib.suppress(Exception):
+            server.stop()
+
+
+def test_a_killed_program_and_a_killed_server_lose_and_double_nothing(tmp_path: Path) -> None:
+    storm(tmp_path, seconds=1, outage=0.5, rate=2000, kills=3, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(30))
+def test_an_outage_of_a_minute_with_random_kills_loses_and_doubles_nothing(
+    tmp_path: Path, seed: int
+) -> None:
+    outage = float(os.environ.get("HOTCOUNT_OUTAGE_SECONDS", "60"))
+    storm(tmp_path, seconds=5, outage=outage, rate=2000, kills=2, seed=seed)

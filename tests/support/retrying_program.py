@@ -1,0 +1,48 @@
+"""A program that adds through a retry queue with a file, and writes down what it was told.
+
+    python -m tests.support.retrying_program URL PATH LOG RATE THREADS [TTL]
+
+Each line of LOG is a thread and a number: the adds that this thread's calls returned for. It is
+written after the call, so a program that is killed may have counted one add more for each thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import hotcount
+
+
+def main() -> None:
+    url, path, log, rate, threads = sys.argv[1:6]
+    ttl = float(sys.argv[6]) if len(sys.argv) > 6 else None
+    store = hotcount.Redis(url, timeout=1)
+    counter = hotcount.Counter(store, ttl=ttl, retry=hotcount.RetryQueue(path=path, fsync="off"))
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    print("ready", flush=True)
+
+    def add(thread: int) -> None:
+        pause = int(threads) / float(rate)
+        due = time.monotonic()
+        done = 0
+        while True:
+            try:
+                counter.add(f"k{done % 10}")
+            except hotcount.HotcountError as error:
+                print(repr(error), flush=True)
+                os._exit(3)
+            done += 1
+            os.write(file, b"%d %d\n" % (thread, done))
+            due += pause
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    for thread in range(int(threads)):
+        threading.Thread(target=add, args=(thread,), daemon=True).start()
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
