@@ -1,4 +1,4 @@
-"""count_many of many items: few statements, whatever the strategy, and each item's own count."""
+"""Calls with many items: few statements, whatever the strategy, and each item's own count."""
 
 from __future__ import annotations
 
@@ -87,6 +87,25 @@ def test_many_counts_take_few_statements(
             assert link.pieces <= 120
 
 
+def test_many_new_items_take_few_statements(
+    database_and_link: tuple[str, CountingProxy, str],
+) -> None:
+    _, link, through = database_and_link
+    with hotcount.Database(through, timeout=30) as far:
+        votes = hotcount.Votes(far, missing_items="create")
+        votes.create_tables(timeout=30)
+        votes.add_items([5, ITEMS])
+        link.pieces = 0
+        votes.add_items([*range(ITEMS, 0, -1), 7])
+        assert link.pieces <= 60
+        assert list(votes.count_many(range(1, ITEMS + 2)).value) == [0] * (ITEMS + 1)
+        link.pieces = 0
+        new = range(ITEMS + 1, ITEMS + 501)
+        votes.cast_many(new, [1] * len(new), timeout=30)
+        assert link.pieces <= 120
+        assert list(votes.count_many([*new, 1]).value) == [*[1] * len(new), 0]
+
+
 def test_counts_of_ids_that_the_column_spells_in_another_way(
     mariadb_server: MariaDbServer, mariadb_database: str
 ) -> None:
@@ -103,8 +122,9 @@ def test_counts_of_ids_that_the_column_spells_in_another_way(
         votes.cast_many(names, [1] * 200, timeout=30)
         votes.flush(30)
         votes.cast_many([name.lower() for name in names[::2]], [2] * 100, timeout=30)
-        asked = [*names, "none", "POST 0"]
-        assert list(votes.count_many(asked).value) == [*[2, 1] * 100, 0, 2]
+        votes.add_items(["POST 1", "new"])
+        asked = [*names, "none", "POST 0", "new"]
+        assert list(votes.count_many(asked).value) == [*[2, 1] * 100, 0, 2, 0]
         assert votes.reconcile(dry_run=True) == []
         mariadb_server.execute(
             "INSERT INTO vote (item_id, user_id, val, prev) VALUES ('POST 7', 9, 1, 0)",

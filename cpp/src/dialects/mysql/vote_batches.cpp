@@ -31,6 +31,7 @@
 #include "sql/dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/tables/count_place.hpp"
+#include "votes/tables/new_items.hpp"
 #include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
@@ -75,6 +76,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
           appended_(std::move(appended)),
           rows_(make_vote_rows(layout_, without_waiting(options))),
           keys_(options),
+          new_items_(options_, n, layout_->vote_dialect()),
           look_(look(n, " LOCK IN SHARE MODE")),
           look_past_(look(n, " LOCK IN SHARE MODE SKIP LOCKED")),
           // WAIT would take whole seconds.
@@ -366,10 +368,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     // Makes the items that are not there, or refuses their votes alone; the others go on.
     Result<void> supply(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                         const std::vector<sql::Id>& missing) {
-        for (const sql::Id& item : missing) {
-            HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, item));
+        if (options_.missing_item == MissingItem::create) {
+            return new_items_.add(connection, missing);
         }
-        if (options_.missing_item == MissingItem::create) return {};
         std::erase_if(votes, [&](QueuedVote* vote) {
             const sql::Id& item = vote->ballot.item;
             if (!std::binary_search(missing.begin(), missing.end(), item)) return false;
@@ -453,6 +454,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     const std::unique_ptr<VoteRows> rows_;
     KeyColumns keys_;
     ServerAbilities abilities_;
+    NewItems new_items_;
     BulkStatement look_;
     BulkStatement look_past_;
     BulkStatement look_and_wait_;

@@ -19,6 +19,8 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       vote_reader_(options_, database_->dialect()),
       removal_(options_, database_->dialect()),
       audit_(options_, database_->dialect()),
+      new_items_(options_, VoteNames{options_, layout_->vote_dialect().grammar()},
+                 layout_->vote_dialect()),
       rows_(make_vote_rows(layout_, options_)),
       publish_(std::move(publish)),
       replica_(std::move(replica)),
@@ -34,7 +36,6 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
                                                 options_.commit.max_queue);
       }) {
     const VoteDialect& dialect = layout_->vote_dialect();
-    create_items_ = dialect.create_items(options_, VoteNames{options_, dialect.grammar()});
     if (place() != CountPlace::journal) return;
     journal_ = dialect.journal(database_, options_);
     folder_ = std::make_shared<Folder>(
@@ -166,17 +167,10 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
     // In order, or two that add the same items wait for each other.
     std::vector<sql::Id> sorted{items.begin(), items.end()};
     std::sort(sorted.begin(), sorted.end());
+    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
     const auto add = [&](sql::Connection& connection) -> Result<void> {
-        if (create_items_) {
-            auto added =
-                connection.execute(*create_items_, {layout_->vote_dialect().id_array(sorted)});
-            return added ? Result<void>{} : explain_missing_table(std::move(added).error());
-        }
-        for (const sql::Id& item : sorted) {
-            auto added = ensure_item(connection, *layout_, MissingItem::create, item);
-            if (!added) return explain_missing_table(std::move(added).error());
-        }
-        return {};
+        auto added = new_items_.add(connection, sorted);
+        return added ? Result<void>{} : explain_missing_table(std::move(added).error());
     };
     return sql::transact(*database_, database_->deadline(timeout), add);
 }

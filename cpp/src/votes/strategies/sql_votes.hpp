@@ -16,6 +16,7 @@
 #include "votes/tables/count_reader.hpp"
 #include "votes/tables/joined_reads.hpp"
 #include "votes/tables/layout.hpp"
+#include "votes/tables/new_items.hpp"
 #include "votes/tables/opening.hpp"
 #include "votes/tables/replica.hpp"
 #include "votes/tables/vote_reader.hpp"
@@ -235,14 +236,14 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     VoteReader vote_reader_;
     VoteRemoval removal_;
     Audit audit_;
+    NewItems new_items_;
     const std::unique_ptr<VoteRows> rows_;
     const Folder::Publish publish_;
     const std::shared_ptr<Replica> replica_;  // Null without read_url.
     ForkLocal<JoinedReads> joined_reads_;
     std::shared_ptr<Journal> journal_{};
     std::shared_ptr<Folder> folder_{};
-    std::optional<sql::Statement> create_items_;  // If the dialect takes an array of ids.
-    ForkLocal<WaitingCalls> waiting_calls_;       // For what no group commit does.
+    ForkLocal<WaitingCalls> waiting_calls_;  // For what no group commit does.
     mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
 };
 

@@ -1,0 +1,67 @@
+#include "new_items.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "count_place.hpp"
+#include "layout.hpp"
+#include "vote_dialect.hpp"
+
+namespace hotcount {
+namespace {
+
+std::string number(std::size_t first) { return "?" + std::to_string(first); }
+std::string row(std::size_t first) { return "(" + number(first) + ")"; }
+
+}  // namespace
+
+NewItems::NewItems(const VotesOptions& options, const VoteNames& n, const VoteDialect& dialect)
+    : dialect_(dialect),
+      of_array_(dialect.create_items(options, n)),
+      there_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", number, 1, ", ",
+             ")"),
+      insert_("INSERT INTO " + n.item + " (" + n.id + ") VALUES ", row, 1, ", ",
+              dialect.grammar().or_nothing(n.id)) {}
+
+Result<void> NewItems::add(sql::Connection& connection, std::span<const sql::Id> items) {
+    if (of_array_) {
+        const std::string array = dialect_.id_array(items);
+        auto added =
+            connection.run(*of_array_, std::array<sql::Value, 1>{std::string_view{array}}, nullptr);
+        return added ? Result<void>{} : narrow_column(std::move(added).error());
+    }
+    std::vector<sql::Id> some;
+    if (dialect_.grammar().or_nothing_locks()) {
+        HOTCOUNT_TRY_ASSIGN(some, missing(connection, items));
+        items = some;
+    }
+    std::vector<sql::Value> values;
+    while (!items.empty()) {
+        const auto part = items.first(BulkStatement::portion(items.size()));
+        items = items.subspan(part.size());
+        values.clear();
+        for (const sql::Id& item : part) values.push_back(sql::to_value(item));
+        if (auto added = connection.run(insert_.of(part.size()), values, nullptr); !added) {
+            return narrow_column(std::move(added).error());
+        }
+    }
+    return {};
+}
+
+Result<std::vector<sql::Id>> NewItems::missing(sql::Connection& connection,
+                                               std::span<const sql::Id> items) {
+    std::vector<sql::Id> found;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        found.push_back(row.id(0));
+        return {};
+    };
+    HOTCOUNT_TRY(there_.run_padded(connection, items, &see));
+    std::sort(found.begin(), found.end());
+    std::vector<sql::Id> left;
+    std::set_difference(items.begin(), items.end(), found.begin(), found.end(),
+                        std::back_inserter(left));
+    return left;
+}
+
+}  // namespace hotcount
