@@ -37,8 +37,6 @@
 namespace hotcount {
 namespace {
 
-std::string placeholder(std::size_t first) { return "?" + std::to_string(first); }
-
 // "0.25", in every locale.
 std::string in_seconds(std::chrono::milliseconds time) {
     std::array<char, 32> text{};

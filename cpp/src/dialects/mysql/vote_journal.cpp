@@ -21,8 +21,6 @@
 namespace hotcount {
 namespace {
 
-std::string placeholder(std::size_t first) { return "?" + std::to_string(first); }
-
 // If a statement takes most of a small table, the server would scan the table instead.
 std::string by_key(const std::string& text) {
     return "SET STATEMENT sql_safe_updates = 1 FOR " + text;

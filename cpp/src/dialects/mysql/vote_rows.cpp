@@ -52,8 +52,6 @@ std::string without_waiting(const VotesOptions& options) {
     return "/*M!100603 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ";
 }
 
-std::string number(std::size_t placeholder) { return "?" + std::to_string(placeholder); }
-
 class MysqlVoteRows final : public VoteRows {
   public:
     MysqlVoteRows(std::shared_ptr<const Layout> layout, const VoteNames& n,
@@ -70,8 +68,8 @@ class MysqlVoteRows final : public VoteRows {
               without_waiting(options) + "INSERT INTO " + n.vote + " (" + n.vote_item + ", " +
                   n.vote_user + ", " + n.value + ", " + n.previous + ", " + n.version + ") VALUES ",
               [](std::size_t first) {
-                  return "(" + number(first) + ", " + number(first + 1) + ", " + number(first + 2) +
-                         ", 0, " + number(first + 3) + ")";
+                  return "(" + placeholder(first) + ", " + placeholder(first + 1) + ", " +
+                         placeholder(first + 2) + ", 0, " + placeholder(first + 3) + ")";
               },
               4, ", ", mysql_on_duplicate(n)),
           // Not (item, user) IN (...), for which MariaDB reads the whole table.
@@ -79,15 +77,15 @@ class MysqlVoteRows final : public VoteRows {
               "SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.previous + ", " + n.value +
                   " FROM " + n.vote + " WHERE ",
               [n](std::size_t first) {
-                  return "(" + n.vote_item + " = " + number(first) + " AND " + n.vote_user + " = " +
-                         number(first + 1) + ")";
+                  return "(" + n.vote_item + " = " + placeholder(first) + " AND " + n.vote_user +
+                         " = " + placeholder(first + 1) + ")";
               },
               2, " OR ", ""),
           // The same for the votes for one item, in a third of the time.
           read_of_item_("SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.previous + ", " +
                             n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
                             n.vote_user + " IN (",
-                        number, 1, ", ", ")", 1) {}
+                        placeholder, 1, ", ", ")", 1) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(hold(connection, ballot));

@@ -8,8 +8,6 @@
 namespace hotcount {
 namespace {
 
-std::string placeholder(std::size_t first) { return "?" + std::to_string(first); }
-
 // What each table knows of the ids in a list, one row for each item; the other columns are 0. Then
 // their sums: each number comes from one of the tables, so that no sum is new.
 std::string look_text(const VotesOptions& options, const VoteNames& n, bool has_journal,

@@ -17,6 +17,9 @@
 
 namespace hotcount {
 
+/// A row that is one parameter, for BulkStatement.
+inline std::string placeholder(std::size_t number) { return "?" + std::to_string(number); }
+
 class BulkStatement {
   public:
     /// `row` makes the text of one row from the number of its first placeholder; `head` has used

@@ -11,17 +11,16 @@
 namespace hotcount {
 namespace {
 
-std::string number(std::size_t first) { return "?" + std::to_string(first); }
-std::string row(std::size_t first) { return "(" + number(first) + ")"; }
+std::string item_row(std::size_t number) { return "(" + placeholder(number) + ")"; }
 
 }  // namespace
 
 NewItems::NewItems(const VotesOptions& options, const VoteNames& n, const VoteDialect& dialect)
     : dialect_(dialect),
       of_array_(dialect.create_items(options, n)),
-      there_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", number, 1, ", ",
-             ")"),
-      insert_("INSERT INTO " + n.item + " (" + n.id + ") VALUES ", row, 1, ", ",
+      there_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
+             ", ", ")"),
+      insert_("INSERT INTO " + n.item + " (" + n.id + ") VALUES ", item_row, 1, ", ",
               dialect.grammar().or_nothing(n.id)) {}
 
 Result<void> NewItems::add(sql::Connection& connection, std::span<const sql::Id> items) {

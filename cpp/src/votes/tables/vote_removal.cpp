@@ -12,15 +12,15 @@
 namespace hotcount {
 namespace {
 
-std::string number(std::size_t placeholder) { return "?" + std::to_string(placeholder); }
-
-std::string pair(std::size_t first) { return "(" + number(first) + ", " + number(first + 1) + ")"; }
+std::string pair(std::size_t first) {
+    return "(" + placeholder(first) + ", " + placeholder(first + 1) + ")";
+}
 
 // Of the rows whose `column` is one of a page's ids. `head` has used one placeholder; ?2 and ?3 are
 // the first and the last id. Without that range MariaDB may read, and lock, whatever another index
 // has for ?1: all votes of a user, or for an item. `id`: makes an id of a placeholder.
 BulkStatement of_ids(const std::string& head, const std::string& column, std::string tail = "",
-                     const BulkStatement::Row& id = number) {
+                     const BulkStatement::Row& id = placeholder) {
     return BulkStatement{
         head + column + " BETWEEN " + id(2) + " AND " + id(3) + " AND " + column + " IN (",
         id,
@@ -42,8 +42,8 @@ Result<void> run_of_ids(BulkStatement& statement, sql::Connection& connection,
 
 // An item's id that was found among the votes: the item table's ids may be narrower.
 BulkStatement::Row item_id(const VotesOptions& options, const sql::Grammar& g) {
-    return [type = options.item_type, &g](std::size_t placeholder) {
-        return id_parameter(g, number(placeholder), type);
+    return [type = options.item_type, &g](std::size_t number) {
+        return id_parameter(g, placeholder(number), type);
     };
 }
 
@@ -51,8 +51,8 @@ BulkStatement::Row item_id(const VotesOptions& options, const sql::Grammar& g) {
 BulkStatement of_keys(const VoteNames& n, const std::string& head, const std::string& tail) {
     return BulkStatement{head + " AND (",
                          [n](std::size_t first) {
-                             return "(" + n.vote_item + " = " + number(first) + " AND " +
-                                    n.vote_user + " = " + number(first + 1) + ")";
+                             return "(" + n.vote_item + " = " + placeholder(first) + " AND " +
+                                    n.vote_user + " = " + placeholder(first + 1) + ")";
                          },
                          2,
                          " OR ",
@@ -150,7 +150,7 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
       add_to_cells_(
           "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
           [](std::size_t first) {
-              return "(" + number(first) + ", 0, " + number(first + 1) + ", 1)";
+              return "(" + placeholder(first) + ", 0, " + placeholder(first + 1) + ", 1)";
           },
           2, ", ",
           d.grammar().or_update("item, slot") +
