@@ -13,7 +13,9 @@ from hotcount.batches import Decisions
 from hotcount.results import Decision
 from hotcount.stores import KeyValueStore
 
-Algorithm = Literal["gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire"]
+Algorithm = Literal[
+    "gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire", "racy_list"
+]
 
 
 @result
@@ -107,8 +109,10 @@ class Limiter(Lifetime, LimiterBase):
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'fixed_window' (at
     most limit in each window; twice that across an edge), 'list' (a window from the first hit that
     remembers who was admitted). The ways of the Redis documentation are there to compare with, each
-    with its holes: 'per_second_key', 'racy_incr' and 'incr_expire' all admit more than the limit;
-    'racy_incr' may deny for ever.
+    with its holes: 'per_second_key', 'racy_incr', 'incr_expire' and 'racy_list' all admit more than
+    the limit; 'racy_incr' may deny for ever, 'racy_list' lets callers pass uncounted. A hit of
+    theirs says the whole period for retry_after and reset_after, because it does not ask; test()
+    and peek() ask.
 
     >>> import hotcount
     >>> limiter = hotcount.Limiter("memory://", "100/minute", name="api")
@@ -132,8 +136,8 @@ class Limiter(Lifetime, LimiterBase):
         """Takes cost, 1 or more, if the limit allows it.
 
         In one step: concurrent callers never take the same last one. A cost above the limit is
-        denied, with retry_after None. who, for 'list': the caller to remember, 1 to 1,000 bytes;
-        the key if None. timeout: seconds, more than 0; None is the store's.
+        denied, with retry_after None. who, for 'list' and 'racy_list': the caller to remember, 1
+        to 1,000 bytes; the key if None. timeout: seconds, more than 0; None is the store's.
 
         WrongTypeError: the key holds something else; nothing was taken. DeadlineError,
         UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken.
@@ -207,7 +211,7 @@ class Limiter(Lifetime, LimiterBase):
 
     @native
     def entries(self, key: LimiterKey, *, timeout: Seconds | None = None) -> list[str]:
-        """For 'list': who was admitted in the key's window, in order.
+        """For 'list' and 'racy_list': who was admitted in the key's window, in order.
 
         Bytes that are no UTF-8 come back as surrogates, as os.fsdecode does. ConfigError with
         another algorithm.

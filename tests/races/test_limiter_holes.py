@@ -6,6 +6,7 @@ one it is named after.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,6 +58,12 @@ def test_a_limit_of_10_admits_11_because_the_check_is_greater_than(
     assert within_one_second(count) == 11
 
 
+def wait_for_blocked(direct: hotcount.Redis) -> None:
+    """Until all callers are blocked, some of them in a transaction."""
+    while len(re.findall(rb" flags=x?b", direct.execute("CLIENT", "LIST"))) < CALLERS:
+        time.sleep(0.005)
+
+
 def admitted_between_check_and_act(server: RedisServer, direct: hotcount.Redis, way: Way) -> int:
     """Callers of a limit of 1 that all have checked before any of them acts."""
     with ExitStack() as stack, ThreadPoolExecutor(CALLERS) as pool:
@@ -68,8 +75,7 @@ def admitted_between_check_and_act(server: RedisServer, direct: hotcount.Redis, 
         # Reads are answered, writes and scripts wait: each caller stops at its first write.
         direct.execute("CLIENT", "PAUSE", 60_000, "WRITE")
         hits = [pool.submit(limiter.hit, "hot") for limiter in limiters]
-        while direct.execute("CLIENT", "LIST").count(b" flags=b") < CALLERS:
-            time.sleep(0.005)
+        wait_for_blocked(direct)
         direct.execute("CLIENT", "UNPAUSE")
         return sum(hit.result().allowed for hit in hits)
 
@@ -103,7 +109,7 @@ def test_racy_incr_leaves_an_immortal_key_when_expire_never_arrives(
     assert [limiter.hit("k").allowed for _ in range(12)] == [True] * 10 + [False] * 2
     # The second that the rate speaks of has no end: nobody sets an expiry any more.
     assert direct.execute("PTTL", key) == -1
-    assert limiter.hit("k").retry_after is None
+    assert limiter.test("k").retry_after is None
 
 
 def test_incr_expire_never_heals_a_key_without_an_expiry(direct: hotcount.Redis) -> None:
@@ -114,7 +120,7 @@ def test_incr_expire_never_heals_a_key_without_an_expiry(direct: hotcount.Redis)
     direct.execute("PERSIST", key)
     assert [limiter.hit("k").allowed for _ in range(12)] == [True] * 10 + [False] * 2
     assert direct.execute("PTTL", key) == -1
-    assert limiter.hit("k").retry_after is None
+    assert limiter.test("k").retry_after is None
 
 
 def test_per_second_key_counts_by_the_callers_clock(direct: hotcount.Redis) -> None:
@@ -132,13 +138,53 @@ def test_per_second_key_counts_by_the_callers_clock(direct: hotcount.Redis) -> N
     assert 0 < direct.execute("TTL", keys[0]) <= 10
 
 
-def test_the_documentations_list_lets_callers_pass_uncounted(direct: hotcount.Redis) -> None:
-    # EXISTS says yes, the key expires, RPUSHX does nothing: by hand, as the page has it.
-    direct.execute("RPUSH", "by hand", "first")
-    assert direct.execute("EXISTS", "by hand") == 1
-    direct.execute("DEL", "by hand")
-    assert direct.execute("RPUSHX", "by hand", "uncounted") == 0
-    assert direct.execute("LLEN", "by hand") == 0
+def test_racy_list_lets_any_number_pass_uncounted(
+    own_redis: RedisServer, direct: hotcount.Redis
+) -> None:
+    limiter = hotcount.Limiter(direct, rate("racy_list", 1), algorithm="racy_list")
+    assert limiter.hit("k", who="first")
+    (key,) = direct.execute("KEYS", "*")
+    with ExitStack() as stack, ThreadPoolExecutor(CALLERS) as pool:
+        stores = [stack.enter_context(own_redis.redis(timeout=20 + i)) for i in range(CALLERS)]
+        limiters = [
+            hotcount.Limiter(store, limiter.rate, algorithm="racy_list") for store in stores
+        ]
+        for store in stores:
+            store.ping()
+        assert direct.execute("PEXPIRE", key, 2000) == 1
+        direct.execute("CLIENT", "PAUSE", 60_000, "WRITE")
+        hits = [pool.submit(each.hit, "k", who="uncounted") for each in limiters]
+        # All have asked EXISTS and wait with RPUSHX. A key does not expire during the pause, and is
+        # gone at its end.
+        wait_for_blocked(direct)
+        time.sleep(2.1)
+        direct.execute("CLIENT", "UNPAUSE")
+        assert all(hit.result().allowed for hit in hits)
+    assert direct.execute("EXISTS", key) == 0
+    assert limiter.entries("k") == []
+
+
+def test_racy_list_remembers_callers_and_expires_with_its_first(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "2/second", algorithm="racy_list")
+
+    def callers(second: int) -> list[str]:
+        for who in ("a", "b", "c"):
+            assert limiter.hit(("k", str(second)), who=who)
+        assert not limiter.hit(("k", str(second)), who="d")
+        return limiter.entries(("k", str(second)))
+
+    assert within_one_second(callers) == ["a", "b", "c"]
+
+
+def test_a_transaction_whose_multi_is_refused_is_unknown(
+    own_redis: RedisServer, direct: hotcount.Redis
+) -> None:
+    direct.execute("ACL", "SETUSER", "single", "on", ">pw", "~*", "&*", "+@all", "-multi")
+    with hotcount.Redis(own_redis.login("single", "pw")) as single:
+        limiter = hotcount.Limiter(single, "10/second", algorithm="per_second_key")
+        with pytest.raises(hotcount.OutcomeUnknownError, match="MULTI was refused"):
+            limiter.hit("k")
+    assert direct.execute("KEYS", "limit:*")  # INCR was run by itself.
 
 
 @pytest.mark.parametrize("way", UNSAFE)

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from hotcount.limiter import Algorithm
 
-UNSAFE: tuple[str, ...] = ("per_second_key", "racy_incr", "incr_expire")
+UNSAFE: tuple[str, ...] = ("per_second_key", "racy_incr", "incr_expire", "racy_list")
 SAFE: tuple[str, ...] = tuple(name for name in get_args(Algorithm) if name not in UNSAFE)
 # A Limiter's options, one for each kind of state that the safe algorithms keep.
 OPTIONS: list[dict[str, Any]] = [{"algorithm": name} for name in SAFE] + [

@@ -109,7 +109,7 @@ std::vector<std::pair<std::string, std::string>> headers(const Decision& decisio
 
 // -- algorithms -----------------------------------------------------------------------------------
 
-/// How hits are limited. Each promise holds for all processes together. The last three are unsafe:
+/// How hits are limited. Each promise holds for all processes together. The last four are unsafe:
 /// the ways of the Redis documentation's INCR page, to compare with and not to use.
 /// tests/races/test_limiter_holes.py forces each of their holes.
 enum class Algorithm : std::uint8_t {
@@ -123,6 +123,9 @@ enum class Algorithm : std::uint8_t {
                      ///< and a caller that dies before EXPIRE leaves a key that denies for ever.
     incr_expire,     ///< RACY, WRONG: INCR and EXPIRE in one script, the check outside of it. It
                      ///< over-admits as above; a key that has lost its expiry is never given one.
+    racy_list,       ///< RACY, WRONG: LLEN, EXISTS, then RPUSH and EXPIRE in MULTI, or RPUSHX. It
+                     ///< over-admits as above; and when the list expires behind EXISTS, RPUSHX does
+                     ///< nothing: any number of callers pass uncounted. It remembers the others.
 };
 
 std::string_view to_string(Algorithm algorithm);
@@ -186,8 +189,8 @@ class Limiter {
     Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options);  // Use make().
     ~Limiter();
 
-    /// Takes `cost` (1 or more) if the limit allows it. `who` is for list alone: the caller to
-    /// remember, the key itself when empty.
+    /// Takes `cost` (1 or more) if the limit allows it. `who` is for list and racy_list alone: the
+    /// caller to remember, the key itself when empty.
     Result<Decision> hit(std::string_view key, std::int64_t cost = 1, std::string_view who = {},
                          Timeout timeout = {});
     /// Element by element in order, so that equal keys are decided one after another. One failure
@@ -204,7 +207,7 @@ class Limiter {
     }
     /// Forgets the key: it is as if it had never been hit.
     Result<void> reset(std::string_view key, Timeout timeout = {});
-    /// list only: who was admitted in the key's window, in order.
+    /// list and racy_list only: who was admitted in the key's window, in order.
     Result<std::vector<std::string>> entries(std::string_view key, Timeout timeout = {});
 
     // The same without waiting: `done` gets what the call above would return, in the thread that

@@ -46,13 +46,14 @@
 
 namespace hotcount::redis {
 
-/// An optimistic transaction: WATCH keys, reads, MULTI, writes, EXEC.
+/// An optimistic transaction: WATCH keys, reads, MULTI, writes, EXEC. Without keys and reads it is
+/// MULTI, writes, EXEC, in one round trip.
 struct CheckAndSet {
     /// Nobody may change these between the reads and the writes; a key that expires has changed.
     std::vector<std::string_view> keys;
     std::vector<std::vector<std::string_view>> reads;
     /// Decides by the replies of the reads. It is not called when one of them is an error, which ends
-    /// the transaction.
+    /// the transaction, nor when there are none.
     std::function<bool(std::span<const Reply>)> should_write;
     std::vector<std::vector<std::string_view>> writes;
 };
@@ -83,7 +84,8 @@ class Client {
                               Timeout timeout = {}) = 0;
     /// Runs the transaction, and again from the start when a watched key changed in between, until
     /// the deadline. Returns the writes' replies, a refused write's error in its place, or none when
-    /// should_write() returned false. An attempt takes two round trips, on a dedicated connection.
+    /// should_write() returned false. An attempt takes two round trips, on a dedicated connection
+    /// (one without keys and reads; then a refused MULTI makes the outcome unknown).
     /// What breaks before EXEC has left as a whole has applied nothing; after that the outcome is
     /// unknown. Needs Redis 6.2.5: older servers run EXEC although a watched key has expired.
     virtual Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,

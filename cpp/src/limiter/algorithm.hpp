@@ -99,14 +99,17 @@ extern const LimiterAlgorithm kList;
 extern const LimiterAlgorithm kPerSecondKey;
 extern const LimiterAlgorithm kRacyIncr;
 extern const LimiterAlgorithm kIncrExpire;
+extern const LimiterAlgorithm kRacyList;
 /// In the order of the enumeration.
-inline constexpr std::array kLimiterAlgorithms{&kFixedWindow,  &kGcra,     &kList,
-                                               &kPerSecondKey, &kRacyIncr, &kIncrExpire};
+inline constexpr std::array kLimiterAlgorithms{
+    &kFixedWindow, &kGcra, &kList, &kPerSecondKey, &kRacyIncr, &kIncrExpire, &kRacyList};
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
 
 /// A window's rate is within its bounds and has no burst.
 Result<void> check_window_rate(const Rate& rate);
+/// The same, and its limit is one that a list may hold.
+Result<void> check_list_rate(const Rate& rate);
 /// The error for a key that holds something else.
 Error no_limit_state(std::string_view key);
 

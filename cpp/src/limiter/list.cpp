@@ -167,14 +167,6 @@ class ListInRedis final : public RedisLimiterBackend {
     std::int64_t period_ms_;
 };
 
-Result<void> check_list_rate(const Rate& rate) {
-    HOTCOUNT_TRY(check_window_rate(rate));
-    if (rate.limit <= kMaxLimit) return {};
-    return make_error(ErrorCode::config, "list remembers each hit and takes a limit of " +
-                                             std::to_string(kMaxLimit) + " at most, not " +
-                                             std::to_string(rate.limit));
-}
-
 Result<std::unique_ptr<LimiterBackend>> over_memory(std::shared_ptr<memory::Store> store,
                                                     const LimiterOptions& options) {
     HOTCOUNT_TRY(check_list_rate(options.rate));
@@ -190,6 +182,14 @@ Result<std::unique_ptr<LimiterBackend>> over_redis(std::shared_ptr<redis::Client
 }
 
 }  // namespace
+
+Result<void> check_list_rate(const Rate& rate) {
+    HOTCOUNT_TRY(check_window_rate(rate));
+    if (rate.limit <= kMaxLimit) return {};
+    return make_error(ErrorCode::config, "list remembers each hit and takes a limit of " +
+                                             std::to_string(kMaxLimit) + " at most, not " +
+                                             std::to_string(rate.limit));
+}
 
 constinit const LimiterAlgorithm kList{
     .info = {.algorithm = Algorithm::list,

@@ -244,19 +244,18 @@ Result<std::optional<Reply>> DedicatedConnections::attempt(const CheckAndSet& st
                                                            Deadline deadline) {
     Taken taken(*this);
     HOTCOUNT_TRY(taken.take(deadline));
-    const auto too_late = [&] {
-        return make_error(
-            ErrorCode::deadline,
-            options_.address() + ": the deadline passed before EXEC was sent; nothing was applied");
-    };
-
     const std::string context = options_.address() + ": transaction";
     std::string bytes;
+    constexpr std::string_view kMulti[] = {"MULTI"};
+    // Nothing is to be decided: all of it travels at once.
+    if (steps.keys.empty() && steps.reads.empty()) {
+        encode_command(bytes, kMulti);
+        return end(taken, steps, End{std::move(bytes), true, {}}, deadline);
+    }
     std::vector<std::string_view> watch{"WATCH"};
     watch.insert(watch.end(), steps.keys.begin(), steps.keys.end());
     encode_command(bytes, watch);
     for (const auto& read : steps.reads) encode_command(bytes, read);
-    constexpr std::string_view kMulti[] = {"MULTI"};
     encode_command(bytes, kMulti);
     std::string_view left = bytes;
     const auto sent = taken.send(left, deadline);
@@ -283,17 +282,30 @@ Result<std::optional<Reply>> DedicatedConnections::attempt(const CheckAndSet& st
 
     // The writes are sent only now: after a refused MULTI the server would run them at once.
     const bool writes = !refused && steps.should_write(seen);
+    return end(taken, steps, End{{}, writes, std::move(refused)}, deadline);
+}
+
+Error DedicatedConnections::too_late() const {
+    return make_error(
+        ErrorCode::deadline,
+        options_.address() + ": the deadline passed before EXEC was sent; nothing was applied");
+}
+
+Result<std::optional<Reply>> DedicatedConnections::end(Taken& taken, const CheckAndSet& steps,
+                                                       End how, Deadline deadline) {
+    const std::string context = options_.address() + ": transaction";
+    auto& [bytes, writes, refused] = how;
     if (writes && taken.connection().stale()) {
         return not_applied(make_error(ErrorCode::unavailable,
                                       options_.address() + ": the connection broke before EXEC"));
     }
-    bytes.clear();
+    const std::size_t begins = bytes.empty() ? 0 : 1;
     if (writes) {
         for (const auto& write : steps.writes) encode_command(bytes, write);
     }
     const std::string_view last[] = {writes ? "EXEC" : "DISCARD"};
     encode_command(bytes, last);
-    left = bytes;
+    std::string_view left = bytes;
     const auto ended = taken.send(left, deadline);
     // When TLS fails nobody can say how much of it has left.
     const bool whole = left.empty() || (!ended.ok() && options_.tls.enabled);
@@ -301,19 +313,27 @@ Result<std::optional<Reply>> DedicatedConnections::attempt(const CheckAndSet& st
     std::optional<Reply> answer;
     std::string why = options_.address() + ": the deadline passed";
     if (!ended) why = ended.error().message;
-    for (std::size_t left_to_read = left.empty() ? (writes ? steps.writes.size() : 0) + 1 : 0;
-         left_to_read > 0; --left_to_read) {
+    const std::size_t replies = begins + (writes ? steps.writes.size() : 0) + 1;
+    bool without_multi = false;
+    for (std::size_t left_to_read = left.empty() ? replies : 0; left_to_read > 0; --left_to_read) {
         auto reply = taken.receive(deadline);
         if (!reply) why = reply.error().message;
         if (!reply || !*reply) break;
+        const auto* const error = error_in(**reply);
+        if (without_multi && left_to_read > 1 && error == nullptr) {
+            return make_error(ErrorCode::outcome_unknown,
+                              context + ": MULTI was refused (" + refused->message +
+                                  "), and commands behind it were run one by one");
+        }
         if (!ends_so(**reply, left_to_read == 1, writes ? steps.writes.size() : 0)) {
             why = context + " got a reply of another shape";
             break;
         }
         if (left_to_read == 1) {
             answer = std::move(**reply);
-        } else if (const auto* error = error_in(**reply); error != nullptr && !refused) {
+        } else if (error != nullptr && !refused) {
             refused = error_from_reply(error->message, context);
+            without_multi = begins > 0 && left_to_read == replies;
         }
     }
     // WATCH and MULTI end with EXEC, whatever it answers, and with DISCARD unless an ACL denies it.

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,7 +47,18 @@ class DedicatedConnections {
     // Holds one of the exclusive_connections for one call.
     class Taken;
 
+    // How a transaction ends: behind these bytes (MULTI or nothing), by EXEC or by DISCARD, after a
+    // refusal or without one.
+    struct End {
+        std::string bytes;
+        bool writes;
+        std::optional<Error> refused;
+    };
+
+    Result<std::optional<Reply>> end(Taken& taken, const CheckAndSet& steps, End how,
+                                     Deadline deadline);
     Error closed_error() const;
+    Error too_late() const;
     Error not_applied(const Error& error) const;
     // Connections that the dialer was asked for. They belong to no caller: if one leaves at its
     // deadline, the next caller takes the connection that was asked for it.

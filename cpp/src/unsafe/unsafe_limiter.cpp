@@ -1,6 +1,6 @@
-// The three limiters of the Redis documentation's INCR page, step by step as it has them, holes
-// included (limiter.hpp names them). A store gives the steps. The holes are between the steps: other
-// callers come between two of them, and a caller may die before the next one.
+// The limiters of the Redis documentation's INCR page, step by step as it has them, holes included
+// (limiter.hpp names them). A store gives the steps. The holes are between the steps: other callers
+// come between two of them, and a caller may die before the next one.
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 
@@ -11,6 +11,9 @@ namespace hotcount {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000;
+
+// Those that a list has admitted, in order.
+using Callers = std::vector<std::string>;
 
 // The commands that these algorithms are made of. Each is one step: nothing holds two together.
 class UnsafeLimiterSteps {
@@ -27,6 +30,14 @@ class UnsafeLimiterSteps {
     using Counted = std::optional<std::int64_t>;
     virtual Result<Counted> incr(const std::string& key, Timeout timeout) = 0;
     virtual Result<void> expire(const std::string& key, std::int64_t seconds, Timeout timeout) = 0;
+    virtual Result<std::int64_t> llen(const std::string& key, Timeout timeout) = 0;
+    virtual Result<bool> exists(const std::string& key, Timeout timeout) = 0;
+    // MULTI, RPUSH, EXPIRE, EXEC. False if there is no room.
+    virtual Result<bool> rpush_and_expire(const std::string& key, std::string_view who,
+                                          std::int64_t seconds, Timeout timeout) = 0;
+    // Nothing if the key is absent.
+    virtual Result<void> rpushx(const std::string& key, std::string_view who, Timeout timeout) = 0;
+    virtual Result<Callers> lrange(const std::string& key, Timeout timeout) = 0;
     // MULTI, INCR, EXPIRE 10, EXEC. False if there is no room.
     virtual Result<bool> incr_and_expire_10(const std::string& key, Timeout timeout) = 0;
     // The page's script. False if there is no room.
@@ -44,25 +55,37 @@ class UnsafeLimiterBackend final : public LimiterBackend {
 
     std::string_view store_prefix() const override { return steps_->store_prefix(); }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t, bool take, std::string_view,
+    Result<Outcome> decide(const std::string& key, std::int64_t, bool take, std::string_view who,
                            Timeout timeout) override {
         const std::string name = counter_name(key);
-        HOTCOUNT_TRY_ASSIGN(std::int64_t current, steps_->get(name, timeout));
+        HOTCOUNT_TRY_ASSIGN(std::int64_t current, algorithm_ == Algorithm::racy_list
+                                                      ? steps_->llen(name, timeout)
+                                                      : steps_->get(name, timeout));
         // As the page has it: it admits one more than the limit.
         const bool allowed = current <= rate_.limit;
         if (take && allowed) {
-            HOTCOUNT_TRY_ASSIGN(const bool counted, count(name, timeout));
+            HOTCOUNT_TRY_ASSIGN(const bool counted, count(name, who, timeout));
             if (!counted) return Outcome{true, rate_.limit - 1, 0, 0, true};
             ++current;
         }
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t ttl, steps_->ttl_us(name, timeout));
-        // The page says nothing of waiting. A key without an expiry is never admitted again.
+        // The page asks nothing about waiting, so a hit says the most that it can be: a step more
+        // would make these ways slower than they are. test() and peek() ask.
+        std::int64_t ttl = rate_.period.count();
+        if (!take) {
+            HOTCOUNT_TRY_ASSIGN(ttl, steps_->ttl_us(name, timeout));
+        }
+        // A key without an expiry is never admitted again.
         std::optional<std::int64_t> retry_after;
         if (ttl >= 0) retry_after = std::max<std::int64_t>(ttl, 1);
         if (algorithm_ == Algorithm::per_second_key) retry_after = kSecond;
         if (allowed) retry_after = 0;
         return Outcome{allowed, std::max<std::int64_t>(rate_.limit - current, 0), retry_after,
                        std::max<std::int64_t>(ttl, 0)};
+    }
+
+    Result<Callers> entries(const std::string& key, Timeout timeout) override {
+        if (algorithm_ != Algorithm::racy_list) return Callers{};
+        return steps_->lrange(key, timeout);
     }
 
     Result<void> check_async() const override { return steps_->check_async(); }
@@ -77,13 +100,19 @@ class UnsafeLimiterBackend final : public LimiterBackend {
         return key + ":" + std::to_string(steps_->client_seconds());
     }
 
-    Result<bool> count(const std::string& key, Timeout timeout) {
+    Result<bool> count(const std::string& key, std::string_view who, Timeout timeout) {
         const std::int64_t seconds = rate_.period.count() / kSecond;
         if (algorithm_ == Algorithm::per_second_key) {
             return steps_->incr_and_expire_10(key, timeout);
         }
         if (algorithm_ == Algorithm::incr_expire) {
             return steps_->incr_expire_script(key, seconds, timeout);
+        }
+        if (algorithm_ == Algorithm::racy_list) {
+            HOTCOUNT_TRY_ASSIGN(const bool there, steps_->exists(key, timeout));
+            if (!there) return steps_->rpush_and_expire(key, who, seconds, timeout);
+            HOTCOUNT_TRY(steps_->rpushx(key, who, timeout));
+            return true;
         }
         HOTCOUNT_TRY_ASSIGN(const auto value, steps_->incr(key, timeout));
         if (value == 1) HOTCOUNT_TRY(steps_->expire(key, seconds, timeout));
@@ -134,6 +163,51 @@ class MemoryLimiterSteps final : public UnsafeLimiterSteps {
                                 entry.expires_at = at;
                             }));
         return value.has_value();
+    }
+
+    Result<std::int64_t> llen(const std::string& key, Timeout timeout) override {
+        HOTCOUNT_TRY_ASSIGN(const Callers callers, lrange(key, timeout));
+        return static_cast<std::int64_t>(callers.size());
+    }
+
+    Result<bool> exists(const std::string& key, Timeout) override {
+        return store_->read(
+            key, [](const memory::Entry* entry) -> Result<bool> { return entry != nullptr; });
+    }
+
+    Result<bool> rpush_and_expire(const std::string& key, std::string_view who,
+                                  std::int64_t seconds, Timeout) override {
+        const SteadyTime at = store_->now() + std::chrono::seconds{seconds};
+        const auto pushed =
+            store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<void> {
+                auto* const callers = entry.as<Callers>(fresh);
+                if (callers == nullptr) return no_limit_state(key);
+                callers->emplace_back(who);
+                entry.expires_at = at;
+                return {};
+            });
+        if (pushed.ok()) return true;
+        if (!store_->admits_untracked(pushed.error())) return pushed.error();
+        return false;
+    }
+
+    Result<void> rpushx(const std::string& key, std::string_view who, Timeout) override {
+        return store_->modify(key, [&](memory::Entry* entry) -> Result<void> {
+            if (entry == nullptr) return {};
+            auto* const callers = entry->as<Callers>(false);
+            if (callers == nullptr) return no_limit_state(key);
+            callers->emplace_back(who);
+            return {};
+        });
+    }
+
+    Result<Callers> lrange(const std::string& key, Timeout) override {
+        return store_->read(key, [&](const memory::Entry* entry) -> Result<Callers> {
+            if (entry == nullptr) return Callers{};
+            const auto* const callers = entry->as<Callers>();
+            if (callers == nullptr) return no_limit_state(key);
+            return *callers;
+        });
     }
 
     Result<bool> incr_expire_script(const std::string& key, std::int64_t seconds,
@@ -208,8 +282,37 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
         return {};
     }
     Result<bool> incr_and_expire_10(const std::string& key, Timeout timeout) override {
-        static const redis::Script kScript{lua::unsafe::kPerSecondKeyLua};
-        return run(kScript, key, {}, timeout);
+        return transact({{"INCR", key}, {"EXPIRE", key, "10"}}, key, timeout);
+    }
+    Result<std::int64_t> llen(const std::string& key, Timeout timeout) override {
+        return integer({"LLEN", key}, key, timeout);
+    }
+    Result<bool> exists(const std::string& key, Timeout timeout) override {
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t found, integer({"EXISTS", key}, key, timeout));
+        return found > 0;
+    }
+    Result<bool> rpush_and_expire(const std::string& key, std::string_view who,
+                                  std::int64_t seconds, Timeout timeout) override {
+        const std::string period = std::to_string(seconds);
+        return transact({{"RPUSH", key, who}, {"EXPIRE", key, period}}, key, timeout);
+    }
+    Result<void> rpushx(const std::string& key, std::string_view who, Timeout timeout) override {
+        HOTCOUNT_TRY(integer({"RPUSHX", key, who}, key, timeout));
+        return {};
+    }
+    Result<Callers> lrange(const std::string& key, Timeout timeout) override {
+        const std::string_view command[] = {"LRANGE", key, "0", "-1"};
+        const auto reply = client_->execute(command, timeout);
+        if (!reply) return about_limit(key, reply.error());
+        Callers callers;
+        if (const auto* const elements = std::get_if<redis::ReplyArray>(&reply->value)) {
+            for (const redis::Reply& element : *elements) {
+                const auto* const caller = std::get_if<std::string>(&element.value);
+                if (caller == nullptr) return no_limit_state(key);
+                callers.push_back(*caller);
+            }
+        }
+        return callers;
     }
     Result<bool> incr_expire_script(const std::string& key, std::int64_t seconds,
                                     Timeout timeout) override {
@@ -238,6 +341,20 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
         return no_limit_state(key);
     }
 
+    Result<bool> transact(std::vector<std::vector<std::string_view>> writes, const std::string& key,
+                          Timeout timeout) {
+        redis::CheckAndSet steps;
+        steps.writes = std::move(writes);
+        const auto done = client_->check_and_set(steps, timeout);
+        if (!done) return about_limit(key, done.error());
+        for (const redis::Reply& reply : **done) {
+            if (const auto* const error = std::get_if<redis::ReplyError>(&reply.value)) {
+                return about_limit(key, redis::to_error(*error, client_->options().address() + ": transaction"));
+            }
+        }
+        return true;
+    }
+
     Result<bool> run(const redis::Script& script, const std::string& key,
                      std::span<const std::string_view> arguments, Timeout timeout) {
         const std::string_view keys[] = {key};
@@ -251,7 +368,8 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
 
 Result<void> check_rate_of(const LimiterOptions& options) {
     const Rate& rate = options.rate;
-    HOTCOUNT_TRY(check_window_rate(rate));
+    HOTCOUNT_TRY(options.algorithm == Algorithm::racy_list ? check_list_rate(rate)
+                                                           : check_window_rate(rate));
     if (rate.period.count() % kSecond != 0) {
         return make_error(ErrorCode::config, std::string{to_string(options.algorithm)} +
                                                  " takes a period of whole seconds");
@@ -272,11 +390,13 @@ Result<std::unique_ptr<LimiterBackend>> make_backend(std::shared_ptr<Store> stor
 }
 
 constexpr LimiterAlgorithm registration(Algorithm algorithm, std::string_view name,
-                                        std::string_view promise, WindowKind window) {
+                                        std::string_view promise, WindowKind window,
+                                        bool remembers_callers = false) {
     return {.info = {.algorithm = algorithm,
                      .name = name,
                      .promise = promise,
                      .window = window,
+                     .remembers_callers = remembers_callers,
                      .is_unsafe = true},
             .over_memory = make_backend<MemoryLimiterSteps, memory::Store>,
             .over_redis = make_backend<RedisLimiterSteps, redis::Client>};
@@ -297,5 +417,10 @@ constinit const LimiterAlgorithm kRacyIncr =
     registration(Algorithm::racy_incr, "racy_incr", kNeverExpires, WindowKind::from_first_hit);
 constinit const LimiterAlgorithm kIncrExpire =
     registration(Algorithm::incr_expire, "incr_expire", kNeverExpires, WindowKind::from_first_hit);
+constinit const LimiterAlgorithm kRacyList = registration(
+    Algorithm::racy_list, "racy_list",
+    "may over-admit, by one and by one more for each caller racing; any number pass uncounted when "
+    "the list expires between EXISTS and RPUSHX",
+    WindowKind::from_first_hit, true);
 
 }  // namespace hotcount

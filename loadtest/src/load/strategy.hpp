@@ -5,7 +5,7 @@
 //              STORE/cached                              on SQL, counted in the store
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
 //   limiter    STORE/gcra  STORE/fixed_window  STORE/fixed_window_first  STORE/list
-//              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire
+//              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire  STORE/racy_list
 //   zset       STORE/script  STORE/ttl_gate  STORE/watch  STORE/exists_then_add
 //              STORE/unguarded_pipeline
 //

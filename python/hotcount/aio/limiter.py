@@ -17,8 +17,8 @@ class Limiter(AsyncLifetime, LimiterBase):
     just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
     returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
     sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
-    threads, and so may forked children. Over Redis 'per_second_key', 'racy_incr' and 'incr_expire'
-    are a ConfigError: each of their hits waits for several round trips.
+    threads, and so may forked children. Over Redis 'per_second_key', 'racy_incr', 'incr_expire'
+    and 'racy_list' are a ConfigError: each of their hits waits for several round trips.
 
     >>> import asyncio
     >>> from hotcount import aio
