@@ -108,6 +108,26 @@ SITUATIONS = [
             ("large and too much", ["2", "", LARGE], [["SET", "k", LARGE, "PX", SOON]]),
         ]
     ),
+    *(
+        Situation(f"add_in_sequence/{name}", ["k", "w"], [SOON, "", "", *element], before)
+        for name, element, before in [
+            ("fresh", ["2", "1", "", "0"], []),
+            ("there", ["2", "5", "", "0"], [["SET", "k", "3"], ["SET", "w", "4", "PX", SOON]]),
+            ("counted", ["2", "4", "", "0"], [["SET", "k", "3"], ["SET", "w", "4", "PX", SOON]]),
+            ("large", ["2", "1", "", "0"], [["SET", "k", LARGE]]),
+            ("old", ["2", "1", "", "old"], [["SET", "k", "3"]]),
+        ]
+    ),
+    *(
+        Situation(f"add_in_sequence/{name}", ["k", "w", "x"], [SOON, "1", "", *element], before)
+        for name, element, before in [
+            ("fresh, with a ttl", ["2", "1", SOON, ""], []),
+            ("there, with a ttl", ["2", "1", SOON, ""], [["SET", "k", "3", "PX", SOON]]),
+            ("immortal, with a ttl", ["2", "1", SOON, ""], [["SET", "k", "3"]]),
+            ("large, with a ttl", ["2", "1", SOON, ""], [["SET", "k", LARGE, "PX", SOON]]),
+            ("too late", ["2", "1", SOON, "1000"], []),
+        ]
+    ),
     Situation("reset/absent", ["k"], []),
     Situation("reset/there", ["k"], [], [["SET", "k", "3", "PX", SOON]]),
     # -- limiters
@@ -127,8 +147,6 @@ SITUATIONS = [
         [["RPUSH", "k", "x"], ["PEXPIRE", "k", SOON]],
     ),
     Situation("limiter_list/immortal", ["k"], ["5", SOON, "2", "1", "me"], [["RPUSH", "k", "x"]]),
-    Situation("unsafe_per_second_key/fresh", ["k"], []),
-    Situation("unsafe_per_second_key/there", ["k"], [], [["SET", "k", "1", "PX", SOON]]),
     # -- sorted sets: one, its companion and the marker
     *(
         Situation(f"zset_create/{name}", keys, [SOON, "1000", "1", "a", "2", "b"], before)

@@ -35,6 +35,13 @@ local function time()
     return now
 end
 
+-- The error if an ACL refuses the command; nil from a server that cannot say.
+local function denied(command, key, word)
+    local ask = redis.acl_check_cmd
+    if not ask or ask(command, key, word) then return nil end
+    return {err = "NOPERM this user may not run '" .. command .. "'; nothing was done"}
+end
+
 local function whole(number) return string.format('%.0f', number) end
 
 -- The window that stands now: an error, whether the key exists, begin and end of the window (nil if none
@@ -96,7 +103,13 @@ local function prepare(key, window, amount, ttl, accepted)
         from, to, written = at, from and math.min(to, own) or own, false
     end
     local life = whole(math.max(to - now, 1))
+    local ends_anew = exists and (immortal or shorter)
+    if ends_anew and denied('PEXPIRE', key, life) then return denied('PEXPIRE', key, life) end
     return function()
+        if ends_anew then
+            local set = call('PEXPIRE', key, life)
+            if failed(set) then return set end
+        end
         -- When the window has ended for one TTL, no add of it or before it is counted any more.
         if not written then
             local wrote = call('SET', window, table.concat({whole(from), whole(to), whole(before)}, ' '),
@@ -107,21 +120,27 @@ local function prepare(key, window, amount, ttl, accepted)
             local wrote = call('SET', key, amount, 'PX', life)
             return failed(wrote) and wrote or amount
         end
-        if immortal or shorter then
-            -- The expiry first, and only for a counter: if an ACL refuses it nothing is counted.
-            local same = call('INCRBY', key, '0')
-            if failed(same) then return same end
-            same = call('PEXPIRE', key, life)
-            if failed(same) then return same end
-        end
         return increase(key, amount)
     end
+end
+
+-- The error that an add would end with after its number or its window had been written.
+local function refusal(key, amount)
+    if denied('INCRBY', key, amount) then return denied('INCRBY', key, amount) end
+    local value = call('GET', key)
+    if failed(value) then return value end
+    if not value then return denied('SET', key, amount) end
+    if not value:find('^%-?%d+$') then return {err = 'ERR value is not an integer or out of range'} end
 end
 
 local function add(key, writer, window, amount, sequence, ttl, accepted)
     local last = call('GET', writer)
     if failed(last) then return last end
     if last and tonumber(sequence) <= (tonumber(last) or 0) then return 'counted' end
+    if (expires or not last) and accepted ~= 'old' then
+        local refused = refusal(key, amount)
+        if refused then return refused end
+    end
     local make
     if expires and accepted ~= 'old' then
         make = prepare(key, window, amount, tonumber(ttl), accepted)
