@@ -349,7 +349,8 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
         if (!done) return about_limit(key, done.error());
         for (const redis::Reply& reply : **done) {
             if (const auto* const error = std::get_if<redis::ReplyError>(&reply.value)) {
-                return about_limit(key, redis::to_error(*error, client_->options().address() + ": transaction"));
+                return about_limit(
+                    key, redis::to_error(*error, client_->options().address() + ": transaction"));
             }
         }
         return true;

@@ -172,9 +172,8 @@ TEST(UnsafeLimiters, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
 }
 
 TEST(UnsafeLimiters, AnExpiredKeyMakesRoomForANewOne) {
-    for (const Algorithm algorithm :
-         {Algorithm::per_second_key, Algorithm::racy_incr, Algorithm::incr_expire,
-          Algorithm::racy_list}) {
+    for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::racy_incr,
+                                      Algorithm::incr_expire, Algorithm::racy_list}) {
         const auto clock = std::make_shared<ManualClock>();
         memory::StoreOptions store_options;
         store_options.clock = clock;
@@ -194,9 +193,8 @@ TEST(UnsafeLimiters, ALimitOf10Admits11) {
     memory::StoreOptions store_options;
     store_options.clock = std::make_shared<ManualClock>();
     const auto store = *memory::Store::make(store_options);
-    for (const Algorithm algorithm :
-         {Algorithm::per_second_key, Algorithm::racy_incr, Algorithm::incr_expire,
-          Algorithm::racy_list}) {
+    for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::racy_incr,
+                                      Algorithm::incr_expire, Algorithm::racy_list}) {
         LimiterOptions options;
         options.rate = *Rate::parse("10/s");
         options.algorithm = algorithm;
