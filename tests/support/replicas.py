@@ -28,6 +28,10 @@ class Replicated:
         """Returns when the replica has it."""
         raise NotImplementedError
 
+    def forbid_heartbeats(self) -> None:
+        """Updates of the heartbeat's row fail from now on."""
+        raise NotImplementedError
+
     def stop_applying(self) -> None:
         """What the primary commits from here on does not show on the replica."""
         raise NotImplementedError
@@ -80,12 +84,20 @@ class ReplicatedPostgres(Replicated):
         self.replica: PostgresServer = PostgresStandby(self.primary).start()
 
     def create_database(self) -> None:
-        made = self.primary.create_database()
+        made = self._database = self.primary.create_database()
         schema = f"options=-csearch_path%3D{made.schema}"
         self.primary_url = made.url
         self.replica_url = self.replica.url(options=f"&{schema}")
         names = "SELECT count(*) FROM pg_namespace WHERE nspname = "
         eventually(lambda: self.replica.psql(f"{names}'{made.schema}'") == "1")
+
+    def forbid_heartbeats(self) -> None:
+        self._database.psql(
+            "CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN RAISE EXCEPTION ''not today''; END'; "
+            "CREATE TRIGGER forbid BEFORE UPDATE ON vote_meta FOR EACH ROW "
+            "WHEN (NEW.name = 'heartbeat') EXECUTE FUNCTION forbid()"
+        )
 
     def stop_applying(self) -> None:
         self.replica.psql("SELECT pg_wal_replay_pause()")
@@ -121,10 +133,17 @@ class ReplicatedMariaDb(Replicated):
         self.replica.execute("START SLAVE")
 
     def create_database(self) -> None:
-        name = self.primary.create_database()
+        name = self._database = self.primary.create_database()
         self.primary_url = self.primary.url(name)
         self.replica_url = self.replica.url(name)
         eventually(lambda: (name,) in self.replica.execute("SHOW DATABASES"))
+
+    def forbid_heartbeats(self) -> None:
+        self.primary.execute(
+            "CREATE TRIGGER forbid BEFORE UPDATE ON vote_meta FOR EACH ROW IF NEW.name = "
+            "'heartbeat' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'; END IF",
+            database=self._database,
+        )
 
     def stop_applying(self) -> None:
         self.replica.execute("STOP SLAVE SQL_THREAD")

@@ -5,6 +5,7 @@ is away, behind, or none of this database.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -216,6 +217,38 @@ def test_a_replica_that_stands_still_takes_half_of_one_calls_time(pair: Replicat
             assert {votes.count(1).source for _ in range(20)} == {"sql"}
             assert votes.stats()["replica_fallbacks"] == before + 20
         await_replica(votes)
+
+
+def test_a_primary_that_takes_no_heartbeat_is_named_until_it_does(
+    pair: Replicated, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_votes(pair, read_max_lag=4) as votes:
+        await_replica(votes)
+        pair.forbid_heartbeats()
+
+        def named() -> bool:
+            votes.count(1)
+            return "no heartbeat can be written" in str(votes.stats()["replica_error"])
+
+        eventually(named)
+        # The replica answers for a while yet; that is not the end of the trouble.
+        for _ in range(50):
+            assert named()
+        await_primary(votes)
+        assert named()
+    said = [record.message for record in caplog.records if record.name == "hotcount"]
+    assert sum("no heartbeat can be written" in each for each in said) == 1
+
+
+def test_calls_of_little_time_do_not_keep_others_from_the_replica(pair: Replicated) -> None:
+    with open_votes(pair) as votes:
+        await_replica(votes)
+        for _ in range(20):
+            for _ in range(2):
+                # Too little for the replica, and for the primary.
+                with contextlib.suppress(hotcount.DeadlineError):
+                    votes.count(1, timeout=1e-6)
+            assert votes.count(1).source == "replica"
 
 
 @pytest.mark.long

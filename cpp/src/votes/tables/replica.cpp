@@ -32,6 +32,13 @@ constexpr Duration kFirstRedial = seconds{1};
 constexpr int kRedialDoublings = 4;  // To 16 s.
 // How long a replica that is behind is left alone: each read would ask it and then the primary.
 constexpr Duration kLeftAloneFor = milliseconds{100};
+// A deadline shorter than this is no sign that the replica is away, until so many calls in a row have
+// met theirs.
+constexpr Duration kShort = milliseconds{500};
+constexpr int kMostShort = 3;
+// What the primary's clock may be behind what two looks let expect: it is being slewed. More is a
+// step back.
+constexpr Duration kSlew = milliseconds{100};
 // Heartbeats of the primary that are remembered.
 constexpr std::size_t kSeen = 32;
 
@@ -145,13 +152,17 @@ struct Replica::Work {
         const std::lock_guard lock(mutex_);
         lag_ = age;
         failures_ = 0;
+        short_ones_ = 0;
         trouble_.clear();
     }
 
-    void note_failure(const Error& error) {
+    /// `had`: the time that the read was given.
+    void note_failure(const Error& error, Duration had) {
         if (is_of_this_read(error) || interrupted()) return;
         const std::lock_guard lock(mutex_);
         if (error.code == ErrorCode::deadline) {
+            if (had < kShort && ++short_ones_ < kMostShort) return;
+            short_ones_ = 0;
             // It is away, or the read was long: the thread finds out.
             up_ = false;
             next_dial_ = SteadyClock::now();
@@ -186,7 +197,7 @@ struct Replica::Work {
         stats.replica_reads = reads.load(std::memory_order_relaxed);
         stats.replica_fallbacks = fallbacks.load(std::memory_order_relaxed);
         const std::lock_guard lock(mutex_);
-        stats.replica_error = trouble_;
+        stats.replica_error = trouble_.empty() ? look_trouble_ : trouble_;
         stats.replica_lag = lag_;
     }
     std::optional<std::string> take_warning() {
@@ -214,6 +225,7 @@ struct Replica::Work {
         std::int64_t now_us = 0;
         std::string heartbeat;
         SteadyTime sent;
+        SteadyTime came;
         const Deadline deadline = Deadline::after(kLooksFor);
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             now_us = row.integer(0);
@@ -223,13 +235,16 @@ struct Replica::Work {
         const auto read = [&](sql::Connection& connection) -> Result<void> {
             sent = SteadyClock::now();
             HOTCOUNT_TRY(connection.query(look_, {}, see));
+            came = SteadyClock::now();
             return {};
         };
         auto looked = sql::read_snapshot(*primary, deadline, read);
         if (!looked) return note_no_look(looked.error());
         // One from the future is of a clock that was wrong.
         auto us = heartbeat_time(heartbeat);
-        const bool is_old = !us || *us > now_us || microseconds{now_us - *us} >= pause();
+        // After a step back those that are there look younger than they are, here and on the replica.
+        const bool stepped = stepped_back(sent, now_us);
+        const bool is_old = stepped || !us || *us > now_us || microseconds{now_us - *us} >= pause();
         if (is_old) {
             heartbeat = std::to_string(now_us) + " " + drawn_number();
             us = now_us;
@@ -243,7 +258,9 @@ struct Replica::Work {
         looked_ = true;
         primary_us_ = now_us;
         looked_at_ = sent;
-        std::erase_if(seen_, [&](const Seen& each) { return each.us > now_us; });
+        look_took_ = came - sent;
+        std::erase_if(seen_, [&](const Seen& each) { return stepped || each.us > now_us; });
+        if (stepped) proved_until_ = SteadyTime{};
         const auto known = [&](const Seen& each) { return each.text == heartbeat; };
         if (std::none_of(seen_.begin(), seen_.end(), known)) {
             seen_.push_back({std::move(heartbeat), *us, now});
@@ -253,7 +270,16 @@ struct Replica::Work {
         const auto spread = static_cast<std::uint64_t>(pause().count() / 4);
         const Duration drawn{static_cast<Duration::rep>(thread_random().below(spread + 1))};
         next_look_ = std::max<SteadyTime>(our_time(*us) + pause(), now) + drawn;
-        look_failed_ = false;
+        look_trouble_.clear();
+    }
+
+    // Whether the primary's clock was set back since the last look.
+    bool stepped_back(SteadyTime sent, std::int64_t now_us) {
+        const std::lock_guard lock(mutex_);
+        if (!looked_) return false;
+        const Duration passed = sent - looked_at_;
+        const Duration expected = passed - look_took_ - kSlew - passed / 1000;
+        return microseconds{now_us - primary_us_} < expected;
     }
 
     Result<void> write_beat(sql::Connection& connection, const std::string& heartbeat) {
@@ -271,8 +297,10 @@ struct Replica::Work {
         next_look_ = SteadyClock::now() + pause();
         const bool passes = error.code == ErrorCode::unavailable ||
                             error.code == ErrorCode::deadline || error.code == ErrorCode::closed;
-        if (passes || std::exchange(look_failed_, true)) return;
-        note_trouble("no heartbeat can be written to the primary: " + error.message);
+        if (passes) return;
+        const bool begins = look_trouble_.empty();
+        look_trouble_ = "no heartbeat can be written to the primary: " + error.message;
+        if (begins) warn(look_trouble_);
     }
 
     void dial() {
@@ -330,7 +358,10 @@ struct Replica::Work {
     void note_trouble(const std::string& why) {
         const bool begins = trouble_.empty();
         trouble_ = why;
-        if (!begins) return;
+        if (begins) warn(why);
+    }
+
+    void warn(const std::string& why) {
         const auto shown = parse_url(url);
         warning_ = "the replica " + (shown ? shown->str() : std::string{"of read_url"}) +
                    " is not used, the primary answers: " + why;
@@ -344,21 +375,23 @@ struct Replica::Work {
     std::mutex mutex_;
     std::shared_ptr<sql::Database> replica_;  // Null until it could be opened.
     bool up_;
-    bool busy_{false};  // The thread has something to do.
-    int failures_{0};   // Since its last answer.
+    bool busy_{false};   // The thread has something to do.
+    int failures_{0};    // Since its last answer.
+    int short_ones_{0};  // Deadlines shorter than kShort that calls have met since then.
     SteadyTime next_dial_{};
     SteadyTime rest_until_{};
     SteadyTime proved_until_{};                // It is the primary's replica.
     std::optional<SteadyTime> strange_since_;  // It has shown no heartbeat that we know of.
     SteadyTime refused_at_{};                  // The last time that it did so.
     bool looked_{false};
-    bool look_failed_{false};
+    Duration look_took_{0};
     SteadyTime next_look_{};
     std::int64_t primary_us_{0};  // What the primary's clock said at looked_at_ or later.
     SteadyTime looked_at_{};
     std::deque<Seen> seen_;
     Duration lag_{0};
-    std::string trouble_;
+    std::string trouble_;       // Why the replica is not used; empty while it answers.
+    std::string look_trouble_;  // Why the primary takes no heartbeat.
     std::string warning_;
 };
 
@@ -413,13 +446,16 @@ std::optional<WallTime> Replica::read(Deadline deadline, const Body& body) {
     WallTime as_of;
     const auto read = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const std::string heartbeat, read_mark(connection, work->read_beat));
+        // Before the age, which grows if this thread is stopped here: as_of may be too early alone.
+        const WallTime now = work->clock->wall_now();
         age = work->age_of(heartbeat);
         if (!age) return {};
-        as_of = work->clock->wall_now() - std::chrono::ceil<WallTime::duration>(*age);
+        as_of = now - std::chrono::ceil<WallTime::duration>(*age);
         return body(connection);
     };
-    auto done = sql::read_snapshot(*database, Deadline::after(deadline.remaining() / 2), read);
-    if (!done) work->note_failure(done.error());
+    const Duration half = deadline.remaining() / 2;
+    auto done = sql::read_snapshot(*database, Deadline::after(half), read);
+    if (!done) work->note_failure(done.error(), half);
     if (!done || !age) return fall_back();
     work->note_answer(*age);
     return as_of;

@@ -11,10 +11,12 @@
 //
 // An answer counts if its heartbeat is recent enough, and if the replica has lately shown one that a
 // look has seen: another database may have these tables, too, and heartbeats of its own. So a replica
-// that became a primary of its own is not believed for longer than read_max_lag.
+// that became a primary of its own is believed for read_max_lag, or for twice that if processes that
+// use it as their primary write heartbeats there.
 //
 // No clock but the primary's is compared with itself: those of this machine and of the replica may be
-// wrong. A step of the primary's clock is an error of that size until the next look.
+// wrong. A step of the primary's clock is an error of that size until the next look, which begins
+// anew after a step back of more than 0.1 s.
 //
 // The same thread opens the replica's connections after an outage, so that no caller waits for that.
 // Thread-safe. A forked child looks for itself.
