@@ -1,0 +1,82 @@
+"""Votes of callers' own SQLAlchemy transactions beside remove_item, erase_user and prune."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import hotcount
+import pytest
+import sqlalchemy as sa
+from hotcount.integrations.sqlalchemy import cast_vote, retract_vote
+from sqlalchemy.orm import Session
+
+from tests.support.sqlalchemy_side import BothSides
+
+STRATEGIES = ["naive", "slotted", "batched", "cached"]
+ITEMS = 4
+USERS = 6
+TURNS = 12
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_sessions_that_commit_and_roll_back_beside_removals_leave_counts_right(
+    sides: BothSides, strategy: Any, isolation: str
+) -> None:
+    if sides.dialect == "sqlite" and isolation != "READ COMMITTED":
+        isolation = "SERIALIZABLE"
+    cache = "memory://" if strategy == "cached" else None
+    votes = hotcount.Votes(sides.database, cache, strategy, missing_items="create")
+    votes.create_tables(timeout=20)
+    votes.add_items(range(1, ITEMS + 1))
+    engine = sides.engine
+    if sides.dialect != "sqlite":
+        engine = engine.execution_options(isolation_level=isolation)
+    committed = []
+    strange: list[BaseException] = []
+
+    def sessions(seed: int) -> None:
+        drawn = random.Random(seed)
+        for _ in range(TURNS):
+            item, user = drawn.randint(1, ITEMS), drawn.randint(1, USERS)
+            try:
+                with Session(engine) as session:
+                    cast_vote(session, votes, item, user, drawn.randint(1, 3))
+                    if drawn.random() < 0.3:
+                        retract_vote(session, votes, item, drawn.randint(1, USERS))
+                    if drawn.random() < 0.4:
+                        session.rollback()
+                        continue
+                    session.commit()
+                    committed.append(item)
+            except (sa.exc.DBAPIError, hotcount.HotcountError):
+                # A conflict with a removal: the caller's transaction is gone, as any is.
+                continue
+            except BaseException as error:
+                strange.append(error)
+                raise
+
+    def removals() -> None:
+        drawn = random.Random(0)
+        for _ in range(TURNS):
+            votes.remove_item(drawn.randint(1, ITEMS), timeout=30)
+            votes.erase_user(drawn.randint(1, USERS), timeout=30)
+            votes.prune(5, timeout=30)
+
+    threads = [threading.Thread(target=sessions, args=(seed,)) for seed in range(1, 4)]
+    threads.append(threading.Thread(target=removals))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not strange
+    assert committed
+    if strategy == "cached":
+        votes.sync_worker().run_once(timeout=30)
+    assert votes.reconcile(dry_run=True, timeout=30) == []
+    votes.flush(timeout=30)
+    for item in range(1, ITEMS + 1):
+        voted = sum(value for _, value in votes.voters(item))
+        assert int(votes.count(item, consistency="exact")) == voted
