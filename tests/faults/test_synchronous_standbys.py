@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import hotcount
+import psycopg
 import pytest
 
 from tests.support.eventually import eventually
@@ -33,7 +34,7 @@ class PostgresPrimary:
 
     def standby_falls_silent(self) -> None:
         self._set("ALTER SYSTEM SET synchronous_standby_names = 'away'")
-        eventually(lambda: self.server.psql("SHOW synchronous_standby_names") == "away")
+        eventually(self._commits_wait)
 
     def standby_answers(self) -> None:
         """Whoever waits for a confirmation has it."""
@@ -43,6 +44,16 @@ class PostgresPrimary:
         # Neither is a commit, so neither waits.
         self.server.psql(setting)
         self.server.psql("SELECT pg_reload_conf()")
+
+    def _commits_wait(self) -> bool:
+        # Not as soon as SHOW says the new names: when the checkpointer has read them.
+        with psycopg.connect(self.url, autocommit=True) as probe, ThreadPoolExecutor(1) as pool:
+            pid = probe.info.backend_pid
+            commit = pool.submit(probe.execute, "SELECT pg_logical_emit_message(true, 'a', '')")
+            eventually(lambda: commit.done() or pid in self.waiting())
+            waits = not commit.done()
+            self.server.psql(f"SELECT pg_cancel_backend({pid})")
+        return waits
 
     def waiting(self) -> list[int]:
         """The sessions whose COMMIT waits for a standby."""
