@@ -48,7 +48,7 @@ def keys_of(name: str) -> list[str]:
 
 
 def arguments_of(member: str, score: float, name: str) -> list[str]:
-    return [member, repr(score), "", str(len(keys_of(name)))]
+    return [member, repr(score), str(len(keys_of(name)))]
 
 
 def ours_singly(port: int, threads: int, seconds: float, seed: int) -> Measured:

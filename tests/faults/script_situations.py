@@ -160,13 +160,13 @@ SITUATIONS = [
     *(
         Situation(f"zset_upsert/{name}", ["z", "c", "m"], [gate, "1000", *element], before)
         for name, gate, element, before in [
-            ("plain", "0", ["b", "7", "", "2"], set_of("z", "a")),
-            ("expiring", LARGE, ["b", "7", "", "2"], set_of("z", "a")),
-            ("first version", "0", ["b", "7", "4", "3"], set_of("z", "a")),
+            ("plain", "0", ["b", "7", "2"], set_of("z", "a")),
+            ("expiring", LARGE, ["b", "7", "2"], set_of("z", "a")),
+            ("first version", "0", ["b", "7", "3", "4"], set_of("z", "a")),
             (
                 "version",
                 "0",
-                ["a", "7", "4", "3"],
+                ["a", "7", "3", "4"],
                 [
                     *set_of("z", "a"),
                     *hash_of("c", "a", "3", ttl="700000"),
@@ -176,7 +176,7 @@ SITUATIONS = [
             (
                 "version, longer",
                 "0",
-                ["a", "7", "4", "3"],
+                ["a", "7", "3", "4"],
                 [
                     *set_of("z", "a"),
                     *hash_of("c", "a", "3"),
@@ -186,13 +186,13 @@ SITUATIONS = [
             (
                 "without members",
                 "0",
-                ["a", "7", "", "2"],
+                ["a", "7", "2"],
                 hash_of("c", "", FAR + "000"),
             ),
             (
                 "without members, version",
                 "0",
-                ["a", "7", "4", "3"],
+                ["a", "7", "3", "4"],
                 hash_of("c", "", FAR + "000"),
             ),
         ]

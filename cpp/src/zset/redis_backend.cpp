@@ -97,9 +97,6 @@ class UpsertWords {
         for (const Element& element : elements) {
             arguments.push_back(element.member);
             arguments.push_back(texts_.emplace_back(to_text(element.score)));
-            arguments.push_back(element.version
-                                    ? texts_.emplace_back(std::to_string(*element.version))
-                                    : std::string_view{});
             const bool same_keys = before != nullptr && before->key == element.key &&
                                    before->version.has_value() == element.version.has_value();
             before = &element;
@@ -114,6 +111,9 @@ class UpsertWords {
                 }
             }
             arguments.push_back(kCounts[keys_.size() - others]);
+            if (element.version) {
+                arguments.push_back(texts_.emplace_back(std::to_string(*element.version)));
+            }
         }
     }
     std::span<const std::string_view> keys() const { return keys_; }
