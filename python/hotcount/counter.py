@@ -34,14 +34,16 @@ class RetryQueue:
 
     path: str | os.PathLike[str] | None = None
     """A file that keeps what waits when the program is killed; the next process that opens it adds
-    it. One process at a time owns it (path + ".lock"). A forked child does not, and its adds fail
-    as not applied while Redis is away: give each worker a path of its own. None: memory alone, and
-    what waits is lost with the process."""
+    it, to the store of its own counter, with the ttl and the max_age that they came with. One
+    process at a time owns it (path + ".lock"). A forked child does not, and its adds fail as not
+    applied while Redis is away: give each worker a path of its own. None: memory alone, and what
+    waits is lost with the process."""
     max_items: int = 200_000
     """Most adds that wait; each takes about 250 bytes of memory, and 60 and its key of the file."""
     max_age: float = 3600.0
     """Seconds after which an add that waits is counted nowhere (RetryStats.expired), 0.001 to 30
-    days. Redis remembers a process's last add to a key for ten minutes more: 100 to 150 bytes."""
+    days. Redis remembers a process's last add to a key for ten minutes more: 100 to 150 bytes. What
+    a file has is measured by this machine's clock."""
     when_full: Literal["raise", "drop_oldest"] = "raise"
     """'raise': an add that finds max_items waiting is a CapacityError, and not applied.
     'drop_oldest': the oldest is dropped for it, and counted in RetryStats.dropped."""
@@ -94,7 +96,8 @@ class CounterBase(Handle):
         Queued, never a number, and later adds to its key go behind it. With a ttl it is counted in
         the life of the key that stood when it was accepted, or that it began; where that is over it
         expires. add_many is a ConfigError then; try_add and adds with an op_id are never queued,
-        get gives what the store has, reset does not touch what waits.
+        get gives what the store has, reset does not touch what waits and does not begin the key's
+        life anew.
 
         ConfigError names an option with a bad value, a file that is damaged, of another version, no
         journal or another process's; TypeError an option of a wrong type.

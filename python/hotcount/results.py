@@ -373,7 +373,8 @@ class RetryStats:
     refused: int
     """Counted nowhere: their key holds no counter, or would leave signed 64 bits."""
     dropped: int
-    """Counted nowhere: when_full='drop_oldest'."""
+    """Given up for others (when_full="drop_oldest"): counted nowhere, unless Redis had it and
+    its answer was lost."""
     outages: int
     """Times that Redis stopped answering."""
     oldest_age: float

@@ -109,22 +109,22 @@ SITUATIONS = [
         ]
     ),
     *(
-        Situation(f"add_in_sequence/{name}", ["k", "w"], [SOON, "", "", *element], before)
+        Situation(f"add_in_sequence/{name}", ["k", "w"], [SOON, "", *element], before)
         for name, element, before in [
-            ("fresh", ["2", "1", "", "0"], []),
-            ("there", ["2", "5", "", "0"], [["SET", "k", "3"], ["SET", "w", "4", "PX", SOON]]),
-            ("counted", ["2", "4", "", "0"], [["SET", "k", "3"], ["SET", "w", "4", "PX", SOON]]),
-            ("large", ["2", "1", "", "0"], [["SET", "k", LARGE]]),
+            ("fresh", ["2", "1", "", ""], []),
+            ("there", ["2", "5", "", ""], [["SET", "k", "3"], ["SET", "w", "4", "PX", SOON]]),
+            ("counted", ["2", "4", "", ""], [["SET", "k", "3"], ["SET", "w", "4", "PX", SOON]]),
+            ("large", ["2", "1", "", ""], [["SET", "k", LARGE]]),
             ("old", ["2", "1", "", "old"], [["SET", "k", "3"]]),
         ]
     ),
     *(
-        Situation(f"add_in_sequence/{name}", ["k", "w", "x"], [SOON, "1", "", *element], before)
+        Situation(f"add_in_sequence/{name}", ["k", "w", "x"], [SOON, "1", *element], before)
         for name, element, before in [
-            ("fresh, with a ttl", ["2", "1", SOON, ""], []),
-            ("there, with a ttl", ["2", "1", SOON, ""], [["SET", "k", "3", "PX", SOON]]),
-            ("immortal, with a ttl", ["2", "1", SOON, ""], [["SET", "k", "3"]]),
-            ("large, with a ttl", ["2", "1", SOON, ""], [["SET", "k", LARGE, "PX", SOON]]),
+            ("fresh, with a ttl", ["2", "1", SOON, f"-{2**50}"], []),
+            ("there, with a ttl", ["2", "1", SOON, f"-{2**50}"], [["SET", "k", "3", "PX", SOON]]),
+            ("immortal, with a ttl", ["2", "1", SOON, f"-{2**50}"], [["SET", "k", "3"]]),
+            ("large, with a ttl", ["2", "1", SOON, f"-{2**50}"], [["SET", "k", LARGE, "PX", SOON]]),
             ("too late", ["2", "1", SOON, "1000"], []),
         ]
     ),

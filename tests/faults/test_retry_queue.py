@@ -6,8 +6,10 @@ import contextlib
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -232,6 +234,134 @@ def test_a_forked_child_adds_but_does_not_own_the_file(
     drained(counter)
     # The child's unknown one may have been counted.
     assert counter.get("k") in (3, 4)
+
+
+def crc32c(data: bytes | bytearray) -> int:
+    total = 0xFFFFFFFF
+    for byte in data:
+        total ^= byte
+        for _ in range(8):
+            total = total >> 1 ^ (0x82F63B78 if total & 1 else 0)
+    return ~total & 0xFFFFFFFF
+
+
+def set_clock_back(path: Path, seconds: float) -> None:
+    """Makes the one add of a journal look as if this machine's clock had been ahead."""
+    data = path.read_bytes()
+    head, body = data[:24], bytearray(data[32:])
+    (at,) = struct.unpack_from("<q", body, 25)
+    struct.pack_into("<q", body, 25, at + int(seconds * 1e6))
+    path.write_bytes(head + struct.pack("<II", len(body), crc32c(body)) + body)
+
+
+def left_behind(server: RedisServer, path: Path, program: str) -> None:
+    """A program that queues adds while Redis is paused, and is killed."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            counter = hotcount.Counter
+            names = {"hotcount": hotcount, "Counter": counter, "threading": threading}
+            assert server._process is not None
+            pause = lambda: os.kill(server._process.pid, signal.SIGSTOP)  # noqa: E731
+            exec(program, {**names, "server": server, "path": path, "pause": pause})
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    server.send_signal(signal.SIGCONT)
+
+
+def test_adds_of_a_key_that_were_queued_in_another_order_are_all_counted(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    # The second is answered before the first: it stands before it in the file.
+    left_behind(
+        own_redis,
+        tmp_path / "adds",
+        """
+counter = Counter(server.redis(timeout=2), retry=hotcount.RetryQueue(path=path, fsync="off"))
+assert counter.add("other") == 1
+pause()
+comes = threading.Event()
+class One:
+    def __index__(self):
+        comes.set()
+        return 1
+first = threading.Thread(target=counter.add, args=("k", One()), kwargs={"timeout": 1})
+first.start()
+comes.wait()
+while counter.retry_stats().waiting == 0:
+    counter.add("k", 10, timeout=0.05)
+first.join()
+assert counter.retry_stats().waiting >= 2
+counter.add("k", 10_000_000)
+""",
+    )
+    with hotcount.Counter(own_redis.url, retry=RetryQueue(path=tmp_path / "adds")) as counter:
+        drained(counter)
+        stats = counter.retry_stats()
+        assert counter.get("k") == 10_000_001 + 10 * (stats.queued - 2)
+
+
+TTL_PROGRAM = """
+retry = hotcount.RetryQueue(path=path, max_age=60)
+counter = Counter(server.redis(timeout=0.3), ttl={ttl}, retry=retry)
+assert counter.add("k") == 1
+pause()
+assert counter.add("k", 10) == hotcount.Queued(1, True)
+"""
+
+
+@pytest.mark.parametrize("off", [-3600, 3600], ids=["ahead", "back"])
+def test_an_add_of_a_killed_program_stays_in_its_window_whatever_its_clock_says(
+    own_redis: RedisServer, tmp_path: Path, off: float
+) -> None:
+    left_behind(own_redis, tmp_path / "adds", TTL_PROGRAM.format(ttl=1))
+    set_clock_back(tmp_path / "adds", off)
+    other = hotcount.Counter(own_redis.redis(), ttl=1, retry=RetryQueue())
+    eventually(lambda: other.get("k") == 0)
+    assert other.add("k") == 1
+    with hotcount.Counter(
+        own_redis.url, ttl=1, retry=RetryQueue(path=tmp_path / "adds")
+    ) as counter:
+        drained(counter)
+        assert counter.retry_stats().expired == 1
+        assert counter.get("k") in (0, 1)
+
+
+def test_a_journal_keeps_the_ttl_and_the_max_age_that_its_adds_came_with(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "adds"
+    left_behind(own_redis, path, TTL_PROGRAM.format(ttl=600))
+    # A counter that never expires: the key does.
+    with hotcount.Counter(own_redis.url, retry=RetryQueue(path=path)) as counter:
+        drained(counter)
+        assert counter.get("k") == 11
+        assert 0 < (counter.ttl("k") or 0) <= 600
+        assert counter.add("immortal") == 1
+        assert counter.ttl("immortal") is None
+    left_behind(own_redis, path, TTL_PROGRAM.format(ttl=600).replace('"k") == 1', '"k") == 12'))
+    # Redis remembers the dead program for the ten minutes and a minute that its max_age was.
+    set_clock_back(path, -90)
+    with hotcount.Counter(own_redis.url, retry=RetryQueue(path=path, max_age=3600)) as counter:
+        drained(counter)
+        assert (counter.retry_stats().expired, counter.get("k")) == (1, 12)
+
+
+def test_a_key_that_was_reset_lives_to_the_end_of_its_life(own_redis: RedisServer) -> None:
+    counter = hotcount.Counter(own_redis.redis(timeout=0.3), ttl=600, retry=RetryQueue())
+    assert counter.add("k", 5) == 5
+    before = counter.ttl("k")
+    own_redis.send_signal(signal.SIGSTOP)
+    assert isinstance(counter.add("k", 10), Queued)
+    own_redis.send_signal(signal.SIGCONT)
+    drained(counter)
+    assert counter.reset("k") == 15
+    assert counter.add("k") == 1
+    after = counter.ttl("k")
+    assert before is not None
+    assert after is not None
+    assert 0 < after <= before
 
 
 def accepted(log: Path) -> tuple[int, int]:

@@ -52,12 +52,13 @@ std::string_view to_string(Fsync fsync);
 
 struct RetryQueue {
     /// The journal: a file that keeps the adds that wait, also when the program is killed. The next
-    /// process that opens it adds them. One process at a time owns it. Empty: in memory only.
+    /// process that opens it adds them, to the store of its own counter and with the ttl and the
+    /// max_age that they were accepted with. One process at a time owns it. Empty: in memory only.
     std::string path{};
     /// Most adds that wait; each takes about 250 bytes of memory and 60 bytes and its key of the file.
     std::size_t max_items{200'000};
     /// An add that has waited for longer is counted nowhere. Longer: a longer outage loses nothing;
-    /// Redis remembers writers for as long.
+    /// Redis remembers writers for as long. After a restart it is measured by this machine's clock.
     Duration max_age{std::chrono::hours{1}};
     WhenFull when_full{WhenFull::raise};
     Fsync fsync{Fsync::always};
@@ -78,7 +79,9 @@ struct RetryStats {
     std::int64_t replayed{0};  ///< Adds of the queue that are counted.
     std::int64_t expired{0};  ///< Counted nowhere: older than max_age, or their key's life is over.
     std::int64_t refused{0};  ///< Counted nowhere: the key holds no counter, or would overflow.
-    std::int64_t dropped{0};  ///< Counted nowhere: WhenFull::drop_oldest.
+    /// WhenFull::drop_oldest: not sent any more. One that was sent and not answered before it was
+    /// dropped may be counted.
+    std::int64_t dropped{0};
     std::int64_t outages{0};  ///< Times that Redis stopped answering.
     double oldest_age{0};     ///< Seconds that the oldest add has waited.
     std::int64_t journal_bytes{0};
@@ -100,7 +103,7 @@ class RetryingCounter {
     /// Adds n, or puts the add into the queue. A capacity error: the queue or the disk is full and
     /// nothing was applied. A config error for a key whose braces make no hash tag.
     Result<Added> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
-    /// The same; a thread of the library calls `done`. The call's channel is not used.
+    /// The same, sent by a thread of the library, which calls `done`. The call's channel is not used.
     void add_async(std::string_view key, std::int64_t n, Completion<Added> done,
                    AsyncCall call = {});
 
@@ -113,6 +116,7 @@ class RetryingCounter {
   private:
     struct Held;
     explicit RetryingCounter(std::unique_ptr<Held> held);
+    Result<std::string> name_of(std::string_view key) const;
 
     const std::unique_ptr<Held> held_;
 };

@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <hotcount/detail/base/codec.hpp>
-#include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
-#include <hotcount/detail/base/worker_pool.hpp>
 #include <utility>
 
 #include "retry_flight.hpp"
@@ -18,7 +16,6 @@ using retry::unknown;
 constexpr Duration kSyncEvery = std::chrono::seconds{1};
 // How long the thread drives the client between two looks at what came in.
 constexpr Duration kTurn = std::chrono::milliseconds{2};
-constexpr Duration kStopWait = std::chrono::seconds{2};
 
 }  // namespace
 
@@ -38,91 +35,21 @@ RetryEngine::RetryEngine(std::shared_ptr<const RetrySettings> settings,
         const auto age = std::max(wall - std::chrono::microseconds{add.accepted_us},
                                   std::chrono::microseconds{0});
         ++waiting_keys_[add.key];
-        waiting_.push_back({.key = std::move(add.key),
-                            .n = add.n,
-                            .writer = add.writer,
-                            .sequence = add.sequence,
-                            .ttl_ms = add.ttl_ms,
-                            .accepted = now - age,
-                            .waits = true,
-                            .sent = true});
+        waiting_.push_back(
+            {.key = std::move(add.key),
+             .n = add.n,
+             .writer = add.writer,
+             .sequence = add.sequence,
+             .ttl_ms = add.ttl_ms,
+             .max_age = std::min<Duration>(settings_->queue.max_age,
+                                           std::chrono::milliseconds{add.max_age_ms}),
+             .accepted = now - age,
+             .server_ms = add.server_ms,
+             .waits = true,
+             .sent = true});
     }
     stats_.queued = static_cast<std::int64_t>(waiting_.size());
     publish();
-}
-
-Result<void> RetryEngine::start() {
-    const std::lock_guard lock(mutex_);
-    if (running_) return {};
-    HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->work(); }));
-    running_ = true;
-    return {};
-}
-
-void RetryEngine::push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
-                       const redis::Cancelled* cancelled) {
-    if (auto started = start(); !started) {
-        return done(
-            make_error(started.error().code, started.error().message + "; nothing was applied"));
-    }
-    std::optional<Error> refused;
-    {
-        const std::lock_guard lock(mutex_);
-        const std::size_t most = settings_->client->options().max_queue;
-        if (closed_) {
-            refused = make_error(ErrorCode::closed, "the counter is closed; nothing was applied");
-        } else if (under_way_ >= most) {
-            refused = make_error(
-                ErrorCode::capacity,
-                std::to_string(most) + " adds are under way (max_queue); nothing was applied");
-        } else {
-            ++under_way_;
-            incoming_.push_back({.key = std::move(key),
-                                 .n = n,
-                                 .writer = writer_,
-                                 .sequence = next_sequence_++,
-                                 .ttl_ms = ttl_ms_,
-                                 .deadline = deadline.time(),
-                                 .done = std::move(done),
-                                 .cancelled = cancelled});
-            changed_.notify_all();
-            return;
-        }
-    }
-    done(std::move(*refused));
-}
-
-// -- what callers ask -----------------------------------------------------------------------------
-
-RetryStats RetryEngine::stats() const {
-    const std::lock_guard lock(mutex_);
-    RetryStats stats = stats_;
-    if (oldest_) {
-        stats.oldest_age = std::chrono::duration<double>(steady_now() - *oldest_).count();
-    }
-    return stats;
-}
-
-std::size_t RetryEngine::drain(Deadline deadline) {
-    {
-        std::unique_lock lock(mutex_);
-        closed_ = true;
-        (void)wait_or_interrupt(changed_, lock, deadline, [&] {
-            return !running_ || (under_way_ == 0 && stats_.waiting == 0);
-        });
-    }
-    return stop();
-}
-
-std::size_t RetryEngine::stop() {
-    std::unique_lock lock(mutex_);
-    closed_ = stop_ = true;
-    changed_.notify_all();
-    if (thread_ != std::this_thread::get_id()) {
-        changed_.wait_for(lock, kStopWait, [&] { return !running_; });
-    }
-    if (!running_) journal_.reset();
-    return static_cast<std::size_t>(stats_.waiting);
 }
 
 // -- the thread -----------------------------------------------------------------------------------
@@ -177,14 +104,17 @@ void RetryEngine::pause(std::unique_lock<std::mutex>& lock) {
         lock.lock();
         return;
     }
-    if (!incoming_.empty() || !direct_.empty()) return;
-    SteadyTime until = SteadyTime::max();
-    if (!waiting_.empty() && !store_closed_) until = retry_at_;
+    if (!incoming_.empty() || !returned_.empty() || (!direct_.empty() && !blocked_)) return;
+    SteadyTime until = blocked_ ? next_deadline_ : SteadyTime::max();
+    if (!waiting_.empty() && !store_closed_ && !blocked_) until = retry_at_;
     if (!held_.empty()) until = std::min(until, held_until_);
     if (journal_ && journal_->has_unsynced() && settings_->queue.fsync == Fsync::interval) {
         until = std::min(until, next_sync_);
     }
-    const auto woken = [this] { return stop_ || !incoming_.empty(); };
+    const auto woken = [this] {
+        return stop_ || !incoming_.empty() || !returned_.empty() ||
+               (blocked_ && here_.size() != busy_.size());
+    };
     if (until == SteadyTime::max()) {
         changed_.wait(lock, woken);
     } else {
@@ -217,23 +147,26 @@ std::size_t RetryEngine::waiting_count() const {
     return count;
 }
 
-void RetryEngine::answer(UnsettledAdd& add, Result<Added> outcome) {
-    const auto done = std::exchange(add.done, {});
-    add.cancelled = nullptr;
-    if (!done) return;
-    done(std::move(outcome));
-    const std::lock_guard lock(mutex_);
-    --under_way_;
-}
-
 // -- adds that come in ----------------------------------------------------------------------------
 
 void RetryEngine::take_in() {
     std::vector<UnsettledAdd> came;
+    std::vector<Returned> returned;
+    bool answered = false;
     {
         const std::lock_guard lock(mutex_);
         came.swap(incoming_);
+        returned.swap(returned_);
+        // While the thread has something to do, callers take no more keys.
+        if (!busy_.empty() || !here_.empty()) busy_ = here_;
+        answered = std::exchange(answered_, false);
     }
+    if (answered) {
+        away_ = false;
+        backoff_ = {};
+        retry_at_ = {};
+    }
+    take_over(std::move(returned));
     std::vector<UnsettledAdd> late;
     for (UnsettledAdd& add : came) {
         if (add.cancelled != nullptr && add.cancelled->load(std::memory_order_acquire)) {
@@ -256,12 +189,16 @@ void RetryEngine::take_in() {
 JournaledAdd RetryEngine::to_journaled(const UnsettledAdd& add) const {
     const auto accepted = std::chrono::duration_cast<std::chrono::microseconds>(
         system_clock()->wall_now().time_since_epoch() - (steady_now() - add.accepted));
-    return {.writer = add.writer,
-            .sequence = add.sequence,
-            .n = add.n,
-            .accepted_us = accepted.count(),
-            .ttl_ms = add.ttl_ms,
-            .key = add.key};
+    return {
+        .writer = add.writer,
+        .sequence = add.sequence,
+        .n = add.n,
+        .accepted_us = accepted.count(),
+        .server_ms =
+            add.server_ms > 0 || clock_.unix_ms == 0 ? add.server_ms : clock_.at(add.accepted),
+        .max_age_ms = std::chrono::duration_cast<std::chrono::milliseconds>(add.max_age).count(),
+        .ttl_ms = add.ttl_ms,
+        .key = add.key};
 }
 
 Result<void> RetryEngine::write(std::vector<UnsettledAdd>& adds) {
@@ -375,7 +312,7 @@ void RetryEngine::accept(std::vector<UnsettledAdd>& adds) {
 void RetryEngine::look_at_deadlines() {
     const SteadyTime now = steady_now();
     while (!waiting_.empty() && !waiting_.front().sent &&
-           now - waiting_.front().accepted > settings_->queue.max_age) {
+           now - waiting_.front().accepted > waiting_.front().max_age) {
         settled(waiting_.front(), &RetryStats::expired);
         waiting_.pop_front();
     }

@@ -6,8 +6,11 @@
 //                  '-- it is away, or the key waits --> waiting: journal, the caller gets Queued
 //                                                          '--(when it answers)--> counted once
 //
-// One script call is under way at a time, and a call that failed is sent again before others of its
-// keys, so the adds of a key arrive in the order of their numbers whatever is cut or comes late.
+// One script call of the thread is under way at a time, and a call that failed is sent again before
+// others of its keys, so the adds of a key arrive in the order of their numbers whatever is cut or comes
+// late. A caller that waits sends its add itself when the thread has nothing to do and no other caller
+// is sending one to the key: a hop to the thread and back costs more than the call. If that fails, the
+// thread takes the add over; until then it sends nothing to the key.
 #pragma once
 
 #include <condition_variable>
@@ -40,7 +43,9 @@ struct UnsettledAdd {
     std::uint64_t writer{0};
     std::uint64_t sequence{0};
     std::int64_t ttl_ms{0};
+    Duration max_age{0};
     SteadyTime accepted{};
+    std::int64_t server_ms{0};  ///< Accepted, by Redis' clock; 0: `accepted` tells.
     SteadyTime deadline{};
     Completion<Added> done{};  ///< Empty once the caller has an answer.
     const redis::Cancelled* cancelled{nullptr};
@@ -54,6 +59,8 @@ class RetryEngine : public std::enable_shared_from_this<RetryEngine> {
     RetryEngine(std::shared_ptr<const RetrySettings> settings,
                 std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found);
 
+    /// Calls `done` by the deadline. It may send the add itself and wait for the answer.
+    void add_waiting(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done);
     /// Calls `done` in the engine's thread, by the deadline, or before it returns if the add is
     /// refused at once.
     void push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
@@ -69,10 +76,35 @@ class RetryEngine : public std::enable_shared_from_this<RetryEngine> {
   private:
     static const redis::Script& script();
     struct Flight;
+    struct Call;
     using Adds = std::deque<UnsettledAdd>;
+    using Keys = std::unordered_set<std::string, KeyedHash, std::equal_to<>>;
+
+    /// Redis' clock as it was last asked for.
+    struct ServerClock {
+        SteadyTime asked{};
+        std::int64_t unix_ms{0};
+        std::int64_t half_trip_ms{0};
+        SteadyTime good_until{};
+
+        /// Its time at a moment of ours, as early as it may be: an add that came between two lives of
+        /// its key belongs to the earlier one.
+        std::int64_t at(SteadyTime time) const;
+    };
+    /// An add that its caller sent and that has no answer.
+    struct Returned {
+        UnsettledAdd add;
+        bool away{false};  ///< Redis was not reached, or did not answer.
+        bool late{false};  ///< The script did nothing, because of the clocks.
+    };
 
     void work();
+    std::optional<UnsettledAdd> take_to_send(const std::string& key, std::int64_t n,
+                                             Deadline deadline, ServerClock& clock);
+    void end_here(UnsettledAdd& add, Result<Added> outcome);
+    void hand_over(Returned returned);
     void take_in();
+    void take_over(std::vector<Returned> returned);
     void land();
     void settle_replies(Flight& flight, const redis::ReplyArray& replies);
     void take_back(Flight& flight, const Error& why);
@@ -90,12 +122,15 @@ class RetryEngine : public std::enable_shared_from_this<RetryEngine> {
     void forget(const std::vector<AddId>& ids);
     void hold(UnsettledAdd add);
     void release_held();
+    Error to_error(const UnsettledAdd& add, const redis::ReplyError& refusal) const;
     void went_away();
     void publish();
     void answer(UnsettledAdd& add, Result<Added> outcome);
     std::size_t waiting_count() const;
     JournaledAdd to_journaled(const UnsettledAdd& add) const;
-    bool expires() const { return ttl_ms_ > 0; }
+    void distrust_clock();
+    /// A journal may have adds of a counter with another ttl: theirs is what was promised.
+    bool expires(const UnsettledAdd& add) const { return ttl_ms_ > 0 || add.ttl_ms > 0; }
 
     const std::shared_ptr<const RetrySettings> settings_;
     const std::uint64_t writer_;
@@ -113,6 +148,10 @@ class RetryEngine : public std::enable_shared_from_this<RetryEngine> {
     bool stop_{false};
     bool closed_{false};
     std::thread::id thread_;
+    Keys here_;  // To which a caller is sending an add itself.
+    std::vector<Returned> returned_;
+    bool answered_{false};  // Redis has answered a caller since the thread last looked.
+    ServerClock clock_;     // Only the thread writes it.
 
     // Of the thread alone.
     std::unique_ptr<RetryJournal> journal_;
@@ -120,7 +159,9 @@ class RetryEngine : public std::enable_shared_from_this<RetryEngine> {
     Adds waiting_;  // The queue, but for those in the flight.
     Adds held_;     // Of the queue: Redis answers, and refuses them for now.
     std::unordered_map<std::string, std::size_t, KeyedHash, std::equal_to<>> waiting_keys_;
-    std::unordered_set<std::string, KeyedHash, std::equal_to<>> held_keys_;
+    Keys held_keys_;
+    Keys busy_;            // here_, when the thread last looked; nothing is sent to these.
+    bool blocked_{false};  // All that could be sent is for busy keys.
     std::shared_ptr<Flight> flight_;
     std::vector<AddId> forgotten_;
     std::size_t singly_{
@@ -133,10 +174,6 @@ class RetryEngine : public std::enable_shared_from_this<RetryEngine> {
     SteadyTime held_until_{};
     SteadyTime next_deadline_{SteadyTime::max()};
     SteadyTime next_sync_{};
-    // The server's clock, in unix milliseconds, when this machine's was `asked_`.
-    std::optional<SteadyTime> asked_;
-    std::int64_t server_ms_{0};
-    std::int64_t half_trip_ms_{0};
 };
 
 }  // namespace hotcount

@@ -5,23 +5,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <hotcount/detail/base/codec.hpp>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 namespace hotcount {
 namespace {
 
 constexpr std::string_view kMagic{"hotcount retries"};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHeader = 24;
 constexpr std::size_t kFrameHead = 8;
 // Longest body: adds are appended in portions of at most this, so a length beyond it is no length.
 constexpr std::size_t kMostBody = std::size_t{1} << 20;
-constexpr std::size_t kAddBytes = 42;
+constexpr std::size_t kAddBytes = 58;
 constexpr std::size_t kSettledBytes = 16;
 enum Kind : char { kAdds = 1, kSettled = 2 };
 // The file is written anew when it is larger than this and more than half of it is settled.
@@ -66,6 +69,8 @@ std::string frames_of(std::span<const JournaledAdd> adds) {
         put(body, add.sequence);
         put(body, add.n);
         put(body, add.accepted_us);
+        put(body, add.server_ms);
+        put(body, add.max_age_ms);
         put(body, add.ttl_ms);
         put(body, static_cast<std::uint16_t>(add.key.size()));
         body += add.key;
@@ -80,13 +85,15 @@ std::optional<std::vector<JournaledAdd>> adds_of(std::string_view body) {
     std::vector<JournaledAdd> adds;
     for (std::size_t at = 1; at < body.size();) {
         if (body.size() - at < kAddBytes) return std::nullopt;
-        const std::size_t length = get<std::uint16_t>(body, at + 40);
+        const std::size_t length = get<std::uint16_t>(body, at + kAddBytes - 2);
         if (body.size() - at - kAddBytes < length) return std::nullopt;
         adds.push_back({.writer = get<std::uint64_t>(body, at),
                         .sequence = get<std::uint64_t>(body, at + 8),
                         .n = get<std::int64_t>(body, at + 16),
                         .accepted_us = get<std::int64_t>(body, at + 24),
-                        .ttl_ms = get<std::int64_t>(body, at + 32),
+                        .server_ms = get<std::int64_t>(body, at + 32),
+                        .max_age_ms = get<std::int64_t>(body, at + 40),
+                        .ttl_ms = get<std::int64_t>(body, at + 48),
                         .key = std::string{body.substr(at + kAddBytes, length)}});
         at += kAddBytes + length;
     }
@@ -188,7 +195,11 @@ Error RetryJournal::damaged(std::uint64_t offset) const {
 
 Result<std::unique_ptr<RetryJournal>> RetryJournal::open(const std::string& path, Fsync fsync,
                                                          std::vector<JournaledAdd>& waiting) {
-    std::unique_ptr<RetryJournal> journal{new RetryJournal(path, fsync)};
+    std::error_code why;
+    auto resolved = std::filesystem::absolute(path, why);
+    if (!why) resolved = std::filesystem::weakly_canonical(resolved, why);
+    if (why) return bad_option("path", path + ": " + why.message(), path);
+    std::unique_ptr<RetryJournal> journal{new RetryJournal(resolved.string(), fsync)};
     journal->start_watching_forks();
     HOTCOUNT_TRY(journal->take());
     HOTCOUNT_TRY(journal->load(waiting));
@@ -216,17 +227,7 @@ Result<void> RetryJournal::take() {
     const std::string beside = path_ + ".lock";
     lock_ = ::open(beside.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock_ < 0) return failed("open " + beside, errno);
-    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK) return failed("flock", errno);
-        std::array<char, 32> text{};
-        const ssize_t size = ::pread(lock_, text.data(), text.size() - 1, 0);
-        return bad_option("path",
-                          path_ +
-                              " is the journal of another counter that is open, of the process " +
-                              (size > 0 ? std::string{text.data()} : std::string{"?"}) +
-                              ": each process needs a path of its own",
-                          path_);
-    }
+    HOTCOUNT_TRY(lock(lock_, beside));
     const std::string pid = std::to_string(::getpid());
     if (::ftruncate(lock_, 0) != 0 || !write_all(lock_, pid, 0)) {
         return failed("write " + beside, errno);
@@ -236,7 +237,20 @@ Result<void> RetryJournal::take() {
     struct stat about {};
     if (::fstat(file_, &about) != 0) return failed("fstat", errno);
     if (!S_ISREG(about.st_mode)) return bad_option("path", path_ + " is no regular file", path_);
-    return {};
+    return lock(file_, path_);
+}
+
+// Refuses what another counter holds, and names its process.
+Result<void> RetryJournal::lock(int file, std::string_view name) {
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) return {};
+    if (errno != EWOULDBLOCK) return failed("flock of " + std::string{name}, errno);
+    std::array<char, 32> text{};
+    const ssize_t size = file == lock_ ? ::pread(lock_, text.data(), text.size() - 1, 0) : 0;
+    return bad_option("path",
+                      path_ + " is the journal of another counter that is open, of the process " +
+                          (size > 0 ? std::string{text.data()} : std::string{"?"}) +
+                          ": each process needs a path of its own",
+                      path_);
 }
 
 Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
@@ -302,9 +316,17 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
         at += kFrameHead + body->size();
     }
     size_ = std::min<std::uint64_t>(at, bytes.size());
+    std::unordered_map<std::uint64_t, std::size_t> ranks;
     for (auto& add : found) {
-        if (add) waiting.push_back(std::move(*add));
+        if (!add) continue;
+        ranks.try_emplace(add->writer, ranks.size());
+        waiting.push_back(std::move(*add));
     }
+    std::stable_sort(waiting.begin(), waiting.end(),
+                     [&](const JournaledAdd& a, const JournaledAdd& b) {
+                         return std::pair{ranks.at(a.writer), a.sequence} <
+                                std::pair{ranks.at(b.writer), b.sequence};
+                     });
     live_ = waiting.size();
     return {};
 }
@@ -393,7 +415,7 @@ Result<void> RetryJournal::write_new(std::span<const JournaledAdd> adds) {
     if (fresh < 0) return failed("open " + beside, errno);
     const std::string bytes = header() + frames_of(adds);
     if (!write_all(fresh, bytes, 0) || ::fdatasync(fresh) != 0 ||
-        ::rename(beside.c_str(), path_.c_str()) != 0) {
+        ::flock(fresh, LOCK_EX | LOCK_NB) != 0 || ::rename(beside.c_str(), path_.c_str()) != 0) {
         const int why = errno;
         close_file(fresh);
         (void)::unlink(beside.c_str());

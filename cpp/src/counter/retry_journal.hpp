@@ -4,8 +4,9 @@
 //   header   "hotcount retries" (16 bytes), version (4), crc32c of the 20 bytes before (4)
 //   frame    length of the body (4), crc32c of the body (4), body
 //   body     kind (1): 1 = adds, 2 = settled; then its items
-//   add      writer (8), sequence (8), amount (8), accepted in unix microseconds (8), ttl in
-//            milliseconds or 0 (8), length of the key (2), the key in full
+//   add      writer (8), sequence (8), amount (8), accepted in unix microseconds (8), the same in
+//            milliseconds of Redis' clock or 0 (8), max_age and ttl or 0 in milliseconds (8 and 8),
+//            length of the key (2), the key in full
 //   settled  writer (8), sequence (8)
 // Numbers are little-endian. One append is one frame: it is there as a whole or not at all.
 //
@@ -15,8 +16,9 @@
 // settled is known to the script.
 //
 // One process owns the file, by flock on a file beside it ("PATH.lock", because the journal itself is
-// replaced). A forked child closes its copy. Calls are made by one thread at a time; forks may come
-// from others.
+// replaced) and on the journal, for when somebody removed the other. The path is made absolute and
+// without links at once: a program that changes its folder keeps its journal. A forked child closes its
+// copy. Calls are made by one thread at a time; forks may come from others.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +39,9 @@ struct JournaledAdd {
     std::uint64_t writer;
     std::uint64_t sequence;
     std::int64_t n;
-    std::int64_t accepted_us;  ///< Unix time.
+    std::int64_t accepted_us;  ///< Unix time by this machine's clock.
+    std::int64_t server_ms;    ///< Unix time by Redis' clock; 0 if nobody knew it.
+    std::int64_t max_age_ms;   ///< Of its queue: Redis remembers its writer for little longer.
     std::int64_t ttl_ms;       ///< 0: the key does not expire.
     std::string key;
     bool operator==(const JournaledAdd&) const = default;
@@ -50,7 +54,9 @@ struct AddId {
 
 class RetryJournal final : public ForkAware {
   public:
-    /// Opens or creates the file and takes it. `waiting` gets what was not settled, in order.
+    /// Opens or creates the file and takes it. `waiting` gets what was not settled: the writers as they
+    /// stand in the file, the adds of each by sequence. Adds may stand there in another order, because
+    /// a caller with a short deadline is answered before one who came earlier.
     static Result<std::unique_ptr<RetryJournal>> open(const std::string& path, Fsync fsync,
                                                       std::vector<JournaledAdd>& waiting);
     ~RetryJournal();
@@ -72,6 +78,7 @@ class RetryJournal final : public ForkAware {
   private:
     RetryJournal(std::string path, Fsync fsync) : path_(std::move(path)), fsync_(fsync) {}
     Result<void> take();
+    Result<void> lock(int file, std::string_view name);
     Result<void> load(std::vector<JournaledAdd>& waiting);
     Result<void> write_new(std::span<const JournaledAdd> adds);
     Result<void> write_at_end(std::string_view bytes);

@@ -16,42 +16,32 @@ using redis::Reply;
 using redis::ReplyArray;
 using redis::ReplyError;
 using redis::Request;
+using retry::about;
+using retry::passes;
+using retry::passes_for;
 using retry::steady_now;
 using retry::unknown;
 
 // Keys of one script call: the server does nothing else while it runs.
 constexpr std::size_t kMostKeys = 256;
-// Longer than the adds wait: a call that a paused server finds in its buffers comes late.
-constexpr Duration kSlack = std::chrono::minutes{10};
 // The server's clock is asked for again after this long.
 constexpr Duration kClockKeeps = std::chrono::seconds{5};
 // How long Redis' refusal of a key is believed.
 constexpr Duration kHeldFor = std::chrono::milliseconds{100};
-
-std::string hex(std::uint64_t number) {
-    constexpr std::string_view kDigits{"0123456789abcdef"};
-    std::string text(16, '0');
-    for (std::size_t i = 16; i-- > 0; number >>= 4) text[i] = kDigits[number & 15];
-    return text;
-}
-
-// Redis was not reached or said nothing, or the client has no room: it will be tried again.
-bool passes(ErrorCode code) {
-    return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
-           code == ErrorCode::outcome_unknown || code == ErrorCode::capacity;
-}
 
 // The key holds no counter, or the sum is too large: to try again would not help.
 bool stays(const Error& error) {
     return error.code == ErrorCode::wrong_type || error.code == ErrorCode::overflow;
 }
 
-Error about(const UnsettledAdd& add, Error error) {
-    error.about(&ErrorFacts::key, add.key);
-    return error;
-}
-
 }  // namespace
+
+// One add of a call was refused.
+Error RetryEngine::to_error(const UnsettledAdd& add, const ReplyError& refusal) const {
+    Error error = redis::to_error(refusal, settings_->client->options().address() + ": EVALSHA");
+    if (error.code == ErrorCode::overflow) return counter_overflow(add.key);
+    return about(add, std::move(error));
+}
 
 const redis::Script& RetryEngine::script() {
     static const redis::Script kScript{
@@ -73,13 +63,17 @@ void RetryEngine::launch() {
         direct_.clear();
         return;
     }
+    blocked_ = false;
     const bool may_replay = !waiting_.empty() && steady_now() >= retry_at_;
     if (!may_replay && direct_.empty()) return;
-    if (expires() && (!asked_ || steady_now() - *asked_ > kClockKeeps)) return ask_for_time();
     // In turns, so that a long queue holds up nobody.
     const bool replay = may_replay && (direct_.empty() || !direct_next_);
     direct_next_ = replay;
+    const bool timed = expires((replay ? waiting_ : direct_).front());
+    if (timed && steady_now() > clock_.good_until) return ask_for_time();
     send(replay ? waiting_ : direct_, replay);
+    if (!flight_ && may_replay && !direct_.empty()) send(replay ? direct_ : waiting_, !replay);
+    blocked_ = !flight_ && (!direct_.empty() || may_replay);
 }
 
 void RetryEngine::ask_for_time() {
@@ -95,23 +89,34 @@ void RetryEngine::ask_for_time() {
         });
 }
 
+std::int64_t RetryEngine::ServerClock::at(SteadyTime time) const {
+    const auto since = std::chrono::floor<std::chrono::milliseconds>(time - asked).count();
+    return std::max<std::int64_t>(unix_ms - half_trip_ms + since, 0);
+}
+
 void RetryEngine::send(Adds& from, bool replay) {
     const SteadyTime now = steady_now();
-    const std::size_t keys_each = expires() ? 3 : 2;
-    const std::size_t most = singly_ > 0 ? 1 : kMostKeys / keys_each;
+    Call call{.timed = expires(from.front()), .keys = {}, .arguments = {}};
+    const std::size_t most = singly_ > 0 ? 1 : kMostKeys / (call.timed ? 3 : 2);
     auto flight = std::make_shared<Flight>();
     flight->replay = replay;
     // One caller's long timeout does not hold up the others: the store's is the most.
     const SteadyTime most_time = settings_->client->deadline({}).time();
     SteadyTime deadline = replay ? most_time : SteadyTime::min();
-    SteadyTime earliest = SteadyTime::max();
+    std::vector<UnsettledAdd> busy;
     while (!from.empty() && flight->adds.size() < most) {
+        if (expires(from.front()) != call.timed) break;
         UnsettledAdd add = std::move(from.front());
         from.pop_front();
+        if (busy_.contains(add.key)) {
+            busy.push_back(std::move(add));
+            continue;
+        }
         if (replay && held_keys_.contains(add.key)) {
             hold(std::move(add));
             continue;
         }
+        std::string accepted;
         if (!replay) {
             if (add.cancelled != nullptr && add.cancelled->load(std::memory_order_acquire)) {
                 const std::lock_guard lock(mutex_);
@@ -119,49 +124,23 @@ void RetryEngine::send(Adds& from, bool replay) {
                 continue;
             }
             deadline = std::min(std::max(deadline, add.deadline), most_time);
-            earliest = std::min(earliest, add.deadline);
+            if (call.timed) accepted = Call::until(clock_, add.deadline);
+        } else if (now - add.accepted > add.max_age) {
+            accepted = "old";
+        } else if (call.timed) {
+            accepted = std::to_string(add.server_ms > 0 ? add.server_ms : clock_.at(add.accepted));
         }
+        call.put(add, ttl_ms_, std::move(accepted));
         flight->adds.push_back(std::move(add));
     }
+    from.insert(from.begin(), std::make_move_iterator(busy.begin()),
+                std::make_move_iterator(busy.end()));
     if (flight->adds.empty()) return;
     if (singly_ > 0) --singly_;
-
-    // Their clock's time of a moment of ours, as early as it may be: an add that came between two lives
-    // of its key belongs to the earlier one.
-    const auto on_server = [this](SteadyTime time) {
-        const auto since = std::chrono::floor<std::chrono::milliseconds>(time - *asked_).count();
-        return std::max<std::int64_t>(server_ms_ - half_trip_ms_ + since, 0);
-    };
-    const std::string keep = std::to_string(
-        std::chrono::ceil<std::chrono::milliseconds>(settings_->queue.max_age + kSlack).count());
-    const std::string latest =
-        expires() && !replay ? std::to_string(on_server(earliest) + 2 * half_trip_ms_) : "";
-    std::vector<std::string> keys;
-    std::vector<std::string> arguments;
-    keys.reserve(flight->adds.size() * keys_each);
-    arguments.reserve(flight->adds.size() * 4);
-    for (UnsettledAdd& add : flight->adds) {
-        keys.push_back(add.key);
-        keys.push_back(key_beside(add.key, "retry." + hex(add.writer)).value());
-        if (expires()) keys.push_back(key_beside(add.key, "window").value());
-        arguments.push_back(std::to_string(add.n));
-        arguments.push_back(std::to_string(add.sequence));
-        arguments.push_back(expires() ? std::to_string(add.ttl_ms > 0 ? add.ttl_ms : ttl_ms_) : "");
-        if (!replay) {
-            arguments.emplace_back();
-        } else if (now - add.accepted > settings_->queue.max_age) {
-            arguments.emplace_back("old");
-        } else {
-            arguments.push_back(expires() ? std::to_string(on_server(add.accepted)) : "0");
-        }
-    }
-    const std::vector<std::string_view> key_views(keys.begin(), keys.end());
-    const std::vector<std::string_view> argument_views(arguments.begin(), arguments.end());
-    const std::string_view shared[] = {keep, expires() ? "1" : "", latest};
     flight_ = flight;
     settings_->client->without_waiting().submit(
-        Request::run_many(script(), flight->adds.size(), key_views, shared, argument_views),
-        Deadline::at(deadline), [flight](Result<Reply> reply) {
+        call.request(settings_->queue.max_age, flight->adds.size()), Deadline::at(deadline),
+        [flight](Result<Reply> reply) {
             flight->outcome = std::move(reply);
             flight->ended = steady_now();
             flight->finished.store(true, std::memory_order_release);
@@ -188,9 +167,11 @@ void RetryEngine::land() {
             return take_back(*flight, make_error(ErrorCode::reply, "TIME got a strange reply"));
         }
         const Duration trip = flight->ended - flight->begun;
-        asked_ = flight->begun + trip / 2;
-        server_ms_ = *seconds * 1000 + *micro / 1000;
-        half_trip_ms_ = std::chrono::ceil<std::chrono::milliseconds>(trip / 2).count();
+        const std::lock_guard lock(mutex_);
+        clock_ = {.asked = flight->begun + trip / 2,
+                  .unix_ms = *seconds * 1000 + *micro / 1000,
+                  .half_trip_ms = std::chrono::ceil<std::chrono::milliseconds>(trip / 2).count(),
+                  .good_until = flight->ended + kClockKeeps};
         return;
     }
     if (replies == nullptr || replies->size() != flight->adds.size()) {
@@ -207,13 +188,11 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
     std::vector<UnsettledAdd> again;
     std::vector<UnsettledAdd> first;
     std::vector<UnsettledAdd> unanswered;
-    const std::string server = settings_->client->options().address() + ": EVALSHA";
     for (std::size_t i = 0; i < replies.size(); ++i) {
         UnsettledAdd& add = flight.adds[i];
         if (const auto* const refusal = std::get_if<ReplyError>(&replies[i].value)) {
-            Error error = redis::to_error(*refusal, server);
-            if (error.code == ErrorCode::overflow) error = counter_overflow(add.key);
-            error.about(&ErrorFacts::key, add.key);
+            Error error = to_error(add, *refusal);
+            add.sent |= error.code == ErrorCode::outcome_unknown;
             if (add.waits) {
                 if (stays(error)) {
                     settled(add, &RetryStats::refused);
@@ -222,7 +201,7 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
                     held_keys_.insert(add.key);
                     hold(std::move(add));
                 }
-            } else if (passes(error.code) && error.server_code != "OOM") {
+            } else if (passes_for(error)) {
                 unanswered.push_back(std::move(add));
             } else {
                 answer(add, std::move(error));
@@ -231,7 +210,7 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
         }
         const auto* const word = std::get_if<std::string>(&replies[i].value);
         if (word != nullptr && *word == "late") {
-            asked_.reset();  // The clocks differ by more than was known.
+            distrust_clock();  // The clocks differ by more than was known.
             again.push_back(std::move(add));
         } else if (word != nullptr && *word == "expired") {
             settled(add, &RetryStats::expired);
@@ -312,10 +291,15 @@ void RetryEngine::take_back(Flight& flight, const Error& why) {
     }
 }
 
+void RetryEngine::distrust_clock() {
+    const std::lock_guard lock(mutex_);
+    clock_.good_until = {};
+}
+
 void RetryEngine::went_away() {
     backoff_ = redis::next_pause(backoff_);
     retry_at_ = steady_now() + backoff_;
-    asked_.reset();
+    distrust_clock();
     if (std::exchange(away_, true)) return;
     const std::lock_guard lock(mutex_);
     ++stats_.outages;

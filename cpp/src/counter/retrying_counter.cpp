@@ -83,33 +83,40 @@ std::size_t RetryingCounter::close(Timeout timeout) {
     return held_->engine.get()->drain(held_->settings->client->deadline(timeout));
 }
 
-void RetryingCounter::add_async(std::string_view key, std::int64_t n, Completion<Added> done,
-                                AsyncCall call) {
-    if (auto fits = check_key(key); !fits) return done(fits.error());
+// The key in full, or why it is refused.
+Result<std::string> RetryingCounter::name_of(std::string_view key) const {
+    HOTCOUNT_TRY(check_key(key));
     const RetrySettings& settings = *held_->settings;
     std::string name = full_key(settings.client->options().prefix, settings.options.prefix, key);
-    if (auto beside = key_beside(name, "window"); !beside) return done(beside.error());
-    held_->engine.get()->push(std::move(name), n, settings.client->deadline(call.timeout),
+    HOTCOUNT_TRY(key_beside(name, "window"));
+    return name;
+}
+
+void RetryingCounter::add_async(std::string_view key, std::int64_t n, Completion<Added> done,
+                                AsyncCall call) {
+    auto name = name_of(key);
+    if (!name) return done(std::move(name).error());
+    held_->engine.get()->push(std::move(*name), n, held_->settings->client->deadline(call.timeout),
                               std::move(done), call.cancelled);
 }
 
 Result<Added> RetryingCounter::add(std::string_view key, std::int64_t n, Timeout timeout) {
+    HOTCOUNT_TRY_ASSIGN(std::string name, name_of(key));
     struct Call {
         Event settled;
         std::optional<Result<Added>> outcome;
     };
     const auto call = std::make_shared<Call>();
-    add_async(key, n,
-              [call](Result<Added> outcome) {
-                  call->outcome.emplace(std::move(outcome));
-                  call->settled.set();
-              },
-              {.timeout = timeout});
+    const Deadline deadline = held_->settings->client->deadline(timeout);
+    held_->engine.get()->add_waiting(std::move(name), n, deadline, [call](Result<Added> outcome) {
+        call->outcome.emplace(std::move(outcome));
+        call->settled.set();
+    });
     // The engine answers by the deadline, but for the time that the disk takes.
     constexpr Duration kDisk = std::chrono::seconds{60};
-    const Duration limit =
-        timeout.value_or(Duration{held_->settings->client->options().timeout}) + kDisk;
-    if (call->settled.wait(Deadline::after(limit))) return std::move(*call->outcome);
+    if (call->settled.wait(Deadline::at(deadline.time() + kDisk))) {
+        return std::move(*call->outcome);
+    }
     return make_error(ErrorCode::outcome_unknown,
                       "the add was not answered before its caller left; it is counted once or not "
                       "at all")

@@ -36,6 +36,8 @@ class Journal : public ::testing::Test {
                 .sequence = sequence,
                 .n = -5,
                 .accepted_us = 1'700'000'000'000'000,
+                .server_ms = 1'700'000'000'123,
+                .max_age_ms = 3'600'000,
                 .ttl_ms = 60'000,
                 .key = std::move(key)};
     }
@@ -163,11 +165,11 @@ TEST_F(Journal, RefusesAnotherVersionAndWhatIsNoJournal) {
         ASSERT_TRUE(failed_with(open(), ErrorCode::config, path_.string())) << at;
         ASSERT_EQ(bytes(), bad);
     }
-    std::string newer = whole.substr(0, 16) + std::string("\2\0\0\0", 4);
+    std::string newer = whole.substr(0, 16) + std::string("\3\0\0\0", 4);
     const std::uint32_t sum = crc32c(newer);
     for (int i = 0; i < 4; ++i) newer += static_cast<char>(sum >> (8 * i) & 0xFFU);
     write(newer);
-    EXPECT_TRUE(failed_with(open(), ErrorCode::config, "version 2"));
+    EXPECT_TRUE(failed_with(open(), ErrorCode::config, "version 3"));
     write("a text\n");
     EXPECT_TRUE(failed_with(open(), ErrorCode::config, "no journal"));
     EXPECT_EQ(bytes(), "a text\n");
@@ -176,6 +178,47 @@ TEST_F(Journal, RefusesAnotherVersionAndWhatIsNoJournal) {
         write(whole.substr(0, size));
         ASSERT_TRUE(succeeded(open())) << size;
     }
+}
+
+TEST_F(Journal, GivesTheAddsOfAWriterByTheirNumbers) {
+    {
+        auto journal = std::move(*open());
+        for (const std::uint64_t number : {3, 1, 2}) {
+            const JournaledAdd one[] = {add(number)};
+            ASSERT_TRUE(succeeded(journal->append(one)));
+        }
+    }
+    ASSERT_TRUE(succeeded(open()));
+    EXPECT_EQ(waiting_, (std::vector{add(1), add(2), add(3)}));
+}
+
+TEST_F(Journal, HasOneOwnerWhateverNameItIsOpenedBy) {
+    auto first = std::move(*open());
+    std::vector<JournaledAdd> none;
+    const auto link = folder_ / "link";
+    std::filesystem::create_symlink(path_, link);
+    EXPECT_TRUE(failed_with(RetryJournal::open(link.string(), Fsync::off, none), ErrorCode::config,
+                            "another counter"));
+    // Somebody tidied up.
+    std::filesystem::remove(folder_ / "adds.lock");
+    EXPECT_TRUE(failed_with(open(), ErrorCode::config, "another counter"));
+}
+
+TEST_F(Journal, StaysWhereItIsWhenTheProgramChangesItsFolder) {
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(folder_);
+    auto journal = std::move(*RetryJournal::open("adds", Fsync::off, waiting_));
+    std::filesystem::current_path(before);
+    // Large enough to be written anew.
+    const std::vector<JournaledAdd> many(3000, add(1, std::string(900, 'k')));
+    ASSERT_TRUE(succeeded(journal->append(many)));
+    const AddId settled[] = {{7, 1}};
+    journal->settle(settled, [] { return std::vector{add(2)}; });
+    EXPECT_LT(journal->bytes(), 1000U);
+    journal.reset();
+    ASSERT_TRUE(succeeded(open()));
+    EXPECT_EQ(waiting_, std::vector{add(2)});
+    EXPECT_FALSE(std::filesystem::exists(before / "adds"));
 }
 
 TEST_F(Journal, HasOneOwnerAtATime) {

@@ -1,13 +1,11 @@
 -- Adds to counters, once for each sequence number of a writer. Combinable: call i has its keys and
--- ARGV[4i .. 4i + 3].
+-- ARGV[4i - 1 .. 4i + 2].
 -- KEYS for each call the counter, what is remembered of its writer, and with ARGV[2] the counter's
 -- window; all in one slot
 -- ARGV[1] how long a writer is remembered, in milliseconds   ARGV[2] '1' if the counters expire
--- ARGV[3] the server's time in unix milliseconds until which a call that is under way ('') is
--- accepted, or ''; with ARGV[2] only
--- ARGV[4..] for each call the amount, the sequence number, the TTL in milliseconds or '', and when it
--- was accepted, in unix milliseconds of this server (0 if it does not expire): '' for a call that is under way, 'old' for one
--- that is not to be counted any more
+-- ARGV[3..] for each call the amount, the sequence number, the TTL in milliseconds or '', and when it
+-- was accepted: unix milliseconds of this server, with a '-' for a call that is under way and accepted
+-- until then; '' if the counter does not expire; 'old' for one that is not to be counted any more
 -- RETURNS for each call the value after its add (a string of digits when Lua would round it),
 -- 'counted' when that was done before, 'expired' when it is counted nowhere, 'late' when a call was
 -- under way for too long and nothing was done, or its error
@@ -18,7 +16,7 @@
 -- The window is 'begin end end_of_the_one_before' in unix milliseconds. An add belongs to the window
 -- that stood when it was accepted. If none stood, one began then, and what came since is in it.
 local call, exact = redis.pcall, 2 ^ 53
-local keep, expires, latest = ARGV[1], ARGV[2] == '1', ARGV[3]
+local keep, expires = ARGV[1], ARGV[2] == '1'
 local each = expires and 3 or 2
 -- What PTTL and TIME may differ by while a script runs, in milliseconds.
 local SLACK = 100
@@ -91,10 +89,12 @@ end
 local function prepare(key, window, amount, ttl, accepted)
     local clock, refused = time()
     if not clock then return refused end
-    if accepted == '' and latest ~= '' and now > tonumber(latest) then return 'late' end
+    accepted = tonumber(accepted)
+    local under_way = accepted < 0
+    if under_way and now > -accepted then return 'late' end
     local error, exists, from, to, before, immortal, written = standing(key, window, ttl)
     if error then return error end
-    local at = accepted == '' and now or math.min(tonumber(accepted), now)
+    local at = under_way and now or math.min(accepted, now)
     local shorter = false
     if not from or at < from then
         local own = at + ttl
@@ -158,7 +158,7 @@ end
 -- An add that fails for now may be sent again. Later ones of its key must not overtake it.
 local stuck, answers = {}, {}
 for index = 1, #KEYS / each do
-    local k, a = each * (index - 1), 4 * index
+    local k, a = each * (index - 1), 4 * index - 1
     local key = KEYS[k + 1]
     local answer = stuck[key]
     if not answer then

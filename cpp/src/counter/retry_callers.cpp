@@ -1,0 +1,228 @@
+// Where callers meet a RetryEngine: what they hand in, what they send themselves, what they ask.
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
+#include <utility>
+
+#include "redis/commands.hpp"
+#include "redis/scripts.hpp"
+#include "retry_flight.hpp"
+
+namespace hotcount {
+namespace {
+
+using redis::Reply;
+using redis::ReplyArray;
+using redis::ReplyError;
+using retry::about;
+using retry::passes;
+using retry::passes_for;
+using retry::steady_now;
+using retry::unknown;
+
+constexpr Duration kStopWait = std::chrono::seconds{2};
+
+}  // namespace
+
+Result<void> RetryEngine::start() {
+    const std::lock_guard lock(mutex_);
+    if (running_) return {};
+    HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->work(); }));
+    running_ = true;
+    return {};
+}
+
+void RetryEngine::push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
+                       const redis::Cancelled* cancelled) {
+    if (auto started = start(); !started) {
+        return done(
+            make_error(started.error().code, started.error().message + "; nothing was applied"));
+    }
+    std::optional<Error> refused;
+    {
+        const std::lock_guard lock(mutex_);
+        const std::size_t most = settings_->client->options().max_queue;
+        if (closed_) {
+            refused = make_error(ErrorCode::closed, "the counter is closed; nothing was applied");
+        } else if (under_way_ >= most) {
+            refused = make_error(
+                ErrorCode::capacity,
+                std::to_string(most) + " adds are under way (max_queue); nothing was applied");
+        } else {
+            ++under_way_;
+            incoming_.push_back({.key = std::move(key),
+                                 .n = n,
+                                 .writer = writer_,
+                                 .sequence = next_sequence_++,
+                                 .ttl_ms = ttl_ms_,
+                                 .max_age = settings_->queue.max_age,
+                                 .deadline = deadline.time(),
+                                 .done = std::move(done),
+                                 .cancelled = cancelled});
+            changed_.notify_all();
+            return;
+        }
+    }
+    done(std::move(*refused));
+}
+
+void RetryEngine::answer(UnsettledAdd& add, Result<Added> outcome) {
+    const auto done = std::exchange(add.done, {});
+    add.cancelled = nullptr;
+    if (!done) return;
+    done(std::move(outcome));
+    const std::lock_guard lock(mutex_);
+    --under_way_;
+}
+
+// -- what callers send themselves -----------------------------------------------------------------
+
+std::optional<UnsettledAdd> RetryEngine::take_to_send(const std::string& key, std::int64_t n,
+                                                      Deadline deadline, ServerClock& clock) {
+    const std::lock_guard lock(mutex_);
+    const bool idle = under_way_ == here_.size() && stats_.waiting == 0;
+    if (!idle || closed_ || under_way_ >= settings_->client->options().max_queue) return {};
+    if (ttl_ms_ > 0 && steady_now() > clock_.good_until) return {};
+    if (!here_.insert(key).second) return {};
+    ++under_way_;
+    clock = clock_;
+    return UnsettledAdd{.key = key,
+                        .n = n,
+                        .writer = writer_,
+                        .sequence = next_sequence_++,
+                        .ttl_ms = ttl_ms_,
+                        .max_age = settings_->queue.max_age,
+                        .deadline = deadline.time()};
+}
+
+void RetryEngine::add_waiting(std::string key, std::int64_t n, Deadline deadline,
+                              Completion<Added> done) {
+    ServerClock clock;
+    auto taken = take_to_send(key, n, deadline, clock);
+    if (!taken) return push(std::move(key), n, deadline, std::move(done), nullptr);
+    taken->done = std::move(done);
+    Returned returned{.add = std::move(*taken)};
+    UnsettledAdd& add = returned.add;
+    Call call{.timed = ttl_ms_ > 0, .keys = {}, .arguments = {}};
+    call.put(add, ttl_ms_, call.timed ? Call::until(clock, add.deadline) : "");
+    const SteadyTime most_time = settings_->client->deadline({}).time();
+    std::optional<Result<Reply>> outcome;
+    settings_->client->waiting().submit(
+        call.request(settings_->queue.max_age, 1), Deadline::at(std::min(add.deadline, most_time)),
+        [&outcome](Result<Reply> reply) { outcome.emplace(std::move(reply)); });
+    if (!*outcome) {
+        const Error& why = outcome->error();
+        if (!passes(why.code)) return end_here(add, about(add, why));
+        add.sent = why.code == ErrorCode::outcome_unknown;
+        returned.away = true;
+        return hand_over(std::move(returned));
+    }
+    const auto* const replies = std::get_if<ReplyArray>(&(*outcome)->value);
+    if (replies == nullptr || replies->size() != 1) {
+        return end_here(add, unknown(add.key, "the script got a strange reply"));
+    }
+    const Reply& reply = replies->front();
+    if (const auto* const refusal = std::get_if<ReplyError>(&reply.value)) {
+        Error error = to_error(add, *refusal);
+        if (!passes_for(error)) return end_here(add, std::move(error));
+        return hand_over(std::move(returned));
+    }
+    const auto* const word = std::get_if<std::string>(&reply.value);
+    if (word != nullptr && *word == "late") {
+        returned.late = true;
+        return hand_over(std::move(returned));
+    }
+    if (const auto value = redis::to_integer(reply)) return end_here(add, Added{*value});
+    end_here(add, unknown(add.key, "the script got a strange reply"));
+}
+
+void RetryEngine::end_here(UnsettledAdd& add, Result<Added> outcome) {
+    {
+        const std::lock_guard lock(mutex_);
+        here_.erase(add.key);
+        --under_way_;
+        if (outcome && stats_.is_away) {
+            answered_ = true;
+            stats_.is_away = false;
+        }
+        // The thread may have something for this key, and who closes waits for the last.
+        if (under_way_ > here_.size() || stats_.waiting > 0 || closed_) changed_.notify_all();
+    }
+    add.done(std::move(outcome));
+}
+
+void RetryEngine::hand_over(Returned returned) {
+    UnsettledAdd& add = returned.add;
+    if (auto started = start(); !started) {
+        const std::string& why = started.error().message;
+        return end_here(add, add.sent
+                                 ? unknown(add.key, why)
+                                 : make_error(started.error().code, why + "; nothing was applied"));
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        if (!stop_) {
+            here_.erase(add.key);
+            returned_.push_back(std::move(returned));
+            changed_.notify_all();
+            return;
+        }
+    }
+    const std::string why = "the counter was closed";
+    end_here(add, add.sent ? unknown(add.key, why)
+                           : make_error(ErrorCode::closed, why + "; nothing was applied"));
+}
+
+// They go before others of their keys.
+void RetryEngine::take_over(std::vector<Returned> returned) {
+    std::vector<UnsettledAdd> queue;
+    bool away = false;
+    for (Returned& one : returned) {
+        away |= one.away;
+        if (one.late) {
+            distrust_clock();
+            next_deadline_ = std::min(next_deadline_, one.add.deadline);
+            direct_.push_front(std::move(one.add));
+        } else {
+            queue.push_back(std::move(one.add));
+        }
+    }
+    if (away && !away_) went_away();
+    enqueue(std::move(queue), true);
+}
+
+// -- what callers ask -----------------------------------------------------------------------------
+
+RetryStats RetryEngine::stats() const {
+    const std::lock_guard lock(mutex_);
+    RetryStats stats = stats_;
+    if (oldest_) {
+        stats.oldest_age = std::chrono::duration<double>(steady_now() - *oldest_).count();
+    }
+    return stats;
+}
+
+std::size_t RetryEngine::drain(Deadline deadline) {
+    {
+        std::unique_lock lock(mutex_);
+        closed_ = true;
+        (void)wait_or_interrupt(changed_, lock, deadline, [&] {
+            if (!running_) return here_.empty();
+            return under_way_ == 0 && stats_.waiting == 0;
+        });
+    }
+    return stop();
+}
+
+std::size_t RetryEngine::stop() {
+    std::unique_lock lock(mutex_);
+    closed_ = stop_ = true;
+    changed_.notify_all();
+    if (thread_ != std::this_thread::get_id()) {
+        changed_.wait_for(lock, kStopWait, [&] { return !running_; });
+    }
+    if (!running_) journal_.reset();
+    return static_cast<std::size_t>(stats_.waiting);
+}
+
+}  // namespace hotcount
