@@ -53,11 +53,12 @@ class LiveSetsBase(Handle):
         store: a Memory or a Redis (sync or aio), or its URL. gate: seconds; an upsert needs a TTL
         above it. None: 10 for 'ttl_gate', 0 for the others. method: 'script' is right; 'ttl_gate'
         is wrong where a stall outlives the gate, 'exists_then_add' is racy, 'unguarded_pipeline'
-        always adds: they are here to compare. 'watch' is right too, from Redis 6.2.5 on, and needs
-        no scripts: two round trips for each element, on at most 8 connections of its own, and again
-        while others change the set. prefix: stands before every key, with a ':'. keep: seconds that
-        versions outlive their set, 1 or more. member_type: what members come back as; with str,
-        those that are no UTF-8 come back as bytes.
+        always adds: they are here to compare. 'watch' is right too, from Redis 6.2.5 on (a call
+        to an older one is a ConfigError), and needs no scripts: two round trips for each element,
+        on at most 8 connections of its own, and again while others change the set. prefix: stands
+        before every key, with a ':'. keep: seconds that versions outlive their set, 1 or more.
+        member_type: what members come back as; with str, those that are no UTF-8 come back as
+        bytes.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """

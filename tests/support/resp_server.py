@@ -83,3 +83,9 @@ class ScriptedServer(RespServer):
 
 def bulk(text: bytes) -> bytes:
     return b"$%d\r\n%s\r\n" % (len(text), text)
+
+
+def hello(version: str) -> bytes:
+    """What a server of that version answers to HELLO 3."""
+    fields = (b"server", b"redis", b"version", version.encode())
+    return b"%3\r\n" + b"".join(map(bulk, fields)) + bulk(b"proto") + b":3\r\n"

@@ -75,7 +75,8 @@ enum class UpsertMethod : std::uint8_t {
                          ///< HOLE: a stall between them that is longer than the gate.
     watch,               ///< WATCH, PTTL, MULTI, ZADD, EXEC; again while the set changes meanwhile.
                          ///< Two round trips an element, on a connection of its own: for servers
-                         ///< without scripts. Needs Redis 6.2.5 (see Client::check_and_set).
+                         ///< without scripts. Needs Redis 6.2.5, and refuses an older one (see
+                         ///< Client::check_and_set).
     exists_then_add,     ///< RACY: EXISTS, then ZADD; revives a set that dies in between.
     unguarded_pipeline,  ///< WRONG: EXISTS and ZADD at once; always adds, whatever it answers.
 };

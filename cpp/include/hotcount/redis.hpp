@@ -87,7 +87,9 @@ class Client {
     /// should_write() returned false. An attempt takes two round trips, on a dedicated connection
     /// (one without keys and reads; then a refused MULTI makes the outcome unknown).
     /// What breaks before EXEC has left as a whole has applied nothing; after that the outcome is
-    /// unknown. Needs Redis 6.2.5: older servers run EXEC although a watched key has expired.
+    /// unknown. With keys to watch it needs Redis 6.2.5, because older servers run EXEC although a
+    /// watched key has expired. An older one is a config error, and so is one that does not say its
+    /// version; HELLO says it, and over RESP2 INFO is asked, once for each connection.
     virtual Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
                                                             Timeout timeout = {}) = 0;
     virtual Result<void> ping(Timeout timeout = {}) = 0;

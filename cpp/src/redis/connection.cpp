@@ -38,6 +38,17 @@ bool knows_no_hello(const std::string& reply) {
     return reply.starts_with("NOPROTO") || reply.starts_with("NOPERM") || reply.starts_with("ERR");
 }
 
+// HELLO answers with names and values in turn.
+std::string version_in_hello(const Reply& greeted) {
+    const auto* const fields = std::get_if<ReplyArray>(&greeted.value);
+    for (std::size_t i = 0; fields != nullptr && i + 1 < fields->size(); i += 2) {
+        const auto* const name = std::get_if<std::string>(&(*fields)[i].value);
+        const auto* const value = std::get_if<std::string>(&(*fields)[i + 1].value);
+        if (name != nullptr && value != nullptr && *name == "version") return *value;
+    }
+    return {};
+}
+
 }  // namespace
 
 Connection::Connection(int socket, const Address& peer, const Options& options)
@@ -132,7 +143,10 @@ Result<bool> Connection::say_hello(Deadline deadline) {
     }
     HOTCOUNT_TRY_ASSIGN(const Reply greeted, execute(hello, deadline));
     const std::string* const refused = error_text(greeted);
-    if (refused == nullptr) return true;
+    if (refused == nullptr) {
+        server_version_ = version_in_hello(greeted);
+        return true;
+    }
     if (knows_no_hello(*refused)) return false;
     return not_let_in(*refused, "HELLO");
 }

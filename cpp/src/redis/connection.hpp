@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "addresses.hpp"
 #include "reply_reader.hpp"
@@ -48,6 +49,9 @@ class Connection {
     bool answered() const { return bytes_received_ > bytes_of_greeting_; }
     /// The server's address.
     const Address& peer() const { return peer_; }
+    /// The server's version as it answered HELLO, or as set; empty until somebody asked INFO.
+    const std::string& server_version() const { return server_version_; }
+    void set_server_version(std::string version) { server_version_ = std::move(version); }
     /// The next whole reply, or none until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
     /// Waits until the socket can be read (POLLIN) or written (POLLOUT); false at the deadline, or if
@@ -85,6 +89,7 @@ class Connection {
     bool drained_{true};
     std::atomic<std::uint64_t> bytes_received_{0};
     std::uint64_t bytes_of_greeting_{0};
+    std::string server_version_{};
 };
 
 }  // namespace hotcount::redis

@@ -3,6 +3,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <string>
@@ -22,6 +25,33 @@ bool ends_so(const Reply& reply, bool last, std::size_t writes) {
     const auto* const replies = std::get_if<ReplyArray>(&reply.value);
     return std::holds_alternative<std::monostate>(reply.value) ||
            (replies != nullptr && replies->size() == writes);
+}
+
+// The value of redis_version in what INFO answers.
+std::optional<std::string> version_in_info(const Reply& info) {
+    constexpr std::string_view kName = "redis_version:";
+    const auto* const text = std::get_if<std::string>(&info.value);
+    const std::size_t at = text == nullptr ? std::string::npos : text->find(kName);
+    if (at == std::string::npos) return {};
+    const std::size_t from = at + kName.size();
+    return text->substr(from, text->find_first_of("\r\n", from) - from);
+}
+
+// Older servers run EXEC although a watched key has expired and nobody has removed it yet
+// (redis#9194). What is no version is not trusted.
+bool sees_watched_keys_expire(const std::string& version) {
+    constexpr std::array<int, 3> kMended{6, 2, 5};
+    std::array<int, 3> parts{};
+    const char* at = version.data();
+    const char* const end = at + version.size();
+    for (int& part : parts) {
+        const auto [stop, error] = std::from_chars(at, end, part);
+        if (error != std::errc{}) return false;
+        at = stop;
+        if (at == end || *at != '.') break;  // "8.0" is 8.0.0.
+        ++at;
+    }
+    return parts >= kMended;
 }
 
 }  // namespace
@@ -244,6 +274,7 @@ Result<std::optional<Reply>> DedicatedConnections::attempt(const CheckAndSet& st
                                                            Deadline deadline) {
     Taken taken(*this);
     HOTCOUNT_TRY(taken.take(deadline));
+    if (!steps.keys.empty()) HOTCOUNT_TRY(check_watch(taken, deadline));
     const std::string context = options_.address() + ": transaction";
     std::string bytes;
     constexpr std::string_view kMulti[] = {"MULTI"};
@@ -283,6 +314,50 @@ Result<std::optional<Reply>> DedicatedConnections::attempt(const CheckAndSet& st
     // The writes are sent only now: after a refused MULTI the server would run them at once.
     const bool writes = !refused && steps.should_write(seen);
     return end(taken, steps, End{{}, writes, std::move(refused)}, deadline);
+}
+
+// Whether this server's WATCH may be trusted. The version is of the connection: a name may stand for
+// another server after the next dial.
+Result<void> DedicatedConnections::check_watch(Taken& taken, Deadline deadline) const {
+    Connection& connection = taken.connection();
+    const auto refuse = [&](ErrorCode code, const std::string& why, const std::string& word = {}) {
+        return make_error(code,
+                          options_.address() + ": WATCH needs Redis 6.2.5 or newer, " + why +
+                              "; nothing was applied",
+                          word);
+    };
+    if (connection.server_version().empty()) {  // RESP2: HELLO said nothing.
+        constexpr std::string_view kInfo[] = {"INFO", "server"};
+        std::string bytes;
+        encode_command(bytes, kInfo);
+        std::string_view left = bytes;
+        const auto sent = taken.send(left, deadline);
+        if (!sent) return not_applied(sent.error());
+        if (!*sent) return too_late();
+        const auto reply = taken.receive(deadline);
+        if (!reply) return not_applied(reply.error());
+        if (!*reply) return too_late();
+        if (const auto* const error = error_in(**reply)) {
+            taken.set_clean();
+            const Error refused = error_from_reply(error->message, "INFO");
+            return refuse(refused.code,
+                          "and this one does not say its version (" + refused.message + ")",
+                          refused.server_code);
+        }
+        auto found = version_in_info(**reply);
+        if (!found) {
+            return not_applied(
+                make_error(ErrorCode::unavailable,
+                           options_.address() + ": INFO got a reply of another shape"));
+        }
+        connection.set_server_version(std::move(*found));
+    }
+    const std::string& version = connection.server_version();
+    if (sees_watched_keys_expire(version)) return {};
+    taken.set_clean();
+    if (version.empty()) return refuse(ErrorCode::config, "and this one does not say its version");
+    return refuse(ErrorCode::config, "and this is " + printable(version) +
+                                         ", which runs EXEC although a watched key has expired");
 }
 
 Error DedicatedConnections::too_late() const {

@@ -57,6 +57,7 @@ class DedicatedConnections {
 
     Result<std::optional<Reply>> end(Taken& taken, const CheckAndSet& steps, End how,
                                      Deadline deadline);
+    Result<void> check_watch(Taken& taken, Deadline deadline) const;
     Error closed_error() const;
     Error too_late() const;
     Error not_applied(const Error& error) const;
