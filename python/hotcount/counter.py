@@ -80,10 +80,11 @@ class CounterBase(Handle):
     ) -> None:
         """Makes a counter; nothing is sent.
 
-        store: a Memory or a Redis (sync or aio), or its URL. prefix: put before every key. ttl: a
-        key's life in seconds from its first add, 0.001 or more, which later adds do not extend;
-        None: for ever. op_keep: seconds an op_id is remembered, 1 or more; until then each costs 40
-        to 200 bytes of the server, or 140 in memory.
+        store: a Memory or a Redis (sync or aio), or its URL. prefix: put before every key,
+        with a ':'; "" means the key itself. ttl: a key's life in seconds from its first add, 0.001
+        or more, which later adds do not extend; None: for ever. op_keep: seconds an op_id is
+        remembered, 1 or more; until then each costs 40 to 200 bytes of the server, or 140 in
+        memory.
 
         method: 'script' adds and sets the expiry in one step. The others are there to compare with,
         RACY with a ttl, and for add and add_many alone: 'incr' (INCRBY, then PEXPIRE after the
@@ -119,7 +120,7 @@ class Counter(Lifetime, CounterBase):
     are one key. Numbers are signed 64-bit; an add that would leave them is a CounterOverflowError
     and changes nothing. Without an op_id nothing is replayed: an add whose answer is lost is an
     OutcomeUnknownError. Safe from many threads and across fork. The value stands in the store under
-    {store prefix}{prefix}:{key}, a plain integer.
+    {store prefix}{prefix}:{key}, or {store prefix}{key} if the prefix is empty, a plain integer.
 
     >>> import hotcount
     >>> likes = hotcount.Counter("memory://")

@@ -40,7 +40,8 @@ class PeriodCounterBase(Handle):
         store: a Memory or a Redis (sync or aio), or its URL. tz: an IANA name, as zoneinfo knows
         it. keep: how many periods are kept, the present one included; 1 or more and at most 100
         years of them. More costs a key per period in which there was an add. Where counters of
-        different keep add to one number, the longest wins. prefix: put before every key.
+        different keep add to one number, the longest wins. prefix: put before every key,
+        with a ':'; "": nothing.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """

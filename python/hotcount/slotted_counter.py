@@ -118,13 +118,16 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
         key: Key,
         n: int = 1,
         *,
+        slot: int | None = None,
         op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> None:
         """Adds n, any int64, negative too; committed when it returns.
 
         With an op_id, 1 to 1,000 bytes, it is counted once, however often it is retried within
-        op_keep. timeout: seconds, more than 0; None is the database's.
+        op_keep. slot: the row to add to, 0 to slots - 1 (to 99 if slots='adaptive'), whatever
+        slot_choice says and whoever holds it; None: slot_choice decides. timeout: seconds, more
+        than 0; None is the database's.
 
         CounterOverflowError: the slot would leave 64 bits; nothing changed. DeadlineError: the
         database was locked until then; nothing was applied, as with UnavailableError and

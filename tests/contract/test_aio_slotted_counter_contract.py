@@ -47,6 +47,16 @@ def test_adds_of_many_tasks_sum_exactly_and_sync_calls_see_them(
     run(program)
 
 
+def test_a_slot_may_be_named(counter: aio.SlottedCounter) -> None:
+    async def program() -> None:
+        await asyncio.gather(*(counter.add("k", slot=slot) for slot in (0, 36, 0)))
+        assert await counter.get("k") == 3
+        with pytest.raises(hotcount.ConfigError, match=r"slot is 100.*0 to 99"):
+            await counter.add("k", slot=100)
+
+    run(program)
+
+
 def test_an_op_id_counts_once_however_many_tasks_repeat_it(counter: aio.SlottedCounter) -> None:
     async def program() -> None:
         await asyncio.gather(*(counter.add("k", 3, op_id="once") for _ in range(20)))

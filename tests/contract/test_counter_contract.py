@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import os
 import time
 from datetime import timedelta
 from decimal import Decimal
@@ -363,6 +364,19 @@ def test_prefixes_keep_counters_apart(counter_store: Store) -> None:
     for number, counter in enumerate(counters, 1):
         counter.add("k", number)
     assert [counter.get("k") for counter in counters] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("options", [{}, {"ttl": 60}, {"method": "incr"}])
+def test_an_empty_prefix_means_the_key_itself(counter_store: Store, options: Any) -> None:
+    bare = hotcount.Counter(counter_store, prefix="", **options)
+    assert bare.add("likes:k", 3) == 3
+    assert bare.add_many(["likes:k", "likes:k"]) == [4, 5]
+    assert bare.get_many(["likes:k", ":likes:k"]) == [5, 0]
+    # "likes:k" is also what a counter with the prefix "likes" calls its key "k".
+    assert hotcount.Counter(counter_store, prefix="likes").get("k") == 5
+    if isinstance(counter_store, hotcount.Redis):
+        key = os.fsdecode(counter_store.prefix) + "likes:k"
+        assert counter_store.execute("GET", key) == b"5"
 
 
 # -- numbers ----------------------------------------------------------------

@@ -144,6 +144,12 @@ def test_keys_periods_zones_and_prefixes_are_counted_apart(counter_store: Store)
             assert counter.get(key, at) == 100 * number + index + 1
 
 
+def test_an_empty_prefix_leaves_no_colon_before_the_period(counter_store: Store) -> None:
+    at = next_year(6, 1)
+    hotcount.PeriodCounter(counter_store, prefix="").add("k", 3, at)
+    assert hotcount.Counter(counter_store, prefix="").get(f"day:UTC:{at:%Y-%m-%d}:k") == 3
+
+
 def test_a_str_and_its_utf8_bytes_are_one_key(daily: hotcount.PeriodCounter) -> None:
     daily.add("größe", 1, next_year(1, 1))
     assert daily.add("größe".encode(), 1, next_year(1, 1)) == 2

@@ -126,6 +126,27 @@ def test_an_empty_or_too_long_op_id_is_refused(counter: hotcount.SlottedCounter,
     assert counter.get("k") == 0
 
 
+@pytest.mark.parametrize("slot", [-1, 100, INT64_MIN, INT64_MAX, 2**63])
+def test_a_slot_that_is_out_of_range_is_refused_and_nothing_is_added(
+    counter: hotcount.SlottedCounter, slot: int
+) -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"slot is -?\d+.*0 to 99|slot.*64"):
+        counter.add("k", slot=slot)
+    counter.resize(8)
+    with pytest.raises(hotcount.ConfigError, match=r"slot is 8.*0 to 7"):
+        counter.add("k", slot=8)
+    assert counter.get("k") == 0
+
+
+@pytest.mark.parametrize("slot", [1.0, "1", True, Decimal(1)])
+def test_a_slot_of_another_type_is_a_type_error_that_names_it(
+    counter: hotcount.SlottedCounter, slot: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"slot must be"):
+        counter.add("k", slot=slot)
+    assert counter.get("k") == 0
+
+
 # -- batches ----------------------------------------------------------------
 
 

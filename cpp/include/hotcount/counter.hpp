@@ -1,6 +1,7 @@
 // Counter: add to a number under a key and learn the value after this very add.
 //
-//   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it
+//   key  {store prefix}{prefix}:{key}     a plain integer, as INCRBY leaves it;
+//        {store prefix}{key} if the prefix is empty
 //   ops  key_beside(key, "ops.0"), "ops.1"  over Redis, when op_ids are used: hashes op_id -> result
 //        of 4,096 op_ids each. More go to pairs of hashes with ".XXXX" after these names,
 //        XXXX being 0000 to ffff by the op_id. A server frees an expired hash in one go (2
@@ -69,7 +70,7 @@ enum class Compensation : std::uint8_t {
 std::string_view to_string(Compensation compensation);
 
 struct CounterOptions {
-    /// Put before every key of this counter.
+    /// Put before every key of this counter, with a ':'. Empty: the key itself.
     std::string prefix{"count"};
     /// A key's time to live from its first add; later adds do not extend it. None: for ever.
     std::optional<Duration> ttl{};

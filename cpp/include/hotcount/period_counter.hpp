@@ -1,6 +1,7 @@
 // PeriodCounter: a number per key and day (or second, minute, hour, week, month), kept for a while.
 //
-//   key  {store prefix}{prefix}:{period}:{zone}:{label}:{key}    a plain integer, with an expiry
+//   key  {store prefix}{prefix}:{period}:{zone}:{label}:{key}    a plain integer, with an expiry;
+//        without {prefix}: if the prefix is empty
 //
 //   e.g. period:day:Europe/Berlin:2026-11-21:home      "%" and ":" in the zone's name escaped as
 //        period:hour:UTC:2026-11-21T170000Z:home       %25 and %3A; labels as Calendar gives them

@@ -25,8 +25,10 @@ std::string full_key(std::string_view store_prefix, std::string_view prefix, std
     std::string full;
     full.reserve(store_prefix.size() + prefix.size() + 1 + key.size());
     full += store_prefix;
-    full += prefix;
-    full += ':';
+    if (!prefix.empty()) {
+        full += prefix;
+        full += ':';
+    }
     full += key;
     return full;
 }

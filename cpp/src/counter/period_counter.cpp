@@ -58,7 +58,7 @@ PeriodCounter::PeriodCounter(std::unique_ptr<CounterBackend> backend, PeriodCoun
     : backend_(std::move(backend)),
       options_(std::move(options)),
       calendar_(options_.period, options_.zone) {
-    prefix_ = options_.prefix + ":" + std::string{to_string(options_.period)} + ":" +
+    prefix_ = full_key("", options_.prefix, to_string(options_.period)) + ":" +
               escape_part(options_.zone->name());
 }
 PeriodCounter::~PeriodCounter() = default;

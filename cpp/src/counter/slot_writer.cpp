@@ -86,8 +86,9 @@ Result<void> SlotWriter::write(sql::Connection& connection,
         }
     }
     for (const Sum& sum : left) {
-        HOTCOUNT_TRY(looks ? add_where_free(connection, sum)
-                           : add_to_slot(connection, *table_, sum.key, sum.slot, sum.n));
+        HOTCOUNT_TRY(looks && !sum.named
+                         ? add_where_free(connection, sum)
+                         : add_to_slot(connection, *table_, sum.key, sum.slot, sum.n));
     }
     return {};
 }
@@ -151,7 +152,10 @@ Result<std::vector<SlotWriter::Sum>> SlotWriter::sums(
     const sql::Connection& connection, std::span<const QueuedAdd* const> adds) const {
     std::vector<Sum> all;
     all.reserve(adds.size());
-    for (const QueuedAdd* add : adds) all.push_back({add->key, slot_for(connection), add->n});
+    for (const QueuedAdd* add : adds) {
+        const bool named = add->slot.has_value();
+        all.push_back({add->key, named ? *add->slot : slot_for(connection), add->n, named});
+    }
     std::stable_sort(all.begin(), all.end(), [](const Sum& a, const Sum& b) {
         return std::tie(a.key, a.slot) < std::tie(b.key, b.slot);
     });
@@ -165,6 +169,7 @@ Result<std::vector<SlotWriter::Sum>> SlotWriter::sums(
         const auto sum = checked_add(sums.back().n, each.n);
         if (!sum) return count_overflow(each.key);
         sums.back().n = *sum;
+        sums.back().named |= each.named;
     }
     return sums;
 }

@@ -3,6 +3,7 @@
 // Locks are taken in one order everywhere, ledger first, then rows by (key, slot).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <hotcount/slotted_counter.hpp>
@@ -16,12 +17,14 @@
 namespace hotcount {
 
 struct QueuedAdd final : sql::QueuedWrite {
-    QueuedAdd(std::string_view to_key, std::int64_t to_add, std::optional<std::string_view> id)
-        : key(to_key), n(to_add) {
+    QueuedAdd(std::string_view to_key, std::int64_t to_add, std::optional<std::string_view> id = {},
+              std::optional<std::int64_t> to_slot = {})
+        : key(to_key), n(to_add), slot(to_slot) {
         if (id) op_id.emplace(*id);
     }
     const std::string key;
     const std::int64_t n;
+    const std::optional<std::int64_t> slot;  // None: the writer chooses.
     std::optional<std::string> op_id{};
 };
 
@@ -32,6 +35,8 @@ class Spread {
     Spread(std::int64_t slots, bool adaptive)
         : slots_(adaptive ? 1 : slots), most_(slots), adaptive_(adaptive) {}
     std::int64_t slots() const { return slots_.load(std::memory_order_relaxed); }
+    /// The slots that a caller may name.
+    std::int64_t most() const { return adaptive_ ? std::max(most_, slots()) : slots(); }
     void resize(std::int64_t slots) { slots_.store(slots, std::memory_order_relaxed); }
     bool adaptive() const { return adaptive_; }
     /// Doubles what was found too few, unless another writer has by now. Never beyond the most.
@@ -61,6 +66,7 @@ class SlotWriter final : public sql::BatchWriter {
         std::string_view key;
         std::int64_t slot;
         std::int64_t n;
+        bool named;  // A caller wants this slot and no other.
     };
 
     Result<std::vector<const QueuedAdd*>> not_yet_counted(

@@ -40,9 +40,9 @@ class SqlSlottedCounter final : public SlottedCounter,
     }
 
     Result<void> add(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
-                     Timeout timeout) override {
-        HOTCOUNT_TRY(check_add(key, op_id));
-        return commit_.get().submit(std::make_shared<QueuedAdd>(key, n, op_id),
+                     Timeout timeout, std::optional<std::int64_t> slot) override {
+        HOTCOUNT_TRY(check_add(key, op_id, slot));
+        return commit_.get().submit(std::make_shared<QueuedAdd>(key, n, op_id, slot),
                                     database_->deadline(timeout));
     }
 
@@ -97,9 +97,10 @@ class SqlSlottedCounter final : public SlottedCounter,
     // -- calls that are not -----------------------------------------------------------------------
 
     void add_async(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
-                   Completion<void> done, AsyncCall call) override {
-        if (auto fits = check_add(key, op_id); !fits) return done(std::move(fits));
-        commit_.get().submit_async(std::make_shared<QueuedAdd>(key, n, op_id),
+                   Completion<void> done, AsyncCall call,
+                   std::optional<std::int64_t> slot) override {
+        if (auto fits = check_add(key, op_id, slot); !fits) return done(std::move(fits));
+        commit_.get().submit_async(std::make_shared<QueuedAdd>(key, n, op_id, slot),
                                    database_->deadline(call.timeout), std::move(done));
     }
 
@@ -175,7 +176,7 @@ class SqlSlottedCounter final : public SlottedCounter,
             const auto& [key, n] = amounts[i];
             batch.results[i] = check_text(key);
             if (!batch.results[i]) continue;
-            batch.writes.push_back(std::make_shared<QueuedAdd>(key, n, std::nullopt));
+            batch.writes.push_back(std::make_shared<QueuedAdd>(key, n));
             batch.places.push_back(i);
         }
         return batch;
@@ -203,10 +204,13 @@ class SqlSlottedCounter final : public SlottedCounter,
     KeyRule key_rule() const { return text_is_utf8() ? KeyRule::utf8_text : KeyRule::sql_text; }
     Result<void> check_text(std::string_view key) const { return check_key(key, key_rule()); }
 
-    Result<void> check_add(std::string_view key, std::optional<std::string_view> op_id) const {
+    Result<void> check_add(std::string_view key, std::optional<std::string_view> op_id,
+                           std::optional<std::int64_t> slot) const {
         HOTCOUNT_TRY(check_text(key));
         if (op_id) HOTCOUNT_TRY(check_op_id(*op_id));
-        return {};
+        const std::int64_t most = spread_->most() - 1;
+        if (!slot || (*slot >= 0 && *slot <= most)) return {};
+        return bad_value("slot", *slot, "it takes 0 to " + std::to_string(most));
     }
 
     Result<void> check_op_id(std::string_view op_id) const {

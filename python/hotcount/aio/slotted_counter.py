@@ -43,6 +43,7 @@ class SlottedCounter(AsyncLifetime, SlottedCounterBase):
         key: Key,
         n: int = 1,
         *,
+        slot: int | None = None,
         op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> None:

@@ -118,6 +118,17 @@ std::shared_ptr<BoundBase> make_slotted_counter(const std::string& title, py::ha
     return std::make_shared<BoundSlottedCounter>(std::move(counter), std::move(store));
 }
 
+Result<void> add(SlottedCounter& counter, std::string_view key, std::int64_t n,
+                 std::optional<std::int64_t> slot, std::optional<std::string_view> op_id,
+                 Timeout timeout) {
+    return counter.add(key, n, op_id, timeout, slot);
+}
+void add_async(SlottedCounter& counter, std::string_view key, std::int64_t n,
+               std::optional<std::int64_t> slot, std::optional<std::string_view> op_id,
+               Completion<void> done, AsyncCall call) {
+    counter.add_async(key, n, op_id, std::move(done), std::move(call), slot);
+}
+
 // What a batch of adds answers: the amounts of those that were added.
 using Pairs = std::vector<std::pair<std::string_view, std::int64_t>>;
 using Amounts = std::vector<Result<std::int64_t>>;
@@ -197,8 +208,8 @@ void bind_slotted_counter() {
         "SlottedCounterBase._session_statements", "dialect");
     method<&S::create_table, &S::create_table_async, Timeout>("SlottedCounter.create_table",
                                                               "timeout");
-    method<&S::add, &S::add_async, Key, Amount, std::optional<Key>, Timeout>("SlottedCounter.add",
-                                                                             "key n op_id timeout");
+    method<&add, &add_async, Key, Amount, std::optional<std::int64_t>, std::optional<Key>, Timeout>(
+        "SlottedCounter.add", "key n slot op_id timeout");
     method<&add_many, &add_many_async, MappedAmounts, OnErrors, Timeout>("SlottedCounter.add_many",
                                                                          "mapping errors timeout");
     method<&S::get, &S::get_async, Key, Timeout>("SlottedCounter.get", "key timeout");

@@ -18,6 +18,7 @@ std::string encoded(std::initializer_list<std::string_view> parts) {
 TEST(KeyCodec, JoinsStorePrefixPrefixAndKey) {
     EXPECT_EQ(full_key("app:", "count", "home"), "app:count:home");
     EXPECT_EQ(full_key("", "count", "a:b"), "count:a:b");
+    EXPECT_EQ(full_key("app:", "", "home"), "app:home");
 }
 
 TEST(KeyCodec, NoTwoTuplesOfADelimiterHeavyAlphabetCollide) {

@@ -70,7 +70,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         *("*", "op_keep", "max_batch", "max_delay"),
     ),
     "SlottedCounter.create_table": ("*", TIMEOUT),
-    "SlottedCounter.add": ("key", "n", "*", "op_id", TIMEOUT),
+    "SlottedCounter.add": ("key", "n", "*", "slot", "op_id", TIMEOUT),
     "SlottedCounter.add_many": ("mapping", "*", "errors", TIMEOUT),
     "SlottedCounter.get": ("key", "*", TIMEOUT),
     "SlottedCounter.get_many": ("keys", "*", "errors", TIMEOUT),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import hotcount
 import pytest
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 
 from tests.support.eventually import eventually
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.together import together
 
 INT64_MAX = 2**63 - 1
 SERVERS = BACKENDS[1:]
@@ -41,6 +43,32 @@ def make_likes_table(sides: BothSides, key_type: str) -> None:
         f"CREATE TABLE post_likes (id {surrogate}, post_id {key_type} NOT NULL, "
         "slot INT NOT NULL, likes INT, UNIQUE (post_id, slot))",
     )
+
+
+@pytest.mark.parametrize("slots", [100, "adaptive"])
+@pytest.mark.parametrize("slot_choice", ["sticky", "random"])
+def test_adds_to_slots_that_are_named_go_to_those_rows(
+    sides: BothSides, slots: int | Literal["adaptive"], slot_choice: Literal["sticky", "random"]
+) -> None:
+    """The worked example of the slotted counter pattern, call for call: slots 0, 36 and 0."""
+    make_likes_table(sides, "VARCHAR(200)")
+    counter = hotcount.SlottedCounter(
+        sides.database,
+        table="post_likes",
+        key_column="post_id",
+        count_column="likes",
+        slots=slots,
+        slot_choice=slot_choice,
+    )
+    steps = {0: [(0, 1)], 36: [(0, 1), (36, 1)]}
+    for slot, rows in steps.items():
+        counter.add("/home", slot=slot)
+        assert run(sides, "SELECT slot, likes FROM post_likes ORDER BY slot") == rows
+    counter.add("/home", slot=0)
+    assert run(sides, "SELECT slot, likes FROM post_likes ORDER BY slot") == [(0, 2), (36, 1)]
+    together(lambda index: counter.add("/home", slot=index % 100), 64)
+    assert run(sides, "SELECT COUNT(*), MIN(likes), MAX(likes) FROM post_likes") == [(64, 1, 3)]
+    assert counter.get("/home") == 67
 
 
 @pytest.mark.parametrize("key_type", ["INT", "VARCHAR(200)"])

@@ -13,7 +13,7 @@
 
 namespace hotcount {
 
-/// store_prefix + prefix + ":" + key.
+/// store_prefix + prefix + ":" + key; with an empty prefix store_prefix + key.
 std::string full_key(std::string_view store_prefix, std::string_view prefix, std::string_view key);
 
 /// The text with "%" and ":" escaped, as a part between ":" separators.
