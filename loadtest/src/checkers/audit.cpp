@@ -242,6 +242,32 @@ AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> v
     return result;
 }
 
+AuditResult audit_mortal_counters(const Ledger& ledger, std::span<const std::int64_t> values) {
+    const WritesByItem writes(ledger, values.size());
+    AuditResult result;
+    writes.count_into(result);
+    for (std::uint64_t item = 1; item <= values.size(); ++item) {
+        std::vector<std::int64_t> told;
+        std::uint64_t unanswered = 0;
+        for (const std::uint64_t index : writes.of(item)) {
+            const Status status = ledger[index].load_status();
+            if (status == Status::ok) told.push_back(ledger[index].returned);
+            if (status == Status::sent || status == Status::unknown) ++unanswered;
+        }
+        const std::int64_t value = values[item - 1];
+        ++result.items;
+        result.sum += value;
+        const std::uint64_t wrong = answers_without_predecessor(told, value);
+        if (wrong <= unanswered) continue;
+        result.wrong_answers += wrong - unanswered;
+        result.example(
+            fmt::format("wrong answers: item {} counts {} or was told values whose "
+                        "predecessors nobody was told, {} of them",
+                        item, value, wrong - unanswered));
+    }
+    return result;
+}
+
 Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& options) {
     const sql::Statement count_rows(
         fmt::format("SELECT COUNT(*) FROM {}", sql::quote_identifier(options.vote_table)));

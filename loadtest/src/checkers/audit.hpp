@@ -48,6 +48,11 @@ Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, V
 /// against the others', on keys all of whose adds were answered.
 AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> values);
 
+/// Counters whose keys expire under the load, so that their values are no sums. Each life of a key
+/// counts 1, 2, 3 ..., so an add that was told n needs another one that was told n - 1, or had no
+/// answer; and a value that is there must have been told to somebody. Takes adds of 1 alone.
+AuditResult audit_mortal_counters(const Ledger& ledger, std::span<const std::int64_t> values);
+
 /// An error if the tables hold votes or counts already: the audit could not tell those from the
 /// run's own.
 Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& options);

@@ -226,6 +226,26 @@ std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value)
     return std::max(missing, extra + outside);
 }
 
+std::uint64_t answers_without_predecessor(std::vector<std::int64_t> told, std::int64_t value) {
+    std::sort(told.begin(), told.end());
+    std::uint64_t missing = 0;
+    if (value != 0 && !std::binary_search(told.begin(), told.end(), value)) ++missing;
+    auto from = std::lower_bound(told.begin(), told.end(), 1);
+    missing += static_cast<std::uint64_t>(from - told.begin());  // A life begins with 1.
+    std::int64_t before = 0;
+    std::uint64_t lives = UINT64_MAX;  // How many of them came to the number before.
+    while (from != told.end()) {
+        const auto until = std::upper_bound(from, told.end(), *from);
+        const auto times = static_cast<std::uint64_t>(until - from);
+        if (*from != before + 1) lives = 0;
+        if (times > lives) missing += times - lives;
+        before = *from;
+        lives = times;
+        from = until;
+    }
+    return missing;
+}
+
 void check_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
                    AuditResult& result) {
     ++result.items;

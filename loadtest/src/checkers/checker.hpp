@@ -143,6 +143,11 @@ struct AddAnswer {
 /// down from it, must come to one below the final value and to none above it.
 std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value);
 
+/// The same for a key that expires and begins anew, any number of times: how many of the values that
+/// adds of 1 were told, and `value` that is there, have no predecessor of their own. Each number must
+/// have been told at least as often as the next one.
+std::uint64_t answers_without_predecessor(std::vector<std::int64_t> told, std::int64_t value);
+
 /// Checks one counter: its value lies between what was acknowledged and that plus what is unknown.
 void check_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
                    AuditResult& result);

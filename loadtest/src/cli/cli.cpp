@@ -69,6 +69,9 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     if (!votes) traffic.dup = 0;
     if (trial.workload == WorkloadKind::limiter) traffic.mix.unvote = 0;
     if (trial.workload == WorkloadKind::zset) traffic = for_sets(traffic);
+    // What is taken back from a key that has begun anew would be a count of its own.
+    const bool short_lived = trial.workload == WorkloadKind::counters && trial.life > Duration{0};
+    if (short_lived) traffic.mix.unvote = 0;
     HOTCOUNT_TRY(read(given, "items", parse_count, traffic.items));
     HOTCOUNT_TRY(check_range<std::uint64_t>("items", traffic.items, 1, kMostItems));
     HOTCOUNT_TRY(read(given, "users", parse_count, traffic.users));
@@ -76,6 +79,12 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     HOTCOUNT_TRY(read(given, "zipf", parse_number, traffic.zipf));
     HOTCOUNT_TRY(check_range("zipf", traffic.zipf, 0.0, 20.0));
     HOTCOUNT_TRY(read(given, "mix", parse_mix, traffic.mix));
+    if (short_lived && traffic.mix.unvote > 0) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--mix {}: with --life nothing is taken back; leave unvote "
+                                      "out",
+                                      given.at("mix")));
+    }
     HOTCOUNT_TRY(read(given, "seed", parse_count, traffic.seed));
     if (!votes) return {};
     HOTCOUNT_TRY(read(given, "dup", parse_number, traffic.dup));
@@ -201,15 +210,20 @@ Result<void> read_baseline(const Given& given, Settings& settings) {
 Result<void> check_options(const Given& given, const Settings& settings) {
     bool votes = false;
     bool limiter = false;
+    bool sets = false;
+    bool mortal = false;
     bool on_redis = false;
     bool async = false;
     for (const StrategyGroup& group : settings.groups) {
         votes = votes || group.trial.workload == WorkloadKind::votes;
         limiter = limiter || group.trial.workload == WorkloadKind::limiter;
+        sets = sets || group.trial.workload == WorkloadKind::zset;
         for (const std::string& name : group.strategies) {
             HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
             on_redis = on_redis || strategy.store == StoreKind::redis;
             async = async || strategy.async;
+            mortal =
+                mortal || (strategy.workload == WorkloadKind::counters && !strategy.way.empty());
             if (strategy.workload != WorkloadKind::limiter) continue;
             if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
                 return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
@@ -227,6 +241,16 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     }
     if (given.contains("limit") && !limiter) {
         return make_error(ErrorCode::config, "--limit needs --workload limiter");
+    }
+    if (given.contains("life") && !mortal) {
+        return make_error(ErrorCode::config,
+                          "--life needs counters with a TTL, such as memory/ttl or redis/incr");
+    }
+    if (given.contains("gate") && !sets) {
+        return make_error(ErrorCode::config, "--gate needs --workload zset");
+    }
+    if (given.contains("bystander") && !on_redis) {
+        return make_error(ErrorCode::config, "--bystander needs a strategy on Redis");
     }
     if (given.contains("in-flight") && !async) {
         return make_error(ErrorCode::config,
@@ -267,6 +291,12 @@ Result<void> read_stores(const Given& given, Settings& settings) {
     }
     HOTCOUNT_TRY(read(given, "redis", parse_redis_url, trial.redis_url));
     HOTCOUNT_TRY(read(given, "db", absolute_database_url, trial.database_url));
+    HOTCOUNT_TRY(read(given, "life", parse_duration, trial.life));
+    HOTCOUNT_TRY(read(given, "gate", parse_duration, trial.gate));
+    if (given.contains("life") && trial.life < std::chrono::milliseconds{1}) {
+        return make_error(ErrorCode::config, "--life takes 1ms or more");
+    }
+    trial.bystander = given.contains("bystander");
     return read(given, "limit", Rate::parse, trial.limit);
 }
 

@@ -53,6 +53,18 @@ constexpr std::array kOptions = {
            "redis, postgres, mariadb: start private servers for the run; Redis without "
            "persistence, the databases with full durability",
            false, true, true},
+    Option{
+        "life", "--life",
+        "Time to live of counters that have one: 50ms; short, so that keys expire under the load "
+        "[longer than the run]",
+        false, true, true},
+    Option{"gate", "--gate",
+           "zset: an upsert needs a TTL above this, for script, watch and ttl_gate [ttl_gate 10s, "
+           "else 0]",
+           false, true, true},
+    Option{"bystander", "--bystander",
+           "Time one more client that asks the Redis for a small thing every millisecond", false,
+           true, true, false},
     Option{"limit", "--limit", "What limiters allow each item: 100/s, 100/s burst 20 [100/s]",
            false, true, true},
     Option{

@@ -54,6 +54,12 @@ struct TrialSettings {
     std::string key_prefix{};
     /// Leave keys and tables on the server, for a later audit.
     bool keep_keys{false};
+    /// The time to live of counters that have one. 0: longer than the run.
+    Duration life{0};
+    /// Of sorted sets, for the methods that have one. None: the library's own.
+    std::optional<Duration> gate{};
+    /// Another client asks the Redis for a small thing every millisecond, and is timed.
+    bool bystander{false};
     /// What the limiters allow each key.
     Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
 };

@@ -31,6 +31,10 @@ std::vector<Strategy> make_strategies() {
     };
     add(WorkloadKind::votes, "cached");
     for (const char* way : {"", "ttl"}) add(WorkloadKind::counters, way);
+    // Their holes are between two commands of callers that may die: in memory there is nothing to see.
+    for (const char* way : {"incr", "set_nx_none", "set_nx_first", "set_nx_ttl", "set_nx_both"}) {
+        all.push_back({WorkloadKind::counters, StoreKind::redis, way, std::string{"redis/"} + way});
+    }
     for (const Algorithm algorithm : algorithms()) {
         const AlgorithmInfo& known = info(algorithm);
         add(WorkloadKind::limiter, known.name);

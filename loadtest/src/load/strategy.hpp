@@ -4,6 +4,8 @@
 //              batched/async                 the same by completions, not a thread for each call
 //              STORE/cached                              on SQL, counted in the store
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
+//              redis/incr  redis/set_nx_none  redis/set_nx_first  redis/set_nx_ttl
+//              redis/set_nx_both                                  with a TTL, RACY: CounterMethod
 //   limiter    STORE/gcra  STORE/fixed_window  STORE/fixed_window_first  STORE/list
 //              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire  STORE/racy_list
 //   zset       STORE/script  STORE/ttl_gate  STORE/watch  STORE/exists_then_add
@@ -38,7 +40,7 @@ enum class StoreKind : std::uint8_t { sql, memory, redis };
 struct Strategy {
     WorkloadKind workload;
     StoreKind store;
-    std::string way;    ///< The library's name for it; counters: empty, or ttl.
+    std::string way;    ///< The library's name for it; counters: empty, ttl, or a racy way.
     std::string name;   ///< In full, as above.
     bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
 };

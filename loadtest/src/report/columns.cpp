@@ -106,43 +106,65 @@ json cpu_us_per_operation(const Summary& summary) {
     return answered > 0 ? 1e6 * cpu_s / answered : 0.0;
 }
 
+/// In memory there are none.
+json commands_per_operation(const Summary& summary) {
+    const double sent =
+        sum_of(summary, [](const TrialResult& trial) { return trial.stats.statements; });
+    const double operations =
+        sum_of(summary, [](const TrialResult& trial) { return trial.load.operations; });
+    return operations > 0 ? sent / operations : 0.0;
+}
+
+double per_million(std::uint64_t found, std::uint64_t writes) {
+    return writes > 0 ? 1e6 * static_cast<double>(found) / static_cast<double>(writes) : 0.0;
+}
+
 bool writes_something(const PartResult& result) {
     return result.part.settings.traffic.mix.vote > 0;
 }
 bool writes_nothing(const PartResult& result) { return !writes_something(result); }
 bool has_several(const PartResult& result) { return result.summaries.size() > 1; }
+bool has_bystander(const PartResult& result) { return result.part.settings.bystander; }
+bool has_commands(const PartResult& result) {
+    return result.part.settings.workload != WorkloadKind::votes;
+}
 
 /// A column for each percentile: members of the group `path`, such as "service_us", by their names.
 void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
                  Histogram LoadResult::*of, Histogram Summary::*of_rounds, unsigned tables) {
-    const bool open = of != &LoadResult::service_ns;
+    const bool open = of == &LoadResult::response_ns || of == &LoadResult::send_lag_ns;
+    const bool bystander = of == &LoadResult::bystander_ns;
     const auto add = [&](const char* name, const char* header, unsigned in, auto value) {
         ReportColumn column;
         column.trial = {path + "/" + name, [=](const TrialResult& trial) -> json {
                             if (open && !is_open(trial.settings)) return nullptr;
+                            if (bystander && !trial.settings.bystander) return nullptr;
                             return value(trial.load.*of);
                         }};
         if (of_rounds != nullptr) {
             column.summary = {path + "/" + name, [=](const Summary& summary) -> json {
-                                  return value(summary.*of_rounds);
+                                  const Histogram& times = summary.*of_rounds;
+                                  if (bystander && times.count() == 0) return nullptr;
+                                  return value(times);
                               }};
         }
         column.header = header;
         column.format = Format::time;
         column.tables = in;
+        if (bystander) column.shown = has_bystander;
         columns.push_back(std::move(column));
     };
     const auto at = [](double quantile) {
         return [quantile](const Histogram& times) { return in_us(times.value_at(quantile)); };
     };
     // The closed loop's tail says nothing about a loaded system.
-    const unsigned tail = tables & ~kCompareClosed;
+    const unsigned tail = bystander ? 0 : tables & ~kCompareClosed;
     add("count", "", 0, [](const Histogram& times) { return times.count(); });
     add("min", "", 0, [](const Histogram& times) { return in_us(times.min()); });
     add("mean", "", 0, [](const Histogram& times) { return times.mean() * 1e-3; });
-    add("p50", "p50_{unit}", tables, at(0.5));
+    add("p50", bystander ? "other's p50_{unit}" : "p50_{unit}", tables, at(0.5));
     add("p90", "", 0, at(0.9));
-    add("p99", "p99_{unit}", tables, at(0.99));
+    add("p99", bystander ? "other's p99_{unit}" : "p99_{unit}", tables, at(0.99));
     add("p999", "p999_{unit}", tail, at(0.999));
     add("max", "max_{unit}", tail, [](const Histogram& times) { return in_us(times.max()); });
 }
@@ -193,6 +215,7 @@ std::vector<ReportColumn> make_columns() {
     add_latency(all, "service_us", &R::service_ns, &Summary::service_ns,
                 kRunClosed | kCompareClosed);
     add_latency(all, "send_lag_us", &R::send_lag_ns, nullptr, 0);
+    add_latency(all, "bystander_us", &R::bystander_ns, &Summary::bystander_ns, kRun | kCompare);
     const std::vector<ReportColumn> rest = {
         {{"offered/censored", open_only(load(&R::censored))},
          {"censored", total(load(&R::censored))},
@@ -204,6 +227,12 @@ std::vector<ReportColumn> make_columns() {
          "per commit",
          Format::decimal,
          kCompareClosed},
+        {{},
+         {"commands_per_operation", commands_per_operation},
+         "commands",
+         Format::decimal,
+         kCompareClosed,
+         has_commands},
         {{"", errors},
          {"", total([](const TrialResult& t) -> json { return errors(t); })},
          "errors",
@@ -285,7 +314,24 @@ std::vector<AuditColumn> make_audit_columns() {
          n,
          kAll,
          {W::limiter, W::zset}},
-        {"keys_without_ttl", audit(&A::keys_without_ttl), "no TTL", n, kAll, {W::limiter}},
+        {"keys_without_ttl",
+         audit(&A::keys_without_ttl),
+         "no TTL",
+         n,
+         kAll,
+         {W::limiter, W::counters}},
+        {"keys_without_ttl_per_million",
+         [](const A& found) { return per_million(found.keys_without_ttl, found.acknowledged); },
+         "no TTL per M",
+         Format::decimal,
+         kAll,
+         {W::counters}},
+        {"rogue_sets_per_million",
+         [](const A& found) { return per_million(found.rogue_sets, found.acknowledged); },
+         "rogue per M",
+         Format::decimal,
+         kAll,
+         {W::zset}},
         {"lost", audit(&A::lost), "lost", n, kAll, {W::votes, W::counters, W::zset}},
         {"double", audit(&A::doubled), "double", n, kAll, counted},
         {"ghost", audit(&A::ghost), "ghost", n, kAll, counted},

@@ -49,6 +49,7 @@ void summarise_strategy(Summary& summary) {
         const LoadResult& load = trial.load;
         summary.response_ns.merge(load.response_ns);
         summary.service_ns.merge(load.service_ns);
+        summary.bystander_ns.merge(load.bystander_ns);
         summary.audit.add(trial.audit);
         summary.overloaded = summary.overloaded || trial.overloaded();
         add_reasons(summary, trial);

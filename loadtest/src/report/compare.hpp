@@ -58,6 +58,7 @@ struct Summary {
     Spread ratio{};  ///< writes_per_s against the baseline's; of reads if nothing is written.
     Histogram response_ns{};
     Histogram service_ns{};
+    Histogram bystander_ns{};
     AuditResult audit{};
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};

@@ -50,6 +50,7 @@ std::string two_decimals(double value) {
 }
 
 std::string cell(const json& value, Format format, const TrialSettings& settings) {
+    if (value.is_null()) return "-";
     switch (format) {
         case Format::whole:
             return grouped(value.get<double>());
@@ -139,7 +140,8 @@ Table run_table(const TrialResult& trial) {
     line.add("strategy", trial.settings.strategy);
     for (const ReportColumn& column : report_columns()) {
         if ((column.tables & table) == 0) continue;
-        line.add(column, column.trial.value(trial), trial.settings, "");
+        const json value = column.trial.value(trial);
+        if (!value.is_null()) line.add(column, value, trial.settings, "");
     }
     return table_of({line});
 }

@@ -42,6 +42,9 @@ json describe(const TrialSettings& settings) {
             {"redis_url", without_password(settings.redis_url)},
             {"managed_redis", settings.managed_redis},
             {"key_prefix", settings.key_prefix},
+            {"life_s", in_s(settings.life)},
+            {"gate_s", settings.gate ? json(in_s(*settings.gate)) : json(nullptr)},
+            {"bystander", settings.bystander},
             {"limit", settings.limit.str()}};
 }
 
@@ -150,6 +153,11 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         settings.managed_redis = from.value("managed_redis", false);
         settings.managed_database = from.value("managed_database", false);
         settings.key_prefix = from.value("key_prefix", "");
+        if (from.contains("life_s")) settings.life = duration("life_s");
+        if (from.contains("gate_s") && from.at("gate_s").is_number()) {
+            settings.gate = duration("gate_s");
+        }
+        settings.bystander = from.value("bystander", false);
         if (from.contains("limit")) {
             HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));
         }

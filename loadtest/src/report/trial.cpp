@@ -13,6 +13,7 @@
 #include "load/run_folder.hpp"
 #include "machine.hpp"
 #include "report_json.hpp"
+#include "targets/bystander.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -42,6 +43,11 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
     load.traffic = settings.traffic;
     load.unvote = unvote;
     return load;
+}
+
+bool on_redis(const TrialSettings& settings) {
+    const auto strategy = find_strategy(settings.strategy);
+    return strategy && strategy->store == StoreKind::redis;
 }
 
 std::string broken_reason(const AuditResult& audit) {
@@ -134,7 +140,12 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     Driver& driver = wrapped ? *wrapped : target.driver();
     if (hooks.on_load) hooks.on_load();
     const TargetStats before = target.stats();
+    std::unique_ptr<Bystander> bystander;
+    if (settings.bystander && on_redis(settings)) {
+        HOTCOUNT_TRY_ASSIGN(bystander, Bystander::start(settings));
+    }
     trial.load = run_load(load, driver, *ledger, hooks.interrupt, hooks.observe);
+    if (bystander) trial.load.bystander_ns = bystander->stop();
     const TargetStats after = target.stats();
     trial.stats = {after.transactions - before.transactions, after.statements - before.statements,
                    after.busy_waits - before.busy_waits};

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <hotcount/detail/zset/sorted_set.hpp>
 
@@ -79,6 +80,17 @@ Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind s
 
 Result<Reply> StoreHandle::command(std::initializer_list<std::string_view> words) const {
     return redis_->execute(std::span{words.begin(), words.size()}, Duration{kTimeout});
+}
+
+std::uint64_t StoreHandle::commands() const {
+    if (!redis_) return 0;
+    const auto reply = command({"INFO", "stats"});
+    const std::string* const info = reply ? text_of(*reply) : nullptr;
+    if (info == nullptr) return 0;
+    const std::string number = info_field(*info, "total_commands_processed");
+    std::uint64_t commands = 0;
+    std::from_chars(number.data(), number.data() + number.size(), commands);
+    return commands;
 }
 
 Result<StoreHandle::Offset> StoreHandle::clock_offset() const {

@@ -39,7 +39,9 @@ class StoreHandle {
     /// Where it is, in one line for people.
     const std::string& place() const { return place_; }
     bool on_redis() const { return redis_ != nullptr; }
-    std::uint64_t commands() const { return redis_ ? redis_->stats().commands : 0; }
+    /// How many the server has run since it started, for anybody, those of scripts included; 0 in
+    /// memory, and if it does not say.
+    std::uint64_t commands() const;
 
     /// What to add to this machine's monotonic clock to get the store's wall clock.
     struct Offset {

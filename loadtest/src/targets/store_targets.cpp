@@ -11,107 +11,19 @@
 #include "checkers/audit.hpp"
 #include "checkers/limiter_checker.hpp"
 #include "checkers/sets_checker.hpp"
-#include "store_handle.hpp"
+#include "store_target.hpp"
 
 namespace hotcount::loadtest {
 namespace {
 
-using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
-using std::chrono::seconds;
-
-// Setting up is not under test.
-constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
 
 std::int64_t steady_ns() {
     return std::chrono::duration_cast<nanoseconds>(
                std::chrono::steady_clock::now().time_since_epoch())
         .count();
 }
-
-/// Longer than any run: nothing expires in the middle of one by itself.
-Duration long_life(const TrialSettings& settings) {
-    return std::max<Duration>(hours{1}, 2 * (settings.warmup + settings.duration));
-}
-
-/// What is the same for all of them.
-class StoreTarget : public Target {
-  public:
-    std::string place() const override { return store_.place(); }
-    TargetStats stats() const override { return {0, store_.commands(), 0}; }
-    Result<void> clean_up() override {
-        if (settings_.keep_keys) return {};
-        return store_.remove_keys();
-    }
-
-  protected:
-    StoreTarget(const TrialSettings& settings, Strategy strategy, StoreHandle store)
-        : settings_(settings), strategy_(std::move(strategy)), store_(std::move(store)) {}
-
-    Contract contract_of(std::string acknowledged) const {
-        if (!store_.on_redis()) {
-            return {strategy_.name, std::move(acknowledged), "everything, when this process ends",
-                    false, true};
-        }
-        return {strategy_.name, std::move(acknowledged),
-                "what the server has not persisted, when the server ends", true, true};
-    }
-    Result<void> count_keys_without_ttl(bool allowed, AuditResult& result) const {
-        std::string example;
-        HOTCOUNT_TRY_ASSIGN(const std::uint64_t found, store_.keys_without_ttl(example));
-        result.keys_without_ttl += found;
-        if (allowed) result.allowed_breaches += found;
-        if (found > 0) {
-            result.example(fmt::format("no TTL: {} keys never expire, such as {}{}", found, example,
-                                       allowed ? ", as its contract allows" : ""));
-        }
-        return {};
-    }
-
-    TrialSettings settings_;
-    Strategy strategy_;
-    StoreHandle store_;
-};
-
-class CountersTarget final : public StoreTarget {
-  public:
-    static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
-                                                const Strategy& strategy, StoreHandle store) {
-        CounterOptions options;
-        if (strategy.way == "ttl") options.ttl = long_life(settings);
-        HOTCOUNT_TRY_ASSIGN(auto counter, store.make<Counter>(options));
-        return std::unique_ptr<Target>(
-            new CountersTarget(settings, strategy, std::move(store), std::move(counter)));
-    }
-
-    Driver& driver() override { return driver_; }
-    UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
-    Contract contract() const override {
-        const std::string where = store_.on_redis() ? "on the server" : "in this process's memory";
-        return contract_of("the add is applied " + where + ", with the value after it" +
-                           (strategy_.way == "ttl" ? ", and the key expires" : ""));
-    }
-
-    Result<AuditResult> audit(const Ledger& ledger) override {
-        std::vector<std::string> keys;
-        for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
-            keys.push_back("count:" + item_key(static_cast<std::int64_t>(item)));
-        }
-        HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> values, store_.integers(keys));
-        AuditResult result = audit_counters(ledger, values);
-        if (strategy_.way == "ttl") HOTCOUNT_TRY(count_keys_without_ttl(false, result));
-        return result;
-    }
-
-  private:
-    CountersTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
-                   std::shared_ptr<Counter> counter)
-        : StoreTarget(settings, strategy, std::move(store)),
-          driver_(std::move(counter), settings.timeout) {}
-
-    CounterDriver driver_;
-};
 
 Result<LimiterOptions> limiter_options(const Rate& limit, const Strategy& strategy) {
     LimiterOptions options;
@@ -237,6 +149,7 @@ class SetsTarget final : public StoreTarget {
     static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
                                                 const Strategy& strategy, StoreHandle store) {
         LiveSetsOptions options;
+        options.gate = settings.gate;
         for (const UpsertMethod method :
              {UpsertMethod::script, UpsertMethod::ttl_gate, UpsertMethod::watch,
               UpsertMethod::exists_then_add, UpsertMethod::unguarded_pipeline}) {
@@ -408,7 +321,7 @@ Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
         case WorkloadKind::votes:
             break;
     }
-    return CountersTarget::make(settings, strategy, std::move(store));
+    return make_counters_target(settings, strategy, std::move(store));
 }
 
 Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& settings,
@@ -431,7 +344,7 @@ Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& setting
         return refuse("the private server that it was started with has ended with it");
     }
     HOTCOUNT_TRY_ASSIGN(StoreHandle store, StoreHandle::open(settings, strategy.store));
-    return CountersTarget::make(settings, strategy, std::move(store));
+    return make_counters_target(settings, strategy, std::move(store));
 }
 
 }  // namespace hotcount::loadtest

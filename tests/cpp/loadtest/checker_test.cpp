@@ -152,6 +152,20 @@ TEST(CheckVotes, PartsAddUp) {
     EXPECT_EQ(sum.examples.size(), 4U);
 }
 
+TEST(AnswersWithoutPredecessor, EachLifeCountsFromOne) {
+    const auto missing = answers_without_predecessor;
+    EXPECT_EQ(missing({}, 0), 0U);
+    EXPECT_EQ(missing({1, 2, 3, 1, 2, 1}, 1), 0U);
+    EXPECT_EQ(missing({1, 2, 3, 1, 2, 1}, 0), 0U) << "it may have expired";
+    EXPECT_EQ(missing({1, 2, 2}, 0), 1U) << "two lives came to 2, and one began";
+    EXPECT_EQ(missing({1, 3}, 0), 1U);
+    EXPECT_EQ(missing({1, 3, 3, 3, 4}, 0), 3U);
+    EXPECT_EQ(missing({2, 3}, 0), 1U) << "no life began";
+    EXPECT_EQ(missing({1, 0, -4}, 0), 2U);
+    EXPECT_EQ(missing({1, 2}, 3), 1U) << "a value that nobody was told";
+    EXPECT_EQ(missing({}, 3), 1U);
+}
+
 TEST(CheckCounter, TheValueLiesBetweenAcknowledgedAndUnknown) {
     const CounterBounds bounds{10, 3, -2, true};
     for (std::int64_t value = 8; value <= 13; ++value) {

@@ -118,7 +118,7 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
     ASSERT_EQ(settings.groups.size(), 4U);
     const std::vector<WorkloadKind> workloads = {WorkloadKind::votes, WorkloadKind::counters,
                                                  WorkloadKind::limiter, WorkloadKind::zset};
-    const std::vector<std::size_t> sizes = {6, 4, 16, 10};
+    const std::vector<std::size_t> sizes = {6, 9, 16, 10};
     for (std::size_t i = 0; i < workloads.size(); ++i) {
         EXPECT_EQ(settings.groups[i].trial.workload, workloads[i]);
         EXPECT_EQ(settings.groups[i].strategies.size(), sizes[i]);
@@ -172,6 +172,12 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
                 AllOf(HasSubstr("--limit"), HasSubstr("memory/per_second_key")));
     EXPECT_THAT(refuse({"run", "-s", "list", "--limit", "5/s burst 9"}), HasSubstr("memory/list"));
     EXPECT_THAT(refuse({"run", "-s", "gcra", "--mix", "vote=1,unvote=1"}), HasSubstr("unvote"));
+    EXPECT_THAT(refuse({"run", "-s", "memory", "--life", "5ms"}), HasSubstr("with a TTL"));
+    EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--life", "5us"}), HasSubstr("1ms or more"));
+    EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--life", "5ms", "--mix", "vote=1,unvote=1"}),
+                HasSubstr("unvote"));
+    EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--gate", "5ms"}), HasSubstr("--gate"));
+    EXPECT_THAT(refuse({"run", "-s", "memory/script", "--bystander"}), HasSubstr("--bystander"));
 }
 
 TEST(CommandLine, WhatIsRecordedOfItHasNoPassword) {

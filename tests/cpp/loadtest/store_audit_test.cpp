@@ -140,6 +140,22 @@ TEST_F(StoreAuditTest, FindsEveryValueThatAnAddIsToldWrongly) {
     EXPECT_THAT(trial.reasons, Contains(HasSubstr("wrong answers")));
 }
 
+TEST_F(StoreAuditTest, FindsValuesThatNoLifeOfAShortLivedCounterCameTo) {
+    settings_.life = std::chrono::milliseconds{2};
+    const TrialResult sound = run("memory/ttl");
+    EXPECT_EQ(sound.conclusion, Conclusion::passed);
+    EXPECT_LT(sound.audit.sum, static_cast<std::int64_t>(sound.audit.acknowledged))
+        << "keys expired under the load";
+    const TrialResult trial =
+        run("memory/ttl", [](const Operation&, Answer& answer, memory::Store&) {
+            answer.returned += 1'000'000;
+            return true;
+        });
+    EXPECT_GE(breaches_.load(), 40U);
+    EXPECT_GE(trial.audit.wrong_answers, breaches_.load());
+    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
 TEST_F(StoreAuditTest, FindsEveryCounterThatNeverExpires) {
     const TrialResult trial = run("memory/ttl", leave_a_key);
     EXPECT_GE(breaches_.load(), 40U);

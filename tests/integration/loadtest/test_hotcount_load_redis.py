@@ -77,7 +77,7 @@ def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) 
         "zset-closed",
     ]
     found = summaries(document)
-    assert len(found) == 36
+    assert len(found) == 41
     shapes = {name: (set(s), set(s["audit"]), set(s["trials"][0])) for name, s in found.items()}
     for name, summary in found.items():
         assert summary["conclusion"] == "passed", (name, summary["reasons"])
@@ -229,6 +229,40 @@ def test_a_run_leaves_no_key_on_somebodys_server(own_redis: RedisServer, strateg
     assert keys_of_runs(own_redis) == []
     with own_redis.redis() as redis:
         assert redis.execute("GET", "item:1") == b"theirs"
+
+
+@pytest.mark.parametrize("strategy", ["redis/incr", "redis/ttl"])
+def test_keys_whose_adders_never_came_to_their_expiry_are_counted(
+    own_redis: RedisServer, strategy: str
+) -> None:
+    # As if each of them died before PEXPIRE: it is not allowed to them.
+    with own_redis.redis() as redis:
+        redis.execute("ACL", "SETUSER", "mortal", "on", ">pw", "~*", "&*", "+@all", "-pexpire")
+    code, document = run_json(
+        *["run", "-s", strategy, "--redis", own_redis.login("mortal", "pw"), "-d", "300ms"],
+        *["--life", "60s", "--items", "50", "--mix", "vote=1", "-w", "4"],
+    )
+    assert code == 0, document["reasons"]
+    audit = document["audit"]
+    if strategy == "redis/ttl":
+        assert audit["acknowledged"] > 0
+        assert audit["keys_without_ttl"] == 0, "its SET sets the expiry too"
+        return
+    assert audit["keys_without_ttl"] == audit["declared"] == 50
+    per_million = 50 / audit["acknowledged"] * 1e6
+    assert audit["keys_without_ttl_per_million"] == pytest.approx(per_million)
+
+
+def test_a_bystander_is_timed_beside_the_load(temporary: Path) -> None:
+    arguments = ["compare", "-s", "script,ttl_gate", "--managed", "redis", "--rounds", "1"]
+    arguments += ["--bystander", "--gate", "30ms", "-d", "200ms", *SMALL]
+    code, document = run_json(*arguments)
+    assert code == 0
+    for summary in summaries(document).values():
+        assert summary["bystander_us"]["count"] > 0
+        assert 0 < summary["bystander_us"]["p50"] <= summary["bystander_us"]["p99"]
+        assert summary["commands_per_operation"] > 1
+    assert document["parts"][0]["settings"]["gate_s"] == 0.03
 
 
 @pytest.fixture

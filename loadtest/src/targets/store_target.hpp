@@ -1,0 +1,67 @@
+// What targets over a store have in common, memory or Redis.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "store_handle.hpp"
+#include "target.hpp"
+
+namespace hotcount::loadtest {
+
+/// Setting up is not under test.
+inline constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
+
+/// Longer than any run: nothing expires in the middle of one by itself.
+inline Duration long_life(const TrialSettings& settings) {
+    return std::max<Duration>(std::chrono::hours{1}, 2 * (settings.warmup + settings.duration));
+}
+
+/// What is the same for all of them.
+class StoreTarget : public Target {
+  public:
+    std::string place() const override { return store_.place(); }
+    TargetStats stats() const override { return {0, store_.commands(), 0}; }
+    Result<void> clean_up() override {
+        if (settings_.keep_keys) return {};
+        return store_.remove_keys();
+    }
+
+  protected:
+    StoreTarget(const TrialSettings& settings, Strategy strategy, StoreHandle store)
+        : settings_(settings), strategy_(std::move(strategy)), store_(std::move(store)) {}
+
+    Contract contract_of(std::string acknowledged) const {
+        if (!store_.on_redis()) {
+            return {strategy_.name, std::move(acknowledged), "everything, when this process ends",
+                    false, true};
+        }
+        return {strategy_.name, std::move(acknowledged),
+                "what the server has not persisted, when the server ends", true, true};
+    }
+    Result<void> count_keys_without_ttl(bool allowed, AuditResult& result) const {
+        std::string example;
+        HOTCOUNT_TRY_ASSIGN(const std::uint64_t found, store_.keys_without_ttl(example));
+        result.keys_without_ttl += found;
+        if (allowed) result.allowed_breaches += found;
+        if (found > 0) {
+            result.example(fmt::format("no TTL: {} keys never expire, such as {}{}", found, example,
+                                       allowed ? ", as its contract allows" : ""));
+        }
+        return {};
+    }
+
+    TrialSettings settings_;
+    Strategy strategy_;
+    StoreHandle store_;
+};
+
+/// Counters: counters_target.cpp.
+Result<std::unique_ptr<Target>> make_counters_target(const TrialSettings& settings,
+                                                     const Strategy& strategy, StoreHandle store);
+
+}  // namespace hotcount::loadtest
