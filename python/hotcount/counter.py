@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Generic, Literal
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native, result
 from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Int64Batch
-from hotcount.results import RetryStats, TryAdd
+from hotcount.results import Queued, RetryStats, TryAdd
 from hotcount.stores import KeyValueStore
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Added = TypeVar("Added", covariant=True, default=int)
+else:
+    from typing import TypeVar
+
+    Added = TypeVar("Added", covariant=True)
 
 Method = Literal["script", "incr", "set_nx_incr"]
 Compensation = Literal["none", "first", "ttl", "both"]
 
 
+class Answers(Generic[Added]):
+    """Tells type checkers what add() returns."""
+
+    __slots__ = ()
+
+
 @result
 @dataclass(frozen=True, slots=True)
-class RetryQueue:
+class RetryQueue(Answers[int | Queued]):
     """Where the adds of a counter wait while Redis does not answer: Counter(retry=RetryQueue(...)).
 
     An add that returned a number or a Queued is counted exactly once, unless it expires. Redis
@@ -55,8 +70,11 @@ class RetryQueue:
 
 
 @attributes
-class CounterBase(Handle):
-    """The constructor and the options of the sync and the aio class."""
+class CounterBase(Handle, Generic[Added]):
+    """The constructor and the options of the sync and the aio class.
+
+    Counter[int] returns numbers; with retry= it is a Counter[int | Queued].
+    """
 
     __slots__ = ()
 
@@ -76,7 +94,7 @@ class CounterBase(Handle):
         op_keep: Seconds = 86400.0,
         method: Method = "script",
         compensation: Compensation = "both",
-        retry: RetryQueue | None = None,
+        retry: Answers[Added] | None = None,
     ) -> None:
         """Makes a counter; nothing is sent.
 
@@ -93,12 +111,16 @@ class CounterBase(Handle):
         'set_nx_incr': 'first' expires the key again after the first add, 'ttl' where it finds no
         expiry, 'both', 'none'; each leaves holes.
 
-        retry: where adds wait while Redis does not answer (method 'script'). Such an add returns
+        retry: where adds wait while Redis does not answer. Such an add returns
         Queued, never a number, and later adds to its key go behind it. With a ttl it is counted in
         the life of the key that stood when it was accepted, or that it began; where that is over it
         expires. add_many is a ConfigError then; try_add and adds with an op_id are never queued,
         get gives what the store has, reset does not touch what waits and does not begin the key's
         life anew.
+
+        With a method other than 'script' the queue only catches errors, in memory. RACY: an add
+        that was counted before its expiry failed, or whose answer was lost, is counted again,
+        perhaps in a later life of its key.
 
         ConfigError names an option with a bad value, a file that is damaged, of another version, no
         journal or another process's; TypeError an option of a wrong type.
@@ -113,7 +135,7 @@ class CounterBase(Handle):
         """
 
 
-class Counter(Lifetime, CounterBase):
+class Counter(Lifetime, CounterBase[Added]):
     """A number under a key: add to it and learn the value after this very add.
 
     Works on Memory and Redis. Keys are str or bytes, 1 to 1,000 bytes; a str and its UTF-8 bytes
@@ -138,7 +160,7 @@ class Counter(Lifetime, CounterBase):
         *,
         op_id: Key | None = None,
         timeout: Seconds | None = None,
-    ) -> int:
+    ) -> Added:
         """Adds n (any int64, negative too) and returns the value after this add.
 
         Every concurrent caller gets its own value. With an op_id (1 to 1,000 bytes) it is counted

@@ -34,7 +34,7 @@ def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
         yield proxy
 
 
-def drained(counter: hotcount.Counter) -> None:
+def drained(counter: hotcount.Counter[int | Queued]) -> None:
     eventually(lambda: counter.retry_stats().waiting == 0, 30)
 
 
@@ -412,7 +412,7 @@ def storm(folder: Path, seconds: float, outage: float, rate: int, kills: int, se
             else:
                 most += 4
         with hotcount.Counter(server.redis(timeout=5), retry=RetryQueue(path=path)) as counter:
-            drained(counter)
+            eventually(lambda: counter.retry_stats().waiting == 0, 30 + 2 * outage)
             stats = counter.retry_stats()
             counted = sum(counter.get_many([f"k{n}" for n in range(10)]))
         assert (stats.expired, stats.refused, stats.dropped) == (0, 0, 0)

@@ -20,7 +20,9 @@ def main() -> None:
     url, path, log, rate, threads = sys.argv[1:6]
     ttl = float(sys.argv[6]) if len(sys.argv) > 6 else None
     store = hotcount.Redis(url, timeout=1)
-    counter = hotcount.Counter(store, ttl=ttl, retry=hotcount.RetryQueue(path=path, fsync="off"))
+    # Those of two outages: the first program may leave all of its adds to the second.
+    queue = hotcount.RetryQueue(path=path, fsync="off", max_items=1_000_000)
+    counter = hotcount.Counter(store, ttl=ttl, retry=queue)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     print("ready", flush=True)
 

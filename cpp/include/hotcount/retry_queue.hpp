@@ -24,6 +24,10 @@
 // deadline, by this machine's clock corrected by what Redis' clock says when it answers. HOLE: other
 // ways to add to the same keys (try_add, an op_id, a Counter without a queue) leave no {KEY}:window.
 //
+// With a method other than script (counter.hpp) the queue is the unsafe one that only catches errors:
+// in memory, without numbers and windows. RACY: an add that was counted before its expiry failed, or
+// whose answer was lost, is counted again, perhaps in a later life of its key.
+//
 // Safe from many threads. A forked child has a writer and a queue of its own, and no journal.
 #pragma once
 
@@ -91,7 +95,7 @@ struct RetryStats {
 class RetryingCounter {
   public:
     /// Opens the journal, if there is one, and begins to add what waits in it. A config error for a
-    /// bad option, for a journal of another version, one that is no journal, one that another process
+    /// bad option, a path with a method other than script, for a journal of another version, one that is no journal, one that another process
     /// owns or whose middle is damaged (it names file and offset); permission_denied or capacity as
     /// the file system says.
     static Result<std::shared_ptr<RetryingCounter>> make(std::shared_ptr<redis::Client> client,

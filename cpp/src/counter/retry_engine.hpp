@@ -16,8 +16,6 @@
 #include <condition_variable>
 #include <deque>
 #include <hotcount/detail/base/hash.hpp>
-#include <hotcount/redis.hpp>
-#include <hotcount/retry_queue.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,15 +24,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "add_queue.hpp"
 #include "retry_journal.hpp"
 
 namespace hotcount {
-
-struct RetrySettings {
-    std::shared_ptr<redis::Client> client;
-    CounterOptions options;
-    RetryQueue queue;
-};
 
 /// An add that is not settled.
 struct UnsettledAdd {
@@ -53,25 +46,21 @@ struct UnsettledAdd {
     bool sent{false};   ///< It may be counted already.
 };
 
-class RetryEngine : public std::enable_shared_from_this<RetryEngine> {
+class RetryEngine final : public AddQueue, public std::enable_shared_from_this<RetryEngine> {
   public:
     /// `journal`: null without one. `found`: what waits in it.
     RetryEngine(std::shared_ptr<const RetrySettings> settings,
                 std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found);
 
-    /// Calls `done` by the deadline. It may send the add itself and wait for the answer.
-    void add_waiting(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done);
-    /// Calls `done` in the engine's thread, by the deadline, or before it returns if the add is
-    /// refused at once.
+    void add_waiting(std::string key, std::int64_t n, Deadline deadline,
+                     Completion<Added> done) override;
     void push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
-              const redis::Cancelled* cancelled);
+              const redis::Cancelled* cancelled) override;
     /// Starts the thread, if it does not run; a capacity error if the system starts none.
     Result<void> start();
-    RetryStats stats() const;
-    /// Waits for the queue to be empty, then as stop().
-    std::size_t drain(Deadline deadline);
-    /// Ends the thread and lets go of the journal; waits for that for at most two seconds.
-    std::size_t stop();
+    RetryStats stats() const override;
+    std::size_t drain(Deadline deadline) override;
+    std::size_t stop() override;
 
   private:
     static const redis::Script& script();

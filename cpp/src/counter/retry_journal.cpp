@@ -27,7 +27,7 @@ constexpr std::size_t kMostBody = std::size_t{1} << 20;
 constexpr std::size_t kAddBytes = 58;
 constexpr std::size_t kSettledBytes = 16;
 enum Kind : char { kAdds = 1, kSettled = 2 };
-// The file is written anew when it is larger than this and more than half of it is settled.
+// The file is written anew when it is larger than this and at least half of its adds are settled.
 constexpr std::uint64_t kCompactFrom = std::uint64_t{1} << 20;
 
 template <class Number>
@@ -328,6 +328,7 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
                                 std::pair{ranks.at(b.writer), b.sequence};
                      });
     live_ = waiting.size();
+    written_ = found.size();
     return {};
 }
 
@@ -370,6 +371,7 @@ Result<void> RetryJournal::append(std::span<const JournaledAdd> adds) {
     }
     size_ += bytes.size();
     live_ += adds.size();
+    written_ += adds.size();
     return {};
 }
 
@@ -387,6 +389,7 @@ void RetryJournal::settle(std::span<const AddId> ids,
     if (live_ == 0) {
         if (::ftruncate(file_, kHeader) == 0) {
             size_ = kHeader;
+            written_ = 0;
             return;
         }
     }
@@ -400,12 +403,11 @@ void RetryJournal::settle(std::span<const AddId> ids,
         put_frame(bytes, body);
     }
     if (write_at_end(bytes)) size_ += bytes.size();
-    if (size_ < kCompactFrom) return;
-    // At most 1.1 kB an add: half of the file is what is settled.
-    const std::vector<JournaledAdd> left = live();
-    std::size_t needed = kHeader;
-    for (const JournaledAdd& add : left) needed += kAddBytes + add.key.size();
-    if (needed < size_ / 2) (void)write_new(left);
+    if (size_ < kCompactFrom || live_ > written_ / 2) return;
+    // If it fails, it is tried again when half of those are settled: to write all at each call would
+    // make a long queue take for ever.
+    written_ = live_;
+    (void)write_new(live());
 }
 
 // Beside it, then over it: a crash leaves the one or the other.
@@ -425,7 +427,7 @@ Result<void> RetryJournal::write_new(std::span<const JournaledAdd> adds) {
     close_file(file_);
     file_ = fresh;
     size_ = bytes.size();
-    live_ = adds.size();
+    live_ = written_ = adds.size();
     unsynced_ = broken_ = false;
     return {};
 }

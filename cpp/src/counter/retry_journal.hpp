@@ -92,7 +92,8 @@ class RetryJournal final : public ForkAware {
     int file_{-1};
     int lock_{-1};
     std::uint64_t size_{0};
-    std::size_t live_{0};
+    std::size_t live_{0};     // Adds that are not settled.
+    std::size_t written_{0};  // Those, and the settled that take room in the file.
     bool unsynced_{false};
     bool broken_{false};  // Nobody knows what is on the disk: no add is taken any more.
 };

@@ -39,7 +39,7 @@ Result<void> check_retry_queue(const RetryQueue& queue) {
 // One engine for each process.
 struct RetryingCounter::Held {
     std::shared_ptr<const RetrySettings> settings;
-    ForkLocal<std::shared_ptr<RetryEngine>> engine;
+    ForkLocal<std::shared_ptr<AddQueue>> engine;
 };
 
 RetryingCounter::RetryingCounter(std::unique_ptr<Held> held) : held_(std::move(held)) {}
@@ -48,12 +48,13 @@ RetryingCounter::~RetryingCounter() { (void)held_->engine.get()->stop(); }
 
 Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     std::shared_ptr<redis::Client> client, CounterOptions options, RetryQueue queue) {
-    if (options.method != CounterMethod::script) {
-        return bad_option("retry", "is for method 'script'");
-    }
     // It checks the options.
     HOTCOUNT_TRY(Counter::make(client, options));
     HOTCOUNT_TRY(check_retry_queue(queue));
+    const bool is_safe = options.method == CounterMethod::script;
+    if (!is_safe && !queue.path.empty()) {
+        return bad_option("path", "is for method 'script': the queues of the others are in memory");
+    }
     std::vector<JournaledAdd> found;
     std::unique_ptr<RetryJournal> journal;
     if (!queue.path.empty()) {
@@ -62,17 +63,22 @@ Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     const bool some_wait = !found.empty();
     auto settings = std::make_shared<const RetrySettings>(
         RetrySettings{std::move(client), std::move(options), std::move(queue)});
-    auto first = std::make_shared<RetryEngine>(settings, std::move(journal), std::move(found));
-    if (some_wait) HOTCOUNT_TRY(first->start());
+    std::shared_ptr<RetryEngine> first;
+    if (is_safe) {
+        first = std::make_shared<RetryEngine>(settings, std::move(journal), std::move(found));
+        if (some_wait) HOTCOUNT_TRY(first->start());
+    }
     // The first is this process's; a forked child makes its own, without the journal.
-    const auto make_engine = [settings, first = std::move(first)]() mutable {
-        auto engine =
-            first ? std::exchange(first, nullptr)
-                  : std::make_shared<RetryEngine>(settings, nullptr, std::vector<JournaledAdd>{});
-        return std::make_unique<std::shared_ptr<RetryEngine>>(std::move(engine));
+    const auto make_engine = [settings, is_safe, first = std::move(first)]() mutable {
+        std::shared_ptr<AddQueue> engine = std::exchange(first, nullptr);
+        if (!engine && is_safe) {
+            engine = std::make_shared<RetryEngine>(settings, nullptr, std::vector<JournaledAdd>{});
+        }
+        if (!engine) engine = make_unsafe_queue(settings);
+        return std::make_unique<std::shared_ptr<AddQueue>>(std::move(engine));
     };
     auto held = std::unique_ptr<Held>(new Held{
-        .settings = settings, .engine = ForkLocal<std::shared_ptr<RetryEngine>>(make_engine)});
+        .settings = settings, .engine = ForkLocal<std::shared_ptr<AddQueue>>(make_engine)});
     return std::shared_ptr<RetryingCounter>(new RetryingCounter(std::move(held)));
 }
 

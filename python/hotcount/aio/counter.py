@@ -6,11 +6,11 @@ from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
 from hotcount.batches import Int64Batch
-from hotcount.counter import CounterBase
+from hotcount.counter import Added, CounterBase
 from hotcount.results import TryAdd
 
 
-class Counter(AsyncLifetime, CounterBase):
+class Counter(AsyncLifetime, CounterBase[Added]):
     """hotcount.Counter for event loops: each method returns what is awaited for its outcome.
 
     A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
@@ -39,7 +39,7 @@ class Counter(AsyncLifetime, CounterBase):
         *,
         op_id: Key | None = None,
         timeout: Seconds | None = None,
-    ) -> int:
+    ) -> Added:
         """As hotcount.Counter.add, to be awaited."""
 
     @native

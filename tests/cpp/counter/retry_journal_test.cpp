@@ -210,14 +210,19 @@ TEST_F(Journal, StaysWhereItIsWhenTheProgramChangesItsFolder) {
     auto journal = std::move(*RetryJournal::open("adds", Fsync::off, waiting_));
     std::filesystem::current_path(before);
     // Large enough to be written anew.
-    const std::vector<JournaledAdd> many(3000, add(1, std::string(900, 'k')));
+    std::vector<JournaledAdd> many;
+    std::vector<AddId> settled;
+    for (std::uint64_t number = 1; number <= 3000; ++number) {
+        many.push_back(add(number, std::string(900, 'k')));
+        settled.push_back({7, number});
+    }
     ASSERT_TRUE(succeeded(journal->append(many)));
-    const AddId settled[] = {{7, 1}};
-    journal->settle(settled, [] { return std::vector{add(2)}; });
+    settled.resize(2999);
+    journal->settle(settled, [] { return std::vector{add(3000)}; });
     EXPECT_LT(journal->bytes(), 1000U);
     journal.reset();
     ASSERT_TRUE(succeeded(open()));
-    EXPECT_EQ(waiting_, std::vector{add(2)});
+    EXPECT_EQ(waiting_, std::vector{add(3000)});
     EXPECT_FALSE(std::filesystem::exists(before / "adds"));
 }
 
