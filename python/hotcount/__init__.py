@@ -68,6 +68,7 @@ from hotcount.results import (
 from hotcount.slotted_counter import SlottedCounter
 from hotcount.stores import Database, Memory, Redis, connect, connect_database, connect_store
 from hotcount.votes import SyncWorker, Votes
+from hotcount.write_behind_counter import WriteBehindCounter
 
 require_all_declared()
 del require_all_declared
@@ -118,6 +119,7 @@ __all__ = [
     "Upsert",
     "Upserts",
     "Votes",
+    "WriteBehindCounter",
     "WrongTypeError",
     "__version__",
     "build_info",

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import hotcount
-from hotcount.functions import dialect_names, slotted_counter_schema, votes_schema
+from hotcount.functions import (
+    dialect_names,
+    slotted_counter_schema,
+    votes_schema,
+    write_behind_schema,
+)
 
 ID_TYPES: dict[str, Any] = {"int": int, "str": str, "uuid": uuid.UUID}
 NAMES = (
@@ -94,10 +99,12 @@ def run(options: argparse.Namespace) -> int:
     parts = {
         "votes": votes_schema(dialect, options.strategy, **names).strip(),
         "slotted_counter": slotted_counter_schema(dialect).strip(),
+        "write_behind_counter": write_behind_schema(dialect).strip(),
     }
     if options.json:
         print(json.dumps({"dialect": dialect, **parts}, indent=2))
     else:
         print(f"-- Votes, strategy {options.strategy}\n{parts['votes']}\n")
-        print(f"-- SlottedCounter\n{parts['slotted_counter']}")
+        print(f"-- SlottedCounter\n{parts['slotted_counter']}\n")
+        print(f"-- WriteBehindCounter\n{parts['write_behind_counter']}")
     return 0

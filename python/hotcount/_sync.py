@@ -46,7 +46,21 @@ def _set_within(stop: threading.Event, seconds: float) -> bool:
     return True
 
 
-def save_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+def open_views(options: argparse.Namespace) -> hotcount.WriteBehindCounter:
+    """The WriteBehindCounter that --views names."""
+    return hotcount.WriteBehindCounter(
+        options.db,
+        options.cache,
+        options.views,
+        options.prefix,
+        page=options.page,
+        interval=options.interval,
+    )
+
+
+def save_counts(
+    votes: hotcount.Votes | hotcount.WriteBehindCounter, options: argparse.Namespace
+) -> tuple[bool, dict[str, Any]]:
     """The counts of a cache; whether nothing is left unsaved."""
     settled = True
     worker = votes.sync_worker()

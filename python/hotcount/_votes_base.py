@@ -181,7 +181,9 @@ class VotesBase(Handle):
 
 
 class SyncWorker(Handle):
-    """Brings the counts of a cache to the database; Votes.sync_worker() makes one.
+    """Brings the counts of a cache to the database.
+
+    Votes.sync_worker() and WriteBehindCounter.sync_worker() make one.
 
     Any number may run at once, in threads and processes: each step is fenced, so one that dies or
     stalls between any two of them loses nothing and overwrites nothing. It ends with its votes.
@@ -190,8 +192,11 @@ class SyncWorker(Handle):
     __slots__ = ("__weakref__",)
 
     @native
-    def __init__(self, votes: VotesBase) -> None:
-        """votes: sync or aio, with the strategy 'cached'; another is a ConfigError."""
+    def __init__(self, votes: Handle) -> None:
+        """votes: Votes or a WriteBehindCounter, sync or aio.
+
+        Votes with another strategy than 'cached' are a ConfigError.
+        """
 
     @native
     def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import hotcount
 from hotcount import _reconcile, _schema
 from hotcount._schema import ID_TYPES
-from hotcount._sync import fold_counts, save_counts
+from hotcount._sync import fold_counts, open_views, save_counts
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
@@ -228,6 +228,12 @@ def sync(options: argparse.Namespace) -> int:
     if options.cache and options.cache.startswith("memory:"):
         say("hotcount sync: --cache must be a server's: memory:// counts inside one process only")
         return BAD_USAGE
+    if options.views:
+        if not options.cache:
+            say("hotcount sync: --views needs --cache, where the counts are")
+            return BAD_USAGE
+        with open_views(options) as views:
+            return told(options, *save_counts(views, options))
     if strategy == "cached" and not options.cache:
         say("hotcount sync: strategy cached needs --cache, where its counts are")
         return BAD_USAGE
@@ -254,7 +260,11 @@ def sync(options: argparse.Namespace) -> int:
     )
     with votes:
         work = save_counts if strategy == "cached" else fold_counts
-        settled, stats = work(votes, options)
+        return told(options, *work(votes, options))
+
+
+def told(options: argparse.Namespace, settled: bool, stats: dict[str, Any]) -> int:
+    """Prints what `hotcount sync` has done."""
     if options.json:
         print(json.dumps({"settled": settled, **stats}, indent=2))
     else:
@@ -387,8 +397,10 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser(
         "sync",
-        help="bring the items' counts up to date: of Votes, strategies batched, slotted and cached",
-        description="Without --cache: folds what votes have counted into the items' table, for "
+        help="bring counts up to date: of Votes (batched, slotted, cached), and WriteBehindCounter",
+        description="With --views: brings the counts of a WriteBehindCounter from --cache to the "
+        "database. Else those of Votes. Without --cache: "
+        "folds what votes have counted into the items' table, for "
         "batched (what is in the journal) or slotted. The processes that vote fold too; this one "
         "is for when none of them runs. With --cache: saves the counts of strategy cached.",
         epilog=URLS,
@@ -403,6 +415,16 @@ def parser() -> argparse.ArgumentParser:
         "--strategy",
         choices=["batched", "slotted", "cached"],
         help="of the votes (default: cached with --cache, else batched)",
+    )
+    each.add_argument(
+        "--views",
+        nargs="?",
+        const="hotcount_views",
+        metavar="TABLE",
+        help="save the counts of a WriteBehindCounter (default table: hotcount_views)",
+    )
+    each.add_argument(
+        "--prefix", default="views", help="of the keys of --views in the cache (default: views)"
     )
     each.add_argument("--once", action="store_true", help="until all is saved, then end")
     each.add_argument(

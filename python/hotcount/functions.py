@@ -74,3 +74,12 @@ def slotted_counter_schema(dialect: str) -> str:
     >>> "CREATE TABLE" in slotted_counter_schema("sqlite")
     True
     """
+
+
+@native
+def write_behind_schema(dialect: str) -> str:
+    """The same of WriteBehindCounter.create_tables().
+
+    >>> "CREATE TABLE" in write_behind_schema("sqlite")
+    True
+    """

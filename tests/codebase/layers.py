@@ -35,6 +35,8 @@ ROOMS |= {
     "votes/tables": TABLES,
     "votes/journal": TABLES | {"votes/tables"},
     "votes/cache": TABLES | {"votes/tables", "votes/journal", "memory", "redis"},
+    # BulkStatement, and Count, FlushReport and SyncWorker of the public header.
+    "views": TABLES | {"votes/tables", "redis"},
     "votes/strategies": TABLES
     | {"votes/tables", "votes/journal", "votes/cache", "counter", "memory", "redis"},
 }
@@ -67,6 +69,7 @@ PUBLIC_HEADERS = {
     "limiter": "limiter",
     "live_sets": "zset",
     "votes": "votes",
+    "write_behind_counter": "views",
 }
 # Files right in hotcount/ that are not named above (the umbrella, build_info): above all rooms.
 TOP = "hotcount"

@@ -130,6 +130,35 @@ SITUATIONS = [
     ),
     Situation("reset/absent", ["k"], []),
     Situation("reset/there", ["k"], [], [["SET", "k", "3", "PX", SOON]]),
+    # -- cells of counts that are written behind
+    *(
+        Situation(f"views_publish/{name}", ["c", "k"], ["photo:42", "w", *sums], before)
+        for name, sums, before in [
+            ("fresh", ["2", "0"], []),
+            (
+                "another writer's",
+                ["2", "0"],
+                [["HSET", "c", "v", "1 0"], ["SADD", "k", "photo:42"]],
+            ),
+            ("there", ["2", "0"], [["HSET", "c", "w", "1 0"], ["SADD", "k", "photo:42"]]),
+            ("large", [LARGE, "0"], [["HSET", "c", "w", f"{2**59} 5"], ["SADD", "k", "photo:42"]]),
+            ("late", ["1", "0"], [["HSET", "c", "w", "2 0"], ["SADD", "k", "photo:42"]]),
+        ]
+    ),
+    *(
+        Situation(f"views_retire/{name}", ["c", "k"], ["photo:42", writer, value], before)
+        for name, writer, value, before in [
+            ("the last", "w", "1 0", [["HSET", "c", "w", "1 0"], ["SADD", "k", "photo:42"]]),
+            (
+                "one of two",
+                "w",
+                "1 0",
+                [["HSET", "c", "w", "1 0", "v", "2 0"], ["SADD", "k", "photo:42"]],
+            ),
+            ("grown", "w", "1 0", [["HSET", "c", "w", "2 0"], ["SADD", "k", "photo:42"]]),
+            ("gone", "", "", [["SADD", "k", "photo:42"]]),
+        ]
+    ),
     # -- limiters
     Situation("limiter_gcra/fresh", ["k"], [*GCRA, "1"]),
     Situation("limiter_gcra/there", ["k"], [*GCRA, "1"], [["SET", "k", "1 1", "PX", SOON]]),

@@ -108,6 +108,9 @@ class Fuzz:
         slotted = hotcount.SlottedCounter(database)
         slotted.create_table()
         self.pool.append(slotted)
+        views = hotcount.WriteBehindCounter(database, stores[1], flush_interval=60)
+        views.create_tables()
+        self.pool += [views, views.sync_worker()]
         for strategy in ("naive", "slotted", "batched", "cached"):
             base = hotcount.Database("sqlite:///:memory:")
             votes = hotcount.Votes(

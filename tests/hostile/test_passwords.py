@@ -147,6 +147,8 @@ def mariadb_refusal(client: socket.socket) -> None:
         lambda url: hotcount.aio.Limiter("5/second", url),
         lambda url: hotcount.PeriodCounter("day", url),
         lambda url: hotcount.SlottedCounter("clicks", url),
+        lambda url: hotcount.WriteBehindCounter("hotcount_views", url),
+        lambda url: hotcount.WriteBehindCounter("sqlite:///:memory:", "hotcount_views", url),
         lambda url: hotcount.Votes("batched", None, url),
         lambda url: hotcount.Votes("sqlite:///:memory:", "cached", url),
         lambda url: hotcount.aio.Votes("sqlite:///:memory:", "cached", url),

@@ -15,3 +15,4 @@
 #include <hotcount/slotted_counter.hpp>
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
+#include <hotcount/write_behind_counter.hpp>

@@ -38,6 +38,7 @@ from hotcount.aio.stores import (
     connect_store,
 )
 from hotcount.aio.votes import Votes
+from hotcount.aio.write_behind_counter import WriteBehindCounter
 
 __all__ = [
     "Counter",
@@ -49,6 +50,7 @@ __all__ = [
     "Redis",
     "SlottedCounter",
     "Votes",
+    "WriteBehindCounter",
     "connect",
     "connect_database",
     "connect_store",

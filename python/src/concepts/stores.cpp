@@ -5,6 +5,7 @@
 #include <hotcount/op_id.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <hotcount/votes.hpp>
+#include <hotcount/write_behind_counter.hpp>
 
 #include "native/bind.hpp"
 #include "native/native_calls.hpp"
@@ -344,6 +345,9 @@ Result<std::string> schema_of_votes(sql::Dialect dialect, const std::string& str
 Result<std::string> schema_of_slotted_counter(sql::Dialect dialect) {
     return slotted_counter_schema(dialect);
 }
+Result<std::string> schema_of_write_behind_counter(sql::Dialect dialect) {
+    return write_behind_schema(dialect);
+}
 std::string make_op_id() { return new_op_id(); }
 
 }  // namespace
@@ -392,6 +396,7 @@ void bind_stores() {
         "dialect strategy item_type user_type item_table item_id item_count vote_table vote_item "
         "vote_user vote_value vote_previous vote_version foreign_key");
     function<&schema_of_slotted_counter, sql::Dialect>("slotted_counter_schema", "dialect");
+    function<&schema_of_write_behind_counter, sql::Dialect>("write_behind_schema", "dialect");
 }
 
 }  // namespace hotcount::python

@@ -3,23 +3,30 @@
 #include <hotcount/detail/base/interrupt.hpp>
 
 #include "votes.hpp"
+#include "write_behind.hpp"
 
 namespace hotcount::python {
 namespace {
 
 class BoundWorker final : public Bound<SyncWorker> {
   public:
-    BoundWorker(std::shared_ptr<SyncWorker> worker, std::shared_ptr<BoundVotes> votes)
-        : Bound(std::move(worker), votes->store, &kTag<BoundWorker>), votes_(std::move(votes)) {}
+    template <class Counts>
+    BoundWorker(std::shared_ptr<SyncWorker> worker, std::shared_ptr<Counts> counts)
+        : Bound(std::move(worker), counts->store, &kTag<BoundWorker>),
+          counts_(counts),
+          check_open_([counts] { counts->check_open(); }),
+          tell_([counts](Error& error, Timeout timeout) { counts->tell(error, timeout); }) {}
 
     std::string repr(const std::string& title) const override {
-        return "hotcount." + title + "(" + votes_->repr("") + ")";
+        return "hotcount." + title + "(" + counts_->repr("") + ")";
     }
-    void check_open() const { votes_->check_open(); }
-    void tell(Error& error, Timeout timeout) const { votes_->tell(error, timeout); }
+    void check_open() const { check_open_(); }
+    void tell(Error& error, Timeout timeout) const { tell_(error, timeout); }
 
   private:
-    std::shared_ptr<BoundVotes> votes_;
+    std::shared_ptr<BoundBase> counts_;  // Of Votes, or of a WriteBehindCounter.
+    std::function<void()> check_open_;
+    std::function<void(Error&, Timeout)> tell_;
 };
 
 }  // namespace
@@ -38,15 +45,22 @@ struct BoundOf<SyncWorker> {
 
 namespace {
 
+template <class Counts>
+std::shared_ptr<BoundBase> worker_of(const std::shared_ptr<BoundBase>& bound) {
+    auto counts = std::static_pointer_cast<Counts>(bound);
+    counts->check_open();
+    auto worker = unwrap(without_gil([&] { return counts->core->sync_worker(); }));
+    return std::make_shared<BoundWorker>(std::move(worker), std::move(counts));
+}
+
 std::shared_ptr<BoundBase> make_worker(const std::string&, py::handle object) {
-    if (!BoundObject::check(object.ptr())) raise_wrong_type("votes", "Votes", object);
+    constexpr const char* kTakes = "Votes or WriteBehindCounter";
+    if (!BoundObject::check(object.ptr())) raise_wrong_type("votes", kTakes, object);
     const auto& bound = BoundObject::of(object.ptr())->bound;
     if (bound == nullptr) raise_unfinished(object.ptr());
-    if (bound->tag() != &kTag<BoundVotes>) raise_wrong_type("votes", "Votes", object);
-    auto votes = std::static_pointer_cast<BoundVotes>(bound);
-    votes->check_open();
-    auto worker = unwrap(without_gil([&] { return votes->core->sync_worker(); }));
-    return std::make_shared<BoundWorker>(std::move(worker), std::move(votes));
+    if (bound->tag() == &kTag<BoundVotes>) return worker_of<BoundVotes>(bound);
+    if (bound->tag() == &kTag<BoundViews>) return worker_of<BoundViews>(bound);
+    raise_wrong_type("votes", kTakes, object);
 }
 
 // How soon a worker notices that its event is set.

@@ -17,5 +17,6 @@ void bind_live_sets();
 void bind_limiter();
 void bind_sync_worker();
 void bind_votes();
+void bind_write_behind_counter();
 
 }  // namespace hotcount::python

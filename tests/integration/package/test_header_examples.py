@@ -26,7 +26,9 @@ CONCEPTS = [
     "slotted_counter",
     "sql",
     "votes",
+    "write_behind_counter",
 ]
+ON_REDIS = ["redis", "write_behind_counter"]
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cmake") is None or not (BUILD / "CMakeCache.txt").exists(),
@@ -116,16 +118,17 @@ def check_example(program: Path, concept: str, folder: Path, redis_url: str = ""
         assert line in printed, f"{line!r} is missing, or out of order, in {done.stdout!r}"
 
 
-@pytest.mark.parametrize("concept", [concept for concept in CONCEPTS if concept != "redis"])
+@pytest.mark.parametrize("concept", [concept for concept in CONCEPTS if concept not in ON_REDIS])
 def test_a_headers_example_prints_what_it_says(program: Path, concept: str, tmp_path: Path) -> None:
     check_example(program, concept, tmp_path)
 
 
 @pytest.mark.server
-def test_the_redis_headers_example_prints_what_it_says(
-    program: Path, tmp_path: Path, redis_server: RedisServer
+@pytest.mark.parametrize("concept", ON_REDIS)
+def test_a_headers_example_with_redis_prints_what_it_says(
+    program: Path, concept: str, tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    check_example(program, "redis", tmp_path, redis_server.url)
+    check_example(program, concept, tmp_path, redis_server.url)
 
 
 def test_every_concept_in_the_umbrella_header_has_an_example() -> None:

@@ -33,6 +33,7 @@ MODULES = [
     *("hotcount.stores", "hotcount.aio.stores"),
     "hotcount.batches",
     "hotcount.functions",
+    *("hotcount.write_behind_counter", "hotcount.aio.write_behind_counter"),
     *("hotcount._votes_base", "hotcount.votes", "hotcount.aio.votes"),
     "hotcount.results",
 ]

@@ -1,0 +1,146 @@
+// WriteBehindCounter: counts without a row for each user, such as views. An add is acknowledged by
+// Redis, and workers bring it to a SQL database.
+//
+//   process   a cell for each key: what this writer has counted, ever
+//     |  a flush sends that number; Redis keeps the larger one
+//   Redis     {prefix}:{shard}:c:KEY     a hash: writer -> what it has counted
+//     |  a worker sets the row of the cell to the larger number, and adds the difference to the total,
+//     |  in one transaction; then it takes the cell out of Redis
+//   SQL       {table} (key, total)   {table}_cell (key, writer, up, down, ...)
+//
+// A message carries what its writer has counted so far and not a difference, so any of them may be
+// lost, doubled or come late: nothing is counted twice. A count is the total and, for each cell in
+// Redis, what it has more than its row in SQL.
+//
+// Thread-safe. A forked child is a writer of its own.
+// Failure: Ack says what an acknowledged add survives. The cells of a process that lives are sent to
+// Redis again when that has lost them (FLUSHALL, a crash, a failover). What is lost: cells that Redis
+// loses, and whose process is gone too, before a worker has brought them to SQL.
+// Cost: an add is one script call for Redis, which travels with others, or for Ack::local none; two
+// rows in SQL for a key and a round of the worker, however many adds there were.
+//
+// Example, the body of a function that returns Result<void>:
+//
+//   @code
+//   HOTCOUNT_TRY_ASSIGN(const auto database, sql::open_database("sqlite:///example.db"));
+//   HOTCOUNT_TRY_ASSIGN(const auto options, redis::parse_options("redis://localhost"));
+//   HOTCOUNT_TRY_ASSIGN(const auto client, redis::Client::make(options));
+//   HOTCOUNT_TRY_ASSIGN(const auto views, WriteBehindCounter::make(database, client));
+//   HOTCOUNT_TRY(views->create_tables());
+//   HOTCOUNT_TRY(views->add("page:home"));
+//   HOTCOUNT_TRY(views->add("page:home", 2, Ack::local));
+//   HOTCOUNT_TRY_ASSIGN(const Count count, views->get("page:home"));
+//   std::cout << count.value << '\n';  // 3
+//   @endcode
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/base/completion.hpp>
+#include <hotcount/detail/redis/channel.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace hotcount {
+
+/// What has happened when add() returns.
+enum class Ack : std::uint8_t {
+    cache,  ///< Redis has the add. It survives the death of this process.
+    local,  ///< This process has it, and Redis after flush_interval. kill -9 before that loses it.
+    sql,    ///< It is committed in SQL, with the adds of other callers. Redis is not asked.
+};
+std::string_view to_string(Ack ack);
+
+struct WriteBehindOptions {
+    /// Also names {table}_cell and {table}_meta.
+    std::string table{"hotcount_views"};
+    /// Of the keys in Redis. Each table needs one of its own: its workers save all that they find.
+    std::string prefix{"views"};
+    /// How long an add with Ack::local stays in this process alone, and how soon a loss in Redis is
+    /// noticed, 1 ms to 1 min. Shorter: more calls of Redis by each process that counts.
+    Duration flush_interval{std::chrono::milliseconds{250}};
+    /// Most cells in one process, 1 to 10,000,000, about 300 bytes each. Those that SQL has make room
+    /// for new ones; if none is left, an add to another key is a capacity error.
+    std::size_t max_cells{100'000};
+    /// Most cells that a worker brings to SQL in one transaction, 1 to 10,000.
+    std::size_t page{1000};
+    /// The pause of a worker between two rounds: how far the totals in SQL lag behind.
+    Duration interval{std::chrono::seconds{1}};
+    /// How long the row of a cell stays in SQL after its writer began, 1 hour to 365 days. A writer
+    /// begins anew after a seventh of it. A cell that comes later is refused, because nobody knows any
+    /// more what of it was counted: it stays in Redis, and the worker's rounds name it as at risk.
+    Duration horizon{std::chrono::hours{24 * 7}};
+    /// For Ack::sql.
+    sql::GroupCommitOptions commit{};
+    /// The age of a writer comes from its wall clock.
+    std::shared_ptr<const Clock> clock{system_clock()};
+};
+
+/// What this object has done in this process, and what waits.
+struct WriteBehindStats {
+    std::uint64_t adds{0};      ///< Acknowledged.
+    std::uint64_t failed{0};    ///< That ended with an error.
+    std::uint64_t flushed{0};   ///< Cells sent by flushes, and taken by Redis.
+    std::uint64_t losses{0};    ///< Times that Redis may have lost cells, and they were sent again.
+    std::uint64_t writers{0};   ///< Ids that this process has written under.
+    std::int64_t cells{0};      ///< In this process now.
+    std::int64_t unapplied{0};  ///< Of these, not known to be in SQL.
+    std::int64_t pending{0};    ///< Of these, not in Redis either.
+    std::int64_t at_risk{0};    ///< Acknowledged adds that only this process has.
+    std::string flush_error{};  ///< The last flush's; empty if it ended well.
+};
+
+/// The SQL that create_tables() runs, without a database. A config error for options that make()
+/// refuses.
+Result<std::string> write_behind_schema(sql::Dialect dialect,
+                                        const WriteBehindOptions& options = {});
+
+class WriteBehindCounter {
+  public:
+    /// A config error if Redis answers, and evicts keys of all kinds when its memory is full
+    /// (maxmemory-policy allkeys-...): cells would be lost in silence.
+    static Result<std::shared_ptr<WriteBehindCounter>> make(std::shared_ptr<sql::Database> database,
+                                                            std::shared_ptr<redis::Client> client,
+                                                            WriteBehindOptions options = {});
+    virtual ~WriteBehindCounter() = default;
+
+    virtual Result<void> create_tables(Timeout timeout = {}) = 0;
+    /// n may be negative. If the error is outcome_unknown, the add is in this process and is counted
+    /// once, as long as the process lives until Redis answers: adding again would count it twice.
+    /// After any other error nothing was counted.
+    virtual Result<void> add(std::string_view key, std::int64_t n = 1, Ack ack = Ack::cache,
+                             Timeout timeout = {}) = 0;
+    /// What was acknowledged to anybody, but for adds with Ack::local of other processes that are
+    /// not flushed yet. Count::pending: the adds in it that SQL does not have yet.
+    virtual Result<Count> get(std::string_view key, Timeout timeout = {}) = 0;
+    /// Sends what only this process has to Redis. acked: cells that Redis or SQL has now; pending:
+    /// cells not reached by the deadline; at_risk: acknowledged adds in those.
+    virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
+    /// Brings the cells of all processes to SQL. Any number of workers may run at once.
+    virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
+
+    // The same without waiting: a thread of the library, or of the channel, calls `done`, which must
+    // not block; for a bad argument and for Ack::local the calling thread, before the call returns.
+    // Cancelling does not withdraw an add.
+
+    virtual void add_async(std::string_view key, std::int64_t n, Ack ack, Completion<void> done,
+                           AsyncCall call = {}) = 0;
+    /// Calls that wait, made by a thread of the library, as Votes::run_async().
+    virtual void run_async(Deadline deadline, std::function<void(WriteBehindCounter&)> work,
+                           std::function<void(Error)> refuse) = 0;
+
+    /// Flushes, and takes no more adds. Returns how many acknowledged adds are lost with this process.
+    virtual std::int64_t close(Timeout timeout = {}) = 0;
+    virtual WriteBehindStats stats() const = 0;
+    virtual Contract contract() const = 0;
+    virtual const WriteBehindOptions& options() const = 0;
+};
+
+}  // namespace hotcount

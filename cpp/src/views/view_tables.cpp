@@ -1,0 +1,329 @@
+#include "view_tables.hpp"
+
+#include <algorithm>
+#include <array>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <tuple>
+#include <utility>
+
+#include "sql/dialect.hpp"
+#include "sql/table_name.hpp"
+
+namespace hotcount {
+namespace {
+
+constexpr std::size_t kPurgePage = 500;
+__extension__ using Wide = __int128;
+using Second = std::chrono::seconds;
+
+std::string in_hex(std::uint64_t number, std::size_t digits) {
+    std::string text(digits, '0');
+    for (std::size_t at = digits; at > 0 && number > 0; number >>= 4U) {
+        text[--at] = "0123456789abcdef"[number & 15U];
+    }
+    return text;
+}
+
+Error leaves_64_bits(std::string_view key) {
+    return make_error(ErrorCode::overflow,
+                      "the total of " + printable(key) + " would leave signed 64 bits")
+        .about(&ErrorFacts::key, key);
+}
+
+std::vector<sql::Value> pairs_of(std::span<const ViewCell> cells) {
+    std::vector<sql::Value> values;
+    values.reserve(2 * cells.size());
+    for (const ViewCell& each : cells) {
+        values.emplace_back(std::string_view{each.key});
+        values.emplace_back(std::string_view{each.writer});
+    }
+    return values;
+}
+
+// Runs a statement over all of these rows, in as few parts as it takes.
+template <class Row, class ToValues>
+Result<void> run_over(sql::Connection& connection, BulkStatement& statement,
+                      std::span<const Row> rows, const sql::RowVisitor* visit,
+                      const ToValues& to_values) {
+    while (!rows.empty()) {
+        const auto part = rows.first(BulkStatement::portion(rows.size()));
+        rows = rows.subspan(part.size());
+        const std::vector<sql::Value> values = to_values(part);
+        HOTCOUNT_TRY(connection.run(statement.of(part.size()), values, visit));
+    }
+    return {};
+}
+
+BulkStatement::Row pair_row(const std::string& key) {
+    return [key](std::size_t first) {
+        return "(" + key + " = " + placeholder(first) + " AND writer = " + placeholder(first + 1) +
+               ")";
+    };
+}
+
+BulkStatement::Row values_row(std::size_t placeholders, const std::string& more) {
+    return [placeholders, more](std::size_t first) {
+        std::string text = "(";
+        for (std::size_t i = 0; i < placeholders; ++i) {
+            text += (i > 0 ? ", " : "") + placeholder(first + i);
+        }
+        return text + more + ")";
+    };
+}
+
+}  // namespace
+
+std::string first_writer_of(std::int64_t second) {
+    return in_hex(static_cast<std::uint64_t>(std::max<std::int64_t>(second, 0)), 10);
+}
+
+std::string new_writer(const Clock& clock) {
+    const auto now = std::chrono::duration_cast<Second>(clock.wall_now().time_since_epoch());
+    return first_writer_of(now.count()) + "-" + in_hex(thread_random().next(), 16);
+}
+
+void sort_and_merge(std::vector<ViewCell>& cells) {
+    std::sort(cells.begin(), cells.end(), [](const ViewCell& a, const ViewCell& b) {
+        return std::tie(a.key, a.writer) < std::tie(b.key, b.writer);
+    });
+    std::vector<ViewCell> merged;
+    merged.reserve(cells.size());
+    for (ViewCell& each : cells) {
+        if (!merged.empty() && merged.back().key == each.key &&
+            merged.back().writer == each.writer) {
+            merged.back().sum = larger(merged.back().sum, each.sum);
+        } else {
+            merged.push_back(std::move(each));
+        }
+    }
+    cells = std::move(merged);
+}
+
+// All names as they stand in SQL.
+struct ViewTables::Names {
+    explicit Names(const WriteBehindOptions& options)
+        : table(sql::quote_identifier(options.table)),
+          cell(sql::quote_identifier(options.table + "_cell")),
+          meta(sql::quote_identifier(options.table + "_meta")),
+          by_writer(sql::quote_identifier(options.table + "_by_writer")) {}
+    std::string table, cell, meta, by_writer;
+    std::string key{"\"key\""};
+};
+
+namespace {
+
+template <class Names>
+std::string schema_of(const Names& n, const sql::Grammar& g) {
+    const std::string number = g.type(sql::ColumnType::integer) + " NOT NULL";
+    const std::string text = g.type(sql::ColumnType::text) + " NOT NULL";
+    const bool apart = g.creates_indexes_apart();
+    const auto create = [](const std::string& name) {
+        return "CREATE TABLE IF NOT EXISTS " + name + " (";
+    };
+    return g.lock_schema() + create(n.table) + n.key + " " + text + ", total " + number +
+           ", PRIMARY KEY (" + n.key + "))" + g.table_end() + ";\n" + create(n.cell) + n.key + " " +
+           text + ", writer " + text + ", up " + number + ", down " + number + ", was_up " +
+           number + ", was_down " + number + ", PRIMARY KEY (" + n.key + ", writer)" +
+           (apart ? "" : ", KEY " + n.by_writer + " (writer)") + ")" + g.table_end() + ";\n" +
+           (apart ? "CREATE INDEX IF NOT EXISTS " + n.by_writer + " ON " + n.cell + " (writer);\n"
+                  : "") +
+           create(n.meta) + "name " + text + ", value " + number + ", PRIMARY KEY (name))" +
+           g.table_end() + ";\nINSERT INTO " + n.meta + " (name, value) VALUES ('forgotten', 0)" +
+           g.or_nothing("name") + ";\n";
+}
+
+// MySQL assigns from the left to the right: what was before is kept first.
+template <class Names>
+std::string raise_tail(const Names& n, const sql::Grammar& g) {
+    const std::string up = g.own(n.cell, "up");
+    const std::string down = g.own(n.cell, "down");
+    std::string text = g.or_update(n.key + ", writer") + "was_up = " + up + ", was_down = " + down +
+                       ", up = " + g.greater(up, g.excluded("up")) +
+                       ", down = " + g.greater(down, g.excluded("down"));
+    if (g.has_returning()) {
+        text += " RETURNING " + n.key + ", writer, (up - was_up) - (down - was_down)";
+    }
+    return text;
+}
+
+}  // namespace
+
+ViewTables::ViewTables(const WriteBehindOptions& options, sql::Dialect dialect)
+    : ViewTables(Names{options}, dialect.grammar()) {}
+
+ViewTables::ViewTables(const Names& n, const sql::Grammar& g)
+    : schema_(schema_of(n, g)),
+      shared_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'" +
+                        g.for_share()),
+      read_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'"),
+      raise_forgotten_("UPDATE " + n.meta +
+                       " SET value = ?1 WHERE name = 'forgotten' AND value < ?1"),
+      now_("SELECT " + g.now_microseconds()),
+      old_cells_("SELECT " + n.key + ", writer FROM " + n.cell +
+                 " WHERE writer < ?1 ORDER BY writer LIMIT " + std::to_string(kPurgePage)),
+      returns_(g.has_returning()),
+      raise_(
+          "INSERT INTO " + n.cell + " (" + n.key + ", writer, up, down, was_up, was_down) VALUES ",
+          values_row(4, ", 0, 0"), 4, ", ", raise_tail(n, g)),
+      differences_("SELECT " + n.key + ", writer, (up - was_up) - (down - was_down) FROM " +
+                       n.cell + " WHERE ",
+                   pair_row(n.key), 2, " OR ", ""),
+      applied_("SELECT " + n.key + ", writer, up, down FROM " + n.cell + " WHERE ", pair_row(n.key),
+               2, " OR ", ""),
+      add_("INSERT INTO " + n.table + " (" + n.key + ", total) VALUES ", values_row(2, ""), 2, ", ",
+           g.or_update(n.key) +
+               "total = " + g.checked_sum(g.own(n.table, "total"), g.excluded("total"))),
+      read_("SELECT '' AS writer, total AS up, 0 AS down FROM " + n.table + " WHERE " + n.key +
+                " = ?1 UNION ALL SELECT writer, up, down FROM " + n.cell + " WHERE " + n.key +
+                " = ?1 AND writer IN (",
+            placeholder, 1, ", ", ")", 1),
+      remove_("DELETE FROM " + n.cell + " WHERE ", pair_row(n.key), 2, " OR ", "") {}
+
+Result<std::int64_t> ViewTables::forgotten(sql::Connection& connection,
+                                           const sql::Statement& how) const {
+    std::optional<std::int64_t> second;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        second = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(how, {}, read));
+    if (second) return *second;
+    return make_error(ErrorCode::database,
+                      "the row 'forgotten' is missing: create_tables() makes it");
+}
+
+Result<std::vector<bool>> ViewTables::apply(sql::Connection& connection,
+                                            std::span<const ViewCell> cells) {
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t before, forgotten(connection, shared_forgotten_));
+    const std::string first = first_writer_of(before);
+    std::vector<bool> refused(cells.size(), false);
+    std::vector<ViewCell> good;
+    good.reserve(cells.size());
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+        refused[i] = cells[i].writer < first;
+        if (!refused[i]) good.push_back(cells[i]);
+    }
+
+    // By key, which is in order; the database returns rows in any.
+    std::vector<std::pair<std::string, Wide>> sums;
+    for (const ViewCell& each : good) {
+        if (sums.empty() || sums.back().first != each.key) sums.emplace_back(each.key, 0);
+    }
+    const sql::RowVisitor add = [&](const sql::Row& row) -> Result<void> {
+        const std::string_view key = row.text(0);
+        const auto at = std::lower_bound(
+            sums.begin(), sums.end(), key,
+            [](const auto& sum, std::string_view than) { return sum.first < than; });
+        if (at != sums.end() && at->first == key) at->second += row.integer(2);
+        return {};
+    };
+    HOTCOUNT_TRY(run_over<ViewCell>(connection, raise_, good, returns_ ? &add : nullptr,
+                                    [](std::span<const ViewCell> part) {
+                                        std::vector<sql::Value> values;
+                                        values.reserve(4 * part.size());
+                                        for (const ViewCell& each : part) {
+                                            values.emplace_back(std::string_view{each.key});
+                                            values.emplace_back(std::string_view{each.writer});
+                                            values.emplace_back(each.sum.up);
+                                            values.emplace_back(each.sum.down);
+                                        }
+                                        return values;
+                                    }));
+    if (!returns_) {
+        HOTCOUNT_TRY(run_over<ViewCell>(connection, differences_, good, &add, pairs_of));
+    }
+    std::vector<std::pair<std::string, std::int64_t>> totals;
+    for (auto& [key, sum] : sums) {
+        const auto n = static_cast<std::int64_t>(sum);
+        if (n != sum) return leaves_64_bits(key);
+        if (n != 0) totals.emplace_back(std::move(key), n);
+    }
+    HOTCOUNT_TRY(add_to_totals(connection, totals));
+    return refused;
+}
+
+Result<void> ViewTables::add_to_totals(sql::Connection& connection,
+                                       std::span<const std::pair<std::string, std::int64_t>> sums) {
+    using Sum = std::pair<std::string, std::int64_t>;
+    auto added = run_over<Sum>(connection, add_, sums, nullptr, [](std::span<const Sum> part) {
+        std::vector<sql::Value> values;
+        values.reserve(2 * part.size());
+        for (const auto& [key, n] : part) {
+            values.emplace_back(std::string_view{key});
+            values.emplace_back(n);
+        }
+        return values;
+    });
+    if (!added && added.error().code == ErrorCode::overflow && sums.size() == 1) {
+        Error named = leaves_64_bits(sums.front().first);
+        named.message += ": " + added.error().message;
+        named.server_code = added.error().server_code;
+        return named;
+    }
+    return added;
+}
+
+Result<std::vector<ViewCell>> ViewTables::applied(sql::Connection& connection,
+                                                  std::span<const ViewCell> cells) {
+    std::vector<ViewCell> found;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        found.push_back(
+            {std::string{row.text(0)}, std::string{row.text(1)}, {row.integer(2), row.integer(3)}});
+        return {};
+    };
+    HOTCOUNT_TRY(run_over<ViewCell>(connection, applied_, cells, &read, pairs_of));
+    return found;
+}
+
+Result<ViewTables::Known> ViewTables::read(sql::Connection& connection, std::string_view key,
+                                           std::span<const ViewCell> cells) {
+    Known known;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        const std::string_view writer = row.text(0);
+        if (writer.empty()) {
+            known.total = row.integer(1);
+        } else {
+            known.cells.push_back(
+                {std::string{key}, std::string{writer}, {row.integer(1), row.integer(2)}});
+        }
+        return {};
+    };
+    // The last writer fills up; no writer has an empty id.
+    std::vector<sql::Id> writers;
+    for (const ViewCell& each : cells) writers.emplace_back(each.writer);
+    if (writers.empty()) writers.emplace_back(std::string{});
+    const std::array<sql::Value, 1> head{key};
+    HOTCOUNT_TRY(read_.run_padded(connection, writers, &see, head));
+    return known;
+}
+
+Result<void> ViewTables::forget(sql::Connection& connection, Duration horizon) {
+    std::int64_t now = 0;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        now = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(now_, {}, read));
+    const std::int64_t before =
+        now / 1'000'000 - std::chrono::duration_cast<Second>(horizon).count();
+    HOTCOUNT_TRY(connection.execute(raise_forgotten_, {before}));
+    return {};
+}
+
+Result<std::size_t> ViewTables::purge(sql::Connection& connection) {
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t before, forgotten(connection, read_forgotten_));
+    std::vector<ViewCell> old;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        old.push_back({std::string{row.text(0)}, std::string{row.text(1)}, {}});
+        return {};
+    };
+    const std::string first = first_writer_of(before);
+    HOTCOUNT_TRY(connection.query(old_cells_, {std::string_view{first}}, read));
+    sort_and_merge(old);
+    HOTCOUNT_TRY(run_over<ViewCell>(connection, remove_, old, nullptr, pairs_of));
+    return old.size();
+}
+
+}  // namespace hotcount

@@ -1,0 +1,85 @@
+// The tables of a WriteBehindCounter in SQL:
+//
+//   {table}       (key, total)
+//   {table}_cell  (key, writer, up, down, was_up, was_down)   what is in the total of each writer, and
+//                                                             what was before the last change
+//   {table}_meta  (name, value)   'forgotten': cells of writers that began before that second have no
+//                                 rows any more, and are refused
+//
+// Rows are locked in one order everywhere: 'forgotten' (shared), cells by key and writer, totals by
+// key. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/sql.hpp>
+#include <hotcount/write_behind_counter.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "view_cells.hpp"
+#include "votes/tables/bulk_statement.hpp"
+
+namespace hotcount {
+
+/// A writer's id: the second in which it began, and random digits. It sorts by time.
+std::string new_writer(const Clock& clock);
+/// The id before which all writers began before that second.
+std::string first_writer_of(std::int64_t second);
+
+class ViewTables {
+  public:
+    ViewTables(const WriteBehindOptions& options, sql::Dialect dialect);
+
+    const std::string& schema() const { return schema_; }  ///< Creates them; idempotent.
+
+    /// In a transaction that writes: raises the rows of the cells, and the totals by the difference.
+    /// Cells that are too old are left out; for each, whether it was. `cells`: sorted by key and
+    /// writer, each once, with a writer.
+    Result<std::vector<bool>> apply(sql::Connection& connection, std::span<const ViewCell> cells);
+
+    /// What SQL has of each cell, in any order; nothing of one that it does not know.
+    Result<std::vector<ViewCell>> applied(sql::Connection& connection,
+                                          std::span<const ViewCell> cells);
+
+    /// A key's total, and what SQL has of its cells: from one snapshot, which `connection` reads.
+    struct Known {
+        std::int64_t total{0};
+        std::vector<ViewCell> cells;
+    };
+    Result<Known> read(sql::Connection& connection, std::string_view key,
+                       std::span<const ViewCell> cells);
+
+    /// Refuses cells of writers that began so long before now, by the database's clock. From then on
+    /// their rows may go.
+    Result<void> forget(sql::Connection& connection, Duration horizon);
+    /// Deletes some of those rows; returns how many.
+    Result<std::size_t> purge(sql::Connection& connection);
+
+  private:
+    struct Names;
+    ViewTables(const Names& names, const sql::Grammar& grammar);
+    Result<std::int64_t> forgotten(sql::Connection& connection, const sql::Statement& how) const;
+    Result<void> add_to_totals(sql::Connection& connection,
+                               std::span<const std::pair<std::string, std::int64_t>> sums);
+
+    const std::string schema_;
+    const sql::Statement shared_forgotten_;  // -> value, which stays until the commit
+    const sql::Statement read_forgotten_;    // -> value
+    const sql::Statement raise_forgotten_;   // value
+    const sql::Statement now_;               // -> microseconds
+    const sql::Statement old_cells_;         // writer -> key, writer of some that are smaller
+    const bool returns_;                     // Whether raise_ has rows: key, writer, difference.
+    BulkStatement raise_;                    // key, writer, up, down
+    BulkStatement differences_;              // key, writer -> key, writer, difference
+    BulkStatement applied_;                  // key, writer -> key, writer, up, down
+    BulkStatement add_;                      // key, n
+    BulkStatement read_;                     // key, then writers -> '', total, 0; writer, up, down
+    BulkStatement remove_;                   // key, writer
+};
+
+/// Sorts, and makes one of those of one key and writer.
+void sort_and_merge(std::vector<ViewCell>& cells);
+
+}  // namespace hotcount

@@ -1,0 +1,467 @@
+#include "view_writer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <limits>
+#include <utility>
+
+namespace hotcount {
+namespace {
+
+// How often SQL is asked, and of how many cells at a time.
+constexpr Duration kAskEvery = std::chrono::seconds{1};
+constexpr std::size_t kCellsPerAsk = 1000;
+// A cell that SQL does not have after so long is sent again: Redis may have lost it in a way that
+// nothing else shows, such as DEL.
+constexpr Duration kSendAgainAfter = std::chrono::seconds{30};
+// Cells of one flush that are copied at a time.
+constexpr std::size_t kCellsPerSend = 10'000;
+constexpr int kWritersPerHorizon = 7;
+constexpr Duration kStopWait = std::chrono::seconds{2};
+
+SteadyTime steady_now() { return std::chrono::steady_clock::now(); }
+
+CellSum plus(const CellSum& a, const CellSum& b) { return {a.up + b.up, a.down + b.down}; }
+CellSum minus(const CellSum& a, const CellSum& b) { return {a.up - b.up, a.down - b.down}; }
+bool is_beyond(const CellSum& a, const CellSum& b) { return a.up > b.up || a.down > b.down; }
+
+std::int64_t size_of(const CellSum& sum) {
+    return checked_add(sum.up, sum.down).value_or(std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace
+
+struct ViewWriter::Cell {
+    std::string key;
+    std::string writer;
+    WallTime since{};  // Of its writer's id.
+    CellSum sum{};
+    CellSum open{};     // Of adds whose callers have no answer yet.
+    CellSum cached{};   // Redis has this much.
+    CellSum applied{};  // SQL has this much.
+    // The add that alone has sent the present sum; 0: a flush has, or several.
+    std::uint64_t carrier{0};
+    SteadyTime sent{};
+    bool sealed{false};
+    bool is_dirty{false};
+    bool is_unapplied{false};
+    bool is_settled{false};
+
+    bool safe() const { return !is_beyond(sum, larger(cached, applied)); }
+    bool done() const { return !is_beyond(sum, applied); }
+    CellSum acknowledged() const { return minus(sum, open); }
+};
+
+struct ViewWriter::Sent {
+    std::vector<CellPointer> cells;
+    std::vector<ViewCell> values;
+    std::uint64_t epoch{0};
+};
+
+ViewWriter::ViewWriter(std::shared_ptr<ViewSettings> settings)
+    : settings_(std::move(settings)), reconnects_(settings_->client->stats().reconnects) {
+    renew_writer();
+}
+
+void ViewWriter::renew_writer() {
+    writer_ = new_writer(*settings_->options.clock);
+    writer_since_ = settings_->options.clock->wall_now();
+    ++stats_.writers;
+}
+
+Result<void> ViewWriter::start() {
+    if (running_) return {};
+    HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->work(); }));
+    running_ = true;
+    return {};
+}
+
+// -- adds -----------------------------------------------------------------------------------------
+
+Result<ViewWriter::Open> ViewWriter::begin(std::string_view key, std::int64_t n, Ack ack) {
+    const CellSum amount{std::max<std::int64_t>(n, 0), n < 0 ? -n : 0};
+    const std::lock_guard lock(mutex_);
+    if (closed_) {
+        return make_error(ErrorCode::closed, "the counter is closed; nothing was applied");
+    }
+    HOTCOUNT_TRY(start());
+    auto found = cell_of(key, amount);
+    if (!found) {
+        ++stats_.failed;
+        return std::move(found).error();
+    }
+    const CellPointer& cell = *found;
+    cell->sum = plus(cell->sum, amount);
+    mark_unapplied(cell);
+    Open add{.cell = cell, .value = {}, .amount = amount, .ack = ack};
+    if (ack == Ack::local) {
+        ++stats_.adds;
+        cell->carrier = 0;
+        mark_dirty(cell);
+        return add;
+    }
+    cell->open = plus(cell->open, amount);
+    cell->carrier = add.number = next_number_++;
+    add.epoch = epoch_;
+    if (ack == Ack::cache) cell->sent = steady_now();
+    add.value = {cell->key, cell->writer, cell->sum};
+    return add;
+}
+
+Result<void> ViewWriter::end(const Open& add, Result<void> outcome) {
+    const std::lock_guard lock(mutex_);
+    Cell& cell = *add.cell;
+    cell.open = minus(cell.open, add.amount);
+    if (outcome) {
+        ++stats_.adds;
+        if (add.ack == Ack::sql) {
+            learn_applied(add.cell, add.value.sum);
+        } else if (add.epoch == epoch_) {
+            cell.cached = larger(cell.cached, add.value.sum);
+        }
+        // Redis may have lost it since, or a flush has: then this process is where it is.
+        if (!cell.safe()) mark_dirty(add.cell);
+        return outcome;
+    }
+    ++stats_.failed;
+    // No later add is in the sum, and nothing else has sent it.
+    const bool alone = cell.carrier == add.number && cell.sum == add.value.sum;
+    if (alone && nothing_applied(outcome.error().code)) {
+        cell.sum = minus(cell.sum, add.amount);
+        cell.carrier = 0;
+        if (!cell.safe()) mark_dirty(add.cell);
+        return outcome;
+    }
+    mark_dirty(add.cell);
+    const Error& why = outcome.error();
+    return make_error(ErrorCode::outcome_unknown,
+                      why.message +
+                          "; the add stays in this process, which sends it again until it is "
+                          "counted: it is lost only if the process ends before",
+                      why.server_code)
+        .about(&ErrorFacts::key, cell.key);
+}
+
+// -- cells ----------------------------------------------------------------------------------------
+
+// The cell of the key that takes this amount.
+Result<ViewWriter::CellPointer> ViewWriter::cell_of(std::string_view key, const CellSum& amount) {
+    const WallTime now = settings_->options.clock->wall_now();
+    const Duration most = settings_->options.horizon / kWritersPerHorizon;
+    if (const auto found = cells_.find(key); found != cells_.end()) {
+        const CellPointer cell = found->second;
+        const bool fits = checked_add(cell->sum.up, amount.up).has_value() &&
+                          checked_add(cell->sum.down, amount.down).has_value();
+        if (fits && now - cell->since < most) return cell;
+        // It goes on by itself until SQL has it; the key's next adds are another writer's.
+        cells_.erase(found);
+        cell->sealed = true;
+        old_cells_.emplace(cell->key, cell);
+        ++sealed_;
+        mark_unapplied(cell);
+        renew_writer();
+    }
+    if (now - writer_since_ >= most) renew_writer();
+    HOTCOUNT_TRY(make_room());
+    auto cell = std::make_shared<Cell>();
+    cell->key = key;
+    cell->writer = writer_;
+    cell->since = writer_since_;
+    cells_.emplace(cell->key, cell);
+    return cell;
+}
+
+// Drops cells that SQL has, many at a time: after it, ids are renewed.
+Result<void> ViewWriter::make_room() {
+    const std::size_t most = settings_->options.max_cells;
+    if (cell_count() < most) return {};
+    std::size_t dropped = 0;
+    const std::size_t wanted = std::max<std::size_t>(most / 8, 1);
+    while (!settled_.empty() && dropped < wanted) {
+        const CellPointer cell = std::move(settled_.front());
+        settled_.pop_front();
+        cell->is_settled = false;
+        if (!cell->done() || cell->open != CellSum{}) continue;
+        // Sealed or dropped, and the key has another cell?
+        const auto found = cells_.find(cell->key);
+        if (found == cells_.end() || found->second != cell) continue;
+        cells_.erase(found);
+        ++dropped;
+    }
+    if (dropped > 0) {
+        renew_writer();
+        return {};
+    }
+    return make_error(ErrorCode::capacity,
+                      std::to_string(most) +
+                          " cells of this process (max_cells) are not in SQL yet; is a sync_worker "
+                          "running? Nothing was applied");
+}
+
+void ViewWriter::mark_dirty(const CellPointer& cell) {
+    mark_unapplied(cell);
+    if (std::exchange(cell->is_dirty, true)) return;
+    dirty_.push_back(cell);
+}
+
+void ViewWriter::mark_unapplied(const CellPointer& cell) {
+    if (std::exchange(cell->is_unapplied, true)) return;
+    unapplied_.push_back(cell);
+    if (unapplied_.size() == 1) changed_.notify_all();
+}
+
+void ViewWriter::learn_applied(const CellPointer& cell, const CellSum& sum) {
+    cell->applied = larger(cell->applied, sum);
+    if (!cell->done() || std::exchange(cell->is_settled, true)) return;
+    settled_.push_back(cell);
+}
+
+std::vector<ViewCell> ViewWriter::own_cells(std::string_view key) const {
+    std::vector<ViewCell> own;
+    const auto take = [&](const Cell& cell) {
+        own.push_back({cell.key, cell.writer, cell.acknowledged()});
+    };
+    const std::lock_guard lock(mutex_);
+    if (const auto found = cells_.find(key); found != cells_.end()) take(*found->second);
+    const auto [first, last] = old_cells_.equal_range(key);
+    for (auto each = first; each != last; ++each) take(*each->second);
+    return own;
+}
+
+// -- flushing -------------------------------------------------------------------------------------
+
+FlushReport ViewWriter::flush(Deadline deadline) {
+    std::vector<CellPointer> wanted;
+    {
+        const std::lock_guard lock(mutex_);
+        wanted.assign(unapplied_.begin(), unapplied_.end());
+    }
+    const auto done = flush_now(deadline);
+    const std::lock_guard lock(mutex_);
+    stats_.flush_error = done ? "" : done.error().message;
+    FlushReport report{};
+    for (const CellPointer& cell : wanted) {
+        if (cell->safe()) {
+            ++report.acked;
+        } else {
+            ++report.pending;
+            report.at_risk +=
+                size_of(beyond(cell->acknowledged(), larger(cell->cached, cell->applied)));
+        }
+    }
+    return report;
+}
+
+Result<void> ViewWriter::flush_now(Deadline deadline) {
+    const std::unique_lock turn(flush_mutex_, deadline.time());
+    if (!turn) return make_error(ErrorCode::deadline, "another flush took too long");
+    HOTCOUNT_TRY(look_for_losses(deadline));
+    return publish_dirty(deadline);
+}
+
+// Redis has lost cells if a shard's name is another one, and perhaps if the connection was lost.
+Result<void> ViewWriter::look_for_losses(Deadline deadline) {
+    std::array<bool, ViewCells::kShards> used{};
+    {
+        const std::lock_guard lock(mutex_);
+        for (const CellPointer& cell : unapplied_) used[ViewCells::shard_of(cell->key)] = true;
+    }
+    std::vector<std::size_t> shards;
+    for (std::size_t shard = 0; shard < used.size(); ++shard) {
+        if (used[shard]) shards.push_back(shard);
+    }
+    if (shards.empty()) return {};
+    HOTCOUNT_TRY_ASSIGN(const auto names, settings_->cells.identities(shards, deadline));
+    const std::uint64_t reconnects = settings_->client->stats().reconnects;
+    const bool broke = std::exchange(reconnects_, reconnects) != reconnects;
+    std::array<bool, ViewCells::kShards> lost_shards{};
+    bool any = false;
+    bool surely = broke;
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+        std::string& known = identities_[shards[i]];
+        if (known == names[i] && !broke) continue;
+        // The first time nobody knows what was before.
+        surely = surely || !known.empty();
+        known = names[i];
+        lost_shards[shards[i]] = any = true;
+    }
+    if (broke) {
+        // What it had in the other shards may be gone too; there is nothing to be sent there now.
+        for (std::size_t shard = 0; shard < used.size(); ++shard) {
+            if (!used[shard]) identities_[shard].clear();
+        }
+    }
+    if (!any) return {};
+    const std::lock_guard lock(mutex_);
+    if (surely) ++stats_.losses;
+    lost(lost_shards);
+    return {};
+}
+
+void ViewWriter::lost(const std::array<bool, ViewCells::kShards>& shards) {
+    ++epoch_;
+    const std::vector<CellPointer> all(unapplied_.begin(), unapplied_.end());
+    for (const CellPointer& cell : all) {
+        if (!shards[ViewCells::shard_of(cell->key)]) continue;
+        cell->cached = {};
+        if (!cell->done()) mark_dirty(cell);
+    }
+}
+
+Result<void> ViewWriter::publish_dirty(Deadline deadline) {
+    std::optional<Error> failed;
+    while (!failed) {
+        Sent sent;
+        {
+            const std::lock_guard lock(mutex_);
+            sent.epoch = epoch_;
+            while (!dirty_.empty() && sent.cells.size() < kCellsPerSend) {
+                CellPointer cell = std::move(dirty_.back());
+                dirty_.pop_back();
+                cell->is_dirty = false;
+                if (cell->safe()) continue;
+                cell->carrier = 0;
+                cell->sent = steady_now();
+                sent.values.push_back({cell->key, cell->writer, cell->sum});
+                sent.cells.push_back(std::move(cell));
+            }
+        }
+        if (sent.cells.empty()) break;
+        std::vector<Result<void>> outcomes(sent.cells.size());
+        settings_->cells.publish_all(
+            sent.values, deadline,
+            [&](std::size_t i, Result<void> outcome) { outcomes[i] = std::move(outcome); });
+        const std::lock_guard lock(mutex_);
+        for (std::size_t i = 0; i < outcomes.size(); ++i) {
+            Cell& cell = *sent.cells[i];
+            if (!outcomes[i]) {
+                failed = outcomes[i].error();
+            } else if (sent.epoch == epoch_) {
+                cell.cached = larger(cell.cached, sent.values[i].sum);
+                ++stats_.flushed;
+            }
+            if (!cell.safe()) mark_dirty(sent.cells[i]);
+        }
+    }
+    if (failed) return std::move(*failed);
+    return {};
+}
+
+// Asks SQL what it has of the cells that have waited the longest.
+Result<void> ViewWriter::ask_applied(Deadline deadline) {
+    std::vector<CellPointer> asked;
+    std::vector<ViewCell> values;
+    {
+        const std::lock_guard lock(mutex_);
+        // They stay in the list until there is an answer: a loss meanwhile is theirs too.
+        const std::size_t size = std::min(unapplied_.size(), kCellsPerAsk);
+        asked.assign(unapplied_.begin(), unapplied_.begin() + static_cast<std::ptrdiff_t>(size));
+        for (const CellPointer& cell : asked) values.push_back({cell->key, cell->writer, {}});
+    }
+    if (asked.empty()) return {};
+    const auto known = sql::read_snapshot(
+        *settings_->database, deadline,
+        [&](sql::Connection& connection) { return settings_->tables.applied(connection, values); });
+    std::map<std::pair<std::string_view, std::string_view>, CellSum> sums;
+    if (known) {
+        for (const ViewCell& each : *known) sums[{each.key, each.writer}] = each.sum;
+    }
+    const SteadyTime now = steady_now();
+    const std::lock_guard lock(mutex_);
+    for (const CellPointer& cell : asked) {
+        unapplied_.pop_front();
+        if (const auto found = sums.find({cell->key, cell->writer}); found != sums.end()) {
+            learn_applied(cell, found->second);
+        }
+        cell->is_unapplied = false;
+        if (!cell->done()) {
+            if (now - cell->sent > kSendAgainAfter) {
+                cell->cached = {};
+                mark_dirty(cell);
+            }
+            mark_unapplied(cell);
+        } else if (cell->sealed) {
+            const auto [first, last] = old_cells_.equal_range(cell->key);
+            const auto place =
+                std::find_if(first, last, [&](const auto& each) { return each.second == cell; });
+            if (cell->open == CellSum{} && place != last) {
+                old_cells_.erase(place);
+                --sealed_;
+            } else {
+                mark_unapplied(cell);
+            }
+        }
+    }
+    if (!known) return known.error();
+    return {};
+}
+
+// -- the thread -----------------------------------------------------------------------------------
+
+void ViewWriter::work() {
+    const Duration every = settings_->options.flush_interval;
+    SteadyTime next_flush = steady_now() + every;
+    SteadyTime next_ask = steady_now() + kAskEvery;
+    std::unique_lock lock(mutex_);
+    while (!stop_) {
+        if (unapplied_.empty()) {
+            changed_.wait(lock, [this] { return stop_ || !unapplied_.empty(); });
+            next_flush = std::max(next_flush, steady_now() + every);
+        }
+        if (changed_.wait_until(lock, std::min(next_flush, next_ask), [this] { return stop_; })) {
+            break;
+        }
+        lock.unlock();
+        // What fails is tried again in the next turn: the cells stay.
+        if (steady_now() >= next_flush) {
+            auto done = flush_now(settings_->client->deadline({}));
+            next_flush = steady_now() + every;
+            const std::lock_guard again(mutex_);
+            stats_.flush_error = done ? "" : done.error().message;
+        }
+        if (steady_now() >= next_ask) {
+            (void)ask_applied(settings_->database->deadline({}));
+            next_ask = steady_now() + kAskEvery;
+        }
+        lock.lock();
+    }
+    running_ = false;
+    changed_.notify_all();
+}
+
+std::int64_t ViewWriter::close(Deadline deadline) {
+    bool was_used = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(closed_, true)) return 0;
+        was_used = !dirty_.empty();
+    }
+    if (was_used) (void)flush(deadline);
+    std::unique_lock lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, kStopWait, [this] { return !running_; });
+    lock.unlock();
+    return stats().at_risk;
+}
+
+WriteBehindStats ViewWriter::stats() const {
+    const std::lock_guard lock(mutex_);
+    WriteBehindStats stats = stats_;
+    stats.cells = static_cast<std::int64_t>(cell_count());
+    const auto look = [&](const Cell& cell) {
+        if (!cell.done()) ++stats.unapplied;
+        const CellSum have = larger(cell.cached, cell.applied);
+        if (is_beyond(cell.sum, have)) ++stats.pending;
+        stats.at_risk += size_of(beyond(cell.acknowledged(), have));
+    };
+    for (const auto& [key, cell] : cells_) look(*cell);
+    for (const auto& [key, cell] : old_cells_) look(*cell);
+    return stats;
+}
+
+}  // namespace hotcount

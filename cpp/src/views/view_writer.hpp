@@ -1,0 +1,117 @@
+// What a WriteBehindCounter is in one process: its cells, and the thread that flushes them.
+//
+//   begin() ... end()   an add: its cell grows at begin(), and at end() it is known where the add is
+//   flush()             sends what Redis lacks; finds out first whether Redis has lost what it had
+//   the thread          flushes every flush_interval, and asks SQL once a second which cells it has
+//
+// A cell belongs to a writer's id, and to a key. The same two never begin anew: when a cell is
+// dropped, cells that are made later get another id. An id is for a seventh of the horizon; a cell
+// that outlives it is sealed, and a new one takes the key's adds.
+//
+// Thread-safe: one mutex, which no call of a server is made under. Not for a forked child, which makes
+// its own (ForkLocal).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <hotcount/detail/base/hash.hpp>
+#include <hotcount/write_behind_counter.hpp>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "view_cells.hpp"
+#include "view_tables.hpp"
+
+namespace hotcount {
+
+struct ViewSettings {
+    std::shared_ptr<sql::Database> database;
+    std::shared_ptr<redis::Client> client;
+    WriteBehindOptions options;
+    ViewCells cells;
+    ViewTables tables;
+};
+
+class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
+  public:
+    explicit ViewWriter(std::shared_ptr<ViewSettings> settings);
+    ViewWriter(const ViewWriter&) = delete;
+    ViewWriter& operator=(const ViewWriter&) = delete;
+
+    struct Cell;
+    /// An add between begin() and end().
+    struct Open {
+        std::shared_ptr<Cell> cell;
+        ViewCell value;  ///< The cell with this add, to be sent.
+        CellSum amount;
+        Ack ack;
+        std::uint64_t number{0};
+        std::uint64_t epoch{0};
+    };
+    /// The add is in its cell. Ack::local: that is all. An error: nothing was counted.
+    Result<Open> begin(std::string_view key, std::int64_t n, Ack ack);
+    /// `outcome` of sending Open::value, and what the caller is told. If nothing was applied and no
+    /// other add came or was sent meanwhile, the add is taken back.
+    Result<void> end(const Open& add, Result<void> outcome);
+
+    /// What this process has counted for a key, without adds that are not acknowledged.
+    std::vector<ViewCell> own_cells(std::string_view key) const;
+    FlushReport flush(Deadline deadline);
+    /// Ends the thread after a last flush; later adds are refused. How many adds are lost.
+    std::int64_t close(Deadline deadline);
+    WriteBehindStats stats() const;
+
+  private:
+    using CellPointer = std::shared_ptr<Cell>;
+    struct Sent;
+
+    Result<void> start();
+    void work();
+    Result<CellPointer> cell_of(std::string_view key, const CellSum& amount);
+    Result<void> make_room();
+    void renew_writer();
+    void mark_dirty(const CellPointer& cell);
+    void mark_unapplied(const CellPointer& cell);
+    void learn_applied(const CellPointer& cell, const CellSum& sum);
+    void lost(const std::array<bool, ViewCells::kShards>& shards);
+    std::size_t cell_count() const { return cells_.size() + sealed_; }
+
+    Result<void> flush_now(Deadline deadline);
+    Result<void> look_for_losses(Deadline deadline);
+    Result<void> publish_dirty(Deadline deadline);
+    Result<void> ask_applied(Deadline deadline);
+
+    const std::shared_ptr<ViewSettings> settings_;
+
+    std::timed_mutex flush_mutex_;  // One flush at a time; taken before the other.
+    // Under flush_mutex_.
+    std::array<std::string, ViewCells::kShards> identities_;
+    std::uint64_t reconnects_{0};
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    // Under the mutex.
+    std::unordered_map<std::string, CellPointer, KeyedHash, std::equal_to<>> cells_;
+    std::multimap<std::string, CellPointer, std::less<>> old_cells_;  // Sealed ones, by key.
+    std::size_t sealed_{0};
+    std::vector<CellPointer> dirty_;     // Redis lacks something of them.
+    std::deque<CellPointer> unapplied_;  // SQL is not known to have all of them.
+    std::deque<CellPointer> settled_;    // SQL has all of them, or had.
+    std::string writer_;
+    WallTime writer_since_{};
+    std::uint64_t next_number_{1};
+    std::uint64_t epoch_{1};  // One more after each loss.
+    WriteBehindStats stats_;
+    bool running_{false};
+    bool closed_{false};
+    bool stop_{false};
+};
+
+}  // namespace hotcount

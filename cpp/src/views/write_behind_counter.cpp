@@ -1,0 +1,272 @@
+#include <algorithm>
+#include <array>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <limits>
+#include <utility>
+
+#include "sql/dialect.hpp"
+#include "view_worker.hpp"
+#include "view_writer.hpp"
+
+namespace hotcount {
+namespace {
+
+constexpr std::int64_t kMostAmount = std::numeric_limits<std::int64_t>::max();
+
+// A cell whose adds wait for their commit.
+struct QueuedCell final : sql::QueuedWrite {
+    explicit QueuedCell(ViewCell to_write) : cell(std::move(to_write)) {}
+    const ViewCell cell;
+};
+
+class CellWriter final : public sql::BatchWriter {
+  public:
+    explicit CellWriter(std::shared_ptr<ViewSettings> settings) : settings_(std::move(settings)) {}
+
+    Result<void> write(sql::Connection& connection,
+                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+        std::vector<ViewCell> cells;
+        cells.reserve(batch.size());
+        for (const auto& write : batch) {
+            cells.push_back(static_cast<const QueuedCell*>(write.get())->cell);
+        }
+        sort_and_merge(cells);
+        HOTCOUNT_TRY_ASSIGN(const auto old, settings_->tables.apply(connection, cells));
+        if (std::find(old.begin(), old.end(), true) == old.end()) return {};
+        // Writers are renewed long before: the clocks of this machine and the database disagree.
+        return make_error(ErrorCode::config,
+                          "this machine's clock is behind the database's by more than the horizon: "
+                          "nothing was applied");
+    }
+
+  private:
+    const std::shared_ptr<ViewSettings> settings_;
+};
+
+class SqlWriteBehindCounter final : public WriteBehindCounter,
+                                    public std::enable_shared_from_this<SqlWriteBehindCounter> {
+  public:
+    explicit SqlWriteBehindCounter(std::shared_ptr<ViewSettings> settings)
+        : settings_(std::move(settings)),
+          writer_([s = settings_] {
+              return std::make_unique<std::shared_ptr<ViewWriter>>(std::make_shared<ViewWriter>(s));
+          }),
+          commit_([s = settings_] {
+              return std::make_unique<sql::GroupCommit>(
+                  s->database, std::make_shared<CellWriter>(s), s->options.commit);
+          }),
+          elsewhere_([s = settings_] {
+              return std::make_unique<WaitingCalls>(s->database->name(), s->options.commit.workers,
+                                                    s->options.commit.max_queue);
+          }) {}
+    SqlWriteBehindCounter(const SqlWriteBehindCounter&) = delete;
+    SqlWriteBehindCounter& operator=(const SqlWriteBehindCounter&) = delete;
+    ~SqlWriteBehindCounter() override { (void)close({}); }
+
+    Result<void> create_tables(Timeout timeout) override {
+        HOTCOUNT_TRY(settings_->cells.check_eviction(settings_->client->deadline(timeout)));
+        return sql::transact(*settings_->database, settings_->database->deadline(timeout),
+                             [&](sql::Connection& connection) {
+                                 return connection.run_script(settings_->tables.schema());
+                             });
+    }
+
+    Result<void> add(std::string_view key, std::int64_t n, Ack ack, Timeout timeout) override {
+        HOTCOUNT_TRY(check_add(key, n));
+        if (n == 0) return {};
+        const auto writer = writer_.get();
+        HOTCOUNT_TRY_ASSIGN(const ViewWriter::Open open, writer->begin(key, n, ack));
+        if (ack == Ack::local) return {};
+        if (ack == Ack::sql) {
+            return writer->end(open, commit_.get().submit(std::make_shared<QueuedCell>(open.value),
+                                                          settings_->database->deadline(timeout)));
+        }
+        // The channel waits: `done` is called before it returns.
+        Result<void> outcome;
+        settings_->cells.publish(open.value, settings_->client->waiting(),
+                                 settings_->client->deadline(timeout),
+                                 [&](Result<void> sent) { outcome = std::move(sent); });
+        return writer->end(open, std::move(outcome));
+    }
+
+    void add_async(std::string_view key, std::int64_t n, Ack ack, Completion<void> done,
+                   AsyncCall call) override {
+        if (auto fits = check_add(key, n); !fits || n == 0) return done(std::move(fits));
+        const auto writer = writer_.get();
+        auto open = writer->begin(key, n, ack);
+        if (!open) return done(std::move(open).error());
+        if (ack == Ack::local) return done({});
+        auto end = [writer, open = *open, done = std::move(done)](Result<void> outcome) {
+            done(writer->end(open, std::move(outcome)));
+        };
+        if (ack == Ack::sql) {
+            return commit_.get().submit_async(std::make_shared<QueuedCell>(open->value),
+                                              settings_->database->deadline(call.timeout),
+                                              std::move(end));
+        }
+        redis::Channel& channel =
+            call.channel != nullptr ? *call.channel : settings_->client->without_waiting();
+        settings_->cells.publish(open->value, channel, settings_->client->deadline(call.timeout),
+                                 std::move(end));
+    }
+
+    // This process, then Redis, then SQL: what moves on meanwhile is found where it went.
+    Result<Count> get(std::string_view key, Timeout timeout) override {
+        HOTCOUNT_TRY(check_text(key));
+        const WallTime as_of = settings_->options.clock->wall_now();
+        const Deadline deadline = settings_->database->deadline(timeout);
+        std::vector<ViewCell> cells = writer_.get()->own_cells(key);
+        const std::string name{key};
+        HOTCOUNT_TRY_ASSIGN(
+            const auto cached,
+            settings_->cells.read(std::span{&name, 1}, settings_->client->deadline(timeout)));
+        cells.insert(cells.end(), cached.begin(), cached.end());
+        std::erase_if(cells, [](const ViewCell& each) { return each.writer.empty(); });
+        sort_and_merge(cells);
+        HOTCOUNT_TRY_ASSIGN(
+            const ViewTables::Known known,
+            sql::read_snapshot(*settings_->database, deadline, [&](sql::Connection& connection) {
+                return settings_->tables.read(connection, key, cells);
+            }));
+        __extension__ __int128 value = known.total;
+        __extension__ __int128 pending = 0;
+        for (const ViewCell& each : cells) {
+            CellSum applied{};
+            for (const ViewCell& row : known.cells) {
+                if (row.writer == each.writer) applied = row.sum;
+            }
+            const CellSum more = beyond(each.sum, applied);
+            value += more.up;
+            value -= more.down;
+            pending += more.up;
+            pending += more.down;
+        }
+        const auto whole = static_cast<std::int64_t>(value);
+        if (whole != value) {
+            return make_error(ErrorCode::overflow,
+                              "the count of " + printable(key) + " leaves signed 64 bits")
+                .about(&ErrorFacts::key, key);
+        }
+        return Count{
+            .value = whole,
+            .exact = false,
+            .as_of = as_of,
+            .source = pending > 0 ? "cache" : "sql",
+            .pending = pending > kMostAmount ? kMostAmount : static_cast<std::int64_t>(pending)};
+    }
+
+    Result<FlushReport> flush(Timeout timeout) override {
+        return writer_.get()->flush(settings_->client->deadline(timeout));
+    }
+
+    Result<std::shared_ptr<SyncWorker>> sync_worker() override {
+        return make_view_worker(settings_);
+    }
+
+    void run_async(Deadline deadline, std::function<void(WriteBehindCounter&)> work,
+                   std::function<void(Error)> refuse) override {
+        elsewhere_.get().run(
+            deadline, [self = shared_from_this(), work = std::move(work)] { work(*self); },
+            std::move(refuse));
+    }
+
+    std::int64_t close(Timeout timeout) override {
+        return writer_.get()->close(settings_->client->deadline(timeout));
+    }
+
+    WriteBehindStats stats() const override { return writer_.get()->stats(); }
+    const WriteBehindOptions& options() const override { return settings_->options; }
+
+    Contract contract() const override {
+        return {
+            .strategy = "write_behind_counter",
+            .acknowledged =
+                "ack='cache': Redis has the add; ack='local': this process has it, and Redis "
+                "after flush_interval; ack='sql': it is committed in SQL",
+            .may_lose =
+                "ack='cache': what Redis loses (a crash without appendfsync always, FLUSHALL, a "
+                "failover) before a worker has brought it to SQL, and only if the process that "
+                "added is gone before it has sent it again; ack='local': the same, and the last "
+                "flush_interval when the process is killed; ack='sql': nothing",
+            .durable = false,
+            .exact = false};
+    }
+
+  private:
+    bool text_is_utf8() const { return settings_->database->dialect().grammar().text_is_utf8(); }
+    Result<void> check_text(std::string_view key) const {
+        return check_key(key, text_is_utf8() ? KeyRule::utf8_text : KeyRule::sql_text);
+    }
+    Result<void> check_add(std::string_view key, std::int64_t n) const {
+        HOTCOUNT_TRY(check_text(key));
+        if (n == std::numeric_limits<std::int64_t>::min()) {
+            return bad_value("n", n, "at least -9223372036854775807");
+        }
+        return {};
+    }
+
+    const std::shared_ptr<ViewSettings> settings_;
+    mutable ForkLocal<std::shared_ptr<ViewWriter>> writer_;
+    ForkLocal<sql::GroupCommit> commit_;
+    ForkLocal<WaitingCalls> elsewhere_;
+};
+
+Result<void> check_range(std::string_view option, std::size_t value, std::size_t most) {
+    if (value >= 1 && value <= most) return {};
+    return bad_value(option, value, "it takes 1 to " + std::to_string(most));
+}
+
+Result<void> check_options(const WriteBehindOptions& options) {
+    HOTCOUNT_TRY(check_identifier("table", options.table));
+    // The longest name beside it has ten bytes more.
+    HOTCOUNT_TRY(check_identifier("table", options.table + "_by_writer"));
+    if (options.prefix.size() > kMaxKeyBytes) {
+        return bad_option("prefix", "is longer than 1000 bytes");
+    }
+    using std::chrono::hours;
+    using std::chrono::milliseconds;
+    if (options.flush_interval < milliseconds{1} ||
+        options.flush_interval > std::chrono::minutes{1}) {
+        return bad_option("flush_interval", "takes 0.001 to 60 seconds");
+    }
+    HOTCOUNT_TRY(check_range("max_cells", options.max_cells, 10'000'000));
+    HOTCOUNT_TRY(check_range("page", options.page, 10'000));
+    if (options.interval < milliseconds{1} || options.interval > hours{1}) {
+        return bad_option("interval", "takes 0.001 to 3600 seconds");
+    }
+    if (options.horizon < hours{1} || options.horizon > hours{24 * 365}) {
+        return bad_option("horizon", "takes 3600 seconds to 365 days");
+    }
+    return sql::check_options(options.commit);
+}
+
+}  // namespace
+
+std::string_view to_string(Ack ack) {
+    constexpr std::array<std::string_view, 3> kNames{"cache", "local", "sql"};
+    return kNames[static_cast<std::size_t>(ack)];
+}
+
+Result<std::string> write_behind_schema(sql::Dialect dialect, const WriteBehindOptions& options) {
+    HOTCOUNT_TRY(check_options(options));
+    return ViewTables{options, dialect}.schema();
+}
+
+Result<std::shared_ptr<WriteBehindCounter>> WriteBehindCounter::make(
+    std::shared_ptr<sql::Database> database, std::shared_ptr<redis::Client> client,
+    WriteBehindOptions options) {
+    HOTCOUNT_TRY(check_options(options));
+    auto settings = std::shared_ptr<ViewSettings>(
+        new ViewSettings{database, client, options, ViewCells{client, options.prefix},
+                         ViewTables{options, database->dialect()}});
+    HOTCOUNT_TRY(settings->cells.check_eviction(client->deadline({})));
+    return std::shared_ptr<WriteBehindCounter>{
+        std::make_shared<SqlWriteBehindCounter>(std::move(settings))};
+}
+
+}  // namespace hotcount

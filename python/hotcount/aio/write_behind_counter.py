@@ -1,0 +1,49 @@
+"""aio.WriteBehindCounter: hotcount.WriteBehindCounter for event loops."""
+
+from __future__ import annotations
+
+from hotcount._lifetime import AsyncLifetime
+from hotcount._native import native
+from hotcount._types import Key, Seconds
+from hotcount.results import Count, FlushReport
+from hotcount.write_behind_counter import Ack, WriteBehindCounterBase
+
+
+class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
+    """hotcount.WriteBehindCounter for event loops: the calls return what is awaited.
+
+    A call starts when it is made, not when it is awaited. Cancelling what waits for an add does not
+    withdraw it. Adds travel over the loop's own connection to Redis, those of one turn together;
+    get() and flush() are made by threads of the library. schema(), contract(), stats() and
+    sync_worker() are not awaited; the worker is hotcount's, for a thread.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> views = aio.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+    >>> async def main() -> None:
+    ...     await views.create_tables()
+    ...     await asyncio.gather(*(views.add("page:home", ack="sql") for _ in range(100)))
+    >>> asyncio.run(main())
+    >>> views.stats()["adds"]
+    100
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    async def create_tables(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.WriteBehindCounter.create_tables, to be awaited."""
+
+    @native
+    async def add(
+        self, key: Key, n: int = 1, *, ack: Ack = "cache", timeout: Seconds | None = None
+    ) -> None:
+        """As hotcount.WriteBehindCounter.add, to be awaited."""
+
+    @native
+    async def get(self, key: Key, *, timeout: Seconds | None = None) -> Count:
+        """As hotcount.WriteBehindCounter.get, to be awaited."""
+
+    @native
+    async def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
+        """As hotcount.WriteBehindCounter.flush, to be awaited."""

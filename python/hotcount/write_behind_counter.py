@@ -1,0 +1,186 @@
+"""WriteBehindCounter: counts without a row for each user, such as views; Redis first, then SQL."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from hotcount._core import Handle
+from hotcount._lifetime import Lifetime
+from hotcount._native import attributes, native
+from hotcount._types import Key, ReadOnly, Seconds
+from hotcount._votes_base import SyncWorker
+from hotcount.results import Contract, Count, FlushReport
+from hotcount.stores import AnyDatabase, KeyValueStore
+
+Ack = Literal["cache", "local", "sql"]
+
+
+@attributes
+class WriteBehindCounterBase(Handle):
+    """The constructor, the options and what needs no waiting, of the sync and the aio class."""
+
+    __slots__ = ()
+
+    table: ReadOnly[str]
+    prefix: ReadOnly[str]
+    flush_interval: ReadOnly[float]
+    max_cells: ReadOnly[int]
+    page: ReadOnly[int]
+    interval: ReadOnly[float]
+    horizon: ReadOnly[float]
+    max_batch: ReadOnly[int]
+    max_delay: ReadOnly[float]
+
+    @native
+    def __init__(
+        self,
+        db: AnyDatabase,
+        cache: KeyValueStore,
+        table: str = "hotcount_views",
+        prefix: str = "views",
+        *,
+        flush_interval: Seconds = 0.25,
+        max_cells: int = 100_000,
+        page: int = 1000,
+        interval: Seconds = 1.0,
+        horizon: Seconds = 604800.0,
+        max_batch: int = 1000,
+        max_delay: Seconds = 0.0,
+    ) -> None:
+        """Opens the database; the tables are made by create_tables().
+
+        db: a Database (sync or aio), or its URL. cache: a Redis, or its URL; a ConfigError if it
+        answers and evicts keys of all kinds when it is full (maxmemory-policy allkeys-...). table:
+        also names {table}_cell and {table}_meta. prefix: of the keys in Redis; each
+        table needs one of its own, because its workers save all that they find there.
+
+        flush_interval: seconds that an add with ack='local' stays in this process alone, 0.001 to
+        60, and how soon a loss in Redis is noticed. max_cells: keys that this process may hold, 1
+        to 10,000,000, about 300 bytes each; those that are in SQL make room for others. page: cells
+        that a worker saves in one transaction, 1 to 10,000. interval: its pause in seconds.
+        horizon: how long the row of a cell stays in SQL, 3600 seconds to 365 days; a cell that
+        reaches SQL later is refused, because nobody knows any more what of it was counted.
+        max_batch and max_delay: of transactions with ack='sql', as with SlottedCounter.
+
+        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        """
+
+    @native
+    def schema(self) -> str:
+        """The SQL that create_tables runs.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> "CREATE TABLE" in views.schema()
+        True
+        """
+
+    @native
+    def contract(self) -> Contract:
+        """What an acknowledgement means, and what may be lost.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.contract().exact
+        False
+        """
+
+    @native
+    def stats(self) -> dict[str, Any]:
+        """What this object has done in this process, and what waits.
+
+        adds and failed_adds; flushed_cells, which Redis has taken from flushes; losses, the times
+        that Redis may have lost cells, which were then sent again; writers, the ids that this
+        process has counted under; cells in it now, and of these unapplied_cells, not known to be in
+        SQL, and pending_cells, not in Redis either; at_risk, acknowledged adds that only this
+        process has; flush_error of the last flush, empty if it ended well.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.stats()["adds"]
+        0
+        """
+
+    def sync_worker(self) -> SyncWorker:
+        """A worker that brings the cells of all processes from Redis to SQL, for a thread.
+
+        Any number may run at once. Without one the counts stay in Redis, and get() still knows
+        them.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.sync_worker().stats()["rounds"]
+        0
+        """
+        return SyncWorker(self)
+
+
+class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
+    """Counts that are acknowledged by Redis and brought to SQL by workers: views, without users.
+
+    Each process has a cell for each key, with all that it has counted under its own id. A flush
+    sends that number, and Redis keeps the larger one; a worker (sync_worker(), or `hotcount sync
+    --views`) does the same in SQL and adds the difference to the key's total. So a message that is
+    lost, doubled or late changes nothing, and no count is ever too high. Cells that Redis has lost
+    are sent again by the processes that live. Safe from many threads and across fork.
+
+    >>> import hotcount
+    >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+    >>> views.create_tables()
+    >>> views.add("page:home", ack="sql")
+    >>> views.stats()["adds"]
+    1
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @native
+    def create_tables(self, *, timeout: Seconds | None = None) -> None:
+        """Creates the tables that are missing. Idempotent.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.create_tables()
+        """
+
+    @native
+    def add(
+        self, key: Key, n: int = 1, *, ack: Ack = "cache", timeout: Seconds | None = None
+    ) -> None:
+        """Adds n, which may be negative. ack says what is true when it returns.
+
+        'cache': Redis has it; it survives the death of this process. 'local': this process has it,
+        and sends it within flush_interval; kill -9 before that loses it. 'sql': it is committed in
+        SQL, with the adds of other callers; Redis is not asked.
+
+        OutcomeUnknownError: the add stays in this process, and is counted once as long as that
+        lives until Redis answers. Do not add it again: it would count twice. After any other error
+        nothing was counted. CapacityError: max_cells keys of this process are not in SQL yet.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.create_tables()
+        >>> views.add("page:home", 2, ack="sql")
+        """
+
+    @native
+    def get(self, key: Key, *, timeout: Seconds | None = None) -> Count:
+        """What was acknowledged to anybody, 0 for a key that nobody added to.
+
+        But for adds with ack='local' that other processes have not flushed yet; so .exact is
+        False. .pending: adds in it that SQL does not have yet. UnavailableError if Redis or the
+        database does not answer.
+        """
+
+    @native
+    def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
+        """Sends to Redis what only this process has, and again what Redis has lost.
+
+        Returns .acked, keys that Redis or SQL has now; .pending, keys not reached by the deadline;
+        .at_risk, acknowledged adds in those. SQL follows with the next round of a worker.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.flush()
+        FlushReport(acked=0, pending=0, at_risk=0)
+        """

@@ -1,0 +1,326 @@
+"""What a WriteBehindCounter promises, on every database."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+from tests.support.together import THREADS, together
+
+pytestmark = pytest.mark.server
+
+INT64_MAX = 2**63 - 1
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def cache(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
+    with hotcount.Redis(redis_server.url, prefix=f"w{next(_numbers)}:", timeout=20) as cache:
+        yield cache
+
+
+@pytest.fixture
+def views(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> Iterator[hotcount.WriteBehindCounter]:
+    # A flush of its own accord sends again what it does not know to be in SQL.
+    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as views:
+        views.create_tables()
+        yield views
+
+
+def keys_in(cache: hotcount.Redis, prefix: str = "views") -> set[bytes]:
+    """Those that have cells."""
+    found: set[bytes] = set()
+    for shard in range(16):
+        found |= set(cache.execute("SMEMBERS", f"{cache.prefix!s}{prefix}:{{{shard}}}:keys"))
+    return found
+
+
+def test_an_add_is_counted_at_once_and_is_in_sql_after_a_round(
+    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+) -> None:
+    views.add("home")
+    views.add("home", 4)
+    count = views.get("home")
+    assert (count.value, count.pending, count.source, count.exact) == (5, 5, "cache", False)
+    assert keys_in(cache) == {b"home"}
+    done = views.sync_worker().run_once()
+    assert (done.scanned, done.saved, done.deleted, done.unsettled) == (1, 1, 1, 0)
+    count = views.get("home")
+    assert (count.value, count.pending, count.source) == (5, 0, "sql")
+    assert keys_in(cache) == set()
+
+
+def test_rounds_between_adds_count_each_once(
+    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+) -> None:
+    worker = views.sync_worker()
+    for n in range(1, 6):
+        views.add("k", n)
+        views.add("other")
+        assert views.get("k") == n * (n + 1) // 2
+        worker.run_once()
+        worker.run_once()
+        assert views.get("k") == n * (n + 1) // 2
+    assert [int(views.get(key)) for key in ("other", "never")] == [5, 0]
+    assert worker.stats()["saved"] == 10
+
+
+def test_amounts_below_0_are_counted_in_any_order(views: hotcount.WriteBehindCounter) -> None:
+    views.add("k", 5)
+    views.add("k", -7)
+    assert (views.get("k").value, views.get("k").pending) == (-2, 12)
+    views.sync_worker().run_once()
+    views.add("k", -1)
+    views.add("k", 0)
+    assert (views.get("k").value, views.get("k").pending) == (-3, 1)
+    views.sync_worker().run_once()
+    assert (views.get("k").value, views.get("k").pending) == (-3, 0)
+
+
+def test_a_local_add_is_seen_at_once_here_and_elsewhere_after_a_flush(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> None:
+    here = hotcount.WriteBehindCounter(database, cache, flush_interval=60)
+    there = hotcount.WriteBehindCounter(database, cache)
+    here.create_tables()
+    here.add("k", 3, ack="local")
+    assert [int(each.get("k")) for each in (here, there)] == [3, 0]
+    assert (here.stats()["at_risk"], here.stats()["pending_cells"]) == (3, 1)
+    assert here.flush() == hotcount.FlushReport(acked=1, pending=0, at_risk=0)
+    assert [int(each.get("k")) for each in (here, there)] == [3, 3]
+    assert here.stats()["at_risk"] == 0
+
+
+def test_a_local_add_is_flushed_by_itself(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> None:
+    views = hotcount.WriteBehindCounter(database, cache, flush_interval=0.02)
+    views.create_tables()
+    views.add("k", ack="local")
+    eventually(lambda: keys_in(cache) == {b"k"})
+
+
+def test_close_flushes_what_is_local(database: hotcount.Database, cache: hotcount.Redis) -> None:
+    other = hotcount.WriteBehindCounter(database, cache)
+    other.create_tables()
+    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as views:
+        views.add("k", 3, ack="local")
+    assert other.get("k") == 3
+    with pytest.raises(hotcount.ClosedError):
+        views.add("k")
+
+
+def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
+    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+) -> None:
+    views.add("k", 2)
+    views.add("k", 3, ack="sql")
+    # With it went what the same cell had before.
+    count = views.get("k")
+    assert (count.value, count.pending) == (5, 0)
+    views.sync_worker().run_once()
+    assert views.get("k") == 5
+    assert keys_in(cache) == set()
+
+
+@pytest.mark.parametrize("ack", ["cache", "local", "sql"])
+def test_adds_of_many_threads_beside_a_worker_sum_exactly(
+    views: hotcount.WriteBehindCounter, ack: str
+) -> None:
+    worker = views.sync_worker()
+
+    def work(index: int) -> None:
+        for i in range(10):
+            views.add("hot", index + 1, ack=ack)  # type: ignore[arg-type]
+            views.add(f"k{i}", -1, ack=ack)  # type: ignore[arg-type]
+            if index == 0:
+                worker.run_once()
+
+    together(work)
+    total = 10 * sum(range(1, THREADS + 1))
+    assert views.get("hot") == total
+    assert views.flush().pending == 0
+    worker.run_once()
+    assert (views.get("hot").value, views.get("hot").pending) == (total, 0)
+    assert all(views.get(f"k{i}") == -THREADS for i in range(10))
+
+
+def test_cells_that_sql_has_make_room_for_others(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> None:
+    views = hotcount.WriteBehindCounter(database, cache, max_cells=4, flush_interval=0.02)
+    views.create_tables()
+    for i in range(4):
+        views.add(f"k{i}", 10)
+    with pytest.raises(hotcount.CapacityError, match="max_cells"):
+        views.add("k4")
+    assert views.get("k4") == 0
+    views.add("k0", 1)  # It has a cell.
+    views.sync_worker().run_once()
+    eventually(lambda: views.stats()["unapplied_cells"] == 0)
+    for i in range(4, 8):
+        views.add(f"k{i}", 10, ack="sql")
+    # Cells that were dropped begin anew, under another id.
+    for i in range(8):
+        views.add(f"k{i}", 5, ack="sql")
+    views.sync_worker().run_once()
+    assert [views.get(f"k{i}").value for i in range(8)] == [16, *[15] * 7]
+    assert views.stats()["writers"] > 1
+    assert views.stats()["cells"] <= 4
+
+
+def test_a_sum_beyond_64_bits_is_an_error_and_stops_no_other_key(
+    views: hotcount.WriteBehindCounter,
+) -> None:
+    views.add("full", INT64_MAX, ack="sql")
+    with pytest.raises(hotcount.CounterOverflowError, match="full"):
+        views.add("full", ack="sql")
+    assert views.get("full") == INT64_MAX
+    views.add("full", 5)
+    views.add("a", 1)
+    worker = views.sync_worker()
+    with pytest.raises(hotcount.CounterOverflowError, match="full"):
+        worker.run_once()
+    assert (views.get("a").value, views.get("a").pending) == (1, 0)
+    with pytest.raises(hotcount.CounterOverflowError, match="full"):
+        views.get("full")
+    views.add("full", -5)
+    worker.run_once()
+    assert (views.get("full").value, views.get("full").pending) == (INT64_MAX, 0)
+
+
+def test_a_key_that_holds_something_else_stops_no_other(
+    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+) -> None:
+    views.add("bad")
+    views.add("good", 2)
+    (cells,) = cache.execute("KEYS", f"{cache.prefix!s}views:*:c:bad")
+    cache.execute("HSET", cells, "somebody", "nothing")
+    with pytest.raises(hotcount.WrongTypeError, match="bad"):
+        views.sync_worker().run_once()
+    with pytest.raises(hotcount.WrongTypeError, match="bad"):
+        views.get("bad")
+    assert (views.get("good").value, views.get("good").pending) == (2, 0)
+    cache.execute("HDEL", cells, "somebody")
+    views.sync_worker().run_once()
+    assert (views.get("bad").value, views.get("bad").pending) == (1, 0)
+
+
+def test_keys_are_bytes_of_any_kind_that_the_database_takes(
+    views: hotcount.WriteBehindCounter,
+) -> None:
+    for key in ("é", "a b", "{x}", "a:b", "K", "k", "k "):
+        views.add(key, 2)
+    views.sync_worker().run_once()
+    for key in ("a b", "{x}", "a:b", "K", "k", "k "):
+        assert views.get(key) == 2
+    assert views.get("é".encode()) == 2
+    for bad in ("", "x" * 1001, "a\0b"):
+        with pytest.raises(hotcount.ConfigError):
+            views.add(bad)
+    with pytest.raises(TypeError, match="key"):
+        views.add(7)  # type: ignore[arg-type]
+    with pytest.raises(hotcount.ConfigError, match="ack"):
+        views.add("k", ack="maybe")  # type: ignore[arg-type]
+    with pytest.raises(hotcount.ConfigError, match="n is"):
+        views.add("k", -(2**63))
+
+
+def test_a_forked_child_counts_under_an_id_of_its_own(
+    views: hotcount.WriteBehindCounter,
+) -> None:
+    views.add("k", 10)
+    views.add("k", 1, ack="local")
+    child = os.fork()
+    if child == 0:
+        try:
+            views.add("k", 100)
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    views.add("k", 1000)
+    assert views.flush().pending == 0
+    assert views.get("k") == 1111
+    views.sync_worker().run_once()
+    assert (views.get("k").value, views.get("k").pending) == (1111, 0)
+
+
+def test_loops_count_as_threads_do(database: hotcount.Database, cache: hotcount.Redis) -> None:
+    views = aio.WriteBehindCounter(database, cache, flush_interval=0.02)
+
+    async def main() -> list[int]:
+        await views.create_tables()
+        ack: Any
+        for ack in ("cache", "local", "sql"):
+            await asyncio.gather(*(views.add(f"k{i % 3}", 2, ack=ack) for i in range(60)))
+        assert (await views.flush()).pending == 0
+        counts = [int(await views.get(f"k{i}")) for i in range(3)]
+        await views.aclose()
+        return counts
+
+    worker = views.sync_worker()
+    assert asyncio.run(main()) == [120, 120, 120]
+    with pytest.raises(hotcount.ClosedError):
+        worker.run_once()
+    other = hotcount.WriteBehindCounter(database, cache)
+    other.sync_worker().run_once()
+    assert (other.get("k0").value, other.get("k0").pending) == (120, 0)
+
+
+def test_a_cell_of_a_writer_whose_row_may_be_gone_is_refused_and_stays(
+    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+) -> None:
+    views.add("k", 3)
+    views.sync_worker().run_once()  # It forgets writers of more than 7 days ago.
+    views.add("k", 1)
+    (cells,) = cache.execute("KEYS", f"{cache.prefix!s}views:*:c:k")
+    cache.execute("HSET", cells, "0000000001-0000000000000000", "100 0")
+    done = views.sync_worker().run_once()
+    assert (done.saved, done.unsettled, done.at_risk) == (1, 1, 100)
+    assert cache.execute("HLEN", cells) == 1
+
+
+def test_a_redis_that_evicts_keys_is_refused(
+    database: hotcount.Database, own_redis: RedisServer
+) -> None:
+    cache = own_redis.redis()
+    cache.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with pytest.raises(hotcount.ConfigError, match="allkeys-lru"):
+        hotcount.WriteBehindCounter(database, cache)
+    cache.execute("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    hotcount.WriteBehindCounter(database, cache)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("table", ""),
+        ("flush_interval", 61),
+        ("max_cells", 0),
+        ("page", 10_001),
+        ("interval", 3601),
+        ("horizon", 60),
+        ("max_batch", 0),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name(
+    cache: hotcount.Redis, option: str, value: Any
+) -> None:
+    with pytest.raises(hotcount.ConfigError, match=option):
+        hotcount.WriteBehindCounter("sqlite:///:memory:", cache, **{option: value})
+
+
+def test_memory_is_no_cache_for_it() -> None:
+    with pytest.raises((TypeError, hotcount.ConfigError), match="Redis"):
+        hotcount.WriteBehindCounter("sqlite:///:memory:", "memory://")

@@ -1,0 +1,275 @@
+"""A WriteBehindCounter beside faults: what was acknowledged is counted once, and never twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+
+from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+KEYS = [f"k{i}" for i in range(10)]
+THREADS = 4
+
+
+def counter(
+    database: hotcount.Database | str, redis: RedisServer | str, **options: float
+) -> hotcount.WriteBehindCounter:
+    url = redis if isinstance(redis, str) else redis.url
+    cache = hotcount.Redis(url, timeout=options.pop("timeout", 20.0))
+    views = hotcount.WriteBehindCounter(database, cache, flush_interval=0.02, **options)  # type: ignore[arg-type]
+    views.create_tables()
+    return views
+
+
+def sum_of(views: hotcount.WriteBehindCounter) -> int:
+    return sum(int(views.get(key)) for key in KEYS)
+
+
+class Program:
+    """tests.support.viewing_program, which writes down its acknowledged adds."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self.log = folder / name
+        database, cache, ack = arguments
+        command = [sys.executable, "-m", "tests.support.viewing_program", database, cache, ack]
+        self._process = subprocess.Popen(
+            [*command, str(self.log), str(THREADS)], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def acknowledged(self) -> int:
+        last: dict[str, int] = {}
+        for line in self.log.read_text().splitlines():
+            thread, _, done = line.partition(" ")
+            if done:
+                last[thread] = int(done)
+        return sum(last.values())
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+        assert self._process.stdout is not None
+        said = self._process.stdout.read()
+        self._process.stdout.close()
+        assert said == "", said
+
+
+class Workers:
+    """Threads with a worker each."""
+
+    def __init__(self, views: hotcount.WriteBehindCounter, number: int) -> None:
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._work, args=(views.sync_worker(),)) for _ in range(number)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, worker: hotcount.SyncWorker) -> None:
+        try:
+            while not self._stop.is_set():
+                worker.run_once(timeout=60)
+        except BaseException as error:
+            self._errors.append(error)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        assert self._errors == []
+
+
+def settled(views: hotcount.WriteBehindCounter) -> int:
+    """The sum once all is in SQL."""
+    worker = views.sync_worker()
+    eventually(lambda: worker.run_once(timeout=60).scanned == 0, 30)
+    counts = [views.get(key) for key in KEYS]
+    assert all(count.pending == 0 for count in counts)
+    return sum(int(count) for count in counts)
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, database: hotcount.Database, database_path: Path) -> str:
+    """The URL of an empty database that other processes can open."""
+    which = request.node.callspec.params["database"]
+    if which == "sqlite-memory":
+        pytest.skip("in one process only")
+    if which == "sqlite-file":
+        return f"sqlite:///{database_path}"
+    if which == "postgresql":
+        return str(request.getfixturevalue("postgres_database").url)
+    server = request.getfixturevalue("mariadb_server")
+    return str(server.url(request.getfixturevalue("mariadb_database")))
+
+
+@pytest.fixture
+def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy(own_redis.socket) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("ack", ["cache", "sql"])
+def test_kill_9_of_writers_beside_two_workers_loses_no_acknowledged_add(
+    url: str, own_redis: RedisServer, tmp_path: Path, ack: str
+) -> None:
+    views = counter(url, own_redis)
+    workers = Workers(views, 2)
+    acknowledged = programs = 0
+    for number in range(2):
+        program = Program(tmp_path, f"log{number}", url, own_redis.url, ack)
+        eventually(lambda program=program: program.acknowledged() >= 200, 60)  # type: ignore[misc]
+        program.kill()
+        acknowledged += program.acknowledged()
+        programs += 1
+    workers.stop()
+    assert acknowledged <= settled(views) <= acknowledged + programs * THREADS
+
+
+def test_kill_9_of_workers_loses_nothing_and_counts_nothing_twice(
+    url: str, own_redis: RedisServer
+) -> None:
+    views = counter(url, own_redis)
+    command = [sys.executable, "-m", "hotcount", "sync", "--views", "--db", url]
+    command += ["--cache", own_redis.url, "--interval", "0.001"]
+    done = 0
+    worker = None
+    for _ in range(2):
+        worker = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        before = done
+        while views.stats()["unapplied_cells"] > 0 or done - before < 50:
+            views.add(KEYS[done % 10])
+            done += 1
+            # Until it has saved something, in its middle of which it is killed.
+            if done - before >= 50 and any(views.get(key).pending == 0 for key in KEYS):
+                break
+        worker.kill()
+        worker.communicate()
+    assert settled(views) == done
+
+
+def test_a_sync_command_saves_all_and_ends(url: str, own_redis: RedisServer) -> None:
+    views = counter(url, own_redis)
+    views.add("k0", 7)
+    command = [sys.executable, "-m", "hotcount", "sync", "--views", "--once", "--db", url]
+    done = subprocess.run([*command, "--cache", own_redis.url], capture_output=True, text=True)
+    assert (done.returncode, "saved 1" in done.stdout) == (0, True), done.stderr
+    assert (views.get("k0").value, views.get("k0").pending) == (7, 0)
+
+
+def test_what_flushall_takes_is_sent_again_by_processes_that_live(
+    database: hotcount.Database, own_redis: RedisServer
+) -> None:
+    views = [counter(database, own_redis) for _ in range(2)]
+    admin = own_redis.redis()
+    for n in range(1, 4):
+        for each in views:
+            for key in KEYS:
+                each.add(key)
+                each.add(key, ack="local")
+        if n == 2:
+            views[0].sync_worker().run_once()
+        admin.execute("FLUSHALL")
+        for each in views:
+            assert each.flush().pending == 0
+        assert sum_of(views[0]) == 40 * n
+    # Without a flush by hand as well.
+    admin.execute("FLUSHALL")
+    eventually(lambda: sum_of(views[1]) == 120)
+    assert settled(views[0]) == 120
+    assert views[0].stats()["losses"] >= 1
+
+
+def test_a_redis_killed_without_persistence_loses_nothing_of_processes_that_live(
+    database: hotcount.Database, own_redis: RedisServer
+) -> None:
+    views = counter(database, own_redis, timeout=0.5)
+    for key in KEYS:
+        views.add(key, 3)
+    own_redis.kill()
+    with pytest.raises(hotcount.UnavailableError):
+        views.add("k0", 1000)
+    for key in KEYS:
+        views.add(key, 2, ack="local")
+        views.add(key, 1, ack="sql")
+    own_redis.start()
+    eventually(lambda: views.stats()["pending_cells"] == 0)
+    assert settled(views) == 60
+
+
+def test_an_add_that_never_left_is_not_counted(
+    database: hotcount.Database, own_redis: RedisServer
+) -> None:
+    views = counter(database, own_redis, timeout=0.5)
+    views.add("k0")
+    own_redis.stop()
+    for _ in range(3):
+        with pytest.raises(hotcount.UnavailableError):
+            views.add("k0", 100)
+        with pytest.raises(hotcount.UnavailableError):
+            views.add("k1", 100)
+    own_redis.start()
+    assert views.flush().pending == 0
+    assert settled(views) == 1
+
+
+@pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answer"])
+def test_a_cut_at_any_byte_counts_every_add_once_or_says_that_it_did_not(
+    own_redis: RedisServer, proxy: FaultProxy, direction: int
+) -> None:
+    views = counter("sqlite:///:memory:", proxy.url, timeout=0.3)
+    views.add("k0")
+    counted = 1
+    cuts = range(0, 330, 33) if direction == CLIENT_TO_SERVER else range(0, 10, 3)
+    for cut in cuts:
+        proxy.cut_after(cut, direction)
+        try:
+            views.add("k0")
+            counted += 1
+        except hotcount.OutcomeUnknownError:
+            counted += 1  # It stays in this process, which sends it again.
+        except (hotcount.UnavailableError, hotcount.DeadlineError):
+            pass  # Nothing was counted.
+        proxy.heal()
+        eventually(lambda: views.flush().pending == 0)
+    assert settled(views) == counted
+
+
+def test_an_add_to_a_paused_redis_is_counted_once_when_it_goes_on(
+    database: hotcount.Database, own_redis: RedisServer
+) -> None:
+    views = counter(database, own_redis, timeout=0.3)
+    views.add("k0")
+    own_redis.send_signal(signal.SIGSTOP)
+    with pytest.raises((hotcount.OutcomeUnknownError, hotcount.UnavailableError)) as failed:
+        views.add("k0", 10)
+    views.add("k0", 100, ack="sql")
+    own_redis.send_signal(signal.SIGCONT)
+    eventually(lambda: views.flush().pending == 0)
+    unknown = isinstance(failed.value, hotcount.OutcomeUnknownError)
+    assert settled(views) == 101 + 10 * unknown
+
+
+def test_a_redis_without_memory_refuses_the_add_and_counts_nothing(
+    own_redis: RedisServer,
+) -> None:
+    views = counter("sqlite:///:memory:", own_redis)
+    views.add("k0")
+    admin = own_redis.redis()
+    admin.execute("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(hotcount.HotcountError, match="OOM"):
+        views.add("k1", 5)
+    admin.execute("CONFIG", "SET", "maxmemory", "0")
+    assert settled(views) == 1
