@@ -20,6 +20,7 @@ pytestmark = pytest.mark.server
 
 KEYS = [f"k{i}" for i in range(10)]
 THREADS = 4
+MEMORY = "sqlite:///:memory:"
 
 
 def counter(
@@ -193,9 +194,9 @@ def test_what_flushall_takes_is_sent_again_by_processes_that_live(
 
 
 def test_a_redis_killed_without_persistence_loses_nothing_of_processes_that_live(
-    database: hotcount.Database, own_redis: RedisServer
+    own_redis: RedisServer,
 ) -> None:
-    views = counter(database, own_redis, timeout=0.5)
+    views = counter(MEMORY, own_redis, timeout=0.5)
     for key in KEYS:
         views.add(key, 3)
     own_redis.kill()
@@ -210,9 +211,9 @@ def test_a_redis_killed_without_persistence_loses_nothing_of_processes_that_live
 
 
 def test_an_add_that_never_left_is_not_counted(
-    database: hotcount.Database, own_redis: RedisServer
+    own_redis: RedisServer,
 ) -> None:
-    views = counter(database, own_redis, timeout=0.5)
+    views = counter(MEMORY, own_redis, timeout=0.5)
     views.add("k0")
     own_redis.stop()
     for _ in range(3):
@@ -229,7 +230,7 @@ def test_an_add_that_never_left_is_not_counted(
 def test_a_cut_at_any_byte_counts_every_add_once_or_says_that_it_did_not(
     own_redis: RedisServer, proxy: FaultProxy, direction: int
 ) -> None:
-    views = counter("sqlite:///:memory:", proxy.url, timeout=0.3)
+    views = counter(MEMORY, proxy.url, timeout=0.3)
     views.add("k0")
     counted = 1
     cuts = range(0, 330, 33) if direction == CLIENT_TO_SERVER else range(0, 10, 3)
@@ -248,9 +249,9 @@ def test_a_cut_at_any_byte_counts_every_add_once_or_says_that_it_did_not(
 
 
 def test_an_add_to_a_paused_redis_is_counted_once_when_it_goes_on(
-    database: hotcount.Database, own_redis: RedisServer
+    own_redis: RedisServer,
 ) -> None:
-    views = counter(database, own_redis, timeout=0.3)
+    views = counter(MEMORY, own_redis, timeout=0.3)
     views.add("k0")
     own_redis.send_signal(signal.SIGSTOP)
     with pytest.raises((hotcount.OutcomeUnknownError, hotcount.UnavailableError)) as failed:
@@ -265,7 +266,7 @@ def test_an_add_to_a_paused_redis_is_counted_once_when_it_goes_on(
 def test_a_redis_without_memory_refuses_the_add_and_counts_nothing(
     own_redis: RedisServer,
 ) -> None:
-    views = counter("sqlite:///:memory:", own_redis)
+    views = counter(MEMORY, own_redis)
     views.add("k0")
     admin = own_redis.redis()
     admin.execute("CONFIG", "SET", "maxmemory", "1")

@@ -202,6 +202,7 @@ Result<std::vector<ViewCell>> ViewCells::read(std::span<const std::string> keys,
         names.reserve(part.size());
         for (const std::string& key : part) names.push_back(cells_key(key));
         std::vector<std::vector<std::string_view>> commands;
+        commands.reserve(names.size());
         for (const std::string& name : names) commands.push_back({"HGETALL", name});
         const auto replies = client_->execute_many(commands, deadline.remaining());
         for (std::size_t i = 0; i < part.size(); ++i) {
