@@ -75,6 +75,13 @@ def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
         server.stop()
 
 
+@pytest.fixture
+def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
+    """A store at own_redis beside those that the test is about."""
+    with own_redis.redis(timeout=20) as direct:
+        yield direct
+
+
 @pytest.fixture(params=COUNTER_BACKENDS)
 def counter_store(request: pytest.FixtureRequest) -> Iterator[hotcount.Memory | hotcount.Redis]:
     """A store for Counter, with keys that no other test uses."""

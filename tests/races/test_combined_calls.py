@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import hotcount
 import pytest
 
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, calls_of
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
 THREADS = 64
 ROUNDS = 40
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as direct:
-        yield direct
-
-
-def evalsha_calls(redis: hotcount.Redis) -> int:
-    stats = redis.execute("INFO", "commandstats").decode()
-    found = re.search(r"cmdstat_evalsha:calls=(\d+)", stats)
-    return int(found[1]) if found else 0
 
 
 def add(store: hotcount.Redis) -> Callable[[str], object]:
@@ -77,13 +64,13 @@ def test_concurrent_calls_of_one_counter_travel_together_and_each_gets_its_own_v
 ) -> None:
     with own_redis.redis(timeout=20) as redis:
         counter = hotcount.Counter(redis, ttl=600)
-        before = evalsha_calls(direct)
+        before = calls_of(direct, "evalsha")
         values = together(lambda _: [counter.add("hot") for _ in range(ROUNDS)], THREADS)
         total = THREADS * ROUNDS
         assert sorted(value for mine in values for value in mine) == list(range(1, total + 1))
         assert all(mine == sorted(mine) for mine in values)
         assert redis.stats()["combined"] > 0
-        assert evalsha_calls(direct) - before < total
+        assert calls_of(direct, "evalsha") - before < total
 
 
 @pytest.mark.parametrize("kind", LIMITERS)
@@ -93,12 +80,12 @@ def test_hits_that_travel_together_are_decided_one_after_the_other(
     with own_redis.redis(timeout=20) as redis:
         # A day, so that nothing is refilled meanwhile.
         limiter = hotcount.Limiter(redis, "500/day", algorithm=kind)
-        before = evalsha_calls(direct)
+        before = calls_of(direct, "evalsha")
         decisions = together(lambda _: [limiter.hit("hot") for _ in range(ROUNDS)], THREADS)
         allowed = [each.remaining for mine in decisions for each in mine if each.allowed]
         assert sorted(allowed) == list(range(500)), "exactly the limit, each its own place"
         assert redis.stats()["combined"] > 0
-        assert evalsha_calls(direct) - before < THREADS * ROUNDS
+        assert calls_of(direct, "evalsha") - before < THREADS * ROUNDS
 
 
 @ALL
@@ -210,10 +197,10 @@ def test_a_large_batch_is_a_few_round_trips(own_redis: RedisServer, direct: hotc
         limiter = hotcount.Limiter(redis, "5/minute")
         counter.add_many(keys[:1])
         limiter.hit_many(keys[:1])
-        before, sends = evalsha_calls(direct), redis.stats()["sends"]
+        before, sends = calls_of(direct, "evalsha"), redis.stats()["sends"]
         assert counter.add_many(keys) == [2] + [1] * 999
         assert all(limiter.hit_many(keys).allowed)
-        assert evalsha_calls(direct) - before <= 8
+        assert calls_of(direct, "evalsha") - before <= 8
         assert redis.stats()["sends"] - sends <= 16
         assert counter.add_many(["same"] * 600) == list(range(1, 601))
         assert list(limiter.hit_many(["same"] * 600).allowed).count(True) == 5

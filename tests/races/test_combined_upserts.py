@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections import Counter as Tally
-from collections.abc import Iterator
 
 import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, calls_of
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
 THREADS = 64
 ROUNDS = 40
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as direct:
-        yield direct
-
-
-def evalsha_calls(redis: hotcount.Redis) -> int:
-    stats = redis.execute("INFO", "commandstats").decode()
-    found = re.search(r"cmdstat_evalsha:calls=(\d+)", stats)
-    return int(found[1]) if found else 0
 
 
 def test_upserts_of_many_threads_travel_together_and_each_gets_its_own_status(
@@ -43,7 +29,7 @@ def test_upserts_of_many_threads_travel_together_and_each_gets_its_own_status(
         sets.create("a", 600, {"first": 0})
         sets.create("{b}", 600, {"first": 0})
         sets.upsert("a", "old", 9, version=9)
-        before = evalsha_calls(direct)
+        before = calls_of(direct, "evalsha")
         expected = {
             ("a", None): "APPLIED",
             ("{b}", None): "APPLIED",
@@ -70,7 +56,7 @@ def test_upserts_of_many_threads_travel_together_and_each_gets_its_own_status(
         assert dict(list(ends)) == expected
         assert len(ends) == len(expected), ends
         assert redis.stats()["combined"] > 0
-        assert evalsha_calls(direct) - before < THREADS * ROUNDS
+        assert calls_of(direct, "evalsha") - before < THREADS * ROUNDS
         for key in ("a", "{b}"):
             applied = sum(
                 n for ((name, version), _), n in ends.items() if (name, version) == (key, None)
@@ -87,10 +73,10 @@ def test_upserts_of_one_turn_travel_together_and_keep_their_order(
         async with aio.LiveSets(own_redis.url, gate=0) as sets:
             await sets.create("k", 600, {"first": 0})
             await sets.upsert("k", "m", -1)
-            before = evalsha_calls(direct)
+            before = calls_of(direct, "evalsha")
             states = await asyncio.gather(*(sets.upsert("k", "m", n) for n in range(300)))
             assert [str(state) for state in states] == ["APPLIED"] * 300
-            assert evalsha_calls(direct) - before <= 10
+            assert calls_of(direct, "evalsha") - before <= 10
             assert await sets.top("k", 1) == [("m", 299.0)]
 
     asyncio.run(main())

@@ -19,16 +19,10 @@ from hotcount import Upsert
 
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, calls_of
 from tests.support.together import in_child, together
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as direct:
-        yield direct
 
 
 @pytest.fixture
@@ -40,14 +34,6 @@ def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
 def in_transaction(direct: hotcount.Redis) -> bool:
     """Whether some connection stands between MULTI and EXEC: its WATCH and its looks are done."""
     return b"multi=0" in direct.execute("CLIENT", "LIST")
-
-
-def calls(direct: hotcount.Redis, command: str) -> int:
-    stats = direct.execute("INFO", "commandstats").decode()
-    for line in stats.splitlines():
-        if line.startswith(f"cmdstat_{command}:"):
-            return int(line.split("calls=")[1].split(",")[0])
-    return 0
 
 
 def upsert_with(
@@ -78,7 +64,7 @@ def test_a_write_between_watch_and_exec_makes_it_try_again(
     sets.create("k", 60, {"a": 1})
     answer = upsert_with(proxy, direct, lambda: sets.upsert("k", "b", 2))
     assert answer is Upsert.APPLIED
-    assert calls(direct, "exec") == 2, "the first was aborted"
+    assert calls_of(direct, "exec") == 2, "the first was aborted"
     assert sets.top("k", 3) == [("late", 9.0), ("b", 2.0), ("a", 1.0)]
 
 
@@ -104,7 +90,9 @@ def test_an_upsert_answers_by_the_set_that_is_there_at_exec(
 
     assert upsert_with(proxy, direct, meanwhile, gate=10) is answer
     assert "late" not in dict(sets.range("k", 0, -1))
-    assert (calls(direct, "exec"), calls(direct, "zadd")) == (1, 1), "only create()'s ZADD ran"
+    assert (calls_of(direct, "exec"), calls_of(direct, "zadd")) == (1, 1), (
+        "only create()'s ZADD ran"
+    )
 
 
 def test_exec_itself_finds_a_set_that_has_expired_in_between(tmp_path: Path) -> None:
@@ -118,7 +106,7 @@ def test_exec_itself_finds_a_set_that_has_expired_in_between(tmp_path: Path) -> 
             direct.execute("PEXPIRE", "k", 3000)
             waits = threading.Event()
             assert upsert_with(proxy, direct, lambda: waits.wait(3.1)) is Upsert.ABSENT
-            assert calls(direct, "exec") == 1
+            assert calls_of(direct, "exec") == 1
             assert direct.execute("EXISTS", "k") == 0
     finally:
         server.stop()
@@ -167,7 +155,7 @@ def test_a_set_that_never_stands_still_ends_with_the_deadline(
         with pytest.raises((hotcount.DeadlineError, hotcount.OutcomeUnknownError)):
             sets.upsert("k", "late", 9)
         assert time.monotonic() - started <= 0.6, "the deadline, and 100 ms allowance"
-    assert calls(direct, "exec") > 1
+    assert calls_of(direct, "exec") > 1
     assert direct.execute("ZSCORE", "k", "late") is None
 
 

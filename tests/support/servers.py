@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -120,6 +121,13 @@ class RedisServer(ServerProcess):
 
     def redis(self, **options: object) -> hotcount.Redis:
         return hotcount.Redis(self.url, **options)  # type: ignore[arg-type]
+
+
+def calls_of(redis: hotcount.Redis, command: str) -> int:
+    """How often that server has run the command, whose name is in small letters."""
+    stats = redis.execute("INFO", "commandstats").decode()
+    found = re.search(rf"cmdstat_{command}:calls=(\d+)", stats)
+    return int(found[1]) if found else 0
 
 
 def unprivileged_user(preferred: str) -> str | None:

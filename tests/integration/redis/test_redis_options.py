@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import hotcount
 import pytest
 
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, calls_of
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -40,20 +39,14 @@ def test_a_connection_has_a_name_and_the_scripts_that_are_used(own_redis: RedisS
         clients = direct.execute("CLIENT", "LIST").decode()
         assert "name=votes:web1 " in clients
         assert "name=hotcount " in clients
-        calls = own_calls(direct, "script\\|load")
+        calls = calls_of(direct, "script\\|load")
         assert calls > 0, "loaded with the connection"
         assert counter.add("k") == 1
-        assert own_calls(direct, "eval") == 0, "so its first call found it there"
+        assert calls_of(direct, "eval") == 0, "so its first call found it there"
         # Only where the server lost it does its text travel, once.
         direct.execute("SCRIPT", "FLUSH")
         assert [counter.add("k"), counter.add("k")] == [2, 3]
-        assert own_calls(direct, "eval") == 1
-
-
-def own_calls(redis: hotcount.Redis, command: str) -> int:
-    stats = redis.execute("INFO", "commandstats").decode()
-    found = re.search(rf"cmdstat_{command}:calls=(\d+)", stats)
-    return int(found.group(1)) if found else 0
+        assert calls_of(direct, "eval") == 1
 
 
 @pytest.mark.parametrize("spin", [0, 0.00006, 0.01])
