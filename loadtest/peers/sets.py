@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ def arguments_of(member: str, score: float, name: str) -> list[str]:
     return [member, repr(score), str(len(keys_of(name)))]
 
 
+def members_of(seed: int, thread: int) -> list[str]:
+    """What one thread upserts, in turn: the sets have as many members whoever writes to them."""
+    return keys.uniform(KEYS, 2_000, seed * 1_000 + thread)
+
+
 def ours_singly(port: int, threads: int, seconds: float, seed: int) -> Measured:
     with store_at(port) as store:
         names, sets = made(store), hotcount.LiveSets(store)
@@ -86,7 +92,7 @@ def redis_py_singly(port: int, threads: int, seconds: float, seed: int) -> Measu
 def drive(call: Callable[[str], object], threads: int, seconds: float, seed: int) -> Measured:
     return contenders.drive(
         lambda _thread: call,
-        lambda thread: keys.uniform(KEYS, 2_000, seed * 1_000 + thread),
+        partial(members_of, seed),
         threads,
         seconds,
     )
@@ -107,7 +113,7 @@ def ours_batched(port: int, threads: int, batch: int, seconds: float, seed: int)
 
         return contenders.drive(
             lambda _thread: upsert,
-            lambda thread: keys.uniform(KEYS, 2_000, seed * 1_000 + thread),
+            partial(members_of, seed),
             threads,
             seconds,
             size=batch,
@@ -115,26 +121,20 @@ def ours_batched(port: int, threads: int, batch: int, seconds: float, seed: int)
 
 
 def encoded(words: list[str]) -> bytes:
-    parts = [f"*{len(words)}\r\n".encode()]
-    parts += [b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()) for word in words]
-    return b"".join(parts)
+    return b"".join(b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()) for word in words)
 
 
 def server_alone(port: int, batch: int, seconds: float, seed: int) -> Measured:
-    """What the server does with batches that cost the client nothing."""
+    """What the server does with batches that cost the client nothing: those of ours_batched()."""
     with store_at(port) as store:
         names = (made(store) * batch)[:batch]
         script = store.execute("SCRIPT", "LOAD", SCRIPT.read_text()).decode()
-    calls = []
-    for member in keys.uniform(KEYS, 20, seed):
-        declared = [key for name in names for key in keys_of(name)]
-        arguments = [
-            word
-            for number, name in enumerate(names)
-            for word in arguments_of(member, float(number), name)
-        ]
-        words = ["EVALSHA", script, str(len(declared)), *declared, "0", KEEP_MS, *arguments]
-        calls.append(encoded(words))
+    declared = [key for name in names for key in keys_of(name)]
+    before = ["EVALSHA", script, str(len(declared)), *declared, "0", KEEP_MS]
+    after = [arguments_of("", float(number), name)[1:] for number, name in enumerate(names)]
+    count = len(before) + batch + sum(map(len, after))
+    around_members = [f"*{count}\r\n".encode() + encoded(before), *map(encoded, after)]
+    calls = [encoded([member]).join(around_members) for member in members_of(seed, 0)]
     reply = b"*%d\r\n" % batch + b":1\r\n" * batch
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
         answers = connection.makefile("rb")
