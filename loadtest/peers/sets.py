@@ -3,12 +3,14 @@
 Single upserts from 32 threads: hotcount's travel together, redis-py sends each by itself. Batches
 of 250: a socket sends calls that were encoded before, two on their way at a time, so that next to
 nothing but the server's own work is measured. A bystander asks for one key of its own, on its own
-connection and from its own process, while others write; the figure is its 99th percentile.
+connection and from its own process, while one thread writes 250 elements at a time in batches; the
+figures are its 99th percentile and what the thread wrote.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import subprocess
 import sys
@@ -27,6 +29,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "cpp" / "src" / "zset" / "lua" / 
 SETS = 250
 KEYS = 1_000
 KEEP_MS = "3600000"
+
+ONE_CALL = "one call us"
 
 Write = Callable[[int, float], object]
 
@@ -169,16 +173,26 @@ print(took[int(len(took) * 0.99)] * 1e6)
 
 
 def beside(write: Callable[[Any], Any] | None, port: int, seconds: float, seed: int) -> Measured:
-    """A bystander's 99th percentile while `write` is called over and over; None: nobody writes."""
+    """A bystander's 99th percentile while `write` upserts into all sets over and over, how much it
+    wrote, and how long the server ran for one script; None: nobody writes.
+    """
     with store_at(port) as store:
         made(store)
+        store.execute("CONFIG", "RESETSTAT")
         words = [sys.executable, "-c", BYSTANDER, str(port), str(seconds)]
         call = write(store) if write else lambda: time.sleep(0.01)
         program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        done, started = 0, time.perf_counter()
         while program.poll() is None:
             call()
-        figure = float(program.communicate()[0])
-    return Measured(0, {P99: figure})
+            done += SETS
+        figures = {P99: float(program.communicate()[0])}
+        if write:
+            figures[RATE] = done / (time.perf_counter() - started)
+        stats = store.execute("INFO", "commandstats").decode()
+        if script := re.search(r"cmdstat_evalsha:.*?usec_per_call=([\d.]+)", stats):
+            figures[ONE_CALL] = float(script[1])
+    return Measured(0, figures)
 
 
 def writes_of(method: str, batch: int) -> Callable[[Any], Callable[[], object]]:

@@ -74,11 +74,11 @@ class ConnectionRoles {
     struct Work {
         bool to_send;           ///< Bytes that the limits allow to be sent.
         bool half_sent;         ///< Encoded bytes are among them.
-        std::size_t in_flight;  ///< Commands that are not answered.
+        std::size_t in_flight;  ///< Commands that are not answered, or the calls in them.
     };
 
-    /// With this many commands under way new callers leave sending to the reader: with each reply it
-    /// sends what has gathered since. That makes fewer, larger sends.
+    /// With this many under way new callers leave sending to the reader: with each reply it sends what
+    /// has gathered since. That makes fewer, larger sends.
     static constexpr std::size_t kEagerFlights = 4;
 
     enum class Next : std::uint8_t { write, read, sleep };

@@ -36,8 +36,10 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
     }
     Flight flight = std::move(front);
     flights_.pop_front();
+    calls_in_flight_ -= flight.calls();
     answered_ = flight.end;
-    counts_.latency.record(now - flight.encoded_at);
+    round_trip_ = now - flight.encoded_at;
+    counts_.latency.record(round_trip_);
     if (refused_whole(flight, reply)) return true;
     switch (flight.first->request_.kind_) {
         case Request::Kind::add:

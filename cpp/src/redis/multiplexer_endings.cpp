@@ -147,6 +147,7 @@ void Multiplexer::lost(const Error& why, bool resend) {
     replies_due_ = 0;
     std::deque<Flight> flights;
     flights.swap(flights_);
+    calls_in_flight_ = 0;
     Operations again;
     for (const Flight& flight : flights) lose(flight, why, resend, again);
     connected();  // The byte counts of the lost connection must not limit the next one.

@@ -19,7 +19,7 @@ namespace {
 // refusal makes the client send again.
 constexpr std::size_t kMaxCombined = 256;
 // Most keys of calls of a script that are combined: 64 upserts with two keys each hold up the server
-// for 0.15 to 0.17 ms, 128 hits of limiters for 0.5 ms.
+// for 0.11 ms, 128 hits of limiters for 0.5 ms.
 constexpr std::size_t kMaxCombinedKeys = 128;
 
 bool same_sign(std::int64_t a, std::int64_t b) { return (a < 0) == (b < 0); }
@@ -247,6 +247,7 @@ void Multiplexer::encode() {
         flight.encoded_at = now;
         encode(flight);
         replies_due_ += request_replies(*flight.first);
+        calls_in_flight_ += flight.calls();
         flights_.push_back(std::move(flight));
     }
 }

@@ -77,7 +77,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     bool reached(const Goal& goal) const;
     ConnectionRoles::Work work() const {
         const bool to_send = !dialing_ && multiplexer_.has_to_send();
-        return {to_send, multiplexer_.half_sent(), multiplexer_.in_flight()};
+        return {to_send, multiplexer_.half_sent(), multiplexer_.under_way()};
     }
     SteadyTime wait_until(const Goal& goal, Deadline deadline) const;
     void write(Lock& lock, const Goal& goal, Deadline deadline);

@@ -250,7 +250,7 @@ class Schedule {
     }
 
     ConnectionRoles::Work work() const {
-        return {multiplexer_.has_to_send(), multiplexer_.half_sent(), multiplexer_.in_flight()};
+        return {multiplexer_.has_to_send(), multiplexer_.half_sent(), multiplexer_.under_way()};
     }
 
     Next next(const Caller& caller) const {
