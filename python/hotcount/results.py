@@ -189,7 +189,8 @@ class Count:
     source: str
     """Where it was read: 'sql', 'cache' or 'replica'."""
     pending: int
-    """Votes acknowledged but not yet in value."""
+    """Votes acknowledged but not yet in value. Of a WriteBehindCounter: adds in value that the
+    database does not have yet."""
 
     def __int__(self) -> int:
         """Its value."""
@@ -285,10 +286,10 @@ class Drift:
 @result
 @dataclass(frozen=True, slots=True)
 class FlushReport:
-    """What Votes.flush came to."""
+    """What Votes.flush came to, and WriteBehindCounter.flush, whose items are keys."""
 
     acked: int
-    """Items whose count in the item table was brought up to date."""
+    """Items whose count in the item table was brought up to date; keys that Redis has now."""
     pending: int
     """Items not reached before the deadline."""
     at_risk: int
@@ -298,7 +299,10 @@ class FlushReport:
 @result
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What an acknowledgement means, and what may be lost: Votes.contract."""
+    """What an acknowledgement means, and what may be lost.
+
+    Of Votes.contract and WriteBehindCounter.contract.
+    """
 
     strategy: str
     """The strategy's name."""
@@ -315,7 +319,7 @@ class Contract:
 @result
 @dataclass(frozen=True, slots=True)
 class SyncRound:
-    """What one round of a SyncWorker did, in items."""
+    """What one round of a SyncWorker did, in items; of a WriteBehindCounter in cells."""
 
     scanned: int
     """Counts found in the cache."""

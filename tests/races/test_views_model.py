@@ -43,8 +43,14 @@ def test_a_death_loses_no_more_than_sql_did_not_have_of_the_dead() -> None:
 @pytest.mark.long
 def test_100_000_drawn_orders_count_each_add_once() -> None:
     for seed in range(10):
-        world = start(adds=(3, 2), flushes=2, doubles=2, losses=2, drops=2, deaths=seed % 2)
-        assert simulate(Views(), world, seed=seed, walks=10_000).faults == {}
+        assert simulate(Views(), start(deaths=seed % 2), seed=seed, walks=10_000).faults == {}
+
+
+@pytest.mark.long
+def test_drawn_orders_with_more_of_everything_count_each_add_once() -> None:
+    for seed in range(2):
+        world = start(adds=(3, 2), flushes=2, doubles=2, losses=2, drops=2, deaths=seed)
+        assert simulate(Views(), world, seed=seed, walks=2_000).faults == {}
 
 
 HOLES = {
