@@ -14,7 +14,17 @@ from hotcount.results import Decision
 from hotcount.stores import KeyValueStore
 
 Algorithm = Literal[
-    "gcra", "fixed_window", "list", "per_second_key", "racy_incr", "incr_expire", "racy_list"
+    "gcra",
+    "token_bucket",
+    "leaky_bucket",
+    "fixed_window",
+    "sliding_window",
+    "sliding_log",
+    "list",
+    "per_second_key",
+    "racy_incr",
+    "incr_expire",
+    "racy_list",
 ]
 
 
@@ -33,7 +43,7 @@ class Rate:
     period: float
     """In how many seconds, 0.001 to 366 days."""
     burst: int
-    """How many an idle key admits at once with gcra; as limit unless said."""
+    """How many an idle key admits at once with gcra and the buckets; as limit unless said."""
 
     @native
     def __str__(self) -> str:
@@ -42,7 +52,7 @@ class Rate:
     @staticmethod
     @native
     def parse(text: str) -> Rate:
-        """Reads '100/minute', '5/s', '10/2 hours', '100/min burst 20'.
+        """Reads '100/minute', '5/s', '10/2 hours', '10 per minute', '100/min burst 20'.
 
         Other text is a ConfigError that quotes it.
 
@@ -54,7 +64,7 @@ class Rate:
     @staticmethod
     @native
     def parse_many(text: str) -> tuple[Rate, ...]:
-        """Reads several rates, separated by ';'. Other text is a ConfigError.
+        """Reads several rates, separated by ';', ',' or '|'. Other text is a ConfigError.
 
         >>> import hotcount
         >>> [str(rate) for rate in hotcount.Rate.parse_many("5/s; 100/min")]
@@ -68,7 +78,7 @@ class LimiterBase(Handle):
 
     __slots__ = ()
 
-    rate: ReadOnly[Rate]
+    rate: ReadOnly[Rate | tuple[Rate, ...]]
     algorithm: ReadOnly[Algorithm]
     name: ReadOnly[str]
     align: ReadOnly[Literal["clock", "first"]]
@@ -78,7 +88,7 @@ class LimiterBase(Handle):
     def __init__(
         self,
         store: KeyValueStore,
-        rate: str | Rate,
+        rate: str | Rate | tuple[str | Rate, ...],
         *,
         algorithm: Algorithm = "gcra",
         name: str | None = None,
@@ -87,12 +97,14 @@ class LimiterBase(Handle):
     ) -> None:
         """Makes a limiter; nothing is sent.
 
-        store: a Memory or a Redis (sync or aio), or its URL. rate: '100/minute' or a Rate. name:
-        part of the keys and of the headers, 1 to 100 printable ASCII characters without quotes and
+        store: a Memory or a Redis (sync or aio), or its URL. rate: '100/minute', a Rate, or
+        several: '10/second; 1000/hour' or a tuple, 2 to 8 of them. A hit takes from all of several
+        rates or from none, in one step; 'list' and the unsafe algorithms take one. name: part of
+        the keys and of the headers, 1 to 100 printable ASCII characters without quotes and
         backslashes; None is 'default'. align, for fixed_window: windows begin at multiples of the
         period since the epoch ('clock'), or with a key's first hit ('first'). charge_denied, for
-        gcra and fixed_window: denied hits cost too, up to twice the limit, so that who keeps
-        knocking waits longer.
+        gcra, the buckets, fixed_window and sliding_window: denied hits cost too, up to twice the
+        limit, so that who keeps knocking waits longer.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -106,13 +118,16 @@ class Limiter(Lifetime, LimiterBase):
     two tuples, and no tuple and str, are one key. State is kept per name, algorithm and rate, and
     always expires. Safe from many threads and across fork.
 
-    algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'fixed_window' (at
-    most limit in each window; twice that across an edge), 'list' (a window from the first hit that
-    remembers who was admitted). The ways of the Redis documentation are there to compare with, each
-    with its holes: 'per_second_key', 'racy_incr', 'incr_expire' and 'racy_list' all admit more than
-    the limit; 'racy_incr' may deny for ever, 'racy_list' lets callers pass uncounted. A hit of
-    theirs says the whole period for retry_after and reset_after, because it does not ask; test()
-    and peek() ask.
+    algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
+    'leaky_bucket' (the same decisions under the names that people look for), 'fixed_window' (at
+    most limit in each window; twice that across an edge), 'sliding_window' (the same, and the
+    window before counts in part: less than twice the limit in any period), 'sliding_log' (at most
+    limit in every period, exactly, with a note of each hit: limits up to 100,000), 'list' (a window
+    from the first hit that remembers who was admitted). The ways of the Redis documentation are
+    there to compare with, each with its holes: 'per_second_key', 'racy_incr', 'incr_expire' and
+    'racy_list' all admit more than the limit; 'racy_incr' may deny for ever, 'racy_list' lets
+    callers pass uncounted. A hit of theirs says the whole period for retry_after and reset_after,
+    because it does not ask; test() and peek() ask.
 
     >>> import hotcount
     >>> limiter = hotcount.Limiter("memory://", "100/minute", name="api")
@@ -120,6 +135,9 @@ class Limiter(Lifetime, LimiterBase):
     99
     >>> limiter.algorithm, str(limiter.rate)
     ('gcra', '100/minute')
+    >>> limiter = hotcount.Limiter("memory://", "2/second; 1000/hour", algorithm="sliding_log")
+    >>> [limiter.hit("user:1").violated for _ in range(3)]
+    [(), (), ('2/second',)]
     """
 
     __slots__ = ("__weakref__",)
@@ -166,8 +184,8 @@ class Limiter(Lifetime, LimiterBase):
         Equal keys are decided one after another. cost: one int for all, or one for each; keys may
         be a mapping, key -> cost, and then takes none. A failed element does not stop the others.
         errors='raise': BatchError with .result and .errors once all are settled; 'return': they are
-        in the batch's .errors, by index. Over Redis a round trip takes 256 keys with gcra and
-        fixed_window, one with the rest. A wrong type is a TypeError naming the index, before
+        in the batch's .errors, by index. Over Redis a round trip takes 256 keys, with 'list' and
+        the unsafe algorithms one. A wrong type is a TypeError naming the index, before
         anything is hit.
 
         >>> import hotcount

@@ -28,12 +28,13 @@ class Decision:
     allowed: bool
     """Whether it was admitted."""
     limit: int
-    """What an idle key admits at once."""
+    """What an idle key admits at once. Of several rates that of the one that says most: of those
+    that refused the one that refuses for longest, else the one that has least left."""
     remaining: int
-    """What is left after this call."""
+    """What is left after this call; of several rates the least."""
     retry_after: float | None
     """Seconds until the same hit would be admitted if nobody else came: 0 where it was, None where
-    it costs more than the limit and so never will."""
+    it costs more than a limit and so never will."""
     reset_after: float
     """Seconds until the key is as if it had never been hit."""
     reason: str
@@ -42,7 +43,9 @@ class Decision:
     policy: str
     """The limiter's name."""
     period: float
-    """Seconds of the limiter's rate."""
+    """Seconds of the rate that limit is of."""
+    violated: tuple[str, ...] = ()
+    """The rates that refused, as text; empty where the hit was admitted."""
 
     def __bool__(self) -> bool:
         """Whether it was admitted."""

@@ -33,6 +33,10 @@ def set_of(key: str, *members: str, ttl: str = SOON) -> list[list[str]]:
     return [["ZADD", key, *pairs], ["PEXPIRE", key, ttl]]
 
 
+def log_of(key: str, *entries: str, ttl: str | None = SOON) -> list[list[str]]:
+    return [["RPUSH", key, *entries], *([["PEXPIRE", key, ttl]] if ttl else [])]
+
+
 def hash_of(key: str, *pairs: str, ttl: str | None = SOON) -> list[list[str]]:
     return [["HSET", key, *pairs], *([["PEXPIRE", key, ttl]] if ttl else [])]
 
@@ -56,6 +60,9 @@ FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 FAR = str(4102444800)  # 2100
 GCRA = ["", "1", "0", "5", "600000000", "1"]
 WINDOW = ["", "1", "0", "5", "60000000", "0"]
+SLIDING = ["", "1", "0", "5", "60000000", "1"]
+# Of two rates.
+LOG = ["1000000000000", "1", "0", "5", "60000000", "0", "9", "600000000", "0"]
 
 SITUATIONS = [
     # -- counters
@@ -162,12 +169,36 @@ SITUATIONS = [
     # -- limiters
     Situation("limiter_gcra/fresh", ["k"], [*GCRA, "1"]),
     Situation("limiter_gcra/there", ["k"], [*GCRA, "1"], [["SET", "k", "1 1", "PX", SOON]]),
-    Situation("limiter_gcra/denied", ["k"], [*GCRA, "6"], [["SET", "k", f"{2**50} 9"]]),
+    Situation("limiter_gcra/denied", ["k"], [*GCRA, "6"], [["SET", "k", f"{FAR}000000 9"]]),
     Situation("limiter_fixed_window/fresh", ["k"], [*WINDOW, "1"]),
     Situation(
         "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]
     ),
     Situation("limiter_fixed_window/denied", ["k"], [*WINDOW, "6"], [["SET", "k", f"{2**50} 5"]]),
+    Situation("limiter_fixed_window/several", ["k"], [*WINDOW, *WINDOW[3:], "1"]),
+    Situation(
+        "limiter_fixed_window/several there",
+        ["k"],
+        [*WINDOW, *WINDOW[3:], "1"],
+        [["SET", "k", "0 1;0 1", "PX", SOON]],
+    ),
+    Situation("limiter_sliding_window/fresh", ["k"], [*SLIDING, "1"]),
+    Situation(
+        "limiter_sliding_window/there", ["k"], [*SLIDING, "1"], [["SET", "k", "0 1 1", "PX", SOON]]
+    ),
+    Situation(
+        "limiter_sliding_window/denied", ["k"], [*SLIDING, "6"], [["SET", "k", f"{FAR}000000 5 5"]]
+    ),
+    Situation("limiter_sliding_log/fresh", ["k"], ["", *LOG[1:], "1"]),
+    *(
+        Situation(f"limiter_sliding_log/{name}", ["k"], [*LOG, cost], before)
+        for name, cost, before in [
+            ("there", "1", log_of("k", "999999999999 1 1")),
+            ("of the same moment", "1", log_of("k", "1000000000000 1 1")),
+            ("partly gone", "1", log_of("k", "1 1 1", "999999999999 2 1")),
+            ("denied", "6", log_of("k", "999999999999 1 1", ttl=None)),
+        ]
+    ),
     Situation("limiter_list/fresh", ["k"], ["5", SOON, "2", "1", "me"]),
     Situation(
         "limiter_list/there",

@@ -25,6 +25,10 @@ CALLS: list[Any] = [
         id="fixed_window",
     ),
     pytest.param(
+        lambda redis: hotcount.Limiter(redis, "5/minute", algorithm="sliding_log").hit("k"),
+        id="sliding_log",
+    ),
+    pytest.param(
         lambda redis: hotcount.Limiter(redis, "5/minute", algorithm="list").hit("k"), id="list"
     ),
     pytest.param(lambda redis: hotcount.LiveSets(redis).upsert("k", "b", 2), id="upsert"),

@@ -22,13 +22,14 @@ from tests.faults.script_situations import (
     Situation,
     cached,
 )
+from tests.support.scripts import script_text
 from tests.support.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.server
 
 
 def text_of(script: str) -> str:
-    return SCRIPTS[script].read_text()
+    return script_text(SCRIPTS[script])
 
 
 def commands_of(script: str) -> list[str]:
@@ -251,6 +252,12 @@ CALLS: dict[str, Callable[[hotcount.Redis], object]] = {
     "fixed_window": lambda redis: hotcount.Limiter(
         redis, "5/hour", algorithm="fixed_window"
     ).hit_many(["a", "b"]),
+    "sliding_window": lambda redis: hotcount.Limiter(
+        redis, "5/hour", algorithm="sliding_window"
+    ).hit_many(["a", "b"]),
+    "sliding_log": lambda redis: hotcount.Limiter(
+        redis, "5/hour", algorithm="sliding_log"
+    ).hit_many(["a", "b"]),
     "list": lambda redis: hotcount.Limiter(redis, "5/hour", algorithm="list").hit("a"),
     "create": lambda redis: hotcount.LiveSets(redis).create("z", 60, {"x": 1}),
     "upsert": lambda redis: hotcount.LiveSets(redis).upsert_many([("z", "a", 5), ("z2", "a", 5)]),
@@ -265,6 +272,8 @@ NAMES = {
     "add_many with a ttl": [b"count:k", b"count:new"],
     "gcra": [b":a", b":b"],
     "fixed_window": [b":a", b":b"],
+    "sliding_window": [b":a", b":b"],
+    "sliding_log": [b":a", b":b"],
     "upsert": [b"z", b"z2"],
     "upsert with a version": [b"z", b"z2"],
 }

@@ -13,3 +13,12 @@ OPTIONS: list[dict[str, Any]] = [{"algorithm": name} for name in SAFE] + [
     {"algorithm": "fixed_window", "align": "first"}
 ]
 IDS = ["-".join(options.values()) for options in OPTIONS]
+# Those that take several rates.
+SEVERAL: tuple[str, ...] = tuple(name for name in SAFE if name != "list")
+# Those that can charge for denied hits.
+CHARGING: tuple[str, ...] = tuple(name for name in SEVERAL if name != "sliding_log")
+
+
+def periods(algorithm: str) -> int:
+    """For how many periods a hit may count."""
+    return 2 if algorithm == "sliding_window" else 1

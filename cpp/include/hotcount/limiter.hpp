@@ -1,8 +1,9 @@
 // Limiter: at most N hits per period and key, for all threads, processes and machines together.
 //
 // A hit checks and takes in one step, on the store's clock (over Redis one script in one round trip);
-// a denied hit costs nothing. Limiters of one name, algorithm and rate share their keys' state, and
-// others never do. Safe from many threads; a limiter holds no state of its own.
+// a denied hit costs nothing. A limiter may have several rates: a hit takes from all of them or from
+// none. Limiters of one name, algorithm and rates share their keys' state, and others never do. Safe
+// from many threads; a limiter holds no state of its own.
 //
 //   key  {store prefix}limit:{name}:{algorithm}:{rate}:{key}     always with an expiry
 //
@@ -14,13 +15,13 @@
 //   @code
 //   HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
 //   LimiterOptions options;
-//   HOTCOUNT_TRY_ASSIGN(options.rate, Rate::parse("100/minute burst 20"));
+//   HOTCOUNT_TRY_ASSIGN(options.rates, Rate::parse_many("100/minute burst 20; 1000/day"));
 //   options.name = "api";
 //   HOTCOUNT_TRY_ASSIGN(const auto limiter, Limiter::make(store, options));
 //   HOTCOUNT_TRY_ASSIGN(const Decision decision, limiter->hit("user:1"));
 //   std::cout << decision.allowed << ' ' << decision.remaining << '\n';  // 1 19
 //   for (const auto& [field, value] :
-//        headers(decision, HeaderStyle::ietf, options.name, options.rate.period)) {
+//        headers(decision, HeaderStyle::ietf, options.name, options.rates[decision.rate].period)) {
 //       std::cout << field << ": " << value << '\n';
 //   }
 //   @endcode
@@ -47,7 +48,7 @@ namespace hotcount {
 
 /// N per period, read from text:
 ///
-///   "100/minute"   "5/s"   "10/2 hours"   "100/min burst 20"
+///   "100/minute"   "5/s"   "10/2 hours"   "10 per minute"   "100/min burst 20"
 ///
 /// Units: us ms s m h d; sec min hr and the full words, each with a plural.
 struct Rate {
@@ -56,13 +57,13 @@ struct Rate {
 
     std::int64_t limit{1};                                      ///< N, 1 to kMaxLimit.
     std::chrono::microseconds period{std::chrono::seconds{1}};  ///< 1 ms to 366 days.
-    /// How many an idle key admits at once; for gcra alone. It equals `limit` unless another number is
-    /// given, and windows take no other.
+    /// How many an idle key admits at once; for gcra and the buckets. It equals `limit` unless another
+    /// number is given, and windows take no other.
     std::int64_t burst{1};
 
     /// One rate; other text is a config error that quotes it.
     static Result<Rate> parse(std::string_view text);
-    /// Several, separated by ";".
+    /// Several, separated by ";", "," or "|".
     static Result<std::vector<Rate>> parse_many(std::string_view text);
     /// The canonical text of this rate: "100/minute burst 20", "10/2 hours".
     std::string str() const;
@@ -84,6 +85,9 @@ enum class Reason : std::uint8_t {
 
 std::string_view to_string(Reason reason);
 
+/// Of a limiter with several rates, `limit` is that of the one that says most: of those that refused
+/// the one that refuses for longest, else the one that has least left. `remaining` is the least of
+/// all, the times are the longest.
 struct Decision {
     bool allowed;
     std::int64_t limit;      ///< What an idle key admits at once.
@@ -93,6 +97,8 @@ struct Decision {
     std::optional<Duration> retry_after;
     Duration reset_after;  ///< Until the key is as if it had never been hit.
     Reason reason;
+    std::uint8_t rate{0};      ///< Which of the limiter's rates `limit` is of.
+    std::uint8_t violated{0};  ///< Which rates refused: bit i is for the rate i.
 };
 
 enum class HeaderStyle : std::uint8_t {
@@ -115,7 +121,13 @@ std::vector<std::pair<std::string, std::string>> headers(const Decision& decisio
 enum class Algorithm : std::uint8_t {
     fixed_window,    ///< At most limit in each window; up to twice that within one period, across
                      ///< the edge of two windows.
-    gcra,            ///< At most burst + rate x t in every interval of length t. The default.
+    sliding_window,  ///< At most limit in each window of the clock, and less than twice that in any
+                     ///< period: the window before counts in part, as if it had been used evenly.
+    sliding_log,  ///< At most limit in every period, exactly. It keeps a note of each hit: limits
+                  ///< up to 100,000.
+    gcra,         ///< At most burst + rate x t in every interval of length t. The default.
+    token_bucket,  ///< Decides each hit as gcra does: the tokens in the bucket are what gcra has left.
+    leaky_bucket,    ///< Decides each hit as gcra does: the water in the bucket is gcra's debt.
     list,            ///< As fixed_window from the first hit, and remembers who was admitted.
     per_second_key,  ///< RACY, WRONG: one key per second of the CALLER's clock. It admits limit + 1,
                      ///< and one more for each caller that races.
@@ -134,8 +146,10 @@ Result<Algorithm> parse_algorithm(std::string_view name);
 
 /// What an algorithm's windows follow.
 enum class WindowKind : std::uint8_t {
-    none,            ///< It has none: gcra.
+    none,            ///< It has none: gcra and the buckets.
     store_clock,     ///< Multiples of the period on the store's clock.
+    weighted_clock,  ///< The same, and the window before counts in part.
+    sliding,         ///< Every period.
     caller_clock,    ///< Multiples of the period on the caller's clock.
     from_first_hit,  ///< A key's window begins with its first hit.
 };
@@ -150,6 +164,7 @@ struct AlgorithmInfo {
     /// The promise with Align::first; empty if the algorithm takes no `align`.
     std::string_view promise_from_first{};
     bool takes_charge_denied{false};
+    bool takes_several_rates{false};
     bool remembers_callers{false};
     bool is_unsafe{false};
 };
@@ -166,14 +181,17 @@ enum class Align : std::uint8_t {
 };
 
 struct LimiterOptions {
-    Rate rate{};
+    static constexpr std::size_t kMaxRates = 8;
+
+    /// 1 to kMaxRates: a hit takes from all of them or from none. list and the unsafe ones take one.
+    std::vector<Rate> rates{Rate{}};
     Algorithm algorithm{Algorithm::gcra};
     /// Part of the keys, and the policy's name in headers: 1 to 100 printable ASCII characters
     /// without quotes and backslashes.
     std::string name{"default"};
     /// Other algorithms than fixed_window take the default only.
     Align align{Align::clock};
-    /// For fixed_window and gcra: denied hits cost as admitted ones do, up to twice the limit, so that
+    /// For windows and buckets: denied hits cost as admitted ones do, up to twice the limit, so that
     /// a caller that keeps asking waits longer. A cost above the limit is never charged.
     bool charge_denied{false};
 };
@@ -194,8 +212,8 @@ class Limiter {
     Result<Decision> hit(std::string_view key, std::int64_t cost = 1, std::string_view who = {},
                          Timeout timeout = {});
     /// Element by element in order, so that equal keys are decided one after another. One failure
-    /// does not stop the others. Over Redis one script per 256 keys with gcra and fixed_window, one
-    /// hit after another with the rest.
+    /// does not stop the others. Over Redis one script per 256 keys, but with list and the unsafe
+    /// ones one hit after another.
     std::vector<Result<Decision>> hit_many(std::span<const std::string_view> keys,
                                            std::span<const std::int64_t> costs,
                                            Timeout timeout = {});
@@ -228,9 +246,9 @@ class Limiter {
                        AsyncCall call = {});
 
     const LimiterOptions& options() const { return options_; }
-    /// What an idle key admits at once: with gcra the burst, else the rate's number, which is its
-    /// burst too.
-    std::int64_t limit() const { return options_.rate.burst; }
+    /// What an idle key admits at once: with gcra and the buckets the burst, else the rate's number,
+    /// which is its burst too. Of several rates the least.
+    std::int64_t limit() const { return limit_; }
 
   private:
     struct Batch;
@@ -244,6 +262,8 @@ class Limiter {
 
     LimiterOptions options_;
     const AlgorithmInfo& info_;
+    std::shared_ptr<const std::vector<Rate>> rates_;  // For calls that outlive this.
+    std::int64_t limit_;
     std::string prefix_;
     std::unique_ptr<LimiterBackend> backend_;
 };

@@ -23,6 +23,9 @@ struct Outcome {
     std::optional<std::int64_t> retry_after_us;  ///< None: never.
     std::int64_t reset_after_us;                 ///< 0: the state can be forgotten.
     bool untracked{false};  ///< Admitted, but not counted: the store has no room.
+    // As Decision has them.
+    std::uint8_t rate{0};
+    std::uint8_t violated{0};
 };
 
 /// An algorithm over one store. Keys come checked and in full, costs 1 or more.
@@ -94,7 +97,11 @@ struct LimiterAlgorithm {
 
 // Each is defined in the file of its algorithm. The unsafe ones are in unsafe/, a room above this one.
 extern const LimiterAlgorithm kFixedWindow;
+extern const LimiterAlgorithm kSlidingWindow;
+extern const LimiterAlgorithm kSlidingLog;
 extern const LimiterAlgorithm kGcra;
+extern const LimiterAlgorithm kTokenBucket;
+extern const LimiterAlgorithm kLeakyBucket;
 extern const LimiterAlgorithm kList;
 extern const LimiterAlgorithm kPerSecondKey;
 extern const LimiterAlgorithm kRacyIncr;
@@ -102,14 +109,15 @@ extern const LimiterAlgorithm kIncrExpire;
 extern const LimiterAlgorithm kRacyList;
 /// In the order of the enumeration.
 inline constexpr std::array kLimiterAlgorithms{
-    &kFixedWindow, &kGcra, &kList, &kPerSecondKey, &kRacyIncr, &kIncrExpire, &kRacyList};
+    &kFixedWindow, &kSlidingWindow, &kSlidingLog, &kGcra,       &kTokenBucket, &kLeakyBucket,
+    &kList,        &kPerSecondKey,  &kRacyIncr,   &kIncrExpire, &kRacyList};
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
 
 /// A window's rate is within its bounds and has no burst.
 Result<void> check_window_rate(const Rate& rate);
-/// The same, and its limit is one that a list may hold.
-Result<void> check_list_rate(const Rate& rate);
+/// The same, and its limit is one that a list with an element for each hit may hold.
+Result<void> check_list_rate(const Rate& rate, Algorithm algorithm);
 /// The error for a key that holds something else.
 Error no_limit_state(std::string_view key);
 

@@ -1,19 +1,20 @@
 // What algorithms share: a base over each store, and stepped<Law>(), which makes an algorithm of pure
 // arithmetic into a registration.
 //
-// A law is the arithmetic of an algorithm at a given rate: (state, now, cost) in, (state, outcome)
-// out; no I/O, no clock. It has
+// A law is the arithmetic of an algorithm at one rate: (state, now, cost) in, (change, outcome) out;
+// no I/O, no clock. It has
 //
 //   State                                       what is kept of a key
-//   static Result<Law> make(options)            checks the rate
+//   static Result<Law> make(rate, options)      checks the rate
 //   limit()                                     what an idle key admits at once
-//   step(state, now_us, cost, take)             a hit; no state when the key is absent. A clock that
-//                                               went backwards stands still
-//   kScript, script_arguments()                 the same in Lua, and its ARGV[4] to ARGV[6]
+//   step(const State*, now_us, cost, take)      a hit; null when the key is absent. A clock that went
+//                                               backwards stands still
+//   apply(State&, change)                       if a change is less than a whole new State
+//   script(), script_arguments()                the same in Lua, and its three numbers
 //
-// The memory store runs the C++, a Redis the Lua, which calculates in doubles: a law refuses a rate
-// for which a number would leave 2^53. tests/contract/limiter_vectors.json holds both to the same
-// answers.
+// Several<Law> is a law of several rates. The memory store runs the C++, a Redis the Lua, which
+// calculates in doubles: a law refuses a rate for which a number would leave 2^53.
+// tests/contract/limiter_vectors.json holds both to the same answers.
 #pragma once
 
 #include <algorithm>
@@ -21,19 +22,101 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "limiter/algorithm.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {
 
-template <class State>
+/// The integers that a double, and so Lua, holds exactly.
+inline constexpr std::int64_t kExact = std::int64_t{1} << 53;
+
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+template <class Change>
 struct StepResult {
     Outcome outcome{};
     /// To keep for reset_after_us; none when nothing changed.
-    std::optional<State> state{};
+    std::optional<Change> change{};
+};
+
+template <class Law, class Change>
+void apply_change(const Law& law, typename Law::State& state, Change&& change) {
+    if constexpr (requires { law.apply(state, std::move(change)); }) {
+        law.apply(state, std::move(change));
+    } else {
+        state = std::move(change);
+    }
+}
+
+/// What the outcomes at each of a limiter's rates come to: allowed when all are.
+Outcome merge(std::span<const Outcome> of_rates);
+
+/// A law at several rates: all of them take a hit, or none.
+template <class Law>
+class Several {
+    using One = decltype(std::declval<const Law&>().step(nullptr, 0, 0, false));
+    using OneChange = typename decltype(One::change)::value_type;
+
+  public:
+    using State = std::vector<typename Law::State>;
+    using Change = std::vector<std::optional<OneChange>>;
+
+    static Result<Several> make(const LimiterOptions& options) {
+        Several several;
+        for (const Rate& rate : options.rates) {
+            HOTCOUNT_TRY_ASSIGN(Law law, Law::make(rate, options));
+            several.laws_.push_back(std::move(law));
+        }
+        several.charge_denied_ = options.charge_denied;
+        return several;
+    }
+
+    /// What an idle key admits at once.
+    std::int64_t limit() const {
+        std::int64_t least = laws_.front().limit();
+        for (const Law& law : laws_) least = std::min(least, law.limit());
+        return least;
+    }
+
+    StepResult<Change> step(const State* state, std::int64_t now, std::int64_t cost,
+                            bool take) const {
+        if (take) {
+            const Outcome looked = run(state, now, cost, false, nullptr);
+            take = looked.allowed || (looked.retry_after_us && charge_denied_);
+        }
+        Change change(laws_.size());
+        StepResult<Change> result;
+        result.outcome = run(state, now, cost, take, &change);
+        if (take) result.change = std::move(change);
+        return result;
+    }
+    void apply(State& state, Change change) const {
+        state.resize(laws_.size());
+        for (std::size_t i = 0; i < laws_.size(); ++i) {
+            if (change[i]) apply_change(laws_[i], state[i], std::move(*change[i]));
+        }
+    }
+
+  private:
+    Outcome run(const State* state, std::int64_t now, std::int64_t cost, bool take,
+                Change* change) const {
+        std::array<Outcome, LimiterOptions::kMaxRates> outcomes{};
+        for (std::size_t i = 0; i < laws_.size(); ++i) {
+            auto one = laws_[i].step(state ? &(*state)[i] : nullptr, now, cost, take);
+            outcomes[i] = one.outcome;
+            if (change != nullptr) (*change)[i] = std::move(one.change);
+        }
+        return merge(std::span{outcomes}.first(laws_.size()));
+    }
+
+    std::vector<Law> laws_{};
+    bool charge_denied_{false};
 };
 
 // -- over memory ----------------------------------------------------------------------------------
@@ -77,7 +160,7 @@ class SteppedInMemory final : public MemoryLimiterBackend {
             return store_->read(key, [&](const memory::Entry* entry) -> Result<Outcome> {
                 const State* const state = entry ? entry->as<State>() : nullptr;
                 if (entry != nullptr && state == nullptr) return no_limit_state(key);
-                return step(state, store_->now(), cost, take).outcome;
+                return step(state, store_->now(), cost, false).outcome;
             });
         }
         auto outcome =
@@ -85,9 +168,10 @@ class SteppedInMemory final : public MemoryLimiterBackend {
                 auto* const state = entry.as<State>(fresh);
                 if (state == nullptr) return no_limit_state(key);
                 const SteadyTime now = store_->now();
-                const StepResult<State> next = step(fresh ? nullptr : state, now, cost, take);
-                if (next.state) *state = *next.state;
-                if (next.state || !entry.expires_at) {
+                auto next = step(fresh ? nullptr : state, now, cost, true);
+                const bool changed = next.change.has_value();
+                if (changed) apply_change(law_, *state, std::move(*next.change));
+                if (changed || !entry.expires_at) {
                     // From the whole microsecond that was decided on, as the outcome says.
                     entry.expires_at = SteadyTime{std::chrono::microseconds{
                         to_us(now.time_since_epoch()) + next.outcome.reset_after_us}};
@@ -101,10 +185,9 @@ class SteppedInMemory final : public MemoryLimiterBackend {
     static std::int64_t to_us(Duration duration) {
         return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
     }
-    StepResult<State> step(const State* state, SteadyTime now, std::int64_t cost, bool take) const {
+    auto step(const State* state, SteadyTime now, std::int64_t cost, bool take) const {
         // The store's time, not the limiter's own: limiters of one name share their states.
-        return law_.step(state ? std::optional{*state} : std::nullopt,
-                         to_us(now.time_since_epoch()) + to_us(store_->epoch()), cost, take);
+        return law_.step(state, to_us(now.time_since_epoch()) + to_us(store_->epoch()), cost, take);
     }
 
     const Law law_;
@@ -112,11 +195,12 @@ class SteppedInMemory final : public MemoryLimiterBackend {
 
 // -- over Redis -----------------------------------------------------------------------------------
 
-/// {allowed, remaining, retry_after or -1, reset_after}: what every script answers.
-inline constexpr redis::Script::Fits kIsOutcome = redis::is_tuple<4, redis::is_integer>;
+/// {allowed, remaining, retry_after or -1, reset_after} for each rate: what every script answers.
+bool is_outcome(const redis::Reply& reply, std::size_t keys);
 
 class RedisLimiterBackend : public LimiterBackend {
   public:
+    /// `limit`: the largest of its rates' limits.
     RedisLimiterBackend(std::shared_ptr<redis::Client> client, std::int64_t limit)
         : client_(std::move(client)), limit_(limit) {}
 
@@ -159,12 +243,16 @@ class RedisLimiterBackend : public LimiterBackend {
 /// An error of a call about `key`, with the key in it.
 Error about_limit(const std::string& key, const Error& error);
 
+/// The text of a script: that of a law's step(), and the frame that hits keys by it.
+std::string framed(std::string_view step);
+
 /// Runs a law's script, whose calls combine: hits that wait together travel as one call of it.
-/// ARGV: the server's clock, to take or to look, whether denied hits are charged, `arguments`, costs.
+/// ARGV: the server's clock, to take or to look, whether denied hits are charged, three numbers for
+/// each rate, costs.
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
                                                     const redis::Script& script, std::int64_t limit,
                                                     bool charge_denied,
-                                                    std::array<std::int64_t, 3> arguments);
+                                                    std::span<const std::int64_t> numbers);
 
 // -- the registration of a law --------------------------------------------------------------------
 
@@ -173,8 +261,11 @@ class SimulatedLawKey final : public SimulatedKey {
   public:
     explicit SimulatedLawKey(const Law& law) : law_(law) {}
     Outcome hit(std::int64_t now_us, std::int64_t cost, bool take) override {
-        const auto next = law_.step(state_, now_us, cost, take);
-        if (next.state) state_ = next.state;
+        auto next = law_.step(state_ ? &*state_ : nullptr, now_us, cost, take);
+        if (next.change) {
+            if (!state_) state_.emplace();
+            apply_change(law_, *state_, std::move(*next.change));
+        }
         return next.outcome;
     }
 
@@ -183,27 +274,49 @@ class SimulatedLawKey final : public SimulatedKey {
     std::optional<typename Law::State> state_{};
 };
 
+/// Calls `make` with the law that the options ask for: of one rate, or of several.
+template <class Law, class Make>
+auto with_law(const LimiterOptions& options, const Make& make)
+    -> decltype(make(std::declval<const Law&>())) {
+    if (options.rates.size() > 1) {
+        HOTCOUNT_TRY_ASSIGN(const auto law, Several<Law>::make(options));
+        return make(law);
+    }
+    HOTCOUNT_TRY_ASSIGN(const Law law, Law::make(options.rates.front(), options));
+    return make(law);
+}
+
 template <class Law>
 constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     using Backend = std::unique_ptr<LimiterBackend>;
     LimiterAlgorithm algorithm{info, nullptr, nullptr, nullptr};
     algorithm.over_memory = [](std::shared_ptr<memory::Store> store,
                                const LimiterOptions& options) -> Result<Backend> {
-        HOTCOUNT_TRY_ASSIGN(const Law law, Law::make(options));
-        return Backend{std::make_unique<SteppedInMemory<Law>>(std::move(store), law)};
+        return with_law<Law>(options, [&]<class Chosen>(const Chosen& law) -> Result<Backend> {
+            return Backend{std::make_unique<SteppedInMemory<Chosen>>(std::move(store), law)};
+        });
     };
     algorithm.over_redis = [](std::shared_ptr<redis::Client> client,
                               const LimiterOptions& options) -> Result<Backend> {
-        static const redis::Script kScript{Law::kScript, redis::Script::Kind::combinable,
-                                           kIsOutcome};
-        HOTCOUNT_TRY_ASSIGN(const Law law, Law::make(options));
-        return make_script_backend(std::move(client), kScript, law.limit(), options.charge_denied,
-                                   law.script_arguments());
+        static const std::string kText = Law::script();
+        static const redis::Script kScript{kText, redis::Script::Kind::combinable, is_outcome};
+        std::vector<std::int64_t> numbers;
+        std::int64_t most = 0;
+        for (const Rate& rate : options.rates) {
+            HOTCOUNT_TRY_ASSIGN(const Law law, Law::make(rate, options));
+            most = std::max(most, law.limit());
+            for (const std::int64_t number : law.script_arguments()) numbers.push_back(number);
+        }
+        return make_script_backend(std::move(client), kScript, most, options.charge_denied,
+                                   numbers);
     };
     algorithm.simulate =
         [](const LimiterOptions& options) -> Result<std::unique_ptr<SimulatedKey>> {
-        HOTCOUNT_TRY_ASSIGN(const Law law, Law::make(options));
-        return std::unique_ptr<SimulatedKey>{std::make_unique<SimulatedLawKey<Law>>(law)};
+        return with_law<Law>(
+            options, []<class Chosen>(const Chosen& law) -> Result<std::unique_ptr<SimulatedKey>> {
+                return std::unique_ptr<SimulatedKey>{
+                    std::make_unique<SimulatedLawKey<Chosen>>(law)};
+            });
     };
     return algorithm;
 }

@@ -13,11 +13,11 @@ class FixedWindow {
         std::int64_t start{0};  // Of the window, in microseconds.
         std::int64_t used{0};   // What was admitted in it.
     };
-    static constexpr std::string_view kScript = lua::limiter::kFixedWindowLua;
+    static std::string script() { return framed(lua::limiter::kFixedWindowLua); }
 
-    static Result<FixedWindow> make(const LimiterOptions& options) {
-        HOTCOUNT_TRY(check_window_rate(options.rate));
-        return FixedWindow{options};
+    static Result<FixedWindow> make(const Rate& rate, const LimiterOptions& options) {
+        HOTCOUNT_TRY(check_window_rate(rate));
+        return FixedWindow{rate, options};
     }
 
     std::int64_t limit() const { return limit_; }
@@ -25,7 +25,7 @@ class FixedWindow {
         return {limit_, period_, std::int64_t{align_ == Align::first}};
     }
 
-    StepResult<State> step(std::optional<State> state, std::int64_t now, std::int64_t cost,
+    StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
                            bool take) const {
         std::int64_t start = align_ == Align::clock ? now - now % period_ : now;
         std::int64_t used = 0;
@@ -40,7 +40,7 @@ class FixedWindow {
         outcome.allowed = admissible && used + cost <= limit_;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
             used = std::min(used + cost, 2 * limit_);
-            result.state = State{start, used};
+            result.change = State{start, used};
         }
         outcome.remaining = std::max<std::int64_t>(limit_ - used, 0);
         if (outcome.allowed) {
@@ -53,9 +53,9 @@ class FixedWindow {
     }
 
   private:
-    explicit FixedWindow(const LimiterOptions& options)
-        : limit_(options.rate.limit),
-          period_(options.rate.period.count()),
+    FixedWindow(const Rate& rate, const LimiterOptions& options)
+        : limit_(rate.limit),
+          period_(rate.period.count()),
           align_(options.align),
           charge_denied_(options.charge_denied) {}
 
@@ -74,6 +74,7 @@ constinit const LimiterAlgorithm kFixedWindow = stepped<FixedWindow>({
     .window = WindowKind::store_clock,
     .promise_from_first = "at most the limit in each window from a first hit",
     .takes_charge_denied = true,
+    .takes_several_rates = true,
 });
 
 }  // namespace hotcount

@@ -1,4 +1,8 @@
-// gcra: at most burst + rate x t in every interval of length t, the generic cell rate algorithm.
+// gcra, token_bucket and leaky_bucket: at most burst + rate x t in every interval of length t.
+//
+// A token bucket that is refilled without steps, a leaky bucket as a meter and the generic cell rate
+// algorithm decide every hit alike: the bucket's missing tokens, the water in it and the debt are one
+// number. So they are one arithmetic under the three names that people look for.
 //
 // It counts a key's debt in units chosen so that nothing is ever rounded: a hit costs `token` units,
 // and each microsecond pays `refill` of them back. The two are the period and the limit divided by
@@ -13,23 +17,17 @@
 namespace hotcount {
 namespace {
 
-// The integers that a double, and so Lua, holds exactly.
-constexpr std::int64_t kExact = std::int64_t{1} << 53;
-
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 class Gcra {
   public:
     struct State {
         std::int64_t at{0};    // When the debt was this, in microseconds.
         std::int64_t debt{0};  // In units.
     };
-    static constexpr std::string_view kScript = lua::limiter::kGcraLua;
+    static std::string script() { return framed(lua::limiter::kGcraLua); }
 
-    static Result<Gcra> make(const LimiterOptions& options) {
-        const Rate& rate = options.rate;
+    static Result<Gcra> make(const Rate& rate, const LimiterOptions& options) {
         HOTCOUNT_TRY(check_rate(rate));
-        const Gcra gcra{options};
+        const Gcra gcra{rate, options.charge_denied};
         // The largest number of all: a full debt (twice that if denied hits cost), the price of one
         // more hit, and a rounding up.
         std::int64_t largest = 0;
@@ -48,7 +46,7 @@ class Gcra {
     std::int64_t limit() const { return limit_; }
     std::array<std::int64_t, 3> script_arguments() const { return {limit_, token_, refill_}; }
 
-    StepResult<State> step(std::optional<State> state, std::int64_t now, std::int64_t cost,
+    StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
                            bool take) const {
         const std::int64_t capacity = limit_ * token_;
         std::int64_t at = now;
@@ -66,7 +64,7 @@ class Gcra {
         outcome.allowed = admissible && debt + price <= capacity;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
             debt = std::min(debt + price, 2 * capacity);
-            result.state = State{at, debt};
+            result.change = State{at, debt};
         }
         outcome.remaining = std::max<std::int64_t>((capacity - debt) / token_, 0);
         if (outcome.allowed) {
@@ -79,12 +77,11 @@ class Gcra {
     }
 
   private:
-    explicit Gcra(const LimiterOptions& options)
-        : limit_(options.rate.burst), charge_denied_(options.charge_denied) {
-        const std::int64_t period = options.rate.period.count();
-        const std::int64_t shared = std::gcd(options.rate.limit, period);
+    Gcra(const Rate& rate, bool charge_denied) : limit_(rate.burst), charge_denied_(charge_denied) {
+        const std::int64_t period = rate.period.count();
+        const std::int64_t shared = std::gcd(rate.limit, period);
         token_ = period / shared;
-        refill_ = options.rate.limit / shared;
+        refill_ = rate.limit / shared;
     }
 
     std::int64_t limit_;
@@ -93,14 +90,23 @@ class Gcra {
     bool charge_denied_;
 };
 
+constexpr AlgorithmInfo bucket(Algorithm algorithm, std::string_view name) {
+    return {
+        .algorithm = algorithm,
+        .name = name,
+        .promise = "at most burst + rate x t of them in any time t",
+        .window = WindowKind::none,
+        .takes_charge_denied = true,
+        .takes_several_rates = true,
+    };
+}
+
 }  // namespace
 
-constinit const LimiterAlgorithm kGcra = stepped<Gcra>({
-    .algorithm = Algorithm::gcra,
-    .name = "gcra",
-    .promise = "at most burst + rate x t of them in any time t",
-    .window = WindowKind::none,
-    .takes_charge_denied = true,
-});
+constinit const LimiterAlgorithm kGcra = stepped<Gcra>(bucket(Algorithm::gcra, "gcra"));
+constinit const LimiterAlgorithm kTokenBucket =
+    stepped<Gcra>(bucket(Algorithm::token_bucket, "token_bucket"));
+constinit const LimiterAlgorithm kLeakyBucket =
+    stepped<Gcra>(bucket(Algorithm::leaky_bucket, "leaky_bucket"));
 
 }  // namespace hotcount

@@ -44,6 +44,24 @@ Result<void> check_options(const LimiterOptions& options) {
                                        std::string{algorithm.name});
     }
     const auto takes_charge = [](const AlgorithmInfo& one) { return one.takes_charge_denied; };
+    if (options.rates.empty() || options.rates.size() > LimiterOptions::kMaxRates) {
+        return bad_option("rate", "has " + std::to_string(options.rates.size()) +
+                                      " rates; it takes 1 to " +
+                                      std::to_string(LimiterOptions::kMaxRates));
+    }
+    for (std::size_t i = 0; i < options.rates.size(); ++i) {
+        const auto first = options.rates.begin();
+        if (std::find(first, first + static_cast<std::ptrdiff_t>(i), options.rates[i]) ==
+            first + static_cast<std::ptrdiff_t>(i)) {
+            continue;
+        }
+        return bad_option("rate", "has " + options.rates[i].str() + " twice");
+    }
+    const auto takes_several = [](const AlgorithmInfo& one) { return one.takes_several_rates; };
+    if (options.rates.size() > 1 && !takes_several(algorithm)) {
+        return bad_option("rate", "may be several for " + names_of(takes_several) + ", not for " +
+                                      std::string{algorithm.name});
+    }
     if (options.charge_denied && !takes_charge(algorithm)) {
         return bad_option("charge_denied", "is for " + names_of(takes_charge) + ", not for " +
                                                std::string{algorithm.name});
@@ -56,24 +74,41 @@ std::string key_prefix(const LimiterOptions& options) {
     std::string prefix = "limit:" + escape_part(options.name) + ":";
     prefix += to_string(options.algorithm);
     if (options.align == Align::first) prefix += "_first";
-    std::string rate = options.rate.str();
-    std::replace(rate.begin(), rate.end(), ' ', '_');
-    return prefix + ":" + rate;
+    std::string rates;
+    for (const Rate& rate : options.rates) rates += (rates.empty() ? "" : ";") + rate.str();
+    std::replace(rates.begin(), rates.end(), ' ', '_');
+    return prefix + ":" + rates;
 }
 
-Decision to_decision(const Outcome& outcome, std::int64_t cost, std::int64_t limit) {
+std::int64_t least_burst(const LimiterOptions& options) {
+    return std::ranges::min(options.rates, {}, &Rate::burst).burst;
+}
+
+Decision to_decision(const Outcome& outcome, std::span<const Rate> rates) {
     using std::chrono::microseconds;
     Decision decision{.allowed = outcome.allowed,
-                      .limit = limit,
+                      .limit = rates[outcome.rate].burst,
                       .remaining = outcome.remaining,
                       .retry_after = std::nullopt,
                       .reset_after = microseconds{outcome.reset_after_us},
-                      .reason = outcome.untracked ? Reason::untracked : Reason::allowed};
+                      .reason = outcome.untracked ? Reason::untracked : Reason::allowed,
+                      .rate = outcome.rate,
+                      .violated = outcome.violated};
+    // An algorithm of one rate does not say which.
+    if (!outcome.allowed && rates.size() == 1) decision.violated = 1;
     if (outcome.retry_after_us) decision.retry_after = microseconds{*outcome.retry_after_us};
     if (!outcome.allowed) {
-        decision.reason = cost > limit ? Reason::cost_above_limit : Reason::limited;
+        decision.reason = outcome.retry_after_us ? Reason::limited : Reason::cost_above_limit;
     }
     return decision;
+}
+
+// Whether `a` says more than `b`, as Decision has it.
+bool says_more(const Outcome& a, const Outcome& b) {
+    if (a.allowed != b.allowed) return !a.allowed;
+    if (a.allowed) return a.remaining < b.remaining;
+    if (!a.retry_after_us || !b.retry_after_us) return !a.retry_after_us && b.retry_after_us;
+    return *a.retry_after_us > *b.retry_after_us;
 }
 
 std::string whole_seconds(Duration duration) {
@@ -81,6 +116,26 @@ std::string whole_seconds(Duration duration) {
 }
 
 }  // namespace
+
+Outcome merge(std::span<const Outcome> of_rates) {
+    Outcome merged = of_rates.front();
+    for (std::size_t i = 1; i < of_rates.size(); ++i) {
+        const Outcome& one = of_rates[i];
+        const std::int64_t remaining = std::min(merged.remaining, one.remaining);
+        const std::int64_t reset_after = std::max(merged.reset_after_us, one.reset_after_us);
+        if (says_more(one, merged)) {
+            merged = one;
+            merged.rate = static_cast<std::uint8_t>(i);
+        }
+        merged.remaining = remaining;
+        merged.reset_after_us = reset_after;
+    }
+    merged.violated = 0;
+    for (std::size_t i = 0; i < of_rates.size(); ++i) {
+        if (!of_rates[i].allowed) merged.violated |= static_cast<std::uint8_t>(1U << i);
+    }
+    return merged;
+}
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm) {
     return *kLimiterAlgorithms[static_cast<std::size_t>(algorithm)];
@@ -156,9 +211,10 @@ Error no_limit_state(std::string_view key) {
 Result<void> check_window_rate(const Rate& rate) {
     HOTCOUNT_TRY(check_rate(rate));
     if (rate.burst == rate.limit) return {};
-    return make_error(ErrorCode::config, "the rate " + rate.str() +
-                                             " has a burst, which only gcra knows: a window "
-                                             "admits its limit at once");
+    return make_error(ErrorCode::config,
+                      "the rate " + rate.str() +
+                          " has a burst, which only gcra and the buckets know: a window "
+                          "admits its limit at once");
 }
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> store,
@@ -180,6 +236,8 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> cl
 Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options)
     : options_(std::move(options)),
       info_(info(options_.algorithm)),
+      rates_(std::make_shared<const std::vector<Rate>>(options_.rates)),
+      limit_(least_burst(options_)),
       prefix_(key_prefix(options_)),
       backend_(std::move(backend)) {}
 Limiter::~Limiter() = default;
@@ -231,14 +289,14 @@ Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::stri
     std::string decoded;
     if (who.empty() && info_.remembers_callers) who = decoded = decode_plain(key);
     HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, cost, true, who, timeout));
-    return to_decision(outcome, cost, limit());
+    return to_decision(outcome, options_.rates);
 }
 
 Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
     HOTCOUNT_TRY(check(cost, {}));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, cost, false, {}, timeout));
-    return to_decision(outcome, cost, limit());
+    return to_decision(outcome, options_.rates);
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.
@@ -251,11 +309,10 @@ struct Limiter::Batch {
     std::vector<std::size_t> places;    // Which element each name stands for.
 
     std::vector<Result<Decision>> merge(const std::vector<Result<Outcome>>& outcomes,
-                                        std::span<const std::int64_t> prices, std::int64_t limit) {
+                                        std::span<const Rate> rates) {
         for (std::size_t i = 0; i < places.size(); ++i) {
-            decisions[places[i]] =
-                outcomes[i] ? Result<Decision>{to_decision(*outcomes[i], prices[i], limit)}
-                            : outcomes[i].error();
+            decisions[places[i]] = outcomes[i] ? Result<Decision>{to_decision(*outcomes[i], rates)}
+                                               : outcomes[i].error();
         }
         return std::move(decisions);
     }
@@ -288,7 +345,7 @@ std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view
                                                 Timeout timeout) {
     Batch batch = check(keys, costs);
     return batch.merge(backend_->take_many(batch.names, batch.costs, batch.who, timeout),
-                       batch.costs, limit());
+                       options_.rates);
 }
 
 Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
@@ -315,9 +372,9 @@ void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take, s
         who = decoded = decode_plain(key);
     }
     backend_->decide_async(*name, cost, take, who, call,
-                           [cost, limit = limit(), done = std::move(done)](Result<Outcome> found) {
+                           [rates = rates_, done = std::move(done)](Result<Outcome> found) {
                                if (!found) return done(std::move(found).error());
-                               done(to_decision(*found, cost, limit));
+                               done(to_decision(*found, *rates));
                            });
 }
 
@@ -337,10 +394,10 @@ void Limiter::hit_many_async(std::span<const std::string_view> keys,
     if (auto fits = check_async(); !fits) return done(fits.error());
     const auto batch = std::make_shared<Batch>(check(keys, costs));
     backend_->take_many_async(std::move(batch->names), batch->costs, batch->who, call,
-                              [batch, limit = limit(), done = std::move(done)](
+                              [batch, rates = rates_, done = std::move(done)](
                                   const Result<std::vector<Result<Outcome>>>& outcomes) {
                                   if (!outcomes) return done(outcomes.error());
-                                  done(batch->merge(*outcomes, batch->costs, limit));
+                                  done(batch->merge(*outcomes, *rates));
                               });
 }
 

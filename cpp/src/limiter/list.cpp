@@ -92,7 +92,7 @@ class ListInRedis final : public RedisLimiterBackend {
     void decide_async(const std::string& key, std::int64_t cost, bool take, std::string_view who,
                       const AsyncCall& call, Completion<Outcome> done) override {
         static const redis::Script kScript{lua::limiter::kListLua, redis::Script::Kind::single,
-                                           kIsOutcome};
+                                           is_outcome};
         const std::string limit = std::to_string(limit_);
         const std::string period = std::to_string(period_ms_);
         const std::string price = to_price(cost);
@@ -169,24 +169,25 @@ class ListInRedis final : public RedisLimiterBackend {
 
 Result<std::unique_ptr<LimiterBackend>> over_memory(std::shared_ptr<memory::Store> store,
                                                     const LimiterOptions& options) {
-    HOTCOUNT_TRY(check_list_rate(options.rate));
+    HOTCOUNT_TRY(check_list_rate(options.rates.front(), Algorithm::list));
     return std::unique_ptr<LimiterBackend>{
-        std::make_unique<ListInMemory>(std::move(store), options.rate)};
+        std::make_unique<ListInMemory>(std::move(store), options.rates.front())};
 }
 
 Result<std::unique_ptr<LimiterBackend>> over_redis(std::shared_ptr<redis::Client> client,
                                                    const LimiterOptions& options) {
-    HOTCOUNT_TRY(check_list_rate(options.rate));
+    HOTCOUNT_TRY(check_list_rate(options.rates.front(), Algorithm::list));
     return std::unique_ptr<LimiterBackend>{
-        std::make_unique<ListInRedis>(std::move(client), options.rate)};
+        std::make_unique<ListInRedis>(std::move(client), options.rates.front())};
 }
 
 }  // namespace
 
-Result<void> check_list_rate(const Rate& rate) {
+Result<void> check_list_rate(const Rate& rate, Algorithm algorithm) {
     HOTCOUNT_TRY(check_window_rate(rate));
     if (rate.limit <= kMaxLimit) return {};
-    return make_error(ErrorCode::config, "list remembers each hit and takes a limit of " +
+    return make_error(ErrorCode::config, std::string{to_string(algorithm)} +
+                                             " remembers each hit and takes a limit of " +
                                              std::to_string(kMaxLimit) + " at most, not " +
                                              std::to_string(rate.limit));
 }

@@ -89,7 +89,7 @@ std::optional<Rate> read_rate(std::string_view text) {
     Reader reader{text};
     Rate rate;
     const auto limit = reader.take_number();
-    if (!limit || !reader.take('/')) return std::nullopt;
+    if (!limit || (!reader.take('/') && reader.take_word() != "per")) return std::nullopt;
     const auto count = reader.at_digit() ? reader.take_number() : std::int64_t{1};
     const auto unit = find_unit(reader.take_word());
     // More units than microseconds in the longest period: the product could leave 64 bits.
@@ -146,7 +146,7 @@ Result<Rate> Rate::parse(std::string_view text) {
 Result<std::vector<Rate>> Rate::parse_many(std::string_view text) {
     std::vector<Rate> rates;
     for (;;) {
-        const std::size_t end = text.find(';');
+        const std::size_t end = text.find_first_of(";,|");
         HOTCOUNT_TRY_ASSIGN(const Rate rate, parse(text.substr(0, end)));
         rates.push_back(rate);
         if (end == std::string_view::npos) return rates;

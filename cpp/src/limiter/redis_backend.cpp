@@ -2,9 +2,19 @@
 #include <hotcount/detail/base/codec.hpp>
 
 #include "backends.hpp"
+#include "hotcount_embedded/limiter/lua.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {
+
+bool is_outcome(const redis::Reply& reply, std::size_t) {
+    const auto* const all = std::get_if<redis::ReplyArray>(&reply.value);
+    return all != nullptr && all->size() % 4 == 0 && redis::is_some<redis::is_integer>(reply, 1);
+}
+
+std::string framed(std::string_view step) {
+    return std::string{step} + std::string{lua::limiter::kHitKeysLua};
+}
 
 Error about_limit(const std::string& key, const Error& error) {
     if (error.code == ErrorCode::wrong_type) return no_limit_state(key);
@@ -47,17 +57,24 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
                                                 const std::string& key) {
     if (!reply) return about_limit(key, reply.error());
     const auto* const parts = std::get_if<redis::ReplyArray>(&reply->value);
-    if (parts == nullptr || parts->size() != 4) return strange_reply(server);
-    std::array<std::int64_t, 4> numbers{};
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (parts == nullptr || parts->size() % 4 != 0 ||
+        parts->size() > 4 * LimiterOptions::kMaxRates) {
+        return strange_reply(server);
+    }
+    std::array<std::int64_t, 4 * LimiterOptions::kMaxRates> numbers{};
+    for (std::size_t i = 0; i < parts->size(); ++i) {
         const auto number = redis::to_integer((*parts)[i]);
         if (!number) return strange_reply(server);
         numbers[i] = *number;
     }
-    const auto [allowed, remaining, retry_after, reset_after] = numbers;
-    Outcome outcome{allowed == 1, remaining, std::nullopt, reset_after};
-    if (retry_after >= 0) outcome.retry_after_us = retry_after;
-    return outcome;
+    std::array<Outcome, LimiterOptions::kMaxRates> outcomes{};
+    const std::size_t rates = parts->size() / 4;
+    for (std::size_t i = 0; i < rates; ++i) {
+        const std::int64_t* const answer = &numbers[4 * i];
+        outcomes[i] = {answer[0] == 1, answer[1], std::nullopt, answer[3]};
+        if (answer[2] >= 0) outcomes[i].retry_after_us = answer[2];
+    }
+    return merge(std::span{outcomes}.first(rates));
 }
 
 namespace {
@@ -65,10 +82,10 @@ namespace {
 class ScriptBackend final : public RedisLimiterBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const redis::Script& script,
-                  std::int64_t limit, bool charge_denied, std::array<std::int64_t, 3> arguments)
+                  std::int64_t limit, bool charge_denied, std::span<const std::int64_t> numbers)
         : RedisLimiterBackend(std::move(client), limit), script_(script) {
         shared_ = {"", "1", charge_denied ? "1" : "0"};
-        for (const std::int64_t number : arguments) shared_.push_back(std::to_string(number));
+        for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
         client_->prepare(script_);
     }
 
@@ -130,9 +147,9 @@ class ScriptBackend final : public RedisLimiterBackend {
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
                                                     const redis::Script& script, std::int64_t limit,
                                                     bool charge_denied,
-                                                    std::array<std::int64_t, 3> arguments) {
+                                                    std::span<const std::int64_t> numbers) {
     return std::make_unique<ScriptBackend>(std::move(client), script, limit, charge_denied,
-                                           arguments);
+                                           numbers);
 }
 
 }  // namespace hotcount

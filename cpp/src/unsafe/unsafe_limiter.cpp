@@ -51,7 +51,7 @@ class UnsafeLimiterSteps {
 class UnsafeLimiterBackend final : public LimiterBackend {
   public:
     UnsafeLimiterBackend(std::unique_ptr<UnsafeLimiterSteps> steps, const LimiterOptions& options)
-        : steps_(std::move(steps)), algorithm_(options.algorithm), rate_(options.rate) {}
+        : steps_(std::move(steps)), algorithm_(options.algorithm), rate_(options.rates.front()) {}
 
     std::string_view store_prefix() const override { return steps_->store_prefix(); }
 
@@ -368,9 +368,10 @@ class RedisLimiterSteps final : public UnsafeLimiterSteps {
 };
 
 Result<void> check_rate_of(const LimiterOptions& options) {
-    const Rate& rate = options.rate;
-    HOTCOUNT_TRY(options.algorithm == Algorithm::racy_list ? check_list_rate(rate)
-                                                           : check_window_rate(rate));
+    const Rate& rate = options.rates.front();
+    HOTCOUNT_TRY(options.algorithm == Algorithm::racy_list
+                     ? check_list_rate(rate, options.algorithm)
+                     : check_window_rate(rate));
     if (rate.period.count() % kSecond != 0) {
         return make_error(ErrorCode::config, std::string{to_string(options.algorithm)} +
                                                  " takes a period of whole seconds");

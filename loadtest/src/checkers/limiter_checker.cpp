@@ -186,7 +186,13 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
         if (window.admitted > rules.limit) {
             found.over_admitted += static_cast<std::uint64_t>(window.admitted - rules.limit);
         }
-        if (window.possible < rules.limit) found.wrong_refusals += window.denied;
+        std::int64_t possible = window.possible;
+        if (rules.windows == Windows::weighted_clock) {
+            if (const auto before = windows.find(index - 1); before != windows.end()) {
+                possible += before->second.possible;
+            }
+        }
+        if (possible < rules.limit) found.wrong_refusals += window.denied;
     }
     return found;
 }
@@ -223,10 +229,32 @@ std::uint64_t first_windows_over_admitted(std::vector<LimiterHit> passed,
     return over;
 }
 
-/// Whatever a window holds was admitted within a period before.
-std::uint64_t first_windows_wrong_refusals(const std::vector<LimiterHit>& passed,
-                                           const std::vector<LimiterHit>& denied,
-                                           const LimiterRules& rules) {
+/// The most hits that lie inside a period, above the limit. Counted are those that end in it, less
+/// those that begin before it: of hits that last longer than it, too few.
+std::uint64_t periods_over_admitted(const std::vector<LimiterHit>& passed,
+                                    const LimiterRules& rules) {
+    std::vector<std::int64_t> sent;
+    std::vector<std::int64_t> done;
+    for (const LimiterHit& hit : passed) {
+        if (hit.kind != Kind::admitted) continue;
+        sent.push_back(hit.sent_ns);
+        done.push_back(hit.done_ns);
+    }
+    std::sort(sent.begin(), sent.end());
+    std::sort(done.begin(), done.end());
+    std::int64_t most = 0;
+    for (std::size_t before = 0; before < sent.size(); ++before) {
+        const std::int64_t end = sent[before] + rules.period_ns - kExpiryNs;
+        const auto ended = std::lower_bound(done.begin(), done.end(), end) - done.begin();
+        most = std::max(most, ended - static_cast<std::int64_t>(before) - rules.limit);
+    }
+    return static_cast<std::uint64_t>(most);
+}
+
+/// Whatever a window or a log holds was admitted within a period before.
+std::uint64_t within_a_period_wrong_refusals(const std::vector<LimiterHit>& passed,
+                                             const std::vector<LimiterHit>& denied,
+                                             const LimiterRules& rules) {
     std::vector<std::int64_t> sent;
     std::vector<std::int64_t> done;
     sent.reserve(passed.size());
@@ -252,7 +280,7 @@ std::uint64_t first_windows_wrong_refusals(const std::vector<LimiterHit>& passed
 void check_limiter_hits(std::int64_t item, std::span<LimiterHit> hits, const LimiterRules& rules,
                         AuditResult& result) {
     Findings found;
-    if (rules.windows == Windows::clock) {
+    if (rules.windows == Windows::clock || rules.windows == Windows::weighted_clock) {
         found = check_clock_windows(hits, rules);
     } else {
         std::vector<LimiterHit> passed = of_kind(hits, false);
@@ -261,8 +289,10 @@ void check_limiter_hits(std::int64_t item, std::span<LimiterHit> hits, const Lim
             found.over_admitted = gcra_over_admitted(passed, rules);
             found.wrong_refusals = gcra_wrong_refusals(std::move(passed), std::move(denied), rules);
         } else {
-            found.wrong_refusals = first_windows_wrong_refusals(passed, denied, rules);
-            found.over_admitted = first_windows_over_admitted(std::move(passed), rules);
+            found.wrong_refusals = within_a_period_wrong_refusals(passed, denied, rules);
+            found.over_admitted = rules.windows == Windows::sliding
+                                      ? periods_over_admitted(passed, rules)
+                                      : first_windows_over_admitted(std::move(passed), rules);
         }
     }
     ++result.items;

@@ -32,14 +32,16 @@ struct LimiterHit {
 
 /// Where a window may begin.
 enum class Windows : std::uint8_t {
-    none,         ///< gcra has none.
-    clock,        ///< At multiples of the period on a clock.
-    after_first,  ///< At the first hit after the window before has ended.
+    none,            ///< gcra and the buckets have none.
+    clock,           ///< At multiples of the period on a clock.
+    weighted_clock,  ///< The same; a hit may be denied for what the window before admitted, too.
+    sliding,         ///< Everywhere.
+    after_first,     ///< At the first hit after the window before has ended.
 };
 
 struct LimiterRules {
     Windows windows{Windows::none};
-    std::int64_t limit{1};  ///< Of a window; gcra: the burst.
+    std::int64_t limit{1};  ///< Of a window; gcra and the buckets: the burst.
     std::int64_t rate_limit{1};
     std::int64_t period_ns{1};
     /// windows on a clock: what to add to the hits' times to get that clock's, and how wrong that

@@ -6,7 +6,8 @@
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
 //              redis/incr  redis/set_nx_none  redis/set_nx_first  redis/set_nx_ttl
 //              redis/set_nx_both                                  with a TTL, RACY: CounterMethod
-//   limiter    STORE/gcra  STORE/fixed_window  STORE/fixed_window_first  STORE/list
+//   limiter    STORE/gcra  STORE/token_bucket  STORE/leaky_bucket  STORE/fixed_window
+//              STORE/fixed_window_first  STORE/sliding_window  STORE/sliding_log  STORE/list
 //              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire  STORE/racy_list
 //   zset       STORE/script  STORE/ttl_gate  STORE/watch  STORE/exists_then_add
 //              STORE/unguarded_pipeline

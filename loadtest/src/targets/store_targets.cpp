@@ -27,7 +27,7 @@ std::int64_t steady_ns() {
 
 Result<LimiterOptions> limiter_options(const Rate& limit, const Strategy& strategy) {
     LimiterOptions options;
-    options.rate = limit;
+    options.rates = {limit};
     std::string_view way = strategy.way;
     constexpr std::string_view kFirst = "_first";
     if (way.ends_with(kFirst)) {
@@ -109,6 +109,23 @@ class LimiterTarget final : public StoreTarget {
                                                           : info().promise};
     }
 
+    Windows windows() const {
+        switch (window()) {
+            case WindowKind::none:
+                return Windows::none;
+            case WindowKind::store_clock:
+            case WindowKind::caller_clock:
+                return Windows::clock;
+            case WindowKind::weighted_clock:
+                return Windows::weighted_clock;
+            case WindowKind::sliding:
+                return Windows::sliding;
+            case WindowKind::from_first_hit:
+                break;
+        }
+        return Windows::after_first;
+    }
+
     Result<StoreHandle::Offset> clock_offset() const {
         if (window() != WindowKind::caller_clock) return store_.clock_offset();
         const auto wall = std::chrono::duration_cast<nanoseconds>(
@@ -119,11 +136,9 @@ class LimiterTarget final : public StoreTarget {
     Result<LimiterRules> rules_of(const Ledger& ledger) const {
         LimiterRules rules;
         const Rate& rate = settings_.limit;
+        rules.windows = windows();
         const bool on_clock =
-            window() == WindowKind::store_clock || window() == WindowKind::caller_clock;
-        rules.windows = window() == WindowKind::none ? Windows::none
-                        : on_clock                   ? Windows::clock
-                                                     : Windows::after_first;
+            rules.windows == Windows::clock || rules.windows == Windows::weighted_clock;
         rules.limit = rate.burst;  // Of a window: its limit.
         rules.rate_limit = rate.limit;
         rules.period_ns = std::chrono::duration_cast<nanoseconds>(rate.period).count();

@@ -18,8 +18,9 @@ namespace hotcount::python {
 namespace {
 
 ResultClass rate_class{"Rate", std::array{"limit", "period", "burst"}};
-ResultClass decision_class{"Decision", std::array{"allowed", "limit", "remaining", "retry_after",
-                                                  "reset_after", "reason", "policy", "period"}};
+ResultClass decision_class{
+    "Decision", std::array{"allowed", "limit", "remaining", "retry_after", "reset_after", "reason",
+                           "policy", "period", "violated"}};
 
 /// A decision as a batch holds it: with the columns, and with what its headers need.
 struct DecisionRow {
@@ -31,6 +32,7 @@ struct DecisionRow {
     std::string reason{};
     std::string policy{};
     double period{0};
+    std::vector<std::string> violated{};
     double retry_column{retry_after.value_or(std::numeric_limits<double>::quiet_NaN())};
 };
 using Decisions = RowBatch<DecisionRow>;
@@ -225,11 +227,35 @@ struct From<Rate> {
     }
 };
 
+/// rate=: a text, a Rate, or a tuple of them.
+struct RateOption {
+    static void read(LimiterOptions& options, const Argument& argument) {
+        if (PyTuple_Check(argument.value) == 0) {
+            options.rates = PyUnicode_Check(argument.value)
+                                ? unwrap(Rate::parse_many(to_text(argument.value, argument.name)))
+                                : std::vector{From<Rate>::read(argument)};
+            return;
+        }
+        options.rates.clear();
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(argument.value); ++i) {
+            const std::string name = Where{argument.name, static_cast<std::size_t>(i)}.str();
+            options.rates.push_back(
+                From<Rate>::read({PyTuple_GET_ITEM(argument.value, i), name.c_str(), true}));
+        }
+    }
+    /// One as itself, several as a tuple.
+    static py::object get(const LimiterOptions& options) {
+        if (options.rates.size() == 1) return To<Rate>::make(options.rates.front());
+        return To<std::vector<Rate>>::make(options.rates);
+    }
+};
+
 template <>
 struct To<DecisionRow> {
     static py::object make(const DecisionRow& row) {
         return decision_class.make(row.allowed, row.limit, row.remaining, row.retry_after,
-                                   row.reset_after, row.reason, row.policy, row.period);
+                                   row.reset_after, row.reason, row.policy, row.period,
+                                   row.violated);
     }
 };
 template <>
@@ -257,6 +283,15 @@ struct From<DecisionRow> {
                         .reason = decision_class.get<std::string>(object, 5),
                         .policy = decision_class.get<std::string>(object, 6),
                         .period = number(7)};
+        const auto violated = decision_class.get<py::handle>(object, 8);
+        if (PyTuple_Check(violated.ptr()) == 0) {
+            raise_wrong_type(decision_class.field_name(8), "tuple of str", violated);
+        }
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(violated.ptr()); ++i) {
+            const std::string name =
+                Where{decision_class.field_name(8), static_cast<std::size_t>(i)}.str();
+            row.violated.push_back(to_text(PyTuple_GET_ITEM(violated.ptr(), i), name.c_str()));
+        }
         if (!decision_class.get<py::handle>(object, 3).is_none()) {
             row.retry_after = row.retry_column = number(3);
         }
@@ -278,7 +313,7 @@ struct To<HeaderFields> {
 namespace {
 
 constexpr std::array kOptions{
-    option<&LimiterOptions::rate>("rate", Shown::as_text),
+    OptionRow<LimiterOptions>{"rate", RateOption::read, RateOption::get, Shown::as_text},
     option<&LimiterOptions::algorithm>("algorithm", Shown::always),
     option_or_none<&LimiterOptions::name>("name"),
     option<&LimiterOptions::align>("align"),
@@ -289,9 +324,12 @@ class BoundLimiter : public Bound<Limiter> {
   public:
     BoundLimiter(std::shared_ptr<Limiter> limiter, StoreReference reference)
         : Bound(std::move(limiter), std::move(reference), &kTag<BoundLimiter>),
-          limit_(To<std::int64_t>::make(core->limit())),
-          policy_(To<std::string>::make(core->options().name)),
-          period_(To<Duration>::make(core->options().rate.period)) {}
+          policy_(To<std::string>::make(core->options().name)) {
+        for (const Rate& rate : core->options().rates) {
+            rates_.push_back({To<std::int64_t>::make(rate.burst), To<Duration>::make(rate.period),
+                              To<std::string>::make(rate.str())});
+        }
+    }
 
     std::string shown_options() const override {
         return python::shown_options<LimiterOptions, kOptions>(core->options());
@@ -299,9 +337,11 @@ class BoundLimiter : public Bound<Limiter> {
 
     py::object to_python(const Decision& decision) {
         warn_if_untracked(decision);
-        return decision_class.make(decision.allowed, limit_, decision.remaining,
+        const KnownRate& rate = rates_[decision.rate];
+        return decision_class.make(decision.allowed, rate.limit, decision.remaining,
                                    decision.retry_after, decision.reset_after,
-                                   name_of(decision.reason), policy_, period_);
+                                   name_of(decision.reason), policy_, rate.period,
+                                   violated_by(decision));
     }
 
     // A list: that of a `list` limiter, and as it was before results were tuples.
@@ -339,9 +379,24 @@ class BoundLimiter : public Bound<Limiter> {
                         .reset_after = to_seconds(decision.reset_after),
                         .reason = std::string{to_string(decision.reason)},
                         .policy = core->options().name,
-                        .period = to_seconds(core->options().rate.period)};
+                        .period = to_seconds(core->options().rates[decision.rate].period)};
+        for (std::size_t i = 0; i < rates_.size(); ++i) {
+            if ((decision.violated >> i & 1U) == 0) continue;
+            row.violated.push_back(core->options().rates[i].str());
+        }
         if (row.retry_after) row.retry_column = *row.retry_after;
         return row;
+    }
+
+    /// The rates that refused, as text.
+    py::object violated_by(const Decision& decision) const {
+        static PyObject* const kNone = PyTuple_New(0);
+        if (decision.violated == 0) return py::reinterpret_borrow<py::object>(kNone);
+        py::list texts;
+        for (std::size_t i = 0; i < rates_.size(); ++i) {
+            if ((decision.violated >> i & 1U) != 0) texts.append(rates_[i].text);
+        }
+        return py::tuple(texts);
     }
 
     // The reasons' names, made once.
@@ -362,10 +417,14 @@ class BoundLimiter : public Bound<Limiter> {
         if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
     }
 
-    // What is the same in every decision.
-    py::object limit_;
+    // What is the same in many decisions.
+    struct KnownRate {
+        py::object limit;
+        py::object period;
+        py::object text;
+    };
     py::object policy_;
-    py::object period_;
+    std::vector<KnownRate> rates_{};
     bool warned_{false};
 };
 

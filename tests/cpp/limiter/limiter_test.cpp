@@ -17,7 +17,7 @@ class MemoryLimiter : public ::testing::TestWithParam<Algorithm> {
   protected:
     std::shared_ptr<Limiter> make(const char* rate = "10/minute") {
         LimiterOptions options;
-        options.rate = *Rate::parse(rate);
+        options.rates = {*Rate::parse(rate)};
         options.algorithm = GetParam();
         return *Limiter::make(store_, options);
     }
@@ -131,13 +131,69 @@ TEST_P(MemoryLimiter, AWallClockThatIsSetBackLocksNobodyOut) {
     clock->wall -= 24h;
     const Decision decision = *make()->hit("k");
     EXPECT_EQ(decision.remaining, 8);
-    EXPECT_LE(decision.reset_after, 1min);
+    EXPECT_LE(decision.reset_after, GetParam() == Algorithm::sliding_window ? 2min : 1min);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MemoryLimiter,
-                         ::testing::Values(Algorithm::fixed_window, Algorithm::gcra,
+                         ::testing::Values(Algorithm::fixed_window, Algorithm::sliding_window,
+                                           Algorithm::sliding_log, Algorithm::gcra,
+                                           Algorithm::token_bucket, Algorithm::leaky_bucket,
                                            Algorithm::list),
                          [](const auto& test) { return std::string{to_string(test.param)}; });
+
+class LimiterOfSeveralRates : public MemoryLimiter {
+  protected:
+    std::shared_ptr<Limiter> make_several(const char* rates) {
+        LimiterOptions options;
+        options.rates = *Rate::parse_many(rates);
+        options.algorithm = GetParam();
+        return *Limiter::make(store_, options);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(All, LimiterOfSeveralRates,
+                         ::testing::Values(Algorithm::fixed_window, Algorithm::sliding_window,
+                                           Algorithm::sliding_log, Algorithm::gcra,
+                                           Algorithm::token_bucket, Algorithm::leaky_bucket),
+                         [](const auto& test) { return std::string{to_string(test.param)}; });
+
+TEST_P(LimiterOfSeveralRates, AHitThatOneRefusesIsTakenFromNone) {
+    const auto limiter = make_several("3/s; 5/300 days");
+    EXPECT_EQ(limiter->limit(), 3);
+    EXPECT_EQ(limiter->hit("k", 3)->remaining, 0);
+    const Decision by_second = *limiter->hit("k");
+    EXPECT_FALSE(by_second.allowed);
+    EXPECT_EQ(by_second.violated, 1);
+    EXPECT_EQ(by_second.limit, 3);
+    clock_->advance(2s);
+    // Two are left of the long one, and nothing of it was spent by what the short one refused.
+    EXPECT_EQ(limiter->peek("k")->remaining, 2);
+    const Decision by_day = *limiter->hit("k", 3);
+    EXPECT_FALSE(by_day.allowed);
+    EXPECT_EQ(by_day.violated, 2);
+    EXPECT_EQ(by_day.rate, 1);
+    EXPECT_EQ(by_day.limit, 5);
+    // Nothing of the short one was spent by what the long one refused.
+    EXPECT_TRUE(limiter->hit("k", 2)->allowed);
+    const Decision by_both = *limiter->hit("k", 2);
+    EXPECT_EQ(by_both.violated, 3);
+    EXPECT_EQ(by_both.rate, 1);
+    const Decision never = *limiter->hit("k", 4);
+    EXPECT_EQ(never.reason, Reason::cost_above_limit);
+    EXPECT_EQ(never.retry_after, std::nullopt);
+    EXPECT_EQ(never.rate, 0);
+}
+
+TEST_P(LimiterOfSeveralRates, WaitingForRetryAfterIsEnough) {
+    const auto limiter = make_several("3/s; 5/minute; 40/hour");
+    for (int i = 0; i < 200; ++i) {
+        const Decision decision = *limiter->hit("k", 1 + i % 3);
+        if (decision.allowed) continue;
+        clock_->advance(*decision.retry_after - 1us);
+        ASSERT_FALSE(limiter->test("k", 1 + i % 3)->allowed);
+        clock_->advance(1us);
+        ASSERT_TRUE(limiter->hit("k", 1 + i % 3)->allowed);
+    }
+}
 
 // A clock that runs something the next time it is asked.
 class HookClock final : public Clock {
@@ -158,7 +214,7 @@ TEST(UnsafeLimiters, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
         memory::StoreOptions store_options;
         store_options.clock = clock;
         LimiterOptions options;
-        options.rate = *Rate::parse("1/s");
+        options.rates = {*Rate::parse("1/s")};
         options.algorithm = algorithm;
         const auto limiter = *Limiter::make(*memory::Store::make(store_options), options);
         int admitted = 0;
@@ -180,7 +236,7 @@ TEST(UnsafeLimiters, AnExpiredKeyMakesRoomForANewOne) {
         store_options.max_keys = 1;
         store_options.when_full = memory::WhenFull::refuse;
         LimiterOptions options;
-        options.rate = *Rate::parse("1/s");
+        options.rates = {*Rate::parse("1/s")};
         options.algorithm = algorithm;
         const auto limiter = *Limiter::make(*memory::Store::make(store_options), options);
         EXPECT_TRUE(limiter->hit("first")->allowed) << to_string(algorithm);
@@ -196,7 +252,7 @@ TEST(UnsafeLimiters, ALimitOf10Admits11) {
     for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::racy_incr,
                                       Algorithm::incr_expire, Algorithm::racy_list}) {
         LimiterOptions options;
-        options.rate = *Rate::parse("10/s");
+        options.rates = {*Rate::parse("10/s")};
         options.algorithm = algorithm;
         const auto limiter = *Limiter::make(store, options);
         int admitted = 0;

@@ -16,7 +16,14 @@ TEST(Vectors, TheCoreAnswersAsTheyAndTheScriptsDo) {
     for (const auto& item : cases) {
         const Rate rate{item["limit"], std::chrono::microseconds{item["period"]}, item["burst"]};
         LimiterOptions options;
-        options.rate = rate;
+        options.rates = {rate};
+        if (item.contains("rates")) {
+            options.rates.clear();
+            for (const auto& one : item["rates"]) {
+                options.rates.push_back(
+                    {one[0], std::chrono::microseconds{one[1].get<std::int64_t>()}, one[2]});
+            }
+        }
         options.algorithm = *parse_algorithm(item["algorithm"].get<std::string>());
         options.align = item["first"].get<bool>() ? Align::first : Align::clock;
         options.charge_denied = item["charge_denied"];

@@ -40,7 +40,8 @@ AuditResult check(std::vector<LimiterHit> hits, const LimiterRules& how) {
 
 class EveryWindows : public testing::TestWithParam<Windows> {};
 INSTANTIATE_TEST_SUITE_P(, EveryWindows,
-                         testing::Values(Windows::none, Windows::clock, Windows::after_first));
+                         testing::Values(Windows::none, Windows::clock, Windows::weighted_clock,
+                                         Windows::sliding, Windows::after_first));
 
 TEST_P(EveryWindows, TheLimitAtOnceIsAllowedAndNoMore) {
     std::vector<LimiterHit> hits;
@@ -135,6 +136,28 @@ TEST(CheckClockWindows, TwiceTheLimitAcrossAnEdgeIsAllowed) {
     // Unless that clock is not known well enough.
     ahead.clock_error_ns = kSecond;
     EXPECT_EQ(check(hits, ahead).over_admitted, 0U);
+}
+
+TEST(CheckWeightedWindows, ADenialMayBeForWhatTheWindowBeforeAdmitted) {
+    std::vector<LimiterHit> hits;
+    add(hits, Kind::admitted, kSecond - 10 * kMillisecond, 10);
+    add(hits, Kind::denied, kSecond + 10 * kMillisecond, 1);
+    EXPECT_TRUE(check(hits, rules(Windows::weighted_clock, 10)).passed());
+    EXPECT_EQ(check(hits, rules(Windows::clock, 10)).wrong_refusals, 1U);
+    // Two windows later nothing of it counts.
+    add(hits, Kind::denied, 2 * kSecond + 10 * kMillisecond, 1);
+    EXPECT_EQ(check(hits, rules(Windows::weighted_clock, 10)).wrong_refusals, 1U);
+}
+
+TEST(CheckLogs, NoPeriodHoldsMoreThanTheLimit) {
+    std::vector<LimiterHit> hits;
+    add(hits, Kind::admitted, kSecond - 10 * kMillisecond, 10);
+    add(hits, Kind::admitted, 2 * kSecond, 10);
+    EXPECT_TRUE(check(hits, rules(Windows::sliding, 10)).passed());
+    // Across the edge, where windows of the clock allow it.
+    add(hits, Kind::admitted, kSecond + 10 * kMillisecond, 4);
+    EXPECT_EQ(check(hits, rules(Windows::sliding, 10)).over_admitted, 4U);
+    EXPECT_EQ(check(hits, rules(Windows::clock, 10)).over_admitted, 0U);
 }
 
 TEST(CheckWindowsFromTheFirstHit, EachWindowHasItsLimit) {

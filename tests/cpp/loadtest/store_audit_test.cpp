@@ -165,8 +165,10 @@ TEST_F(StoreAuditTest, FindsEveryCounterThatNeverExpires) {
 
 class LimiterAuditTest : public StoreAuditTest, public testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(, LimiterAuditTest,
-                         testing::Values("memory/gcra", "memory/fixed_window",
-                                         "memory/fixed_window_first", "memory/list"),
+                         testing::Values("memory/gcra", "memory/token_bucket",
+                                         "memory/leaky_bucket", "memory/fixed_window",
+                                         "memory/fixed_window_first", "memory/sliding_window",
+                                         "memory/sliding_log", "memory/list"),
                          [](const auto& one) {
                              const std::string name = one.param;
                              return name.substr(name.find('/') + 1);

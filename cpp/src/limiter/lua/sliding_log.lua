@@ -1,0 +1,122 @@
+-- Hits keys by logs of what was admitted: limiter/sliding_log.cpp in doubles. One log serves several
+-- rates: it reaches back as far as the longest period, and all of them take a hit or none.
+-- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look
+-- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then the cost
+-- for each key
+-- RETURNS for each key its error, or {allowed, remaining, retry_after or -1, reset_after} for each
+-- rate in a row; times in microseconds
+-- WHY a script: a check before the hit lets two callers both take the last one.
+-- Many keys in one script, each by itself and in order. What it writes with is asked for before the
+-- first write, so that a user who may not run all of it is refused before anything is done.
+local call = redis.call
+local ceil, floor, format, max, min = math.ceil, math.floor, string.format, math.max, math.min
+-- Where totals begin again: far above any limit, and exact.
+local WRAP = 1000000000000000
+local now = tonumber(ARGV[1])
+if not now then
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+end
+local take = ARGV[2] == '1'
+local last_number = #ARGV - #KEYS
+local rates = {}
+for first = 4, last_number, 3 do
+    rates[#rates + 1] = {limit = ARGV[first] + 0, period = ARGV[first + 1] + 0}
+end
+
+local function refuse_what_is_denied(key, life)
+    local ask = redis.acl_check_cmd
+    if not ask then return end
+    for _, words in ipairs({{'PEXPIRE', key, life}, {'LTRIM', key, '0', '-1'}}) do
+        if not ask(unpack(words)) then
+            error({err = "NOPERM this user may not run '" .. words[1] .. "'; nothing was done"})
+        end
+    end
+end
+
+local function read(key, index)
+    local entry = call('LINDEX', key, index)
+    local at, total, cost = string.match(entry, '^(%d+) (%d+) (%d+)$')
+    if not at then error({err = 'WRONGTYPE the key holds no state of a limiter'}) end
+    return at + 0, total + 0, cost + 0
+end
+
+local function hit(key, cost)
+    local length = call('LLEN', key)
+    local at, last_at, last_total, last_cost = now, now, 0, 0
+    if length > 0 then
+        last_at, last_total, last_cost = read(key, -1)
+        at = max(now, last_at)
+    end
+    -- The first entry from `low` on of which `holds` is true.
+    local function first_where(low, holds)
+        local high = length
+        while low < high do
+            local middle = floor((low + high) / 2)
+            if holds(read(key, middle)) then high = middle else low = middle + 1 end
+        end
+        return low
+    end
+
+    local all, gone, longest, answer = true, length, 1, {}
+    for _, rate in ipairs(rates) do
+        local limit, period = rate.limit, rate.period
+        local kept = first_where(0, function(entry_at) return entry_at + period > at end)
+        gone = min(gone, kept)
+        local before, held = last_total, 0
+        if kept < length then
+            local _, total, first_cost = read(key, kept)
+            before = (total - first_cost) % WRAP
+            held = (last_total - before) % WRAP
+        end
+        local admissible = cost <= limit
+        local allowed = admissible and held + cost <= limit
+        all = all and allowed
+        local retry_after = -1
+        if allowed then
+            retry_after = 0
+        elseif admissible then
+            local leaving = first_where(kept, function(_, total)
+                return (total - before) % WRAP >= held + cost - limit
+            end)
+            retry_after = read(key, leaving) + period - now
+        end
+        local place = #answer
+        answer[place + 1], answer[place + 2] = allowed and 1 or 0, limit - held
+        answer[place + 3], answer[place + 4] = retry_after, held > 0 and last_at + period - now or 0
+    end
+
+    if take and all then
+        for index, rate in ipairs(rates) do
+            local place = 4 * index
+            answer[place - 2] = answer[place - 2] - cost
+            answer[place] = at + rate.period - now
+            longest = max(longest, answer[place])
+        end
+        local life = format('%d', max(ceil(longest / 1000), 1))
+        refuse_what_is_denied(key, life)
+        local total = (last_total + cost) % WRAP
+        -- %d: Lua would print a number this large with fewer digits.
+        if length > 0 and last_at == at then
+            call('LSET', key, -1, format('%d %d %d', at, total, last_cost + cost))
+        else
+            call('RPUSH', key, format('%d %d %d', at, total, cost))
+        end
+        call('PEXPIRE', key, life)
+        if gone > 0 then call('LTRIM', key, gone, -1) end
+    elseif take and length > 0 and call('PTTL', key) < 0 then
+        for index = 1, #rates do longest = max(longest, answer[4 * index]) end
+        call('PEXPIRE', key, format('%d', max(ceil(longest / 1000), 1)))
+    end
+    return answer
+end
+
+local answers = {}
+for index, key in ipairs(KEYS) do
+    local done, answer = pcall(hit, key, ARGV[last_number + index] + 0)
+    -- Before Redis 7 an error is a text.
+    if not done and type(answer) ~= 'table' then answer = {err = answer} end
+    answers[index] = answer
+end
+return answers

@@ -1,0 +1,113 @@
+// sliding_log: at most the limit in every period, from a log of what was admitted.
+//
+// A key's log has an entry for each moment in which something was admitted within the last period: as
+// many as the limit, at most. An entry holds the sum of all costs up to it, so that what a period
+// holds is one subtraction, and when there will be room one search.
+#include <algorithm>
+
+#include "backends.hpp"
+#include "hotcount_embedded/limiter/lua.hpp"
+
+namespace hotcount {
+namespace {
+
+class SlidingLog {
+  public:
+    struct Entry {
+        std::int64_t at;     // In microseconds.
+        std::int64_t total;  // Of the costs up to this moment.
+    };
+    struct State {
+        std::vector<Entry> entries{};  // By time.
+        std::size_t first{0};          // Those before it have gone.
+        std::int64_t before{0};        // Their total.
+    };
+    struct Change {
+        std::size_t first;  // As State has them.
+        std::int64_t before;
+        std::int64_t at;
+        std::int64_t cost;
+    };
+    static std::string script() { return std::string{lua::limiter::kSlidingLogLua}; }
+
+    static Result<SlidingLog> make(const Rate& rate, const LimiterOptions&) {
+        HOTCOUNT_TRY(check_list_rate(rate, Algorithm::sliding_log));
+        return SlidingLog{rate};
+    }
+
+    std::int64_t limit() const { return limit_; }
+    std::array<std::int64_t, 3> script_arguments() const { return {limit_, period_, 0}; }
+
+    StepResult<Change> step(const State* state, std::int64_t now, std::int64_t cost,
+                            bool take) const {
+        static const State kEmpty;
+        const State& log = state != nullptr ? *state : kEmpty;
+        std::int64_t at = now;
+        if (!log.entries.empty()) at = std::max(now, log.entries.back().at);
+        // What a period before `at` does not hold any more.
+        const auto from = log.entries.begin() + static_cast<std::ptrdiff_t>(log.first);
+        const auto kept = std::partition_point(
+            from, log.entries.end(), [&](const Entry& entry) { return entry.at + period_ <= at; });
+        const std::int64_t before = kept == from ? log.before : std::prev(kept)->total;
+        std::int64_t held = kept == log.entries.end() ? 0 : log.entries.back().total - before;
+        const bool admissible = cost <= limit_;
+        StepResult<Change> result;
+        Outcome& outcome = result.outcome;
+        outcome.allowed = admissible && held + cost <= limit_;
+        std::int64_t last = held > 0 ? log.entries.back().at : at;
+        if (outcome.allowed) {
+            outcome.retry_after_us = 0;
+        } else if (admissible) {
+            const std::int64_t enough = before + held + cost - limit_;
+            const auto leaving = std::partition_point(
+                kept, log.entries.end(), [&](const Entry& entry) { return entry.total < enough; });
+            outcome.retry_after_us = leaving->at + period_ - now;
+        }
+        if (take && outcome.allowed) {
+            held += cost;
+            last = at;
+            result.change =
+                Change{static_cast<std::size_t>(kept - log.entries.begin()), before, at, cost};
+        }
+        outcome.remaining = limit_ - held;
+        outcome.reset_after_us = held > 0 ? last + period_ - now : 0;
+        return result;
+    }
+
+    void apply(State& state, const Change& change) const {
+        state.first = change.first;
+        state.before = change.before;
+        std::vector<Entry>& entries = state.entries;
+        // Moved once for as many as have gone.
+        if (state.first * 2 > entries.size()) {
+            entries.erase(entries.begin(),
+                          entries.begin() + static_cast<std::ptrdiff_t>(state.first));
+            state.first = 0;
+        }
+        const bool empty = state.first == entries.size();
+        const std::int64_t total = (empty ? state.before : entries.back().total) + change.cost;
+        if (!empty && entries.back().at == change.at) {
+            entries.back().total = total;
+        } else {
+            entries.push_back({change.at, total});
+        }
+    }
+
+  private:
+    explicit SlidingLog(const Rate& rate) : limit_(rate.limit), period_(rate.period.count()) {}
+
+    std::int64_t limit_;
+    std::int64_t period_;  // In microseconds.
+};
+
+}  // namespace
+
+constinit const LimiterAlgorithm kSlidingLog = stepped<SlidingLog>({
+    .algorithm = Algorithm::sliding_log,
+    .name = "sliding_log",
+    .promise = "at most the limit in every period",
+    .window = WindowKind::sliding,
+    .takes_several_rates = true,
+});
+
+}  // namespace hotcount

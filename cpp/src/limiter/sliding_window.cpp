@@ -1,0 +1,113 @@
+// sliding_window: the window of the clock, and of the window before it the part that is still within
+// a period: what it admitted counts as if it had come evenly.
+//
+// So it holds two numbers of a key and not a log. It admits at most the limit in each window of the
+// clock. In a period that lies across an edge it admits at most the limit + the share of that period
+// after the edge x what the first window admitted: less than twice the limit, and that only to
+// callers who spend a whole window in its last moment.
+//
+// The share falls in ticks, whose length is chosen so that the limit times the ticks of a period
+// stays exact. A tick is a microsecond while limit x period in microseconds is below 2^50.
+#include <algorithm>
+
+#include "backends.hpp"
+#include "hotcount_embedded/limiter/lua.hpp"
+
+namespace hotcount {
+namespace {
+
+class SlidingWindow {
+  public:
+    struct State {
+        std::int64_t start{0};   // Of the window, in microseconds.
+        std::int64_t used{0};    // What was admitted in it,
+        std::int64_t before{0};  // and in the window before.
+    };
+    static std::string script() { return framed(lua::limiter::kSlidingWindowLua); }
+
+    static Result<SlidingWindow> make(const Rate& rate, const LimiterOptions& options) {
+        HOTCOUNT_TRY(check_window_rate(rate));
+        return SlidingWindow{rate, options.charge_denied};
+    }
+
+    std::int64_t limit() const { return limit_; }
+    std::array<std::int64_t, 3> script_arguments() const { return {limit_, period_, tick_}; }
+
+    StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
+                           bool take) const {
+        State is{now - now % period_, 0, 0};
+        if (state != nullptr && now < state->start + period_) {
+            is = *state;
+        } else if (state != nullptr && now < state->start + 2 * period_) {
+            is = {state->start + period_, 0, state->used};
+        }
+        const std::int64_t capacity = limit_ * ticks_;
+        // Of the window before, the ticks that are still within a period.
+        const std::int64_t left = ticks_ - std::max<std::int64_t>(now - is.start, 0) / tick_;
+        const bool admissible = cost <= limit_;
+        StepResult<State> result;
+        Outcome& outcome = result.outcome;
+        outcome.allowed = admissible && is.before * left + (is.used + cost) * ticks_ <= capacity;
+        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+            is.used = std::min(is.used + cost, 2 * limit_);
+            result.change = is;
+        }
+        if (outcome.allowed) {
+            outcome.retry_after_us = 0;
+        } else if (admissible) {
+            outcome.retry_after_us = next_chance(is, cost) - now;
+        }
+        const std::int64_t weight = is.before * left + is.used * ticks_;
+        outcome.remaining = weight < capacity ? (capacity - weight) / ticks_ : 0;
+        if (is.used > 0) {
+            outcome.reset_after_us = is.start + 2 * period_ - now;
+        } else {
+            outcome.reset_after_us = is.before > 0 ? is.start + period_ - now : 0;
+        }
+        return result;
+    }
+
+  private:
+    // Three products of the limit and the ticks are added, two of them of twice the limit when denied
+    // hits cost: below 2^53.
+    static constexpr std::int64_t kMostUnits = std::int64_t{1} << 50;
+
+    SlidingWindow(const Rate& rate, bool charge_denied)
+        : limit_(rate.limit),
+          period_(rate.period.count()),
+          tick_(divide_up(period_, kMostUnits / limit_)),
+          ticks_(divide_up(period_, tick_)),
+          charge_denied_(charge_denied) {}
+
+    // When a hit that is denied now will have room.
+    std::int64_t next_chance(const State& is, std::int64_t cost) const {
+        // In this window, when the share of the one before has fallen far enough.
+        if (is.before > 0 && is.used + cost <= limit_) {
+            const std::int64_t fitting = (limit_ - is.used - cost) * ticks_ / is.before;
+            if (fitting > 0) return is.start + (ticks_ - std::min(fitting, ticks_)) * tick_;
+        }
+        // In the next, when the share of this one has.
+        std::int64_t fitting = ticks_;
+        if (is.used > 0) fitting = std::min((limit_ - cost) * ticks_ / is.used, ticks_);
+        return is.start + period_ + (fitting > 0 ? (ticks_ - fitting) * tick_ : period_);
+    }
+
+    std::int64_t limit_;
+    std::int64_t period_;  // In microseconds.
+    std::int64_t tick_;    // In microseconds.
+    std::int64_t ticks_;   // In a period.
+    bool charge_denied_;
+};
+
+}  // namespace
+
+constinit const LimiterAlgorithm kSlidingWindow = stepped<SlidingWindow>({
+    .algorithm = Algorithm::sliding_window,
+    .name = "sliding_window",
+    .promise = "at most the limit in each window of the clock, less than twice it in any period",
+    .window = WindowKind::weighted_clock,
+    .takes_charge_denied = true,
+    .takes_several_rates = true,
+});
+
+}  // namespace hotcount

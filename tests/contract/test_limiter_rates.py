@@ -1,0 +1,147 @@
+"""A Limiter of several rates takes from all of them or from none, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import uuid
+from typing import Any, Union
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.limiters import SEVERAL, UNSAFE, periods
+from tests.support.servers import RedisServer
+from tests.support.together import together
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+
+# Windows that no test run crosses the edge of.
+BOTH = "4/300 days; 10/360 days"
+SHORT, LONG = "4/300 days", "10/360 days"
+
+ALGORITHMS = pytest.mark.parametrize("algorithm", SEVERAL)
+
+
+@ALGORITHMS
+def test_a_hit_that_one_rate_refuses_is_taken_from_none(
+    counter_store: Store, algorithm: Any
+) -> None:
+    limiter = hotcount.Limiter(counter_store, BOTH, algorithm=algorithm)
+    first = limiter.hit("k", 3)
+    assert (first.allowed, first.violated, first.remaining, first.limit) == (True, (), 1, 4)
+    for _ in range(5):
+        refused = limiter.hit("k", 2)
+        assert (refused.allowed, refused.violated) == (False, (SHORT,))
+        assert (refused.reason, refused.limit, refused.period) == ("limited", 4, 300 * 86400)
+    # The long one holds what was admitted, and nothing of what was refused.
+    assert limiter.hit("k", 1).remaining == 0
+    above = limiter.hit("k", 5)
+    assert (above.reason, above.retry_after, above.violated) == ("cost_above_limit", None, (SHORT,))
+    assert limiter.hit("other", 11).violated == (SHORT, LONG)
+
+
+@ALGORITHMS
+def test_the_rate_that_refuses_for_longest_speaks(counter_store: Store, algorithm: Any) -> None:
+    limiter = hotcount.Limiter(counter_store, "5/day; 5/300 days", algorithm=algorithm)
+    limiter.hit("k", 5)
+    refused = limiter.hit("k")
+    assert refused.violated == ("5/day", "5/300 days")
+    assert refused.period == 300 * 86400
+    assert refused.retry_after is not None
+    assert refused.retry_after <= refused.reset_after
+    assert refused.reset_after <= periods(algorithm) * 300 * 86400 + 0.001
+    assert refused.headers()["RateLimit-Policy"] == '"default";q=5;w=25920000'
+
+
+@ALGORITHMS
+def test_exactly_the_least_limit_is_admitted_to_many_threads(
+    counter_store: Store, algorithm: Any
+) -> None:
+    limiter = hotcount.Limiter(counter_store, BOTH, algorithm=algorithm)
+    assert sum(together(lambda _: sum(limiter.hit("k").allowed for _ in range(5)))) == 4
+
+
+@ALGORITHMS
+def test_looks_batches_and_reset_know_all_rates(counter_store: Store, algorithm: Any) -> None:
+    limiter = hotcount.Limiter(counter_store, BOTH, algorithm=algorithm)
+    assert limiter.test("k", 5).violated == (SHORT,)
+    decisions = limiter.hit_many(["k", "k", "j", "k"], [3, 2, 4, 1])
+    assert list(decisions.allowed) == [True, False, True, True]
+    assert [decision.violated for decision in decisions] == [(), (SHORT,), (), ()]
+    assert pickle.loads(pickle.dumps(decisions)) == decisions
+    assert limiter.peek("k").remaining == 0
+    limiter.reset("k")
+    assert limiter.peek("k").remaining == 4
+
+
+@ALGORITHMS
+def test_aio_answers_the_same(counter_store: Store, algorithm: Any) -> None:
+    async def program() -> None:
+        limiter = aio.Limiter(counter_store, BOTH, algorithm=algorithm)
+        decisions = await asyncio.gather(*(limiter.hit("k") for _ in range(20)))
+        assert sum(decision.allowed for decision in decisions) == 4
+        assert {decision.violated for decision in decisions} == {(), (SHORT,)}
+        batch = await limiter.hit_many(["j", "j"], 3)
+        assert [decision.violated for decision in batch] == [(), (SHORT,)]
+
+    asyncio.run(program())
+
+
+def test_rates_are_given_as_text_or_in_a_tuple() -> None:
+    rates = (hotcount.Rate(10, 1, 10), hotcount.Rate(1000, 3600, 1000))
+    for text in (
+        "10/second; 1000/hour",
+        "10/s;1000/h",
+        "10 per second, 1000 per hour",
+        "10/s|1000/h",
+    ):
+        assert hotcount.Rate.parse_many(text) == rates
+        assert hotcount.Limiter("memory://", text).rate == rates
+    limiter = hotcount.Limiter("memory://", (rates[0], "1000/hour"))
+    assert limiter.rate == rates
+    assert "rate='10/second; 1000/hour'" in repr(limiter)
+    assert hotcount.Limiter("memory://", (rates[0],)).rate == rates[0]
+
+
+def test_rates_that_cannot_stand_together_are_refused() -> None:
+    many = "; ".join(f"{number}/s" for number in range(1, 10))
+    for rate in (many, (), "5/s; 5/s", "5/s; 5/1000 ms", "5/s;", "5/s; often", ("5/s; 6/m",)):
+        with pytest.raises(hotcount.ConfigError, match="rate"):
+            hotcount.Limiter("memory://", rate)
+    for rate in (["5/s"], ("5/s", 5), 5):
+        with pytest.raises(TypeError, match="rate"):
+            hotcount.Limiter("memory://", rate)  # type: ignore[arg-type]
+    for algorithm in ("list", *UNSAFE):
+        options: Any = {"algorithm": algorithm}
+        with pytest.raises(hotcount.ConfigError, match=f"rate.*{algorithm}"):
+            hotcount.Limiter("memory://", "5/s; 6/2 s", **options)
+    with pytest.raises(hotcount.ConfigError, match="burst"):
+        hotcount.Limiter("memory://", "5/s; 6/m burst 7", algorithm="sliding_window")
+
+
+@pytest.mark.server
+@ALGORITHMS
+def test_all_rates_of_a_key_stand_in_one_key_that_expires_and_is_healed(
+    redis_server: RedisServer, algorithm: Any
+) -> None:
+    with hotcount.Redis(redis_server.url, prefix=f"{uuid.uuid4().hex}:", timeout=20) as redis:
+        limiter = hotcount.Limiter(redis, "5/second; 10/minute", algorithm=algorithm)
+        prefix = repr(redis).split("prefix=")[1].split("'")[1]
+        limiter.hit("k", 5)
+        keys = redis.execute("KEYS", f"{prefix}*")
+        assert keys == [f"{prefix}limit:default:{algorithm}:5/second;10/minute:k".encode()]
+        most = periods(algorithm) * 60_000
+        assert 0 < redis.execute("PTTL", keys[0]) <= most
+        for cost in (1, 11):
+            assert redis.execute("PERSIST", keys[0]) == 1
+            limiter.hit("k", cost)
+            assert 0 < redis.execute("PTTL", keys[0]) <= most
+        redis.execute("SCRIPT", "FLUSH")
+        assert limiter.peek("k").remaining >= 0
+        for foreign in (["SET", keys[0], "1 2"], ["RPUSH", keys[0], "x"]):
+            redis.execute("DEL", keys[0])
+            redis.execute(*foreign)
+            with pytest.raises(hotcount.WrongTypeError, match="limit:default"):
+                limiter.hit("k")

@@ -1,0 +1,187 @@
+"""What each algorithm of a limiter answers, from its definition, in exact fractions.
+
+Independent of the core: no state is kept but the hits that were admitted or a level, and nothing is
+rounded but the answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+Answer = list[int]  # allowed, remaining, retry_after or -1, reset_after; in microseconds
+Hit = tuple[int, int]  # when, and its cost
+
+
+class Bucket:
+    """At most burst, and what flows back since: gcra, and both buckets."""
+
+    def __init__(self, rate: list[int], first: bool) -> None:
+        self.limit, self.period, self.most = rate
+        self.level, self.at = Fraction(0), 0
+
+    def turn_to(self, now: int) -> None:
+        paid = Fraction((now - self.at) * self.limit, self.period)
+        self.level, self.at = max(Fraction(0), self.level - paid), now
+
+    def fits(self, now: int, cost: int) -> bool:
+        return self.level + cost <= self.most
+
+    def take(self, now: int, cost: int) -> None:
+        self.level = min(self.level + cost, Fraction(2 * self.most))
+
+    def remaining(self, now: int) -> int:
+        return max(math.floor(self.most - self.level), 0)
+
+    def retry_after(self, now: int, cost: int) -> int:
+        return math.ceil((self.level + cost - self.most) * self.period / self.limit)
+
+    def reset_after(self, now: int) -> int:
+        return math.ceil(self.level * self.period / self.limit)
+
+
+class Window:
+    """Windows of the clock, or from a first hit."""
+
+    def __init__(self, rate: list[int], first: bool) -> None:
+        self.most, self.period, _ = rate
+        self.first, self.start, self.used = first, 0, 0
+
+    def turn_to(self, now: int) -> None:
+        if self.used == 0 or now >= self.start + self.period:
+            self.start, self.used = now if self.first else now - now % self.period, 0
+
+    def fits(self, now: int, cost: int) -> bool:
+        return self.used + cost <= self.most
+
+    def take(self, now: int, cost: int) -> None:
+        self.used = min(self.used + cost, 2 * self.most)
+
+    def remaining(self, now: int) -> int:
+        return max(self.most - self.used, 0)
+
+    def retry_after(self, now: int, cost: int) -> int:
+        return self.start + self.period - now
+
+    def reset_after(self, now: int) -> int:
+        return self.start + self.period - now if self.used else 0
+
+
+class WeightedWindow:
+    """A window of the clock and the share of the one before that is still within a period."""
+
+    def __init__(self, rate: list[int], first: bool) -> None:
+        self.most, self.period, _ = rate
+        # As the core does where limit x period is too large for a microsecond's share.
+        self.tick = -(-self.period // (2**50 // self.most))
+        self.used: dict[int, int] = {}  # By the window's number.
+
+    def turn_to(self, now: int) -> None:
+        pass
+
+    def weight(self, now: int) -> Fraction:
+        window, elapsed = divmod(now, self.period)
+        ticks = -(-self.period // self.tick)
+        share = Fraction(ticks - elapsed // self.tick, ticks)
+        return self.used.get(window, 0) + self.used.get(window - 1, 0) * share
+
+    def fits(self, now: int, cost: int) -> bool:
+        return self.weight(now) + cost <= self.most
+
+    def take(self, now: int, cost: int) -> None:
+        window = now // self.period
+        self.used[window] = min(self.used.get(window, 0) + cost, 2 * self.most)
+
+    def remaining(self, now: int) -> int:
+        return max(math.floor(self.most - self.weight(now)), 0)
+
+    def retry_after(self, now: int, cost: int) -> int:
+        # The weight only falls: the first moment that fits is found by halving.
+        window = now // self.period
+        low, high = now, (window + 2) * self.period
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.fits(middle, cost) else (middle + 1, high)
+        return low - now
+
+    def reset_after(self, now: int) -> int:
+        window = now // self.period
+        for last in (window, window - 1):
+            if self.used.get(last):
+                return (last + 2) * self.period - now
+        return 0
+
+
+class Log:
+    """Every hit of the last period."""
+
+    def __init__(self, rate: list[int], first: bool) -> None:
+        self.most, self.period, _ = rate
+        self.hits: list[Hit] = []
+
+    def turn_to(self, now: int) -> None:
+        self.hits = [(at, cost) for at, cost in self.hits if at > now - self.period]
+
+    def held(self, now: int) -> int:
+        return sum(cost for at, cost in self.hits if at > now - self.period)
+
+    def fits(self, now: int, cost: int) -> bool:
+        return self.held(now) + cost <= self.most
+
+    def take(self, now: int, cost: int) -> None:
+        self.hits.append((now, cost))
+
+    def remaining(self, now: int) -> int:
+        return self.most - self.held(now)
+
+    def retry_after(self, now: int, cost: int) -> int:
+        ends = (at + self.period for at, _ in self.hits)
+        return next(end - now for end in ends if self.fits(end, cost))
+
+    def reset_after(self, now: int) -> int:
+        return self.hits[-1][0] + self.period - now if self.hits else 0
+
+
+MODELS: dict[str, Callable[[list[int], bool], Any]] = {
+    "gcra": Bucket,
+    "token_bucket": Bucket,
+    "leaky_bucket": Bucket,
+    "fixed_window": Window,
+    "sliding_window": WeightedWindow,
+    "sliding_log": Log,
+}
+
+
+def merge(answers: list[Answer]) -> Answer:
+    """What the answers at each of several rates come to."""
+    refusals = [retry for allowed, _, retry, _ in answers if not allowed]
+    retry = 0 if not refusals else -1 if -1 in refusals else max(refusals)
+    return [
+        int(not refusals),
+        min(remaining for _, remaining, _, _ in answers),
+        retry,
+        max(reset for *_, reset in answers),
+    ]
+
+
+def model(case: dict[str, Any], hits: list[Hit]) -> list[Answer]:
+    """The answers to a vector's hits, by its algorithm, at all of its rates together."""
+    rates = case.get("rates") or [[case["limit"], case["period"], case["burst"]]]
+    keys = [MODELS[case["algorithm"]](rate, case["first"]) for rate in rates]
+    answers = []
+    for now, cost in hits:
+        for key in keys:
+            key.turn_to(now)
+        fits = [key.fits(now, cost) for key in keys]
+        admissible = all(cost <= key.most for key in keys)
+        if all(fits) or (case["charge_denied"] and admissible):
+            for key in keys:
+                key.take(now, cost)
+        parts = []
+        for key, fitted in zip(keys, fits, strict=True):
+            retry = 0 if fitted else -1 if cost > key.most else key.retry_after(now, cost)
+            parts.append([int(fitted), key.remaining(now), retry, key.reset_after(now)])
+        answers.append(merge(parts))
+    return answers
