@@ -180,7 +180,9 @@ def test_what_a_call_answers_is_what_python_makes_of_its_fields() -> None:
         fields = dataclasses.asdict(value)
         for name, field in fields.items():
             hint = hints[name]
-            if typing.get_origin(hint) is not None:
+            if typing.get_origin(hint) is tuple:
+                assert type(field) is tuple, name
+            elif typing.get_origin(hint) is not None:
                 assert type(field) in typing.get_args(hint), name
             else:
                 assert type(field) is hint, name
