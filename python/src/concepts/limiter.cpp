@@ -7,6 +7,7 @@
 #include <hotcount/limiter.hpp>
 #include <limits>
 
+#include "concepts/limiter_rates.hpp"
 #include "native/bind.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
@@ -17,7 +18,6 @@
 namespace hotcount::python {
 namespace {
 
-ResultClass rate_class{"Rate", std::array{"limit", "period", "burst"}};
 ResultClass decision_class{
     "Decision", std::array{"allowed", "limit", "remaining", "retry_after", "reset_after", "reason",
                            "policy", "period", "violated"}};
@@ -189,64 +189,6 @@ struct From<HeaderStyle> {
         return to_choice(argument.value, argument.name, {"ietf", "legacy"}) == 0
                    ? HeaderStyle::ietf
                    : HeaderStyle::legacy;
-    }
-};
-
-template <>
-struct To<Rate> {
-    static py::object make(const Rate& rate) {
-        return rate_class.make(rate.limit, Duration{rate.period}, rate.burst);
-    }
-};
-template <>
-struct From<Rate> {
-    static Rate read(const Argument& argument) {
-        if (PyUnicode_Check(argument.value)) {
-            return unwrap(Rate::parse(to_text(argument.value, argument.name)));
-        }
-        if (!rate_class.is(argument.value)) {
-            raise_wrong_type(argument.name, "str or Rate", argument.value);
-        }
-        const auto number = [&](std::size_t index) {
-            return rate_class.get<std::int64_t>(argument.value, index);
-        };
-        const auto period = rate_class.get<py::handle>(argument.value, 1);
-        const double seconds = PyFloat_AsDouble(period.ptr());
-        if (seconds == -1 && PyErr_Occurred() != nullptr) {
-            if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
-            PyErr_Clear();
-            raise_wrong_type("period", "float seconds", period);
-        }
-        const double most = to_seconds(Rate::kMaxPeriod);
-        // Checked as a double: what does not fit has no integer to be checked.
-        if (!(seconds > 0 && seconds <= most)) {
-            raise_config("the rate's period is " + std::to_string(seconds) +
-                         " seconds; it takes 0.001 to " + std::to_string(most));
-        }
-        return {number(0), std::chrono::microseconds{std::llround(seconds * 1e6)}, number(2)};
-    }
-};
-
-/// rate=: a text, a Rate, or a tuple of them.
-struct RateOption {
-    static void read(LimiterOptions& options, const Argument& argument) {
-        if (PyTuple_Check(argument.value) == 0) {
-            options.rates = PyUnicode_Check(argument.value)
-                                ? unwrap(Rate::parse_many(to_text(argument.value, argument.name)))
-                                : std::vector{From<Rate>::read(argument)};
-            return;
-        }
-        options.rates.clear();
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(argument.value); ++i) {
-            const std::string name = Where{argument.name, static_cast<std::size_t>(i)}.str();
-            options.rates.push_back(
-                From<Rate>::read({PyTuple_GET_ITEM(argument.value, i), name.c_str(), true}));
-        }
-    }
-    /// One as itself, several as a tuple.
-    static py::object get(const LimiterOptions& options) {
-        if (options.rates.size() == 1) return To<Rate>::make(options.rates.front());
-        return To<std::vector<Rate>>::make(options.rates);
     }
 };
 
