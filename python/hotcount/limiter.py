@@ -78,7 +78,8 @@ class LimiterBase(Handle):
 
     __slots__ = ()
 
-    rate: ReadOnly[Rate | tuple[Rate, ...]]
+    rate: ReadOnly[Rate]
+    rates: ReadOnly[tuple[Rate, ...]]
     algorithm: ReadOnly[Algorithm]
     name: ReadOnly[str]
     align: ReadOnly[Literal["clock", "first"]]
@@ -99,11 +100,12 @@ class LimiterBase(Handle):
 
         store: a Memory or a Redis (sync or aio), or its URL. rate: '100/minute', a Rate, or
         several: '10/second; 1000/hour' or a tuple, 2 to 8 of them. A hit takes from all of several
-        rates or from none, in one step; 'list' and the unsafe algorithms take one. name: part of
-        the keys and of the headers, 1 to 100 printable ASCII characters without quotes and
-        backslashes; None is 'default'. align, for fixed_window: windows begin at multiples of the
-        period since the epoch ('clock'), or with a key's first hit ('first'). charge_denied, for
-        gcra, the buckets, fixed_window and sliding_window: denied hits cost too, up to twice the
+        rates or from none, in one step; 'list' and the unsafe algorithms take one. The attribute
+        rates has all of them, rate the first. name: part of the keys and of the headers, 1 to 100
+        printable ASCII characters without quotes and backslashes; None is 'default'. align, for
+        fixed_window: windows begin at multiples of the period since the epoch ('clock'), or with a
+        key's first hit ('first'). charge_denied, for gcra, the buckets, fixed_window and
+        sliding_window: denied hits cost too, up to twice the
         limit, so that who keeps knocking waits longer.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.

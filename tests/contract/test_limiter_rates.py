@@ -98,21 +98,24 @@ def test_rates_are_given_as_text_or_in_a_tuple() -> None:
         "10/s|1000/h",
     ):
         assert hotcount.Rate.parse_many(text) == rates
-        assert hotcount.Limiter("memory://", text).rate == rates
+        assert hotcount.Limiter("memory://", text).rates == rates
     limiter = hotcount.Limiter("memory://", (rates[0], "1000/hour"))
-    assert limiter.rate == rates
+    assert limiter.rates == rates
+    assert limiter.rate == rates[0]
     assert "rate='10/second; 1000/hour'" in repr(limiter)
-    assert hotcount.Limiter("memory://", (rates[0],)).rate == rates[0]
+    assert hotcount.Limiter("memory://", (rates[0],)).rates == rates[:1]
 
 
 def test_rates_that_cannot_stand_together_are_refused() -> None:
     many = "; ".join(f"{number}/s" for number in range(1, 10))
-    for rate in (many, (), "5/s; 5/s", "5/s; 5/1000 ms", "5/s;", "5/s; often", ("5/s; 6/m",)):
+    bad: list[Any] = [many, (), "5/s; 5/s", "5/s; 5/1000 ms", "5/s;", "5/s; often", ("5/s; 6/m",)]
+    for rate in bad:
         with pytest.raises(hotcount.ConfigError, match="rate"):
             hotcount.Limiter("memory://", rate)
-    for rate in (["5/s"], ("5/s", 5), 5):
+    wrong: list[Any] = [["5/s"], ("5/s", 5), 5]
+    for rate in wrong:
         with pytest.raises(TypeError, match="rate"):
-            hotcount.Limiter("memory://", rate)  # type: ignore[arg-type]
+            hotcount.Limiter("memory://", rate)
     for algorithm in ("list", *UNSAFE):
         options: Any = {"algorithm": algorithm}
         with pytest.raises(hotcount.ConfigError, match=f"rate.*{algorithm}"):

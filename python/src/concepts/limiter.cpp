@@ -436,7 +436,16 @@ void bind_limiter() {
 
     constructor<&make_limiter, StoreArgument, Options<LimiterOptions, kOptions>>(
         "LimiterBase.__init__", "store " + names_of<kOptions>());
-    attributes<BoundLimiter, kOptions>("LimiterBase");
+    attributes<BoundLimiter, kOptions>("LimiterBase", "rate");
+    const auto rates_of = [](BoundBase& bound) -> const std::vector<Rate>& {
+        return static_cast<BoundLimiter&>(bound).core->options().rates;
+    };
+    add_getter({"LimiterBase", "rate",
+                [=](BoundBase& bound) { return To<Rate>::make(rates_of(bound).front()); },
+                &kTag<BoundLimiter>});
+    add_getter({"LimiterBase", "rates",
+                [=](BoundBase& bound) { return To<std::vector<Rate>>::make(rates_of(bound)); },
+                &kTag<BoundLimiter>});
 
     method<&Limiter::hit, &Limiter::hit_async, LimiterKey, Cost, Who, Timeout>(
         "Limiter.hit", "key cost who timeout");

@@ -62,10 +62,11 @@ struct RateOption {
                 From<Rate>::read({PyTuple_GET_ITEM(argument.value, i), name.c_str(), true}));
         }
     }
-    /// One as itself, several as a tuple.
+    /// For repr: "10/second; 1000/hour".
     static py::object get(const LimiterOptions& options) {
-        if (options.rates.size() == 1) return To<Rate>::make(options.rates.front());
-        return To<std::vector<Rate>>::make(options.rates);
+        std::string all;
+        for (const Rate& rate : options.rates) all += (all.empty() ? "" : "; ") + rate.str();
+        return py::str(all);
     }
 };
 

@@ -2,8 +2,8 @@
 // its default, the attribute of that name and its place in repr.
 //
 //   constexpr std::array kOptions{
-//       option<&LimiterOptions::algorithm>("algorithm", Shown::always),
-//       option<&LimiterOptions::align>("align"), ...};
+//       option<&LimiterOptions::align>("align"),
+//       option<&LimiterOptions::algorithm>("algorithm", Shown::always), ...};
 //
 //   constructor<&make_limiter, py::handle, Options<LimiterOptions, kOptions>>(
 //       "LimiterBase.__init__", "store " + names_of(kOptions));
@@ -25,7 +25,7 @@ namespace hotcount::python {
 enum class Shown : std::uint8_t {
     changed,  ///< In repr if it is not the default.
     always,
-    as_text,  ///< Always, as its str(); a tuple as those of its elements, with "; " between them.
+    as_text,  ///< Always, as its str().
 };
 
 template <class O>
@@ -153,14 +153,6 @@ std::string names_of() {
     return names;
 }
 
-/// Of a tuple the texts of its elements.
-inline py::object text_of(const py::object& value) {
-    if (!PyTuple_Check(value.ptr())) return py::str(value);
-    py::list texts;
-    for (const py::handle one : py::tuple(value)) texts.append(py::str(one));
-    return py::str("; ").attr("join")(texts);
-}
-
 /// ", rate='5/minute', algorithm='gcra'": what repr shows of options.
 template <class O, const auto& kRows>
 std::string shown_options(const O& options) {
@@ -170,7 +162,7 @@ std::string shown_options(const O& options) {
         const py::object value = row.get(options);
         if (row.shown == Shown::changed && value.equal(row.get(defaults))) continue;
         text += std::string{", "} + row.name + "=" +
-                quoted(row.shown == Shown::as_text ? text_of(value) : value);
+                quoted(row.shown == Shown::as_text ? py::object(py::str(value)) : value);
     }
     return text;
 }
