@@ -84,6 +84,7 @@ class LimiterBase(Handle):
     name: ReadOnly[str]
     align: ReadOnly[Literal["clock", "first"]]
     charge_denied: ReadOnly[bool]
+    shadow: ReadOnly[bool]
 
     @native
     def __init__(
@@ -95,6 +96,7 @@ class LimiterBase(Handle):
         name: str | None = None,
         align: Literal["clock", "first"] = "clock",
         charge_denied: bool = False,
+        shadow: bool = False,
     ) -> None:
         """Makes a limiter; nothing is sent.
 
@@ -106,7 +108,9 @@ class LimiterBase(Handle):
         fixed_window: windows begin at multiples of the period since the epoch ('clock'), or with a
         key's first hit ('first'). charge_denied, for gcra, the buckets, fixed_window and
         sliding_window: denied hits cost too, up to twice the
-        limit, so that who keeps knocking waits longer.
+        limit, so that who keeps knocking waits longer. shadow: decides and counts as
+        without it, and admits what it would refuse, with reason 'shadow': to try a limit on traffic
+        that must not notice.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -194,6 +198,19 @@ class Limiter(Lifetime, LimiterBase):
         >>> limiter = hotcount.Limiter("memory://", "2/minute")
         >>> list(limiter.hit_many(["a", "a", "a", "b"]).allowed)
         [True, True, False, True]
+        """
+
+    @native
+    def at_most(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+        """Takes as much of n, 1 or more, as the limit allows, and returns how much that is: 0 to n.
+
+        In one step. With shadow it returns n. The unsafe algorithms are a ConfigError. 'list'
+        remembers the key as the caller. Raises as hit does.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5/minute")
+        >>> limiter.at_most("user:1", 3), limiter.at_most("user:1", 3), limiter.at_most("user:1", 3)
+        (3, 2, 0)
         """
 
     @native

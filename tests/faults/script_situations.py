@@ -199,6 +199,9 @@ SITUATIONS = [
             ("denied", "6", log_of("k", "999999999999 1 1", ttl=None)),
         ]
     ),
+    Situation("limiter_gcra/what fits", ["k"], [*GCRA[:1], "2", *GCRA[2:], "9"]),
+    Situation("limiter_sliding_log/what fits", ["k"], [LOG[0], "2", *LOG[2:], "9"]),
+    Situation("limiter_list/what fits", ["k"], ["5", SOON, "9", "2", "me"]),
     Situation("limiter_list/fresh", ["k"], ["5", SOON, "2", "1", "me"]),
     Situation(
         "limiter_list/there",

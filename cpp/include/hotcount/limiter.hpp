@@ -81,6 +81,7 @@ enum class Reason : std::uint8_t {
     limited,           ///< The limit is reached; later it may be admitted.
     cost_above_limit,  ///< Costs more than an idle key admits: never admissible.
     untracked,         ///< Admitted without being counted: the memory store is full (`when_full`).
+    shadow,  ///< Admitted although a limit refuses it: the limiter only looks on (`shadow`).
 };
 
 std::string_view to_string(Reason reason);
@@ -194,6 +195,9 @@ struct LimiterOptions {
     /// For windows and buckets: denied hits cost as admitted ones do, up to twice the limit, so that
     /// a caller that keeps asking waits longer. A cost above the limit is never charged.
     bool charge_denied{false};
+    /// Decides and counts as without it, and admits what it would refuse: to try a limit on traffic
+    /// that must not notice. Such a hit has Reason::shadow, `violated` and `retry_after` as refused.
+    bool shadow{false};
 };
 
 class LimiterBackend;
@@ -217,6 +221,9 @@ class Limiter {
     std::vector<Result<Decision>> hit_many(std::span<const std::string_view> keys,
                                            std::span<const std::int64_t> costs,
                                            Timeout timeout = {});
+    /// Takes as much of `n` (1 or more) as the limit allows, and returns how much that is: 0 to n.
+    /// With `shadow` always n. Not for the unsafe algorithms: a config error.
+    Result<std::int64_t> at_most(std::string_view key, std::int64_t n, Timeout timeout = {});
     /// Answers as hit() would, and takes nothing; `remaining` is what remains now.
     Result<Decision> test(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
     /// test() with a cost of 1.
@@ -236,6 +243,8 @@ class Limiter {
                    Completion<Decision> done, AsyncCall call = {});
     void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,
                         Completion<std::vector<Result<Decision>>> done, AsyncCall call = {});
+    void at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                       AsyncCall call = {});
     void test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                     AsyncCall call = {});
     void peek_async(std::string_view key, Completion<Decision> done, AsyncCall call = {}) {
@@ -254,6 +263,7 @@ class Limiter {
     struct Batch;
     Result<std::string> full(std::string_view key) const;
     Result<void> check(std::int64_t cost, std::string_view who) const;
+    Result<void> check_at_most(std::int64_t n) const;
     Result<void> check_entries() const;
     Result<void> check_async() const;
     Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;

@@ -16,6 +16,13 @@
 
 namespace hotcount {
 
+/// What a call takes.
+enum class Take : std::uint8_t {
+    nothing,    ///< It only looks.
+    all,        ///< The cost or nothing.
+    what_fits,  ///< As much of the cost as there is room for.
+};
+
 /// What a limiter answers to a hit, in whole microseconds.
 struct Outcome {
     bool allowed;
@@ -26,6 +33,7 @@ struct Outcome {
     // As Decision has them.
     std::uint8_t rate{0};
     std::uint8_t violated{0};
+    std::int64_t taken{0};  ///< With Take::what_fits.
 };
 
 /// An algorithm over one store. Keys come checked and in full, costs 1 or more.
@@ -34,8 +42,7 @@ class LimiterBackend {
     virtual ~LimiterBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
-    /// With `take` false it only looks.
-    virtual Result<Outcome> decide(const std::string& key, std::int64_t cost, bool take,
+    virtual Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                                    std::string_view who, Timeout timeout) = 0;
     /// Results by index; one by one unless a backend has something better.
     virtual std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
@@ -45,7 +52,7 @@ class LimiterBackend {
         std::vector<Result<Outcome>> outcomes;
         outcomes.reserve(keys.size());
         for (std::size_t i = 0; i < keys.size(); ++i) {
-            outcomes.push_back(decide(keys[i], costs[i], true, who[i], timeout));
+            outcomes.push_back(decide(keys[i], costs[i], Take::all, who[i], timeout));
         }
         return outcomes;
     }
@@ -58,7 +65,7 @@ class LimiterBackend {
 
     /// Whether the calls below may be made.
     virtual Result<void> check_async() const { return {}; }
-    virtual void decide_async(const std::string& key, std::int64_t cost, bool take,
+    virtual void decide_async(const std::string& key, std::int64_t cost, Take take,
                               std::string_view who, const AsyncCall&, Completion<Outcome> done) {
         done(decide(key, cost, take, who, {}));
     }

@@ -137,7 +137,9 @@ class MemoryLimiterBackend : public LimiterBackend {
     // a cost above the limit does not come here.
     Result<Outcome> or_untracked(Result<Outcome> outcome, std::int64_t cost) {
         if (outcome.ok() || !store_->admits_untracked(outcome.error())) return outcome;
-        return Outcome{true, limit_ - cost, 0, 0, true};
+        Outcome untracked{true, limit_ - cost, 0, 0, true};
+        untracked.taken = cost;
+        return untracked;
     }
 
     std::shared_ptr<memory::Store> store_;
@@ -153,10 +155,11 @@ class SteppedInMemory final : public MemoryLimiterBackend {
     SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law)
         : MemoryLimiterBackend(std::move(store), law.limit()), law_(law) {}
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, bool take, std::string_view,
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
                            Timeout) override {
+        if (take == Take::what_fits) cost = std::min(cost, limit_);
         // What can only be denied must not leave an absent key behind.
-        if (!take || cost > limit_) {
+        if (take == Take::nothing || cost > limit_) {
             return store_->read(key, [&](const memory::Entry* entry) -> Result<Outcome> {
                 const State* const state = entry ? entry->as<State>() : nullptr;
                 if (entry != nullptr && state == nullptr) return no_limit_state(key);
@@ -168,7 +171,15 @@ class SteppedInMemory final : public MemoryLimiterBackend {
                 auto* const state = entry.as<State>(fresh);
                 if (state == nullptr) return no_limit_state(key);
                 const SteadyTime now = store_->now();
-                auto next = step(fresh ? nullptr : state, now, cost, true);
+                const State* const known = fresh ? nullptr : state;
+                bool takes = true;
+                if (take == Take::what_fits) {
+                    const std::int64_t room = step(known, now, 1, false).outcome.remaining;
+                    takes = room > 0;
+                    cost = takes ? std::min(cost, room) : 1;
+                }
+                auto next = step(known, now, cost, takes);
+                if (takes && next.outcome.allowed) next.outcome.taken = cost;
                 const bool changed = next.change.has_value();
                 if (changed) apply_change(law_, *state, std::move(*next.change));
                 if (changed || !entry.expires_at) {
@@ -195,7 +206,8 @@ class SteppedInMemory final : public MemoryLimiterBackend {
 
 // -- over Redis -----------------------------------------------------------------------------------
 
-/// {allowed, remaining, retry_after or -1, reset_after} for each rate: what every script answers.
+/// {allowed, remaining, retry_after or -1, reset_after} for each rate: what every script answers. With
+/// Take::what_fits it says in the place of `allowed` how much was taken.
 bool is_outcome(const redis::Reply& reply, std::size_t keys);
 
 class RedisLimiterBackend : public LimiterBackend {
@@ -206,7 +218,7 @@ class RedisLimiterBackend : public LimiterBackend {
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, bool take,
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                            std::string_view who, Timeout timeout) override;
     Result<void> reset(const std::string& key, Timeout timeout) override;
     void reset_async(const std::string& key, const AsyncCall& call, Completion<void> done) override;
@@ -231,6 +243,10 @@ class RedisLimiterBackend : public LimiterBackend {
         channel(call).submit(std::move(request), client_->deadline(call.timeout), std::move(done),
                              call.cancelled);
     }
+    /// As the scripts have it.
+    static std::string_view to_word(Take take) {
+        return take == Take::nothing ? "0" : take == Take::all ? "1" : "2";
+    }
     // What no limit admits may be cut: Lua would round a larger number.
     std::string to_price(std::int64_t cost) const {
         return std::to_string(std::min(cost, limit_ + 1));
@@ -247,7 +263,7 @@ Error about_limit(const std::string& key, const Error& error);
 std::string framed(std::string_view step);
 
 /// Runs a law's script, whose calls combine: hits that wait together travel as one call of it.
-/// ARGV: the server's clock, to take or to look, whether denied hits are charged, three numbers for
+/// ARGV: the server's clock, what to take, whether denied hits are charged, three numbers for
 /// each rate, costs.
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
                                                     const redis::Script& script, std::int64_t limit,

@@ -84,7 +84,7 @@ std::int64_t least_burst(const LimiterOptions& options) {
     return std::ranges::min(options.rates, {}, &Rate::burst).burst;
 }
 
-Decision to_decision(const Outcome& outcome, std::span<const Rate> rates) {
+Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow) {
     using std::chrono::microseconds;
     Decision decision{.allowed = outcome.allowed,
                       .limit = rates[outcome.rate].burst,
@@ -99,6 +99,10 @@ Decision to_decision(const Outcome& outcome, std::span<const Rate> rates) {
     if (outcome.retry_after_us) decision.retry_after = microseconds{*outcome.retry_after_us};
     if (!outcome.allowed) {
         decision.reason = outcome.retry_after_us ? Reason::limited : Reason::cost_above_limit;
+        if (shadow) {
+            decision.allowed = true;
+            decision.reason = Reason::shadow;
+        }
     }
     return decision;
 }
@@ -109,6 +113,13 @@ bool says_more(const Outcome& a, const Outcome& b) {
     if (a.allowed) return a.remaining < b.remaining;
     if (!a.retry_after_us || !b.retry_after_us) return !a.retry_after_us && b.retry_after_us;
     return *a.retry_after_us > *b.retry_after_us;
+}
+
+// What a call that takes what fits answers.
+std::int64_t how_much(const Outcome& outcome, std::int64_t n, bool shadow) {
+    if (shadow) return n;
+    // A rate that has room says how much although another has none.
+    return outcome.allowed ? outcome.taken : 0;
 }
 
 std::string whole_seconds(Duration duration) {
@@ -175,6 +186,8 @@ std::string_view to_string(Reason reason) {
             return "cost_above_limit";
         case Reason::untracked:
             return "untracked";
+        case Reason::shadow:
+            return "shadow";
     }
     return "";
 }
@@ -267,6 +280,15 @@ Result<void> Limiter::check(std::int64_t cost, std::string_view who) const {
     return {};
 }
 
+Result<void> Limiter::check_at_most(std::int64_t n) const {
+    if (n < 1) {
+        return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 1 or more");
+    }
+    if (!info_.is_unsafe) return {};
+    return make_error(ErrorCode::config,
+                      "at_most is not for " + std::string{info_.name} + ", which counts calls");
+}
+
 Result<void> Limiter::check_entries() const {
     if (info_.remembers_callers) return {};
     return make_error(ErrorCode::config, "entries is for " + names_of(remembers_callers) +
@@ -288,15 +310,25 @@ Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::stri
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     std::string decoded;
     if (who.empty() && info_.remembers_callers) who = decoded = decode_plain(key);
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, cost, true, who, timeout));
-    return to_decision(outcome, options_.rates);
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
+                        backend_->decide(name, cost, Take::all, who, timeout));
+    return to_decision(outcome, options_.rates, options_.shadow);
 }
 
 Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
     HOTCOUNT_TRY(check(cost, {}));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, cost, false, {}, timeout));
-    return to_decision(outcome, options_.rates);
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
+                        backend_->decide(name, cost, Take::nothing, {}, timeout));
+    return to_decision(outcome, options_.rates, options_.shadow);
+}
+
+Result<std::int64_t> Limiter::at_most(std::string_view key, std::int64_t n, Timeout timeout) {
+    HOTCOUNT_TRY(check_at_most(n));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
+                        backend_->decide(name, n, Take::what_fits, decode_plain(key), timeout));
+    return how_much(outcome, n, options_.shadow);
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.
@@ -309,10 +341,11 @@ struct Limiter::Batch {
     std::vector<std::size_t> places;    // Which element each name stands for.
 
     std::vector<Result<Decision>> merge(const std::vector<Result<Outcome>>& outcomes,
-                                        std::span<const Rate> rates) {
+                                        std::span<const Rate> rates, bool shadow) {
         for (std::size_t i = 0; i < places.size(); ++i) {
-            decisions[places[i]] = outcomes[i] ? Result<Decision>{to_decision(*outcomes[i], rates)}
-                                               : outcomes[i].error();
+            decisions[places[i]] = outcomes[i]
+                                       ? Result<Decision>{to_decision(*outcomes[i], rates, shadow)}
+                                       : outcomes[i].error();
         }
         return std::move(decisions);
     }
@@ -345,7 +378,7 @@ std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view
                                                 Timeout timeout) {
     Batch batch = check(keys, costs);
     return batch.merge(backend_->take_many(batch.names, batch.costs, batch.who, timeout),
-                       options_.rates);
+                       options_.rates, options_.shadow);
 }
 
 Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
@@ -371,16 +404,30 @@ void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take, s
     if (take && who.empty() && info_.remembers_callers) {
         who = decoded = decode_plain(key);
     }
-    backend_->decide_async(*name, cost, take, who, call,
-                           [rates = rates_, done = std::move(done)](Result<Outcome> found) {
-                               if (!found) return done(std::move(found).error());
-                               done(to_decision(*found, *rates));
-                           });
+    backend_->decide_async(
+        *name, cost, take ? Take::all : Take::nothing, who, call,
+        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+            if (!found) return done(std::move(found).error());
+            done(to_decision(*found, *rates, shadow));
+        });
 }
 
 void Limiter::hit_async(std::string_view key, std::int64_t cost, std::string_view who,
                         Completion<Decision> done, AsyncCall call) {
     decide_async(key, cost, true, who, std::move(done), call);
+}
+
+void Limiter::at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                            AsyncCall call) {
+    if (auto fits = check_at_most(n); !fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide_async(
+        *name, n, Take::what_fits, decode_plain(key), call,
+        [n, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+            if (!found) return done(std::move(found).error());
+            done(how_much(*found, n, shadow));
+        });
 }
 
 void Limiter::test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
@@ -393,12 +440,13 @@ void Limiter::hit_many_async(std::span<const std::string_view> keys,
                              Completion<std::vector<Result<Decision>>> done, AsyncCall call) {
     if (auto fits = check_async(); !fits) return done(fits.error());
     const auto batch = std::make_shared<Batch>(check(keys, costs));
-    backend_->take_many_async(std::move(batch->names), batch->costs, batch->who, call,
-                              [batch, rates = rates_, done = std::move(done)](
-                                  const Result<std::vector<Result<Outcome>>>& outcomes) {
-                                  if (!outcomes) return done(outcomes.error());
-                                  done(batch->merge(*outcomes, *rates));
-                              });
+    backend_->take_many_async(
+        std::move(batch->names), batch->costs, batch->who, call,
+        [batch, rates = rates_, shadow = options_.shadow,
+         done = std::move(done)](const Result<std::vector<Result<Outcome>>>& outcomes) {
+            if (!outcomes) return done(outcomes.error());
+            done(batch->merge(*outcomes, *rates, shadow));
+        });
 }
 
 void Limiter::reset_async(std::string_view key, Completion<void> done, AsyncCall call) {

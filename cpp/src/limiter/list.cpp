@@ -1,4 +1,5 @@
 // list: a window that begins with its first hit and remembers the callers that it admitted.
+#include <algorithm>
 #include <mutex>
 
 #include "backends.hpp"
@@ -25,9 +26,10 @@ class ListInMemory final : public MemoryLimiterBackend {
     ListInMemory(std::shared_ptr<memory::Store> store, const Rate& rate)
         : MemoryLimiterBackend(std::move(store), rate.limit), period_(rate.period) {}
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, bool take,
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                            std::string_view who, Timeout) override {
-        if (!take || cost > limit_) {
+        if (take == Take::what_fits) cost = std::min(cost, limit_);
+        if (take == Take::nothing || cost > limit_) {
             return store_->read(key, [&](const memory::Entry* entry) -> Result<Outcome> {
                 if (entry == nullptr) return answer(0, cost, cost <= limit_, 0);
                 const auto* const callers = entry->as<Callers>();
@@ -39,6 +41,9 @@ class ListInMemory final : public MemoryLimiterBackend {
             store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
                 auto* const callers = entry.as<Callers>(fresh);
                 if (callers == nullptr) return no_limit_state(key);
+                if (take == Take::what_fits) {
+                    cost = std::clamp<std::int64_t>(limit_ - size(*callers), 1, cost);
+                }
                 const bool allowed = fits(*callers, cost);
                 if (allowed) {
                     callers->insert(callers->end(), static_cast<std::size_t>(cost),
@@ -47,7 +52,9 @@ class ListInMemory final : public MemoryLimiterBackend {
                 if (!entry.expires_at) {
                     entry.expires_at = store_->now() + period_;
                 }
-                return answer(size(*callers), cost, allowed, left(entry));
+                Outcome found = answer(size(*callers), cost, allowed, left(entry));
+                if (allowed) found.taken = cost;
+                return found;
             });
         return or_untracked(std::move(outcome), cost);
     }
@@ -89,7 +96,7 @@ class ListInRedis final : public RedisLimiterBackend {
           // Redis keeps times in milliseconds.
           period_ms_((rate.period.count() + 999) / 1000) {}
 
-    void decide_async(const std::string& key, std::int64_t cost, bool take, std::string_view who,
+    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view who,
                       const AsyncCall& call, Completion<Outcome> done) override {
         static const redis::Script kScript{lua::limiter::kListLua, redis::Script::Kind::single,
                                            is_outcome};
@@ -97,7 +104,7 @@ class ListInRedis final : public RedisLimiterBackend {
         const std::string period = std::to_string(period_ms_);
         const std::string price = to_price(cost);
         const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {limit, period, price, take ? "1" : "0", who};
+        const std::string_view arguments[] = {limit, period, price, to_word(take), who};
         submit(redis::Request::run(kScript, keys, {}, arguments), call,
                [server = server(), key, done = std::move(done)](Result<redis::Reply> reply) {
                    done(to_outcome(server, reply, key));
@@ -120,7 +127,7 @@ class ListInRedis final : public RedisLimiterBackend {
         gathered->outcomes.assign(keys.size(), Outcome{});
         gathered->done = std::move(done);
         for (std::size_t i = 0; i < keys.size(); ++i) {
-            decide_async(keys[i], costs[i], true, who[i], call,
+            decide_async(keys[i], costs[i], Take::all, who[i], call,
                          [gathered, i](Result<Outcome> outcome) {
                              {
                                  const std::lock_guard lock(gathered->mutex);

@@ -24,7 +24,7 @@ Error about_limit(const std::string& key, const Error& error) {
 }
 
 // A call that waits is the other one over the waiting channel, where it has ended when it returns.
-Result<Outcome> RedisLimiterBackend::decide(const std::string& key, std::int64_t cost, bool take,
+Result<Outcome> RedisLimiterBackend::decide(const std::string& key, std::int64_t cost, Take take,
                                             std::string_view who, Timeout timeout) {
     std::optional<Result<Outcome>> outcome;
     decide_async(key, cost, take, who, waiting(timeout),
@@ -71,7 +71,8 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
     const std::size_t rates = parts->size() / 4;
     for (std::size_t i = 0; i < rates; ++i) {
         const std::int64_t* const answer = &numbers[4 * i];
-        outcomes[i] = {answer[0] == 1, answer[1], std::nullopt, answer[3]};
+        outcomes[i] = {answer[0] > 0, answer[1], std::nullopt, answer[3]};
+        outcomes[i].taken = answer[0];
         if (answer[2] >= 0) outcomes[i].retry_after_us = answer[2];
     }
     return merge(std::span{outcomes}.first(rates));
@@ -89,15 +90,16 @@ class ScriptBackend final : public RedisLimiterBackend {
         client_->prepare(script_);
     }
 
-    void decide_async(const std::string& key, std::int64_t cost, bool take, std::string_view,
+    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view,
                       const AsyncCall& call, Completion<Outcome> done) override {
         const std::string price = to_price(cost);
         std::vector<std::string_view> shared(shared_.begin(), shared_.end());
-        if (!take) shared[1] = "0";
+        shared[1] = to_word(take);
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
-        submit(redis::Request::run(script_, keys, shared, arguments,
-                                   take ? redis::Repeat::never : redis::Repeat::reads),
+        submit(redis::Request::run(
+                   script_, keys, shared, arguments,
+                   take == Take::nothing ? redis::Repeat::reads : redis::Repeat::never),
                call, [server = server(), key, done = std::move(done)](Result<redis::Reply> reply) {
                    done(to_outcome(server, reply, key));
                });

@@ -55,7 +55,7 @@ class UnsafeLimiterBackend final : public LimiterBackend {
 
     std::string_view store_prefix() const override { return steps_->store_prefix(); }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t, bool take, std::string_view who,
+    Result<Outcome> decide(const std::string& key, std::int64_t, Take take, std::string_view who,
                            Timeout timeout) override {
         const std::string name = counter_name(key);
         HOTCOUNT_TRY_ASSIGN(std::int64_t current, algorithm_ == Algorithm::racy_list
@@ -63,7 +63,7 @@ class UnsafeLimiterBackend final : public LimiterBackend {
                                                       : steps_->get(name, timeout));
         // As the page has it: it admits one more than the limit.
         const bool allowed = current <= rate_.limit;
-        if (take && allowed) {
+        if (take != Take::nothing && allowed) {
             HOTCOUNT_TRY_ASSIGN(const bool counted, count(name, who, timeout));
             if (!counted) return Outcome{true, rate_.limit - 1, 0, 0, true};
             ++current;
@@ -71,7 +71,7 @@ class UnsafeLimiterBackend final : public LimiterBackend {
         // The page asks nothing about waiting, so a hit says the most that it can be: a step more
         // would make these ways slower than they are. test() and peek() ask.
         std::int64_t ttl = rate_.period.count();
-        if (!take) {
+        if (take == Take::nothing) {
             HOTCOUNT_TRY_ASSIGN(ttl, steps_->ttl_us(name, timeout));
         }
         // A key without an expiry is never admitted again.

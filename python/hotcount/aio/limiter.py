@@ -57,6 +57,13 @@ class Limiter(AsyncLifetime, LimiterBase):
         """As hotcount.Limiter.hit_many, to be awaited."""
 
     @native
+    async def at_most(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.Limiter.at_most, to be awaited.
+
+        Cancelled before it is sent, nothing is taken; later, it may have been.
+        """
+
+    @native
     async def test(
         self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None
     ) -> Decision:

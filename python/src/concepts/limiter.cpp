@@ -260,6 +260,7 @@ constexpr std::array kOptions{
     option_or_none<&LimiterOptions::name>("name"),
     option<&LimiterOptions::align>("align"),
     option<&LimiterOptions::charge_denied>("charge_denied"),
+    option<&LimiterOptions::shadow>("shadow"),
 };
 
 class BoundLimiter : public Bound<Limiter> {
@@ -343,7 +344,7 @@ class BoundLimiter : public Bound<Limiter> {
 
     // The reasons' names, made once.
     static py::handle name_of(Reason reason) {
-        static std::array<PyObject*, 4> names{};
+        static std::array<PyObject*, 5> names{};
         PyObject*& name = names[static_cast<std::size_t>(reason)];
         if (name == nullptr) name = To<std::string_view>::make(to_string(reason)).release().ptr();
         return name;
@@ -451,6 +452,8 @@ void bind_limiter() {
         "Limiter.hit", "key cost who timeout");
     method<&Limiter::hit_many, &Limiter::hit_many_async, KeysAndCosts, OnErrors, Timeout>(
         "Limiter.hit_many", "keys cost errors timeout");
+    method<&Limiter::at_most, &Limiter::at_most_async, LimiterKey, Cost, Timeout>("Limiter.at_most",
+                                                                                  "key n timeout");
     method<&Limiter::test, &Limiter::test_async, LimiterKey, Cost, Timeout>("Limiter.test",
                                                                             "key cost timeout");
     method<&Limiter::peek, &Limiter::peek_async, LimiterKey, Timeout>("Limiter.peek",

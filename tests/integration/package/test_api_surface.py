@@ -53,6 +53,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Limiter": ("store", "rate", "*", "algorithm", "name", "align", "charge_denied"),
     "Limiter.hit": ("key", "cost", "*", "who", TIMEOUT),
     "Limiter.hit_many": ("keys", "cost", "*", "errors", TIMEOUT),
+    "Limiter.at_most": ("key", "n", "*", TIMEOUT),
     "Limiter.test": ("key", "cost", "*", TIMEOUT),
     "Limiter.peek": ("key", "*", TIMEOUT),
     "Limiter.reset": ("key", "*", TIMEOUT),

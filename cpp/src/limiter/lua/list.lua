@@ -1,13 +1,16 @@
 -- Hits a list of callers: a window that begins with its first element and remembers all.
 -- KEYS[1] the callers, a list   ARGV[1] limit   ARGV[2] period in milliseconds
--- ARGV[3] cost   ARGV[4] 1 to take, 0 to look   ARGV[5] the caller
--- RETURNS {allowed, remaining, retry_after or -1, reset_after}; times in microseconds
+-- ARGV[3] cost   ARGV[4] 1 to take, 0 to look, 2 to take as much as there is room for
+-- ARGV[5] the caller
+-- RETURNS {allowed, or with 2 how much was taken, remaining, retry_after or -1, reset_after}; times in
+-- microseconds
 -- WHY a script: LLEN and RPUSH as two commands let two callers both take the last place, and
 -- EXISTS and RPUSHX let callers pass uncounted when the key expires in between.
 -- PEXPIRE is asked for before the first RPUSH: a user who may not is refused before a caller is noted.
 local key, limit, cost = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[3])
-local take = ARGV[4] == '1'
+local take, what_fits = ARGV[4] ~= '0', ARGV[4] == '2'
 local length = redis.call('LLEN', key)
+if what_fits then cost = math.max(math.min(cost, limit - length), 1) end
 local admissible = cost <= limit
 local allowed = admissible and length + cost <= limit
 local left = redis.call('PTTL', key)
@@ -32,4 +35,4 @@ if allowed then
 elseif admissible then
     retry_after = left_us
 end
-return {allowed and 1 or 0, math.max(limit - length, 0), retry_after, left_us}
+return {allowed and (what_fits and cost or 1) or 0, math.max(limit - length, 0), retry_after, left_us}

@@ -1,11 +1,11 @@
 -- Hits keys by logs of what was admitted: limiter/sliding_log.cpp in doubles. One log serves several
 -- rates: it reaches back as far as the longest period, and all of them take a hit or none.
 -- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one
--- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look
--- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then the cost
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
+-- 2 to take as much of the cost as there is room for   ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then the cost
 -- for each key
--- RETURNS for each key its error, or {allowed, remaining, retry_after or -1, reset_after} for each
--- rate in a row; times in microseconds
+-- RETURNS for each key its error, or {allowed, or with 2 how much was taken, remaining, retry_after or
+-- -1, reset_after} for each rate in a row; times in microseconds
 -- WHY a script: a check before the hit lets two callers both take the last one.
 -- Many keys in one script, each by itself and in order. What it writes with is asked for before the
 -- first write, so that a user who may not run all of it is refused before anything is done.
@@ -18,7 +18,7 @@ if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local take = ARGV[2] == '1'
+local take, what_fits = ARGV[2] ~= '0', ARGV[2] == '2'
 local last_number = #ARGV - #KEYS
 local rates = {}
 for first = 4, last_number, 3 do
@@ -59,9 +59,9 @@ local function hit(key, cost)
         return low
     end
 
-    local all, gone, longest, answer = true, length, 1, {}
-    for _, rate in ipairs(rates) do
-        local limit, period = rate.limit, rate.period
+    local gone, held_in = length, {}
+    for index, rate in ipairs(rates) do
+        local period = rate.period
         local kept = first_where(0, function(entry_at) return entry_at + period > at end)
         gone = min(gone, kept)
         local before, held = last_total, 0
@@ -70,6 +70,14 @@ local function hit(key, cost)
             before = (total - first_cost) % WRAP
             held = (last_total - before) % WRAP
         end
+        held_in[index] = {kept, before, held}
+        if what_fits then cost = max(min(cost, rate.limit - held), 1) end
+    end
+
+    local all, longest, answer = true, 1, {}
+    for index, rate in ipairs(rates) do
+        local limit, period = rate.limit, rate.period
+        local kept, before, held = unpack(held_in[index])
         local admissible = cost <= limit
         local allowed = admissible and held + cost <= limit
         all = all and allowed
@@ -83,7 +91,8 @@ local function hit(key, cost)
             retry_after = read(key, leaving) + period - now
         end
         local place = #answer
-        answer[place + 1], answer[place + 2] = allowed and 1 or 0, limit - held
+        answer[place + 1] = allowed and (what_fits and cost or 1) or 0
+        answer[place + 2] = limit - held
         answer[place + 3], answer[place + 4] = retry_after, held > 0 and last_at + period - now or 0
     end
 

@@ -2,10 +2,11 @@
 -- step(rate, kept, now, cost, take, charge_denied) returns allowed, remaining, retry_after or -1,
 -- reset_after and the new state, or nothing when `kept` is no state of it.
 -- KEYS states: a string, with ';' between the states of several rates
--- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
+-- 2 to take as much of the cost as there is room for
 -- ARGV[3] 1 to charge denied hits   ARGV[4..] three numbers for each rate, then the cost for each key
--- RETURNS for each key its error, or {allowed, remaining, retry_after or -1, reset_after} for each
--- rate in a row; times in microseconds
+-- RETURNS for each key its error, or {allowed, or with 2 how much was taken, remaining, retry_after or
+-- -1, reset_after} for each rate in a row; times in microseconds
 -- WHY a script: a check before the hit lets two callers both take the last one.
 -- Many keys in one script, each by itself and in order: a key of another type costs the others
 -- nothing, and a key that comes twice finds what its first hit left. Of several rates all are taken
@@ -16,7 +17,7 @@ if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local take, charge_denied = ARGV[2] == '1', ARGV[3] == '1'
+local take, what_fits, charge_denied = ARGV[2] ~= '0', ARGV[2] == '2', ARGV[3] == '1'
 local last_number = #ARGV - #KEYS
 local rates = {}
 for first = 4, last_number, 3 do
@@ -44,14 +45,25 @@ local function hit(key, cost)
         for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
         if text and #kept ~= #rates then return NO_STATE end
     end
-    local taking = take and (#rates == 1 or all_take(kept, cost))
+    local taking
+    if what_fits then
+        for index, rate in ipairs(rates) do
+            local _, room = step(rate, kept[index], now, 1)
+            if not room then return NO_STATE end
+            cost = math.min(cost, room)
+        end
+        taking, cost = cost > 0, math.max(cost, 1)
+    else
+        taking = take and (#rates == 1 or all_take(kept, cost))
+    end
     local longest = 0
     for index, rate in ipairs(rates) do
         local allowed, remaining, retry_after, reset_after, state =
             step(rate, kept[index], now, cost, taking, charge_denied)
         if allowed == nil then return NO_STATE end
         local place = #answer
-        answer[place + 1], answer[place + 2] = allowed and 1 or 0, remaining
+        answer[place + 1] = allowed and (what_fits and cost or 1) or 0
+        answer[place + 2] = remaining
         answer[place + 3], answer[place + 4] = retry_after, reset_after
         if reset_after > longest then longest = reset_after end
         if state then states[index] = state end

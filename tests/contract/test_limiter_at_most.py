@@ -1,0 +1,98 @@
+"""Limiter.at_most takes what fits, and a shadow limiter admits all, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Union
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.limiters import IDS, OPTIONS, SEVERAL, UNSAFE
+from tests.support.together import together
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+TEN = "10/300 days"
+
+
+@pytest.fixture(params=OPTIONS, ids=IDS)
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+def test_what_fits_is_taken_and_no_more(counter_store: Store, options: dict[str, Any]) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    assert [limiter.at_most("k", 4) for _ in range(4)] == [4, 4, 2, 0]
+    assert limiter.peek("k").remaining == 0
+    assert not limiter.hit("k")
+    assert limiter.at_most("other", 2**63 - 1) == 10
+    assert limiter.at_most(("a", "b"), 1) == 1
+
+
+def test_many_threads_take_the_limit_together(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    taken = together(lambda _: sum(limiter.at_most("hot", 3) for _ in range(5)))
+    assert sum(taken) == 10
+
+
+@pytest.mark.parametrize("algorithm", SEVERAL)
+def test_of_several_rates_the_least_room_counts(counter_store: Store, algorithm: Any) -> None:
+    rates = "4/300 days; 6/360 days"
+    limiter = hotcount.Limiter(counter_store, rates, algorithm=algorithm)
+    assert [limiter.at_most("k", 3) for _ in range(3)] == [3, 1, 0]
+    assert limiter.peek("k").violated == ("4/300 days",)
+    # Of what did not fit in the one, nothing was taken from the other.
+    assert not limiter.test("k", 2).allowed
+
+
+def test_a_call_that_takes_nothing_is_not_charged(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, charge_denied=True)
+    assert limiter.at_most("k", 10) == 10
+    before = limiter.peek("k").reset_after
+    assert limiter.at_most("k", 10) == 0
+    assert limiter.peek("k").reset_after <= before
+
+
+def test_aio_takes_the_same(counter_store: Store, options: dict[str, Any]) -> None:
+    async def program() -> None:
+        limiter = aio.Limiter(counter_store, TEN, **options)
+        assert sum(await asyncio.gather(*(limiter.at_most("k", 3) for _ in range(9)))) == 10
+        shadow = aio.Limiter(counter_store, TEN, shadow=True, **options)
+        assert (await shadow.hit("k")).reason == "shadow"
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("n", [0, -1, -(2**63), 2**63])
+def test_an_amount_that_is_none_is_refused(n: int) -> None:
+    with pytest.raises(hotcount.ConfigError, match="n "):
+        hotcount.Limiter("memory://", TEN).at_most("k", n)
+
+
+def test_ways_that_count_calls_have_no_at_most() -> None:
+    for algorithm in UNSAFE:
+        options: dict[str, Any] = {"algorithm": algorithm}
+        with pytest.raises(hotcount.ConfigError, match=f"at_most is not for {algorithm}"):
+            hotcount.Limiter("memory://", "5/s", **options).at_most("k", 1)
+
+
+def test_a_shadow_limiter_admits_what_it_would_refuse_and_says_so(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    shadow = hotcount.Limiter(counter_store, TEN, shadow=True, **options)
+    assert shadow.hit("k", 10).reason == "allowed"
+    for decision in (shadow.hit("k"), shadow.test("k"), shadow.hit_many(["k"])[0]):
+        assert (decision.allowed, decision.reason) == (True, "shadow")
+        assert decision.violated == (TEN,)
+        assert decision.retry_after is not None
+        assert decision.retry_after > 0
+        assert "Retry-After" not in decision.headers()
+    assert shadow.hit("k", 11).retry_after is None
+    assert shadow.at_most("k", 5) == 5
+    # On the same keys, which what was let through has not changed.
+    strict = hotcount.Limiter(counter_store, TEN, **options)
+    refused = strict.hit("k")
+    assert (refused.allowed, refused.remaining) == (False, 0)
