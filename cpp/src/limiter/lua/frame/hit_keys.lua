@@ -11,7 +11,7 @@
 -- Many keys in one script, each by itself and in order: a key of another type costs the others
 -- nothing, and a key that comes twice finds what its first hit left. Of several rates all are taken
 -- from or none.
-local call = redis.pcall
+local call, format, ceil, max, min = redis.pcall, string.format, math.ceil, math.max, math.min
 local now = tonumber(ARGV[1])
 if not now then
     local time = redis.call('TIME')
@@ -23,61 +23,74 @@ local rates = {}
 for first = 4, last_number, 3 do
     rates[#rates + 1] = {ARGV[first] + 0, ARGV[first + 1] + 0, ARGV[first + 2] + 0}
 end
+local only_rate = rates[1]
 local NO_STATE = {err = 'WRONGTYPE the key holds no state of a limiter'}
 
--- Whether all the rates take the hit, from a look at each.
-local function all_take(kept, cost)
-    local allowed, admissible = true, true
-    for index, rate in ipairs(rates) do
-        local one, _, retry_after = step(rate, kept[index], now, cost)
-        allowed = allowed and one
-        admissible = admissible and retry_after ~= -1
-    end
-    return allowed or (admissible and charge_denied)
-end
-
-local function hit(key, cost)
-    local text = call('GET', key)
-    if type(text) == 'table' then return text end
-    local kept, states, answer = {text or nil}, {}, {}
-    if #rates > 1 then
-        kept = {}
-        for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
-        if text and #kept ~= #rates then return NO_STATE end
-    end
-    local taking
-    if what_fits then
-        for index, rate in ipairs(rates) do
-            local _, room = step(rate, kept[index], now, 1)
-            if not room then return NO_STATE end
-            cost = math.min(cost, room)
-        end
-        taking, cost = cost > 0, math.max(cost, 1)
-    else
-        taking = take and (#rates == 1 or all_take(kept, cost))
-    end
-    local longest = 0
-    for index, rate in ipairs(rates) do
-        local allowed, remaining, retry_after, reset_after, state =
-            step(rate, kept[index], now, cost, taking, charge_denied)
-        if allowed == nil then return NO_STATE end
-        local place = #answer
-        answer[place + 1] = allowed and (what_fits and cost or 1) or 0
-        answer[place + 2] = remaining
-        answer[place + 3], answer[place + 4] = retry_after, reset_after
-        if reset_after > longest then longest = reset_after end
-        if state then states[index] = state end
-    end
+-- Writes a new state, or gives an expiry to one that lost it. Returns the error, if there is one.
+local function keep(key, text, state, reset_after)
     local wrote
-    local life = string.format('%d', math.max(math.ceil(longest / 1000), 1))
-    if #states > 0 then
-        wrote = call('SET', key, table.concat(states, ';'), 'PX', life)
+    if state then
+        wrote = call('SET', key, state, 'PX', format('%d', max(ceil(reset_after / 1000), 1)))
     elseif take and text then
         wrote = call('PTTL', key)
-        if type(wrote) == 'number' and wrote < 0 then wrote = call('PEXPIRE', key, life) end
+        if type(wrote) == 'number' and wrote < 0 then
+            wrote = call('PEXPIRE', key, format('%d', max(ceil(reset_after / 1000), 1)))
+        end
     end
-    if type(wrote) == 'table' and wrote.err then return wrote end
-    return answer
+    return type(wrote) == 'table' and wrote.err and wrote
+end
+
+local function hit_at_one_rate(key, cost)
+    local text = call('GET', key)
+    if type(text) == 'table' then return text end
+    local taking = take
+    if what_fits then
+        local _, room = step(only_rate, text, now, 1)
+        if not room then return NO_STATE end
+        taking, cost = room > 0, max(min(cost, room), 1)
+    end
+    local allowed, remaining, retry_after, reset_after, state =
+        step(only_rate, text, now, cost, taking, charge_denied)
+    if allowed == nil then return NO_STATE end
+    local passed = allowed and (what_fits and cost or 1) or 0
+    return keep(key, text, state, reset_after) or {passed, remaining, retry_after, reset_after}
+end
+
+local hit = hit_at_one_rate
+if #rates > 1 then
+    -- Whether all the rates are to be taken from, from a look at each; and the cost that is.
+    local function look_at_all(kept, cost)
+        local allowed, admissible, room = true, true, cost
+        for index, rate in ipairs(rates) do
+            local one, remaining, retry_after = step(rate, kept[index], now, what_fits and 1 or cost)
+            if one == nil then return nil end
+            allowed = allowed and one
+            admissible = admissible and retry_after ~= -1
+            room = min(room, remaining)
+        end
+        if what_fits then return room > 0, max(room, 1) end
+        return take and (allowed or (admissible and charge_denied)), cost
+    end
+
+    hit = function(key, cost)
+        local text = call('GET', key)
+        if type(text) == 'table' then return text end
+        local kept, states, answer, longest, taking = {}, {}, {}, 0, nil
+        for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
+        if text and #kept ~= #rates then return NO_STATE end
+        taking, cost = look_at_all(kept, cost)
+        if taking == nil then return NO_STATE end
+        for index, rate in ipairs(rates) do
+            local allowed, remaining, retry_after, reset_after, state =
+                step(rate, kept[index], now, cost, taking, charge_denied)
+            local place = 4 * index
+            answer[place - 3] = allowed and (what_fits and cost or 1) or 0
+            answer[place - 2], answer[place - 1], answer[place] = remaining, retry_after, reset_after
+            longest = max(longest, reset_after)
+            if state then states[index] = state end
+        end
+        return keep(key, text, states[1] and table.concat(states, ';'), longest) or answer
+    end
 end
 
 local answers = {}
