@@ -54,7 +54,7 @@ class RetryQueue(Answers[int | Queued]):
     applied while Redis is away: give each worker a path of its own. None: memory alone, and what
     waits is lost with the process."""
     max_items: int = 200_000
-    """Most adds that wait; each takes about 250 bytes of memory, and 60 and its key of the file."""
+    """Most adds that wait; each takes about 250 bytes of memory, and 70 and its key of the file."""
     max_age: float = 3600.0
     """Seconds after which an add that waits is counted nowhere (RetryStats.expired), 0.001 to 30
     days. Redis remembers a process's last add to a key for ten minutes more: 100 to 150 bytes. What

@@ -226,6 +226,19 @@ def test_an_add_that_can_never_be_counted_is_refused_and_the_others_are(
     assert (counter.retry_stats().refused, counter.retry_stats().replayed) == (1, 3)
 
 
+def test_closing_says_how_many_wait_after_the_store_was_closed(own_redis: RedisServer) -> None:
+    redis = own_redis.redis(timeout=0.3)
+    counter = hotcount.Counter(redis, retry=RetryQueue())
+    own_redis.kill()
+    assert isinstance(counter.add("k"), Queued)
+    redis.close()
+    with pytest.raises(hotcount.ClosedError):
+        counter.add("k")
+    with pytest.warns(RuntimeWarning, match="1 adds still wait: they are lost"):
+        counter.close()
+    counter.close()
+
+
 def test_closing_says_how_many_wait_and_a_file_keeps_them(
     own_redis: RedisServer, tmp_path: pathlib.Path
 ) -> None:

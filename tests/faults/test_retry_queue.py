@@ -260,7 +260,7 @@ def left_behind(server: RedisServer, path: Path, program: str) -> None:
     if child == 0:
         with contextlib.suppress(BaseException):
             counter = hotcount.Counter
-            names = {"hotcount": hotcount, "Counter": counter, "threading": threading}
+            names = {"hotcount": hotcount, "Counter": counter, "threading": threading, "time": time}
             assert server._process is not None
             pause = lambda: os.kill(server._process.pid, signal.SIGSTOP)  # noqa: E731
             exec(program, {**names, "server": server, "path": path, "pause": pause})
@@ -308,6 +308,8 @@ counter = Counter(server.redis(timeout=0.3), ttl={ttl}, retry=retry)
 assert counter.add("k") == 1
 pause()
 assert counter.add("k", 10) == hotcount.Queued(1, True)
+# Its bytes wait before the paused server, which takes them until the deadline, by two clocks.
+time.sleep(0.3)
 """
 
 

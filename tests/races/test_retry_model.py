@@ -41,6 +41,7 @@ def test_drawn_orders_of_more_adds_count_each_once_in_its_life() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_hundred_thousand_drawn_orders_count_each_once_in_its_life() -> None:
     draw(100_000)
 

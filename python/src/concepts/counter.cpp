@@ -3,6 +3,7 @@
 #include <array>
 #include <hotcount/counter.hpp>
 #include <hotcount/retry_queue.hpp>
+#include <utility>
 
 #include "native/bind.hpp"
 #include "native/key_batches.hpp"
@@ -196,10 +197,10 @@ class BoundCounter : public Bound<Counter> {
 
     void close() override {
         std::size_t left = 0;
-        if (retrying && !closed()) {
-            // While Redis is away nothing comes of waiting.
-            const Timeout timeout =
-                retrying->stats().is_away ? Timeout{std::chrono::milliseconds{1}} : std::nullopt;
+        if (retrying && !std::exchange(queue_closed_, true)) {
+            // While Redis is away, or the store is closed, nothing comes of waiting.
+            const bool in_vain = store.closed() || retrying->stats().is_away;
+            const Timeout timeout = in_vain ? Timeout{std::chrono::milliseconds{1}} : std::nullopt;
             left = without_gil([&] { return retrying->close(timeout); });
         }
         store.close();
@@ -217,7 +218,8 @@ class BoundCounter : public Bound<Counter> {
   private:
     std::string server() const { return store.backend<redis::Client>()->options().address(); }
 
-    bool away_logged_{false};  // Guarded by the GIL.
+    bool away_logged_{false};  // Guarded by the GIL, as the next.
+    bool queue_closed_{false};
 };
 
 /// The queue of the counter of a call, or nothing: no parameter of Python.
