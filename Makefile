@@ -13,6 +13,7 @@
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
 #   make votes      votes on private PostgreSQL 15 and 18, MariaDB and SQLite: the strategies, web
 #                   workers, a held item; BEFORE=../other for that build beside this one
+#   make notebooks  runs the notebooks in full and keeps their outputs; needs Chromium
 #   make compare-builds BEFORE=../other   this build beside that of another work tree, as ratios
 
 # PYTHON chooses the interpreter that .venv is made of.
@@ -26,7 +27,7 @@ export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: all setup build demo test test-all sanitize lint docs bench bench-hardening peers votes
-.PHONY: adoption compare-builds clean
+.PHONY: adoption notebooks compare-builds clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -118,6 +119,13 @@ votes: build
 ADOPTION_ARGS ?=
 adoption: build
 	.venv/bin/python -m loadtest.peers.adoption $(ADOPTION_ARGS)
+
+# NOTEBOOKS="limiters counters" for some of them.
+NOTEBOOKS ?=
+notebooks: build
+	.venv/bin/python scripts/pins pictures >.venv/pictures.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/pictures.txt
+	.venv/bin/python -m loadtest.peers.notebooks $(NOTEBOOKS)
 
 # Where another commit was checked out and built. BUILDS_ARGS="--only sync --rounds 5"
 BEFORE ?=
