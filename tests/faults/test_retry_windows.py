@@ -74,7 +74,7 @@ class Observer(threading.Thread):
                 self.most[key, begin, end] = max(self.most[key, begin, end], int(value))
 
 
-class Adds:
+class Adders:
     """Threads that add 1 to the keys in turn, and when each add was made."""
 
     def __init__(self, counters: list[hotcount.Counter[int | Queued]], rate: float) -> None:
@@ -138,16 +138,16 @@ def storm(folder: Path, seconds: float, rate: float, seed: int) -> None:
             counters = [
                 hotcount.Counter(store, prefix="c", ttl=TTL, retry=RetryQueue()) for store in stores
             ]
-            adds = Adds(counters, rate)
+            adders = Adders(counters, rate)
             observer = Observer(server)
             observer.start()
-            for thread in adds.threads:
+            for thread in adders.threads:
                 thread.start()
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 disturb(server, proxy, draw)
-            adds.stops.set()
-            for thread in adds.threads:
+            adders.stops.set()
+            for thread in adders.threads:
                 thread.join()
             eventually(lambda: all(each.retry_stats().waiting == 0 for each in counters))
             observer.stops.set()
@@ -157,18 +157,18 @@ def storm(folder: Path, seconds: float, rate: float, seed: int) -> None:
         server.stop()
     assert not observer.immortal, seed
     assert observer.looks > 10 * seconds
-    assert adds.queued > 0
-    assert sum(each.queued for each in stats) >= adds.queued
+    assert adders.queued > 0
+    assert sum(each.queued for each in stats) >= adders.queued
     for each in stats:
         assert each.replayed + each.expired == each.queued, (seed, each)
     for (key, begin, end), value in observer.most.items():
         overlap = [
-            made for made in adds.made[key] if made[0] <= end + SLACK and made[1] >= begin - SLACK
+            made for made in adders.made[key] if made[0] <= end + SLACK and made[1] >= begin - SLACK
         ]
         assert value <= len(overlap), (seed, key, begin, end)
         assert end - begin <= TTL + SLACK, (seed, key)
     print(
-        f"{adds.numbers} numbers, {adds.queued} queued, {adds.unknown} unknown;",
+        f"{adders.numbers} numbers, {adders.queued} queued, {adders.unknown} unknown;",
         f"{sum(each.replayed for each in stats)} counted later,",
         f"{sum(each.expired for each in stats)} expired; {len(observer.most)} lives,",
         f"{observer.looks} looks",
