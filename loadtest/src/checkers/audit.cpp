@@ -202,7 +202,8 @@ Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, V
     return result;
 }
 
-AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> values) {
+AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> values,
+                           bool told_values) {
     const WritesByItem writes(ledger, values.size());
     AuditResult result;
     writes.count_into(result);
@@ -227,7 +228,8 @@ AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> v
         const std::uint64_t before = result.lost() + result.doubled();
         check_counter(static_cast<std::int64_t>(item), value, bounds, result);
         // If the value itself is wrong, the answers cannot fit it and say nothing more.
-        if (!all_answered || answers.empty() || result.lost() + result.doubled() != before) {
+        if (!told_values || !all_answered || answers.empty() ||
+            result.lost() + result.doubled() != before) {
             continue;
         }
         const std::uint64_t wrong = wrong_answers(answers, value);

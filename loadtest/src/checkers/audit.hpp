@@ -45,8 +45,9 @@ Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, V
                                 std::uint64_t most_attempts = kMostAttempts);
 
 /// `values` are those of items 1, 2, ... as they stand. Also holds the value that each add was told
-/// against the others', on keys all of whose adds were answered.
-AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> values);
+/// against the others', on keys all of whose adds were answered, if adds are told values at all.
+AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> values,
+                           bool told_values = true);
 
 /// Counters whose keys expire under the load, so that their values are no sums. Each life of a key
 /// counts 1, 2, 3 ..., so an add that was told n needs another one that was told n - 1, or had no

@@ -135,6 +135,7 @@ void AuditResult::add(const AuditResult& part) {
     failed += part.failed;
     unknown += part.unknown;
     unsent += part.unsent;
+    queued += part.queued;
     refused += part.refused;
     rows += part.rows;
     live += part.live;
@@ -147,6 +148,7 @@ void AuditResult::add(const AuditResult& part) {
     stored_high += part.stored_high;
     counted_low += part.counted_low;
     counted_high += part.counted_high;
+    drift += part.drift;
     wrong_answers += part.wrong_answers;
     over_admitted += part.over_admitted;
     wrong_refusals += part.wrong_refusals;

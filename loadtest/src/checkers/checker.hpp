@@ -60,6 +60,7 @@ struct AuditResult {
     std::uint64_t failed{0};
     std::uint64_t unknown{0};
     std::uint64_t unsent{0};
+    std::uint64_t queued{0};   ///< Of those acknowledged, the ones that waited in a retry queue.
     std::uint64_t refused{0};  ///< Of those acknowledged, answered with a no: denied, absent.
     // What is there.
     std::uint64_t rows{0};
@@ -74,6 +75,7 @@ struct AuditResult {
     std::uint64_t stored_high{0};  ///< Votes too many in it.
     std::uint64_t counted_low{0};  ///< The same for Votes::count().
     std::uint64_t counted_high{0};
+    std::uint64_t drift{0};           ///< Of counts that their strategy lets drift.
     std::uint64_t wrong_answers{0};   ///< Values after an add that no order of the adds gives.
     std::uint64_t over_admitted{0};   ///< Hits above what the algorithm admits.
     std::uint64_t wrong_refusals{0};  ///< Refused, although nothing stood against it.
@@ -81,7 +83,7 @@ struct AuditResult {
     std::uint64_t rogue_sets{0};    ///< There, though never made or already expired.
     std::uint64_t late_writes{0};   ///< Upserts answered `applied` after their set had expired.
     std::uint64_t wrong_scores{0};  ///< Scores that are not the last one written.
-    /// Of those from wrong_answers on, the ones that the contract of the strategy allows.
+    /// Of those from drift on, the ones that the contract of the strategy allows.
     std::uint64_t allowed_breaches{0};
     std::vector<std::string> examples{};  ///< The first few findings, in words.
 
@@ -91,8 +93,8 @@ struct AuditResult {
     std::uint64_t ghost() const { return ghost_rows; }
     bool counts_agree() const { return stored_low + stored_high + counted_low + counted_high == 0; }
     std::uint64_t breaches() const {
-        return wrong_answers + over_admitted + wrong_refusals + keys_without_ttl + rogue_sets +
-               late_writes + wrong_scores;
+        return drift + wrong_answers + over_admitted + wrong_refusals + keys_without_ttl +
+               rogue_sets + late_writes + wrong_scores;
     }
     /// Nothing is wrong but what the contract states.
     bool passed() const {

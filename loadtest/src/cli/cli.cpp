@@ -13,9 +13,9 @@
 #include <optional>
 #include <utility>
 
+#include "cli_checks.hpp"
 #include "cli_options.hpp"
 #include "load/runner.hpp"
-#include "targets/store_targets.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -69,6 +69,7 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     if (!votes) traffic.dup = 0;
     if (trial.workload == WorkloadKind::limiter) traffic.mix.unvote = 0;
     if (trial.workload == WorkloadKind::zset) traffic = for_sets(traffic);
+    if (trial.batch > 0) traffic.mix = {1, 0, 0};  // Upserts alone travel in batches.
     // What is taken back from a key that has begun anew would be a count of its own.
     const bool short_lived = trial.workload == WorkloadKind::counters && trial.life > Duration{0};
     if (short_lived) traffic.mix.unvote = 0;
@@ -137,14 +138,6 @@ Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial)
     return {};
 }
 
-bool manages(const Settings& settings, ServerKind kind) {
-    return std::find(settings.managed.begin(), settings.managed.end(), kind) !=
-           settings.managed.end();
-}
-bool manages_database(const Settings& settings) {
-    return manages(settings, ServerKind::postgres) || manages(settings, ServerKind::mariadb);
-}
-
 /// The strategies, one group for each workload.
 Result<void> read_groups(const Given& given, Settings& settings) {
     const bool run = settings.command == Command::run;
@@ -166,8 +159,11 @@ Result<void> read_groups(const Given& given, Settings& settings) {
         names));
     // Of all there are, those that can be driven so.
     const auto named = given.find("strategies");
-    if (given.contains("rate") && (named == given.end() || named->second == "all")) {
-        std::erase_if(names, [](const std::string& name) { return name.ends_with("/async"); });
+    if (named == given.end() || named->second == "all") {
+        std::erase_if(names, [&](const std::string& name) {
+            return (given.contains("rate") && name.ends_with("/async")) ||
+                   (name == "redis/seed_cached" && !manages(settings, ServerKind::redis));
+        });
     }
     if (run && names.size() != 1) {
         return make_error(ErrorCode::config,
@@ -205,73 +201,33 @@ Result<void> read_baseline(const Given& given, Settings& settings) {
                                   found->second, fmt::join(all, ", ")));
 }
 
-/// An option for one kind of strategies must find one, and suit it. Otherwise it would be ignored
-/// in silence, or end a comparison in its middle.
-Result<void> check_options(const Given& given, const Settings& settings) {
-    bool votes = false;
-    bool limiter = false;
-    bool sets = false;
-    bool mortal = false;
-    bool on_redis = false;
-    bool async = false;
-    for (const StrategyGroup& group : settings.groups) {
-        votes = votes || group.trial.workload == WorkloadKind::votes;
-        limiter = limiter || group.trial.workload == WorkloadKind::limiter;
-        sets = sets || group.trial.workload == WorkloadKind::zset;
-        for (const std::string& name : group.strategies) {
-            HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
-            on_redis = on_redis || strategy.store == StoreKind::redis;
-            async = async || strategy.async;
-            mortal =
-                mortal || (strategy.workload == WorkloadKind::counters && !strategy.way.empty());
-            if (strategy.workload != WorkloadKind::limiter) continue;
-            if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
-                return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
-                                                                 name, fits.error().message));
-            }
+Result<void> read_faults(const Given& given, TrialSettings& trial) {
+    HOTCOUNT_TRY(read(given, "processes", parse_count, trial.processes));
+    if (given.contains("processes")) {
+        HOTCOUNT_TRY(check_range<std::uint32_t>("processes", trial.processes, 1, kMostProcesses));
+    }
+    HOTCOUNT_TRY(read(given, "kill-every", parse_duration, trial.kill_every));
+    HOTCOUNT_TRY(read(given, "stall", parse_duration, trial.stall));
+    HOTCOUNT_TRY(read(given, "outage", parse_duration, trial.outage));
+    for (const auto& [option, duration] :
+         {std::pair{"kill-every", trial.kill_every}, std::pair{"stall", trial.stall},
+          std::pair{"outage", trial.outage}}) {
+        if (!given.contains(option)) continue;
+        if (duration < std::chrono::milliseconds{1}) {
+            return make_error(ErrorCode::config, fmt::format("--{} takes 1ms or more", option));
         }
     }
-    if (given.contains("dup") && !votes) {
+    const bool disturbs = given.contains("kill-every") || given.contains("stall");
+    if (disturbs && trial.processes == 0) {
         return make_error(ErrorCode::config,
-                          "--dup needs --workload votes: an add that is resent counts again");
+                          "--kill-every and --stall take one of the --processes: name some");
     }
-    if (given.contains("db") && !votes) {
+    if (given.contains("kill-every") && given.contains("stall")) {
+        return make_error(ErrorCode::config, "--kill-every and --stall: take one of them");
+    }
+    if (given.contains("outage") && !trial.managed_redis) {
         return make_error(ErrorCode::config,
-                          "--db needs --workload votes: the others are in memory or on Redis");
-    }
-    if (given.contains("limit") && !limiter) {
-        return make_error(ErrorCode::config, "--limit needs --workload limiter");
-    }
-    if (given.contains("life") && !mortal) {
-        return make_error(ErrorCode::config,
-                          "--life needs counters with a TTL, such as memory/ttl or redis/incr");
-    }
-    if (given.contains("gate") && !sets) {
-        return make_error(ErrorCode::config, "--gate needs --workload zset");
-    }
-    if (given.contains("bystander") && !on_redis) {
-        return make_error(ErrorCode::config, "--bystander needs a strategy on Redis");
-    }
-    if (given.contains("in-flight") && !async) {
-        return make_error(ErrorCode::config,
-                          "--in-flight needs a strategy driven by completions: batched/async");
-    }
-    if (async && given.contains("rate")) {
-        return make_error(ErrorCode::config,
-                          "strategies that end in /async are driven in a closed loop: leave out "
-                          "--rate");
-    }
-    const bool managed_redis = manages(settings, ServerKind::redis);
-    if ((given.contains("redis") || managed_redis) && !on_redis) {
-        return make_error(ErrorCode::config,
-                          fmt::format("--{} needs a strategy on Redis, such as redis, redis/gcra "
-                                      "or redis/script",
-                                      managed_redis ? "managed redis" : "redis"));
-    }
-    if (manages_database(settings) && !votes) {
-        return make_error(ErrorCode::config,
-                          "--managed: a database is for votes; the others are in memory or on "
-                          "Redis");
+                          "--outage needs --managed redis: no other server is stopped");
     }
     return {};
 }
@@ -297,6 +253,13 @@ Result<void> read_stores(const Given& given, Settings& settings) {
         return make_error(ErrorCode::config, "--life takes 1ms or more");
     }
     trial.bystander = given.contains("bystander");
+    HOTCOUNT_TRY(read(given, "batch", parse_count, trial.batch));
+    if (given.contains("batch")) {
+        HOTCOUNT_TRY(check_range<std::uint32_t>("batch", trial.batch, 1, kMostBatch));
+    }
+    HOTCOUNT_TRY(read(given, "slots", parse_count, trial.slots));
+    HOTCOUNT_TRY(check_range<std::int64_t>("slots", trial.slots, 1, 10'000));
+    HOTCOUNT_TRY(read_faults(given, trial));
     return read(given, "limit", Rate::parse, trial.limit);
 }
 
@@ -345,13 +308,14 @@ Result<Settings> interpret(Command command, const Given& given) {
     HOTCOUNT_TRY(read_baseline(given, settings));
     HOTCOUNT_TRY(check_options(given, settings));
     for (StrategyGroup& group : settings.groups) {
+        if (group.trial.workload != WorkloadKind::zset) group.trial.batch = 0;
         HOTCOUNT_TRY(read_traffic(given, group.trial));
         HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
         HOTCOUNT_TRY(read_load(given, false, group.trial));
         // Counters and votes can be audited from what a server keeps; nothing else can.
         const bool counters = group.trial.workload == WorkloadKind::counters;
         group.trial.keep_keys =
-            settings.out && (counters ? !group.trial.managed_redis
+            settings.out && (counters ? !group.trial.managed_redis && !group.trial.managed_database
                                       : group.trial.workload == WorkloadKind::votes &&
                                             !group.trial.managed_database);
     }

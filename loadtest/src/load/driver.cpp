@@ -1,9 +1,11 @@
 #include "driver.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
 #include <string_view>
+#include <variant>
 
 namespace hotcount::loadtest {
 namespace {
@@ -15,23 +17,36 @@ Answer answer_from(const Result<T>& result) {
     return {nothing_applied(code) ? Outcome::failed : Outcome::unknown, code};
 }
 
+Answer answer_of(const Result<Upsert>& done) {
+    Answer answer = answer_from(done);
+    if (done) {
+        answer.refused = *done != Upsert::applied;
+        answer.returned = static_cast<std::int32_t>(*done);
+    }
+    return answer;
+}
+
 /// "item:123" or "user:123", without an allocation.
 class Name {
   public:
     Name(std::string_view prefix, std::int64_t number) {
         std::memcpy(text_.data(), prefix.data(), prefix.size());
-        end_ = std::to_chars(text_.data() + prefix.size(), text_.data() + text_.size(), number).ptr;
+        const auto end =
+            std::to_chars(text_.data() + prefix.size(), text_.data() + text_.size(), number);
+        size_ = static_cast<std::size_t>(end.ptr - text_.data());
     }
-    std::string_view view() const {
-        return {text_.data(), static_cast<std::size_t>(end_ - text_.data())};
-    }
+    std::string_view view() const { return {text_.data(), size_}; }
 
   private:
     std::array<char, 32> text_;
-    char* end_;
+    std::size_t size_;
 };
 
 Name item_name(std::int64_t item) { return {"item:", item}; }
+
+std::int64_t amount_of(const Operation& operation) {
+    return operation.kind == OperationKind::vote ? 1 : -1;
+}
 
 Ballot ballot_of(const Operation& operation) {
     const std::int64_t value = operation.kind == OperationKind::vote ? 1 : 0;
@@ -39,6 +54,13 @@ Ballot ballot_of(const Operation& operation) {
 }
 
 }  // namespace
+
+std::vector<Answer> Driver::apply_many(std::span<const Operation> operations) {
+    std::vector<Answer> answers;
+    answers.reserve(operations.size());
+    for (const Operation& operation : operations) answers.push_back(apply(operation));
+    return answers;
+}
 
 Answer VotesDriver::apply(const Operation& operation) {
     switch (operation.kind) {
@@ -65,11 +87,32 @@ Answer CounterDriver::apply(const Operation& operation) {
     if (operation.kind == OperationKind::read) {
         return answer_from(counter_->get(key.view(), timeout_));
     }
-    const std::int64_t amount = operation.kind == OperationKind::vote ? 1 : -1;
-    const auto value = counter_->add(key.view(), amount, timeout_);
+    const auto value = counter_->add(key.view(), amount_of(operation), timeout_);
     Answer answer = answer_from(value);
     if (value) answer.returned = static_cast<std::int32_t>(*value);
     return answer;
+}
+
+Answer RetryDriver::apply(const Operation& operation) {
+    const Name key = item_name(operation.item);
+    if (operation.kind == OperationKind::read) {
+        return answer_from(counter_->get(key.view(), timeout_));
+    }
+    const auto added = retrying_->add(key.view(), amount_of(operation), timeout_);
+    Answer answer = answer_from(added);
+    if (!added) return answer;
+    if (const auto* const value = std::get_if<std::int64_t>(&*added)) {
+        answer.returned = static_cast<std::int32_t>(*value);
+    }
+    return answer;
+}
+
+Answer SlotsDriver::apply(const Operation& operation) {
+    const Name key = item_name(operation.item);
+    if (operation.kind == OperationKind::read) {
+        return answer_from(counter_->get(key.view(), timeout_));
+    }
+    return answer_from(counter_->add(key.view(), amount_of(operation), {}, timeout_));
 }
 
 Answer LimiterDriver::apply(const Operation& operation) {
@@ -95,12 +138,33 @@ Answer SetsDriver::apply(const Operation& operation) {
                           ? sets_->upsert(key.view(), member.view(),
                                           static_cast<double>(operation.value), {}, timeout_)
                           : sets_->remove(key.view(), member.view(), {}, timeout_);
-    Answer answer = answer_from(done);
-    if (done) {
-        answer.refused = *done != Upsert::applied;
-        answer.returned = static_cast<std::int32_t>(*done);
+    return answer_of(done);
+}
+
+// The upserts travel together. The others follow one by one: nobody batches those.
+std::vector<Answer> SetsDriver::apply_many(std::span<const Operation> operations) {
+    std::vector<Name> names;  // Item and member of each.
+    std::vector<UpsertItem> upserts;
+    names.reserve(2 * operations.size());
+    for (const Operation& operation : operations) {
+        if (operation.kind != OperationKind::vote) continue;
+        const Name& key = names.emplace_back(item_name(operation.item));
+        const Name& member = names.emplace_back("user:", operation.user);
+        upserts.push_back(
+            {key.view(), member.view(), static_cast<double>(operation.value), std::nullopt});
     }
-    return answer;
+    auto done = sets_->upsert_many(upserts, std::max<std::size_t>(upserts.size(), 1), timeout_);
+    std::vector<Answer> answers;
+    answers.reserve(operations.size());
+    for (std::size_t next = 0; const Operation& operation : operations) {
+        if (operation.kind != OperationKind::vote) {
+            answers.push_back(apply(operation));
+        } else {
+            answers.push_back(done ? answer_of((*done)[next]) : answer_from(done));
+            ++next;
+        }
+    }
+    return answers;
 }
 
 std::string item_key(std::int64_t item) { return std::string{item_name(item).view()}; }

@@ -8,10 +8,14 @@
 #include <hotcount/counter.hpp>
 #include <hotcount/limiter.hpp>
 #include <hotcount/live_sets.hpp>
+#include <hotcount/retry_queue.hpp>
+#include <hotcount/slotted_counter.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "workload.hpp"
 
@@ -28,7 +32,8 @@ struct Answer {
     std::optional<ErrorCode> error{};
     /// Acknowledged with a no: a limiter's denial, an upsert into no set. Nothing was applied.
     bool refused{false};
-    /// What it returned: a counter's value after the add (its low 32 bits), an Upsert.
+    /// What it returned: a counter's value after the add (its low 32 bits; 0 if it told none), an
+    /// Upsert.
     std::int32_t returned{0};
 };
 
@@ -39,6 +44,8 @@ class Driver {
     virtual ~Driver() = default;
     /// Called by many threads at once.
     virtual Answer apply(const Operation& operation) = 0;
+    /// Several in one call, where the library has one; the answers in their order.
+    virtual std::vector<Answer> apply_many(std::span<const Operation> operations);
     /// The same without waiting: `done` gets the answer, in any thread, perhaps before this returns.
     virtual void start(const Operation& operation, Done done) { done(apply(operation)); }
 };
@@ -68,6 +75,32 @@ class CounterDriver final : public Driver {
     Timeout timeout_;
 };
 
+/// As CounterDriver, over a counter with a queue: what waits in it is acknowledged without a value.
+class RetryDriver final : public Driver {
+  public:
+    RetryDriver(std::shared_ptr<RetryingCounter> retrying, std::shared_ptr<Counter> counter,
+                Timeout timeout)
+        : retrying_(std::move(retrying)), counter_(std::move(counter)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<RetryingCounter> retrying_;
+    std::shared_ptr<Counter> counter_;  // Reads.
+    Timeout timeout_;
+};
+
+/// As CounterDriver, over rows of a table; an add is told no value.
+class SlotsDriver final : public Driver {
+  public:
+    SlotsDriver(std::shared_ptr<SlottedCounter> counter, Timeout timeout)
+        : counter_(std::move(counter)), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<SlottedCounter> counter_;
+    Timeout timeout_;
+};
+
 /// Limiter: vote hits the item's key, read looks at it. There is nothing to take back.
 class LimiterDriver final : public Driver {
   public:
@@ -87,6 +120,7 @@ class SetsDriver final : public Driver {
     SetsDriver(std::shared_ptr<LiveSets> sets, Timeout timeout)
         : sets_(std::move(sets)), timeout_(timeout) {}
     Answer apply(const Operation& operation) override;
+    std::vector<Answer> apply_many(std::span<const Operation> operations) override;
 
   private:
     std::shared_ptr<LiveSets> sets_;

@@ -58,6 +58,17 @@ struct TrialSettings {
     Duration life{0};
     /// Of sorted sets, for the methods that have one. None: the library's own.
     std::optional<Duration> gate{};
+    /// Upserts in one call; 0: each alone. The closed loop then has workers * batch under way.
+    std::uint32_t batch{0};
+    /// How many rows a slotted counter spreads a key over.
+    std::int64_t slots{100};
+    /// Callers in processes of their own, which are killed or stopped: processes.hpp. 0: threads of
+    /// this one.
+    std::uint32_t processes{0};
+    Duration kill_every{0};
+    Duration stall{0};
+    /// How long the managed Redis is stopped, from a third of the load on. 0: not at all.
+    Duration outage{0};
     /// Another client asks the Redis for a small thing every millisecond, and is timed.
     bool bystander{false};
     /// What the limiters allow each key.
@@ -93,6 +104,8 @@ TrafficSettings for_sets(TrafficSettings traffic);
 /// Limits that keep a slip of the finger from filling a disk or starting a million threads.
 inline constexpr std::uint32_t kMostWorkers = 1024;
 inline constexpr std::uint32_t kMostInFlight = 100'000;
+inline constexpr std::uint32_t kMostBatch = 1000;
+inline constexpr std::uint32_t kMostProcesses = 64;
 inline constexpr std::uint32_t kMostRounds = 1000;
 inline constexpr std::uint64_t kMostItems = 50'000'000;
 inline constexpr std::uint64_t kMostUsers = std::uint64_t{1} << 40;

@@ -29,11 +29,19 @@ std::vector<Strategy> make_strategies() {
             all.push_back({workload, store, std::string{way}, name});
         }
     };
+    all.push_back({WorkloadKind::votes, StoreKind::sql, "insert_only", "insert_only"});
     add(WorkloadKind::votes, "cached");
+    for (const char* way : {"cached_alone", "seed_cached"}) {
+        all.push_back({WorkloadKind::votes, StoreKind::redis, way, std::string{"redis/"} + way});
+    }
     for (const char* way : {"", "ttl"}) add(WorkloadKind::counters, way);
     // Their holes are between two commands of callers that may die: in memory there is nothing to see.
     for (const char* way : {"incr", "set_nx_none", "set_nx_first", "set_nx_ttl", "set_nx_both"}) {
         all.push_back({WorkloadKind::counters, StoreKind::redis, way, std::string{"redis/"} + way});
+    }
+    all.push_back({WorkloadKind::counters, StoreKind::redis, "retry", "redis/retry"});
+    for (const char* way : {"sticky", "random", "adaptive"}) {
+        all.push_back({WorkloadKind::counters, StoreKind::sql, way, std::string{"slots/"} + way});
     }
     for (const Algorithm algorithm : algorithms()) {
         const AlgorithmInfo& known = info(algorithm);

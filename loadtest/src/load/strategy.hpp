@@ -1,11 +1,16 @@
 // The strategies that can be driven, and their names.
 //
 //   votes      naive  slotted  batched                                          on SQL
+//              insert_only                                a row for each vote, and no count
 //              batched/async                 the same by completions, not a thread for each call
 //              STORE/cached                              on SQL, counted in the store
+//              redis/cached_alone                        each vote in a transaction of its own
+//              redis/seed_cached                         RACY: plain_votes.hpp
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
 //              redis/incr  redis/set_nx_none  redis/set_nx_first  redis/set_nx_ttl
 //              redis/set_nx_both                                  with a TTL, RACY: CounterMethod
+//              redis/retry                                        adds wait while Redis is away
+//              slots/sticky  slots/random  slots/adaptive         SlottedCounter, on SQL
 //   limiter    STORE/gcra  STORE/token_bucket  STORE/leaky_bucket  STORE/fixed_window
 //              STORE/fixed_window_first  STORE/sliding_window  STORE/sliding_log  STORE/list
 //              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire  STORE/racy_list
@@ -35,13 +40,14 @@ enum class WorkloadKind : std::uint8_t {
 std::string_view to_string(WorkloadKind kind);
 Result<WorkloadKind> parse_workload(std::string_view text);
 
-/// Of votes: where they are counted.
+/// Of votes and counters: where they are counted.
 enum class StoreKind : std::uint8_t { sql, memory, redis };
 
 struct Strategy {
     WorkloadKind workload;
     StoreKind store;
-    std::string way;    ///< The library's name for it; counters: empty, ttl, or a racy way.
+    std::string
+        way;  ///< The library's name for it; counters: also empty, ttl, retry or a racy way.
     std::string name;   ///< In full, as above.
     bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
 };

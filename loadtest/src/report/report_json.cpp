@@ -44,6 +44,12 @@ json describe(const TrialSettings& settings) {
             {"key_prefix", settings.key_prefix},
             {"life_s", in_s(settings.life)},
             {"gate_s", settings.gate ? json(in_s(*settings.gate)) : json(nullptr)},
+            {"batch", settings.batch},
+            {"slots", settings.slots},
+            {"processes", settings.processes},
+            {"kill_every_s", in_s(settings.kill_every)},
+            {"stall_s", in_s(settings.stall)},
+            {"outage_s", in_s(settings.outage)},
             {"bystander", settings.bystander},
             {"limit", settings.limit.str()}};
 }
@@ -157,6 +163,12 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         if (from.contains("gate_s") && from.at("gate_s").is_number()) {
             settings.gate = duration("gate_s");
         }
+        settings.batch = from.value("batch", settings.batch);
+        settings.slots = from.value("slots", settings.slots);
+        settings.processes = from.value("processes", settings.processes);
+        if (from.contains("kill_every_s")) settings.kill_every = duration("kill_every_s");
+        if (from.contains("stall_s")) settings.stall = duration("stall_s");
+        if (from.contains("outage_s")) settings.outage = duration("outage_s");
         settings.bystander = from.value("bystander", false);
         if (from.contains("limit")) {
             HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));

@@ -10,10 +10,13 @@
 #include <utility>
 
 #include "checkers/audit.hpp"
+#include "load/batches.hpp"
+#include "load/processes.hpp"
 #include "load/run_folder.hpp"
 #include "machine.hpp"
 #include "report_json.hpp"
 #include "targets/bystander.hpp"
+#include "targets/outage.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -38,6 +41,7 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
     if (const auto strategy = find_strategy(settings.strategy); strategy && strategy->async) {
         load.in_flight = settings.in_flight;
     }
+    if (settings.batch > 0) load.in_flight = settings.workers * settings.batch;
     load.warmup = settings.warmup;
     load.duration = settings.duration;
     load.traffic = settings.traffic;
@@ -56,6 +60,7 @@ std::string broken_reason(const AuditResult& audit) {
     const auto add = [&](std::uint64_t count, const char* what) {
         if (count > 0) reason += fmt::format(", {} {}", count, what);
     };
+    add(audit.drift, "off in counts that may drift");
     add(audit.wrong_answers, "wrong answers");
     add(audit.over_admitted, "over-admitted");
     add(audit.wrong_refusals, "refused wrongly");
@@ -137,14 +142,38 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.set_up_s = set_up.seconds();
 
     const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target.driver()) : nullptr;
-    Driver& driver = wrapped ? *wrapped : target.driver();
+    Driver* driver = wrapped ? wrapped.get() : &target.driver();
+    std::unique_ptr<Processes> processes;
+    if (settings.processes > 0) {
+        HOTCOUNT_TRY_ASSIGN(processes,
+                            Processes::start(*driver, {settings.processes, settings.workers,
+                                                       settings.kill_every, settings.stall}));
+        driver = processes.get();
+    }
+    std::unique_ptr<Batches> batches;
+    if (settings.batch > 0) {
+        batches = std::make_unique<Batches>(*driver, settings.batch, settings.workers);
+        driver = batches.get();
+    }
     if (hooks.on_load) hooks.on_load();
     const TargetStats before = target.stats();
     std::unique_ptr<Bystander> bystander;
     if (settings.bystander && on_redis(settings)) {
         HOTCOUNT_TRY_ASSIGN(bystander, Bystander::start(settings));
     }
-    trial.load = run_load(load, driver, *ledger, hooks.interrupt, hooks.observe);
+    std::unique_ptr<Outage> outage;
+    if (settings.outage > Duration{0} && on_redis(settings)) {
+        HOTCOUNT_TRY_ASSIGN(outage, Outage::start(settings));
+    }
+    trial.load = run_load(load, *driver, *ledger, hooks.interrupt, hooks.observe);
+    outage.reset();
+    batches.reset();
+    if (processes) {
+        const Processes::Faults faults = processes->faults();
+        trial.kills = faults.kills;
+        trial.stalls = faults.stalls;
+        processes.reset();
+    }
     if (bystander) trial.load.bystander_ns = bystander->stop();
     const TargetStats after = target.stats();
     trial.stats = {after.transactions - before.transactions, after.statements - before.statements,

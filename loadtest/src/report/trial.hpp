@@ -34,7 +34,9 @@ struct TrialResult {
     std::string place{};
     LoadResult load{};
     AuditResult audit{};
-    TargetStats stats{};  ///< Of the load, its warm-up included.
+    TargetStats stats{};      ///< Of the load, its warm-up included.
+    std::uint64_t kills{0};   ///< Processes of callers that were killed in the load, ...
+    std::uint64_t stalls{0};  ///< ... and how often one was stopped.
     double set_up_s{0};
     double audit_s{0};
     Conclusion conclusion{Conclusion::passed};

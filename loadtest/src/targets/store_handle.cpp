@@ -147,7 +147,11 @@ Result<std::vector<std::int64_t>> StoreHandle::integers(std::span<const std::str
 template <class Visit>
 Result<void> StoreHandle::scan(const Visit& visit) const {
     // The prefix is this program's own and holds nothing that MATCH would read as a pattern.
-    const std::string pattern = prefix_ + "*";
+    return scan(prefix_ + "*", visit);
+}
+
+template <class Visit>
+Result<void> StoreHandle::scan(const std::string& pattern, const Visit& visit) const {
     std::string cursor = "0";
     do {
         HOTCOUNT_TRY_ASSIGN(const Reply reply,
@@ -236,12 +240,15 @@ Result<std::optional<StoreHandle::SetState>> StoreHandle::set_at(const std::stri
 
 Result<void> StoreHandle::remove_keys() const {
     if (!redis_) return {};
-    return scan([&](const std::vector<std::string>& keys) -> Result<void> {
+    const auto remove = [&](const std::vector<std::string>& keys) -> Result<void> {
         std::vector<std::string_view> words{"UNLINK"};
         words.insert(words.end(), keys.begin(), keys.end());
         HOTCOUNT_TRY(redis_->execute(words, Duration{kTimeout}));
         return {};
-    });
+    };
+    HOTCOUNT_TRY(scan(remove));
+    // What stands beside a key in its slot: {KEY}:retry.XXXX and others.
+    return scan("{" + prefix_ + "*", remove);
 }
 
 }  // namespace hotcount::loadtest

@@ -39,6 +39,7 @@ class StoreHandle {
     /// Where it is, in one line for people.
     const std::string& place() const { return place_; }
     bool on_redis() const { return redis_ != nullptr; }
+    const std::shared_ptr<redis::Client>& client() const { return redis_; }
     /// How many the server has run since it started, for anybody, those of scripts included; 0 in
     /// memory, and if it does not say.
     std::uint64_t commands() const;
@@ -69,6 +70,8 @@ class StoreHandle {
     /// Calls visit(page of full keys) until all of the run's keys were seen.
     template <class Visit>
     Result<void> scan(const Visit& visit) const;
+    template <class Visit>
+    Result<void> scan(const std::string& pattern, const Visit& visit) const;
 
     std::shared_ptr<memory::Store> memory_{};
     std::shared_ptr<redis::Client> redis_{};

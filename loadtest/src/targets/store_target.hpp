@@ -8,13 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "sql_place.hpp"
 #include "store_handle.hpp"
 #include "target.hpp"
 
 namespace hotcount::loadtest {
-
-/// Setting up is not under test.
-inline constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
 
 /// Longer than any run: nothing expires in the middle of one by itself.
 inline Duration long_life(const TrialSettings& settings) {

@@ -179,7 +179,7 @@ class SetsTarget final : public StoreTarget {
     UnvoteValue unvote() const override { return UnvoteValue::numbered; }
     Contract contract() const override {
         Contract contract = contract_of(promise());
-        contract.exact = !wrong();
+        contract.exact = !may_make_sets();
         return contract;
     }
 
@@ -221,7 +221,8 @@ class SetsTarget final : public StoreTarget {
                 life.dead_from_ns -= ledger.started_ns();
             }
             HOTCOUNT_TRY_ASSIGN(const auto found, look_at(item, ledger.started_ns()));
-            check_set(static_cast<std::int64_t>(item), life, set_writes, found, wrong(), result);
+            check_set(static_cast<std::int64_t>(item), life, set_writes, found, may_make_sets(),
+                      result);
         }
         return result;
     }
@@ -237,6 +238,11 @@ class SetsTarget final : public StoreTarget {
           method_(method),
           driver_(std::move(sets), settings.timeout) {}
 
+    Duration gate() const { return settings_.gate.value_or(std::chrono::seconds{10}); }
+    // As its contract says: a stall that outlives the gate.
+    bool may_make_sets() const {
+        return wrong() || (method_ == UpsertMethod::ttl_gate && settings_.stall >= gate());
+    }
     bool wrong() const {
         return method_ == UpsertMethod::exists_then_add ||
                method_ == UpsertMethod::unguarded_pipeline;
@@ -247,8 +253,10 @@ class SetsTarget final : public StoreTarget {
             case UpsertMethod::script:
                 return "the member has the score; a set that is not there is never made";
             case UpsertMethod::ttl_gate:
-                return "the member has the score; no set is made unless a call stalls for longer "
-                       "than the gate of 10 s";
+                return fmt::format(
+                    "the member has the score; no set is made unless a call stalls "
+                    "for longer than the gate of {}",
+                    format_duration(gate()));
             case UpsertMethod::exists_then_add:
                 return "the member has the score (RACY, to compare with): a set that expires "
                        "between the two commands is made again, without a TTL";

@@ -15,73 +15,31 @@
 
 #include "checkers/audit.hpp"
 #include "load/run_folder.hpp"
+#include "plain_votes.hpp"
+#include "slots_target.hpp"
+#include "sql_place.hpp"
 #include "store_handle.hpp"
 #include "store_targets.hpp"
 
 namespace hotcount::loadtest {
 namespace {
 
-// Setting up is not under test: a slow disk may take its time to make the tables.
-constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
 constexpr std::uint64_t kItemsAtOnce = 100'000;
 
+// cached without group commit.
+constexpr std::string_view kCachedAlone = "cached_alone";
+
+bool is_plain(std::string_view name) { return name == "insert_only" || name == "seed_cached"; }
+
 Result<VoteStrategy> strategy_named(const std::string& name) {
+    if (name == kCachedAlone) return VoteStrategy::cached;
+    // Their tables are those of naive, which counts nothing until it is called.
+    if (is_plain(name)) return VoteStrategy::naive;
     for (const VoteStrategy strategy : {VoteStrategy::naive, VoteStrategy::slotted,
                                         VoteStrategy::batched, VoteStrategy::cached}) {
         if (to_string(strategy) == name) return strategy;
     }
     return make_error(ErrorCode::config, fmt::format("strategy '{}' is not known", name));
-}
-
-Result<std::string> first_row(sql::Connection& connection, const char* text, int column = 0) {
-    const sql::Statement statement(text);
-    std::string found;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        found = row.text(column);
-        return {};
-    };
-    HOTCOUNT_TRY(connection.query(statement, {}, read));
-    return found;
-}
-
-/// Where the votes are kept and how durably, in one line for people. The connection that writes is
-/// asked, because in SQLite the settings belong to the connection and not to the file.
-Result<std::string> describe_file(sql::Database& database, const std::filesystem::path& file) {
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database.writer(Deadline::after(kSetUpTimeout)));
-    HOTCOUNT_TRY_ASSIGN(const std::string journal, first_row(*writer, "PRAGMA journal_mode"));
-    HOTCOUNT_TRY_ASSIGN(const std::string level, first_row(*writer, "PRAGMA synchronous"));
-    constexpr const char* kLevels[] = {"OFF", "NORMAL", "FULL", "EXTRA"};
-    const bool known = level.size() == 1 && level[0] >= '0' && level[0] <= '3';
-    const std::string file_system = file_system_of(file);
-    const bool in_memory = file_system == "tmpfs" || file_system == "ramfs";
-    return fmt::format("SQLite file on {}{}, journal_mode={}, synchronous={}", file_system,
-                       in_memory ? " (memory: a commit costs no flush to a disk)" : "", journal,
-                       known ? kLevels[level[0] - '0'] : "?");
-}
-
-Result<std::string> describe_server(sql::Database& database) {
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database.writer(Deadline::after(kSetUpTimeout)));
-    if (sql::to_string(database.dialect()) == "postgresql") {
-        HOTCOUNT_TRY_ASSIGN(const std::string version, first_row(*writer, "SHOW server_version"));
-        HOTCOUNT_TRY_ASSIGN(const std::string fsync, first_row(*writer, "SHOW fsync"));
-        HOTCOUNT_TRY_ASSIGN(const std::string commit,
-                            first_row(*writer, "SHOW synchronous_commit"));
-        return fmt::format("PostgreSQL {}, fsync={}, synchronous_commit={}", version, fsync,
-                           commit);
-    }
-    HOTCOUNT_TRY_ASSIGN(const std::string version, first_row(*writer, "SELECT VERSION()"));
-    HOTCOUNT_TRY_ASSIGN(
-        const std::string flush,
-        first_row(*writer, "SHOW VARIABLES LIKE 'innodb_flush_log_at_trx_commit'", 1));
-    return fmt::format("{}, innodb_flush_log_at_trx_commit={}", version, flush);
-}
-
-/// The run's prefix and a name, as a table may be called.
-std::string table_name(std::string_view prefix, std::string_view name) {
-    std::string table{prefix};
-    std::replace_if(
-        table.begin(), table.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-    return table + std::string{name};
 }
 
 /// Takes a run's tables away, those of all strategies.
@@ -112,6 +70,7 @@ class VotesTarget final : public Target {
                                                         : settings.database_url;
         VotesOptions options;
         HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(strategy.way));
+        if (strategy.way == kCachedAlone) options.commit.max_batch = 1;
         sql::DatabaseOptions connections;
         if (on_server) {
             // Tables of the run's own; and a connection for each caller, as the strategies with a
@@ -127,12 +86,20 @@ class VotesTarget final : public Target {
             HOTCOUNT_TRY_ASSIGN(store, StoreHandle::open(settings, strategy.store));
         }
         HOTCOUNT_TRY_ASSIGN(auto database, sql::open_database(url, connections));
-        HOTCOUNT_TRY_ASSIGN(auto votes,
-                            Votes::make(database, options, store ? store->cache() : VoteCache{}));
+        const bool plain = is_plain(strategy.way);
+        HOTCOUNT_TRY_ASSIGN(
+            auto votes,
+            Votes::make(database, options, store && !plain ? store->cache() : VoteCache{}));
         HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
         std::filesystem::path file = on_server ? "" : parsed.path.substr(1);
-        return std::unique_ptr<VotesTarget>(new VotesTarget(
-            std::move(database), std::move(votes), std::move(file), std::move(store), settings));
+        std::unique_ptr<PlainVotes> own;
+        if (plain) {
+            own = std::make_unique<PlainVotes>(database, votes->options(),
+                                               store ? store->client() : nullptr, settings.timeout);
+        }
+        return std::unique_ptr<VotesTarget>(new VotesTarget(std::move(database), std::move(votes),
+                                                            std::move(file), std::move(store),
+                                                            std::move(own), settings));
     }
 
     Result<void> set_up(std::uint64_t items) {
@@ -145,14 +112,16 @@ class VotesTarget final : public Target {
             }
             HOTCOUNT_TRY(votes_->add_items(ids, kSetUpTimeout));
         }
-        HOTCOUNT_TRY_ASSIGN(
-            place_, file_.empty() ? describe_server(*database_) : describe_file(*database_, file_));
+        HOTCOUNT_TRY_ASSIGN(place_, describe_database(*database_, file_));
         if (store_) place_ += "; counted in " + store_->place();
         return {};
     }
 
-    Driver& driver() override { return driver_; }
-    Contract contract() const override { return votes_->contract(); }
+    Driver& driver() override {
+        if (plain_) return *plain_;
+        return driver_;
+    }
+    Contract contract() const override { return plain_ ? plain_->contract() : votes_->contract(); }
     std::string place() const override { return place_; }
     UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
     TargetStats stats() const override {
@@ -162,6 +131,7 @@ class VotesTarget final : public Target {
 
     /// A worker saves the counts of a cache during the load, as it would in service.
     Result<void> begin() override {
+        if (plain_) return plain_->begin();
         if (!store_) return {};
         HOTCOUNT_TRY_ASSIGN(auto worker, votes_->sync_worker());
         worker_ = std::jthread([worker = std::move(worker)](const std::stop_token& ended) {
@@ -179,8 +149,11 @@ class VotesTarget final : public Target {
 
     Result<AuditResult> audit(const Ledger& ledger) override {
         worker_ = {};
+        if (plain_) HOTCOUNT_TRY(plain_->settle());
         HOTCOUNT_TRY(votes_->flush(kSetUpTimeout));
-        return audit_votes(ledger, *database_, *votes_);
+        HOTCOUNT_TRY_ASSIGN(AuditResult result, audit_votes(ledger, *database_, *votes_));
+        if (plain_) plain_->excuse(result);
+        return result;
     }
     Result<void> clean_up() override {
         if (store_) HOTCOUNT_TRY(store_->remove_keys());
@@ -191,11 +164,12 @@ class VotesTarget final : public Target {
   private:
     VotesTarget(std::shared_ptr<sql::Database> database, std::shared_ptr<Votes> votes,
                 std::filesystem::path file, std::optional<StoreHandle> store,
-                const TrialSettings& settings)
+                std::unique_ptr<PlainVotes> plain, const TrialSettings& settings)
         : database_(std::move(database)),
           votes_(votes),
           file_(std::move(file)),
           store_(std::move(store)),
+          plain_(std::move(plain)),
           keep_tables_(settings.keep_keys),
           driver_(votes, settings.timeout) {}
 
@@ -203,6 +177,7 @@ class VotesTarget final : public Target {
     std::shared_ptr<Votes> votes_;
     std::filesystem::path file_;  // Empty on a server.
     std::optional<StoreHandle> store_;
+    std::unique_ptr<PlainVotes> plain_;  // Null: hotcount's own.
     bool keep_tables_;
     VotesDriver driver_;
     std::string place_{};
@@ -214,6 +189,9 @@ class VotesTarget final : public Target {
 Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    const bool slots =
+        strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql;
+    if (slots) return make_slots_target(settings, strategy, folder, true);
     if (strategy.workload != WorkloadKind::votes) return make_store_target(settings, strategy);
     HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, "rwc"));
     HOTCOUNT_TRY(votes->set_up(settings.traffic.items));
@@ -224,6 +202,9 @@ Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     if (strategy.store != StoreKind::sql) return reopen_store_target(settings, strategy);
+    if (strategy.workload == WorkloadKind::counters) {
+        return make_slots_target(settings, strategy, folder, false);
+    }
     HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, "rw"));
     return std::unique_ptr<Target>(std::move(votes));
 }

@@ -77,7 +77,7 @@ def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) 
         "zset-closed",
     ]
     found = summaries(document)
-    assert len(found) == 49
+    assert len(found) == 56
     shapes = {name: (set(s), set(s["audit"]), set(s["trials"][0])) for name, s in found.items()}
     for name, summary in found.items():
         assert summary["conclusion"] == "passed", (name, summary["reasons"])
@@ -89,13 +89,16 @@ def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) 
         breaches = sum(
             summary["audit"][finding]
             for finding in (
-                *("wrong_answers", "over_admitted", "wrong_refusals", "keys_without_ttl"),
+                *("drift", "wrong_answers", "over_admitted", "wrong_refusals", "keys_without_ttl"),
                 *("rogue_sets", "late_writes", "wrong_scores"),
             )
         )
         assert breaches == summary["audit"]["declared"], name
         if summary["contract"]["exact"]:
             assert breaches == 0, (name, summary["audit"]["examples"])
+    # The row of each vote is there; nobody promised a count.
+    assert found["insert_only"]["audit"]["counts_equal_live_votes"]
+    assert not found["redis/seed_cached"]["contract"]["exact"]
     # Forced, not luck: half of its sets are not there, and it adds to each of them.
     assert found["redis/unguarded_pipeline"]["audit"]["rogue_sets"] > 0
     # Its check admits one more than the limit, on every item that is hot.
@@ -263,6 +266,43 @@ def test_a_bystander_is_timed_beside_the_load(temporary: Path) -> None:
         assert 0 < summary["bystander_us"]["p50"] <= summary["bystander_us"]["p99"]
         assert summary["commands_per_operation"] > 1
     assert document["parts"][0]["settings"]["gate_s"] == 0.03
+
+
+def test_adds_that_waited_for_a_redis_that_stood_still_are_all_counted(temporary: Path) -> None:
+    code, document = run_json(
+        *["run", "-s", "redis/retry", "--managed", "redis", "--outage", "600ms"],
+        *["-d", "1500ms", "--timeout", "100ms", *SMALL],
+    )
+    assert code == 0, document["reasons"]
+    assert document["audit"]["queued"] > 0
+    assert (document["audit"]["lost"], document["audit"]["double"]) == (0, 0)
+    assert document["audit"]["sum_of_counters"] > 0
+
+
+def test_callers_that_are_killed_leave_their_calls_unanswered_and_the_audit_right(
+    temporary: Path,
+) -> None:
+    code, document = run_json(
+        *["run", "-s", "redis/ttl", "--managed", "redis", "--life", "20ms", "-d", "1s"],
+        *["--processes", "2", "--kill-every", "50ms", *SMALL],
+    )
+    assert code == 0, document["reasons"]
+    assert document["result"]["kills"] > 0
+    assert document["audit"]["unknown"] > 0
+    assert document["audit"]["keys_without_ttl"] == 0
+
+
+@pytest.mark.parametrize("method", ["script", "ttl_gate"])
+def test_batches_of_callers_that_are_stopped_are_audited(temporary: Path, method: str) -> None:
+    code, document = run_json(
+        *["run", "-s", method, "--managed", "redis", "--gate", "5ms", "--batch", "100"],
+        *["--processes", "2", "--stall", "40ms", "-d", "600ms", *SMALL],
+    )
+    assert code == 0, document["reasons"]
+    assert document["result"]["stalls"] > 0
+    assert document["audit"]["acknowledged"] > 1000
+    assert document["contract"]["exact"] == (method == "script")
+    assert document["audit"]["rogue_sets"] == 0 or method == "ttl_gate"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.support.servers import PostgresDatabase
 
 pytestmark = pytest.mark.server
 
-STRATEGIES = "naive,slotted,batched,batched/async"
+STRATEGIES = "naive,slotted,batched,batched/async,insert_only"
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_every_strategy_on_sql_is_driven_and_audited(server: str, temporary: Pat
     assert list(temporary.iterdir()) == []
 
 
-def keep_or_drop(url: str, tables: Callable[[], int], folder: Path) -> None:
-    load = ["run", "-s", "batched", "--db", url, "-d", "300ms", *SMALL]
+def keep_or_drop(strategy: str, url: str, tables: Callable[[], int], folder: Path) -> None:
+    load = ["run", "-s", strategy, "--db", url, "-d", "300ms", "--processes", "2", *SMALL]
     assert run(*load).returncode == 0
     assert tables() == 0
     assert run(*load, "--out", str(folder)).returncode == 0
@@ -68,22 +68,24 @@ def keep_or_drop(url: str, tables: Callable[[], int], folder: Path) -> None:
 COUNT_TABLES = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = "
 
 
+@pytest.mark.parametrize("strategy", ["batched", "slots/random"])
 def test_a_run_takes_its_tables_away_unless_they_are_kept_on_postgresql(
-    postgres_database: PostgresDatabase, tmp_path: Path
+    strategy: str, postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
     def tables() -> int:
         return int(postgres_database.psql(f"{COUNT_TABLES}'{postgres_database.schema}'"))
 
-    keep_or_drop(postgres_database.url, tables, tmp_path / "run")
+    keep_or_drop(strategy, postgres_database.url, tables, tmp_path / "run")
 
 
+@pytest.mark.parametrize("strategy", ["batched", "slots/adaptive"])
 def test_a_run_takes_its_tables_away_unless_they_are_kept_on_mariadb(
-    mariadb_server: MariaDbServer, mariadb_database: str, tmp_path: Path
+    strategy: str, mariadb_server: MariaDbServer, mariadb_database: str, tmp_path: Path
 ) -> None:
     def tables() -> int:
         return int(mariadb_server.execute(f"{COUNT_TABLES}'{mariadb_database}'")[0][0])
 
-    keep_or_drop(mariadb_server.url(mariadb_database), tables, tmp_path / "run")
+    keep_or_drop(strategy, mariadb_server.url(mariadb_database), tables, tmp_path / "run")
 
 
 def test_an_audit_of_a_server_includes_the_journal(

@@ -1,0 +1,69 @@
+#include "sql_place.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "load/run_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+Result<std::string> first_row(sql::Connection& connection, const char* text, int column = 0) {
+    const sql::Statement statement(text);
+    std::string found;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        found = row.text(column);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(statement, {}, read));
+    return found;
+}
+
+/// Where the votes are kept and how durably, in one line for people. The connection that writes is
+/// asked, because in SQLite the settings belong to the connection and not to the file.
+Result<std::string> describe_file(sql::Database& database, const std::filesystem::path& file) {
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database.writer(Deadline::after(kSetUpTimeout)));
+    HOTCOUNT_TRY_ASSIGN(const std::string journal, first_row(*writer, "PRAGMA journal_mode"));
+    HOTCOUNT_TRY_ASSIGN(const std::string level, first_row(*writer, "PRAGMA synchronous"));
+    constexpr const char* kLevels[] = {"OFF", "NORMAL", "FULL", "EXTRA"};
+    const bool known = level.size() == 1 && level[0] >= '0' && level[0] <= '3';
+    const std::string file_system = file_system_of(file);
+    const bool in_memory = file_system == "tmpfs" || file_system == "ramfs";
+    return fmt::format("SQLite file on {}{}, journal_mode={}, synchronous={}", file_system,
+                       in_memory ? " (memory: a commit costs no flush to a disk)" : "", journal,
+                       known ? kLevels[level[0] - '0'] : "?");
+}
+
+Result<std::string> describe_server(sql::Database& database) {
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database.writer(Deadline::after(kSetUpTimeout)));
+    if (sql::to_string(database.dialect()) == "postgresql") {
+        HOTCOUNT_TRY_ASSIGN(const std::string version, first_row(*writer, "SHOW server_version"));
+        HOTCOUNT_TRY_ASSIGN(const std::string fsync, first_row(*writer, "SHOW fsync"));
+        HOTCOUNT_TRY_ASSIGN(const std::string commit,
+                            first_row(*writer, "SHOW synchronous_commit"));
+        return fmt::format("PostgreSQL {}, fsync={}, synchronous_commit={}", version, fsync,
+                           commit);
+    }
+    HOTCOUNT_TRY_ASSIGN(const std::string version, first_row(*writer, "SELECT VERSION()"));
+    HOTCOUNT_TRY_ASSIGN(
+        const std::string flush,
+        first_row(*writer, "SHOW VARIABLES LIKE 'innodb_flush_log_at_trx_commit'", 1));
+    return fmt::format("{}, innodb_flush_log_at_trx_commit={}", version, flush);
+}
+
+}  // namespace
+
+Result<std::string> describe_database(sql::Database& database, const std::filesystem::path& file) {
+    return file.empty() ? describe_server(database) : describe_file(database, file);
+}
+
+std::string table_name(std::string_view prefix, std::string_view name) {
+    std::string table{prefix};
+    std::replace_if(
+        table.begin(), table.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    return table + std::string{name};
+}
+
+}  // namespace hotcount::loadtest
