@@ -46,7 +46,7 @@ struct StepResult {
 };
 
 template <class Law, class Change>
-void apply_change(const Law& law, typename Law::State& state, Change&& change) {
+void apply_change(const Law& law, typename Law::State& state, Change change) {
     if constexpr (requires { law.apply(state, std::move(change)); }) {
         law.apply(state, std::move(change));
     } else {
