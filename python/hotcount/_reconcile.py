@@ -88,8 +88,8 @@ def show(drifts: list[hotcount.Drift], items: int, options: argparse.Namespace) 
 def run(options: argparse.Namespace) -> int:
     strategy: Any = options.strategy or ("cached" if options.cache else "batched")
     names = _schema.names_of(options)
-    if strategy == "cached" and not options.cache:
-        options.refuse("strategy cached needs --cache, where its counts are")
+    if strategy in ("cached", "write_behind") and not options.cache:
+        options.refuse(f"strategy {strategy} needs --cache, where its counts or votes are")
     if (options.cache or "").startswith("memory:"):
         options.refuse("--cache must be a server's: memory:// counts inside one process only")
     after: Any = None

@@ -75,8 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) ->
 
 def migration(options: argparse.Namespace, names: dict[str, Any]) -> None:
     """What the tables behind a URL lack."""
-    # 'cached' needs a cache to be made, and its tables none.
-    cache = "memory://" if options.strategy == "cached" else None
+    # These need a cache to be made, and their tables none. No connection is made to it.
+    caches = {"cached": "memory://", "write_behind": "redis://localhost"}
+    cache = caches.get(options.strategy)
     with hotcount.Votes(options.url, cache, options.strategy, **names) as votes:
         text = votes.migration(existing_counts=options.existing_counts, timeout=options.timeout)
     if options.json:

@@ -61,14 +61,14 @@ def open_views(options: argparse.Namespace) -> hotcount.WriteBehindCounter:
 def save_counts(
     votes: hotcount.Votes | hotcount.WriteBehindCounter, options: argparse.Namespace
 ) -> tuple[bool, dict[str, Any]]:
-    """The counts of a cache; whether nothing is left unsaved."""
+    """The counts of a cache, or its votes; whether nothing is left unsaved."""
     settled = True
     worker = votes.sync_worker()
     if options.once:
         settled = _save_once(worker, options.timeout)
     else:
         stop = _stopped_by_signals()
-        _say("saving counts until interrupted")
+        _say("saving until interrupted")
         worker.run(stop)
     return settled, worker.stats()
 

@@ -1,4 +1,4 @@
-"""What hotcount.Votes and hotcount.aio.Votes share, and the worker of the strategy 'cached'."""
+"""What hotcount.Votes and hotcount.aio.Votes share, and what works for a cache behind them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hotcount._types import Id, IdType, ReadOnly, Seconds
 from hotcount.results import Contract, SyncRound
 from hotcount.stores import AnyDatabase, KeyValueStore
 
-Strategy = Literal["naive", "slotted", "batched", "cached"]
+Strategy = Literal["naive", "slotted", "batched", "cached", "write_behind"]
 Consistency = Literal["cached", "exact"]
 MissingItems = Literal["refuse", "create"]
 # reconcile() calls it with the last item that is done, the items looked at and those that differ.
@@ -51,6 +51,7 @@ class VotesBase(Handle):
     vote_version: ReadOnly[str]
     read_url: ReadOnly[str | None]
     read_max_lag: ReadOnly[float]
+    max_pending: ReadOnly[int]
 
     @native
     def __init__(
@@ -83,16 +84,17 @@ class VotesBase(Handle):
         vote_version: str = "version",
         read_url: str | None = None,
         read_max_lag: Seconds = 10.0,
+        max_pending: int = 100_000,
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
         db: a Database (sync or aio), or its URL. cache: a Memory or a Redis, or its URL; 'cached'
-        needs one, and 'batched' then keeps copies of its counts there, published by folds, for
-        count(). A Memory is for one process, and SQLite does without. slots: cells per item of
-        'slotted', 1 to 10,000. item_... and vote_...: the names of tables and columns; a table may
-        stand in a schema ('app.item', in MariaDB a database), and a name that has a dot in
-        quotation marks ('app."my.item"'). item_count=None: the item table has no column for
-        counts; 'batched' and 'slotted' keep them in cells, and plain SQL reads the view
+        needs one, 'write_behind' a Redis, and 'batched' then keeps copies of its counts there,
+        published by folds, for count(). A Memory is for one process, and SQLite does without.
+        slots: cells per item of 'slotted', 1 to 10,000. item_... and vote_...: the names of tables
+        and columns; a table may stand in a schema ('app.item', in MariaDB a database), and a name
+        that has a dot in quotation marks ('app."my.item"'). item_count=None: the item table has no
+        column for counts; 'batched' and 'slotted' keep them in cells, and plain SQL reads the view
         {vote_table}_count. item_type, user_type: int, str or uuid.UUID, as the tables have them.
 
         For 'cached': retention, the seconds that a count stays in the cache after its last vote;
@@ -101,22 +103,31 @@ class VotesBase(Handle):
         tables. max_age with 'batched': the seconds that a copy lives, and so how old it may be
         where a fold could not reach the cache.
 
-        max_batch: most votes in one transaction of 'batched' and 'cached'; max_delay: seconds a
-        transaction waits for company. missing_items: a vote for an item that has no row is an
-        IntegrityError ('refuse') or makes the row ('create'). commit_workers: threads of this
-        object that write and answer votes of hotcount.aio, 1 to 64; more than 2 gain nothing with
-        'batched' and 'cached'; callers that wait need none. fold_interval: 'batched' on servers,
-        the least seconds between two folds, 0.01 to 3600: how far item.vote_count lags; exact
-        counts add up what waits. foreign_key: False makes vote tables that do not reference the
-        items, which spares voters a lock on the item's row; the votes of a deleted item stay.
+        For 'write_behind', whose cache is a Redis: a vote is acknowledged when it waits there, in
+        one of 16 streams, and a worker (sync_worker(), `hotcount sync`) writes it to the database.
+        max_pending: most votes that wait in one stream, 1 to 500,000, about 80 bytes each; one more
+        is a CapacityError. page, the votes that a worker writes at once, at most 5,000; interval
+        and workers as above; max_age, the seconds that it trusts what it knows of the tables.
+        contract() says what Redis may lose.
+
+        max_batch: most votes in one transaction of 'batched', 'cached' and of a worker of
+        'write_behind'; max_delay: seconds a transaction waits for company. missing_items: a vote
+        for an item that has no row is an IntegrityError ('refuse'; with 'write_behind' it is set
+        aside later, and stats() counts it) or makes the row ('create'). commit_workers: threads of
+        this object that write and answer votes of hotcount.aio, 1 to 64; more than 2 gain nothing
+        with 'batched' and 'cached'; callers that wait need none. fold_interval: 'batched' on
+        servers, the least seconds between two folds, 0.01 to 3600: how far item.vote_count lags;
+        exact counts add up what waits. foreign_key: False makes vote tables that do not reference
+        the items, which spares voters a lock on the item's row; the votes of a deleted item stay.
 
         read_url: a replica of the database, for what is read with consistency 'cached'; not for
-        'cached' and SQLite. A Count from there says .source 'replica', .exact False, and in .as_of
-        the time that it is surely not older than. read_max_lag: an answer that may be older than
-        so many seconds, 0.1 to 3600, is not taken. Then the primary answers within the same
-        timeout, also where the replica is away, or is none of this database: stats() counts that,
-        and the logger 'hotcount' has a warning for each outage. While somebody reads there, a row
-        of {vote_table}_meta is written to the primary every quarter of read_max_lag.
+        'cached', 'write_behind' and SQLite. A Count from there says .source 'replica', .exact
+        False, and in .as_of the time that it is surely not older than. read_max_lag: an answer that
+        may be older than so many seconds, 0.1 to 3600, is not taken. Then the primary answers
+        within the same timeout, also where the replica is away, or is none of this database:
+        stats() counts that, and the logger 'hotcount' has a warning for each outage. While somebody
+        reads there, a row of {vote_table}_meta is written to the primary every quarter of
+        read_max_lag.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -140,7 +151,7 @@ class VotesBase(Handle):
         """
 
     def sync_worker(self) -> SyncWorker:
-        """A worker that brings the counts of 'cached' to the item table, for a thread.
+        """A worker that brings counts of 'cached', or votes of 'write_behind', to the database.
 
         ConfigError with a strategy that needs none.
 
@@ -181,7 +192,7 @@ class VotesBase(Handle):
 
 
 class SyncWorker(Handle):
-    """Brings the counts of a cache to the database.
+    """Brings the counts, or the votes, of a cache to the database.
 
     Votes.sync_worker() and WriteBehindCounter.sync_worker() make one.
 
@@ -195,12 +206,12 @@ class SyncWorker(Handle):
     def __init__(self, votes: Handle) -> None:
         """votes: Votes or a WriteBehindCounter, sync or aio.
 
-        Votes with another strategy than 'cached' are a ConfigError.
+        Votes with another strategy than 'cached' and 'write_behind' are a ConfigError.
         """
 
     @native
     def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:
-        """Looks at every count in the cache once.
+        """Looks at every count in the cache once, or writes the votes that wait there.
 
         timeout: seconds for the whole round; None is 60. Do it again after any error.
 

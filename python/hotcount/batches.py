@@ -215,7 +215,7 @@ class Casts(Batch[Cast]):
     """What Votes.cast_many came to.
 
     counted: the vote counts now. changed: this call changed it. previous, value: the vote before
-    and now. A failed element is Cast(False, False, 0, 0).
+    and now. pending: it waits to be written. A failed element is Cast(False, False, 0, 0).
     """
 
     __slots__ = ()
@@ -224,6 +224,7 @@ class Casts(Batch[Cast]):
     changed: ReadOnly[Column[bool]]
     previous: ReadOnly[Column[int]]
     value: ReadOnly[Column[int]]
+    pending: ReadOnly[Column[bool]]
 
     @native
     def __init__(self, values: Sequence[Cast], errors: Errors | None = None) -> None:

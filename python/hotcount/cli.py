@@ -29,7 +29,9 @@ from hotcount._sync import fold_counts, open_views, save_counts
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
 STRATEGIES = ("naive", "slotted", "batched")
-ALL_STRATEGIES = (*STRATEGIES, "cached")
+ALL_STRATEGIES = (*STRATEGIES, "cached", "write_behind")
+# Whose workers bring to the database what is in a cache.
+IN_CACHE = ("cached", "write_behind")
 
 
 def say(text: str) -> None:
@@ -234,8 +236,9 @@ def sync(options: argparse.Namespace) -> int:
             return BAD_USAGE
         with open_views(options) as views:
             return told(options, *save_counts(views, options))
-    if strategy == "cached" and not options.cache:
-        say("hotcount sync: strategy cached needs --cache, where its counts are")
+    if strategy in IN_CACHE and not options.cache:
+        what = "counts are" if strategy == "cached" else "votes wait"
+        say(f"hotcount sync: strategy {strategy} needs --cache, where its {what}")
         return BAD_USAGE
     if strategy == "slotted" and options.cache:
         say("hotcount sync: strategy slotted has no cache")
@@ -244,7 +247,7 @@ def sync(options: argparse.Namespace) -> int:
         say("hotcount sync: batched on SQLite counts in the items' table; there is nothing to fold")
         return BAD_USAGE
     more: dict[str, Any] = {"page": options.page, "workers": options.workers}
-    if strategy == "cached":
+    if strategy in IN_CACHE:
         more["interval"] = options.interval
     votes = hotcount.Votes(
         options.db,
@@ -259,7 +262,7 @@ def sync(options: argparse.Namespace) -> int:
         **more,
     )
     with votes:
-        work = save_counts if strategy == "cached" else fold_counts
+        work = save_counts if strategy in IN_CACHE else fold_counts
         return told(options, *work(votes, options))
 
 
@@ -397,12 +400,13 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser(
         "sync",
-        help="bring counts up to date: of Votes (batched, slotted, cached), and WriteBehindCounter",
+        help="bring counts, or votes that wait, to the database: of Votes and WriteBehindCounter",
         description="With --views: brings the counts of a WriteBehindCounter from --cache to the "
         "database. Else those of Votes. Without --cache: "
         "folds what votes have counted into the items' table, for "
         "batched (what is in the journal) or slotted. The processes that vote fold too; this one "
-        "is for when none of them runs. With --cache: saves the counts of strategy cached.",
+        "is for when none of them runs. With --cache: saves the counts of strategy cached, or "
+        "writes the votes of write_behind, which wait there.",
         epilog=URLS,
     )
     each.add_argument(
@@ -413,7 +417,7 @@ def parser() -> argparse.ArgumentParser:
     )
     each.add_argument(
         "--strategy",
-        choices=["batched", "slotted", "cached"],
+        choices=["batched", "slotted", *IN_CACHE],
         help="of the votes (default: cached with --cache, else batched)",
     )
     each.add_argument(

@@ -154,7 +154,7 @@ class Cast:
     >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
     >>> votes.create_tables()
     >>> votes.cast(7, user=1)
-    Cast(counted=True, changed=True, previous=0, value=1)
+    Cast(counted=True, changed=True, previous=0, value=1, pending=False)
     """
 
     counted: bool
@@ -165,6 +165,9 @@ class Cast:
     """The vote before this call, 0 for none."""
     value: int
     """The vote now."""
+    pending: bool = False
+    """With 'write_behind': the vote waits to be written to the database. What it changes is not
+    known yet: changed is False and previous is 0."""
 
 
 @result
@@ -193,8 +196,9 @@ class Count:
     source: str
     """Where it was read: 'sql', 'cache' or 'replica'."""
     pending: int
-    """Votes acknowledged but not yet in value. Of a WriteBehindCounter: adds in value that the
-    database does not have yet."""
+    """Votes acknowledged but not yet in value. With 'write_behind' those that wait in the item's
+    stream, other items' among them: at most so many are its own; -1 if Redis did not answer. Of a
+    WriteBehindCounter: adds in value that the database does not have yet."""
 
     def __int__(self) -> int:
         """Its value."""
@@ -293,9 +297,10 @@ class FlushReport:
     """What Votes.flush came to, and WriteBehindCounter.flush, whose items are keys."""
 
     acked: int
-    """Items whose count in the item table was brought up to date; keys that Redis has now."""
+    """Items whose count in the item table was brought up to date; keys that Redis has now. With
+    'write_behind' votes that waited when the call began, and are in the database."""
     pending: int
-    """Items not reached before the deadline."""
+    """Items, or such votes, not reached before the deadline."""
     at_risk: int
     """Acknowledged votes that a crash now could lose."""
 
@@ -323,14 +328,15 @@ class Contract:
 @result
 @dataclass(frozen=True, slots=True)
 class SyncRound:
-    """What one round of a SyncWorker did, in items; of a WriteBehindCounter in cells."""
+    """What one round of a SyncWorker did, in items; with 'write_behind' in votes, of a
+    WriteBehindCounter in cells."""
 
     scanned: int
-    """Counts found in the cache."""
+    """Counts, or votes, found in the cache."""
     filled: int
     """Given what the database knew."""
     saved: int
-    """Written to the item table."""
+    """Written to the item table, or to the vote table."""
     deleted: int
     """Saved, past their retention, and taken out of the cache."""
     recounted: int
@@ -338,7 +344,9 @@ class SyncRound:
     unsettled: int
     """Not saved as found: for the next round."""
     at_risk: int
-    """Votes in those, which only the cache has counted."""
+    """Votes in those, which only the cache has."""
+    refused: int = 0
+    """With 'write_behind': votes that the database refuses for good, set aside."""
 
 
 @result

@@ -69,7 +69,9 @@ def test_a_value_beyond_64_bits_is_an_overflow(votes: hotcount.Votes) -> None:
     ("option", "value", "says"),
     [
         ("strategy", "cached", "'cached' needs cache"),
-        ("strategy", "write_behind", "'naive', 'slotted', 'batched', 'cached'"),
+        ("strategy", "lazy", "'naive', 'slotted', 'batched', 'cached', 'write_behind'"),
+        ("max_pending", 0, "max_pending"),
+        ("max_pending", 500_001, "max_pending"),
         ("cache", "sqlite:///:memory:", "cache"),
         ("page", 0, "page"),
         ("page", 100_001, "page"),

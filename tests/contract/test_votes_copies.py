@@ -202,7 +202,9 @@ def test_sqlite_reads_its_counts_where_they_are(tmp_path: Path) -> None:
 def test_other_strategies_take_no_copies() -> None:
     strategies: tuple[Any, ...] = ("naive", "slotted")
     for strategy in strategies:
-        with pytest.raises(hotcount.ConfigError, match="'batched' and 'cached' take one"):
+        with pytest.raises(
+            hotcount.ConfigError, match="'batched', 'cached' and 'write_behind' take one"
+        ):
             Votes("sqlite:///:memory:", hotcount.Memory(), strategy)
 
 

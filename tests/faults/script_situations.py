@@ -55,6 +55,14 @@ def cached(key: str, **other: str) -> list[str]:
     return ["HSET", key, *(word for pair in fields.items() for word in pair)]
 
 
+# A stream of waiting votes, of which the consumers "me" and "dead" have one each.
+VOTE = ["i", "1", "u", "7", "v", "1"]
+STREAM = [
+    ["XGROUP", "CREATE", "s", "workers", "0", "MKSTREAM"],
+    ["XGROUP", "CREATECONSUMER", "s", "workers", "me"],
+]
+TAKE = ["workers", "me", "10", "0", "0", "600000"]
+TAKEN = [*STREAM, ["XADD", "s", "5-1", *VOTE]]
 OPS = ["k", "o0", "o1"]
 FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 FAR = str(4102444800)  # 2100
@@ -306,6 +314,36 @@ SITUATIONS = [
         "votes_copy/older there", ["c"], [SOON, "10", "1"], [["SET", "c", "9 7", "PX", SOON]]
     ),
     Situation("votes_copy/newer there", ["c"], [SOON, "2", "1"], [["SET", "c", "10 7"]]),
+    Situation("votes_stream_add/there", ["s"], ["3", "1", "u", "7", "1"], STREAM),
+    Situation("votes_stream_add/full", ["s"], ["1", "1", "u", "7", "1"], TAKEN),
+    Situation("votes_stream_add/unborn", ["s"], ["3", "1", "u", "7", "1"]),
+    Situation("votes_stream_open/fresh", ["s"], ["workers", "9-3"]),
+    Situation("votes_stream_open/there", ["s"], ["workers", "9-3"], STREAM),
+    Situation("votes_stream_open/without its group", ["s"], ["other", "9-3"], STREAM),
+    Situation("votes_stream_close/empty", ["s"], [], STREAM),
+    Situation("votes_stream_close/with a vote", ["s"], [], TAKEN),
+    Situation("votes_stream_state/there", ["s"], [], TAKEN),
+    *(
+        Situation(f"votes_stream_take/{name}", ["s"], TAKE, [*TAKEN, *taken])
+        for name, taken in [
+            ("new", []),
+            ("own", [["XREADGROUP", "GROUP", "workers", "me", "STREAMS", "s", ">"]]),
+            ("another's", [["XREADGROUP", "GROUP", "workers", "dead", "STREAMS", "s", ">"]]),
+        ]
+    ),
+    Situation(
+        "votes_stream_take/nothing, idle consumer",
+        ["s"],
+        [*TAKE[:-1], "-1"],
+        [*STREAM, ["XGROUP", "CREATECONSUMER", "s", "workers", "idle"]],
+    ),
+    Situation("votes_stream_settle/written", ["s", "r"], ["workers", "9", "1", "5-1"], TAKEN),
+    Situation(
+        "votes_stream_settle/refused",
+        ["s", "r"],
+        ["workers", "9", "1", "5-1", "1", "u", "7", "1", "no such item"],
+        [*TAKEN, ["XADD", "r", "1-1", *VOTE, "e", "no such item"]],
+    ),
 ]
 # Refused also where every command is allowed.
 BAD_DATA = {

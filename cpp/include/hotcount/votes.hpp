@@ -20,7 +20,7 @@
 //
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
 // changes nothing. So every call may be retried after any failure, an unknown outcome included.
-// cast returns after the commit. Thread-safe; blocking, but for the calls that end in _async.
+// cast returns after the commit (strategy write_behind: after Redis has the vote). Thread-safe; blocking, but for the calls that end in _async.
 //
 // Example, the body of a function that returns Result<void>:
 //
@@ -63,6 +63,7 @@ enum class VoteStrategy : std::uint8_t {
     slotted,  ///< One transaction per vote; it updates one of the item's cells.
     batched,  ///< Group commit: concurrent votes share a transaction; one update per item in it.
     cached,   ///< Votes in SQL, counted in memory or Redis; workers save the counts (sync_worker).
+    write_behind,  ///< Votes in Redis; workers write them to SQL as batched does (sync_worker).
 };
 std::string_view to_string(VoteStrategy strategy);
 
@@ -133,17 +134,22 @@ struct VotesOptions {
     /// marks, and older counts. Shorter: the primary answers as soon as the replica is a little late.
     Duration read_max_lag{std::chrono::seconds{10}};
 
-    // For cached, and max_age for batched with a cache too; ignored by the others.
+    // For cached, max_age for batched with a cache too; page, interval, workers and max_pending for
+    // write_behind; ignored by the others.
     /// cached: how long count() trusts what it knows of the tables before it asks them again. A
     /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
     /// lives after the fold that published it, and so how long a count may lack votes if a later
     /// fold could not reach the cache. Longer: fewer reads of SQL.
     Duration max_age{std::chrono::seconds{30}};
+    /// write_behind: most votes that wait in Redis, in each of the 16 streams that items are spread
+    /// over, 1 to 500,000; about 80 bytes each. One more is refused with a capacity error, and
+    /// nothing was applied.
+    std::size_t max_pending{100'000};
     /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
     /// fills from SQL.
     Duration retention{std::chrono::seconds{600}};
     /// Counts that a worker looks at and saves at once, 1 to 100,000: one transaction. More: fewer
-    /// commits, and a longer wait for voters meanwhile.
+    /// commits, and a longer wait for voters meanwhile. write_behind: votes, at most 5,000.
     std::size_t page{1000};
     /// The pause of a worker between two rounds: how far item.vote_count lags behind.
     Duration interval{std::chrono::seconds{1}};
@@ -179,6 +185,9 @@ struct Cast {
     bool changed;           ///< This call changed it. A repeat, or an older version, does not.
     std::int64_t previous;  ///< The vote before this call, 0 for none.
     std::int64_t value;     ///< The vote now.
+    /// write_behind: the vote waits to be written to SQL. What it changes is not known yet: `changed`
+    /// is false and `previous` is 0.
+    bool pending{false};
 };
 
 struct Count {
@@ -187,8 +196,10 @@ struct Count {
     /// When it was read. Of a copy: when the fold ran that counted it. Of a replica: all votes that
     /// were acknowledged before are in it.
     WallTime as_of;
-    std::string source;    ///< "sql", "cache" or "replica".
-    std::int64_t pending;  ///< Votes acknowledged but not yet in value.
+    std::string source;  ///< "sql", "cache" or "replica".
+    /// Votes acknowledged but not yet in value. write_behind: those that wait in the stream of the
+    /// item, other items' too, so at most as many are this item's; -1 if Redis did not answer.
+    std::int64_t pending;
 };
 
 /// A user whose vote counts, and the vote.
@@ -247,8 +258,10 @@ struct ReconcileOptions {
 };
 
 struct FlushReport {
-    std::int64_t acked;    ///< Items whose vote_count was brought up to date.
-    std::int64_t pending;  ///< Items not reached before the deadline.
+    /// Items whose vote_count was brought up to date. write_behind: votes that waited when the call
+    /// began, and are in SQL.
+    std::int64_t acked;
+    std::int64_t pending;  ///< Items (write_behind: such votes) not reached before the deadline.
     std::int64_t at_risk;  ///< Acknowledged votes that a crash now could lose.
 };
 
@@ -292,6 +305,11 @@ struct VotesStats {
     /// Why the replica is not asked, or its answers are not taken; empty while all is well.
     std::string replica_error{};
     Duration replica_lag{0};  ///< How old its last answer was at most.
+
+    // write_behind, of all processes.
+    std::int64_t pending_votes{0};  ///< That wait in Redis.
+    /// That SQL has refused for good. The last 1,000 of each stream are kept: docs/storage.md.
+    std::int64_t refused_votes{0};
 };
 
 /// What an acknowledgement means, in words and in facts that tools check.
@@ -309,7 +327,8 @@ struct Contract {
 /// VotesOptions::read_url `cached` reads the replica, where there is no cache before it.
 enum class Consistency : std::uint8_t { cached, exact };
 
-/// Where the strategy `cached` counts, and `batched` on a server keeps copies. A memory store
+/// Where the strategy `cached` counts, `batched` on a server keeps copies, and votes of
+/// `write_behind` wait (Redis only). A memory store
 /// serves one process. If another one votes for the same items: with cached the workers of both
 /// recount them again and again; with batched copies lack its votes, for max_age at most.
 using VoteCache =
@@ -322,7 +341,7 @@ Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& optio
 
 class Votes {
   public:
-    /// `cache` is for strategy cached, which needs one, and batched, which keeps copies of its
+    /// `cache` is for strategies cached and write_behind, which need one, and batched, which keeps copies of its
     /// counts there for count() (SQLite: reads them from their rows). With another strategy it is a
     /// config error.
     static Result<std::shared_ptr<Votes>> make(std::shared_ptr<sql::Database> database,

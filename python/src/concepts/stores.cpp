@@ -324,8 +324,9 @@ Result<std::string> schema_of_votes(sql::Dialect dialect, const std::string& str
                                     const std::string& vote_previous,
                                     const std::string& vote_version, bool foreign_key) {
     VotesOptions options;
-    for (const VoteStrategy each : {VoteStrategy::naive, VoteStrategy::slotted,
-                                    VoteStrategy::batched, VoteStrategy::cached}) {
+    for (const VoteStrategy each :
+         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched, VoteStrategy::cached,
+          VoteStrategy::write_behind}) {
         if (to_string(each) == strategy) options.strategy = each;
     }
     options.item_type = to_id_type(item_type, "item_type");

@@ -33,10 +33,11 @@ class BoundWorker final : public Bound<SyncWorker> {
 
 template <>
 inline ResultRow<&SyncRound::scanned, &SyncRound::filled, &SyncRound::saved, &SyncRound::deleted,
-                 &SyncRound::recounted, &SyncRound::unsettled, &SyncRound::at_risk>
+                 &SyncRound::recounted, &SyncRound::unsettled, &SyncRound::at_risk,
+                 &SyncRound::refused>
     kResultRow<SyncRound>{
         "SyncRound",
-        {"scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk"}};
+        {"scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk", "refused"}};
 
 template <>
 struct BoundOf<SyncWorker> {
@@ -110,6 +111,7 @@ py::object worker_stats(py::handle, BoundWorker& self) {
     dict["recounted"] = stats.total.recounted;
     dict["unsettled"] = stats.total.unsettled;
     dict["at_risk"] = stats.total.at_risk;
+    dict["refused"] = stats.total.refused;
     return dict;
 }
 

@@ -37,6 +37,7 @@ constexpr std::array kOptions{
     option<&VotesOptions::vote_version>("vote_version"),
     option<&VotesOptions::read_url, UrlOrNone>("read_url"),
     option<&VotesOptions::read_max_lag>("read_max_lag"),
+    option<&VotesOptions::max_pending>("max_pending"),
 };
 
 }  // namespace
@@ -109,6 +110,8 @@ py::object BoundVotes::to_python(const VotesStats& stats) const {
     dict["replica_fallbacks"] = stats.replica_fallbacks;
     dict["replica_error"] = stats.replica_error;
     dict["replica_lag_s"] = to_seconds(stats.replica_lag);
+    dict["pending_votes"] = stats.pending_votes;
+    dict["refused_votes"] = stats.refused_votes;
     return dict;
 }
 
@@ -305,7 +308,7 @@ py::object contract(py::handle, BoundVotes& self) {
 void bind_votes() {
     declare_rows<Cast>("Casts", column<&Cast::counted>("counted"),
                        column<&Cast::changed>("changed"), column<&Cast::previous>("previous"),
-                       column<&Cast::value>("value"));
+                       column<&Cast::value>("value"), column<&Cast::pending>("pending"));
     declare_rows<CountRow>("Counts", column<&CountRow::value>("value"),
                            column<&CountRow::exact>("exact"), column<&CountRow::as_of>("as_of"),
                            column<&CountRow::pending>("pending"));

@@ -102,8 +102,8 @@ class BoundVotes final : public Bound<Votes> {
 };
 
 template <>
-inline ResultRow<&Cast::counted, &Cast::changed, &Cast::previous, &Cast::value> kResultRow<Cast>{
-    "Cast", {"counted", "changed", "previous", "value"}};
+inline ResultRow<&Cast::counted, &Cast::changed, &Cast::previous, &Cast::value, &Cast::pending>
+    kResultRow<Cast>{"Cast", {"counted", "changed", "previous", "value", "pending"}};
 template <>
 inline ResultRow<&CountRow::value, &CountRow::exact, &CountRow::as_of, &CountRow::source,
                  &CountRow::pending>
@@ -129,7 +129,8 @@ template <>
 struct From<VoteStrategy> {
     static VoteStrategy read(const Argument& argument) {
         return static_cast<VoteStrategy>(
-            to_choice(argument.value, argument.name, {"naive", "slotted", "batched", "cached"}));
+            to_choice(argument.value, argument.name,
+                      {"naive", "slotted", "batched", "cached", "write_behind"}));
     }
 };
 template <>

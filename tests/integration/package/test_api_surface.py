@@ -86,7 +86,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         *("max_batch", "max_delay", "missing_items", "commit_workers"),
         *("fold_interval", "foreign_key"),
         *("vote_value", "vote_previous", "vote_version"),
-        *("read_url", "read_max_lag"),
+        *("read_url", "read_max_lag", "max_pending"),
     ),
     "Votes.migration": ("*", "existing_counts", TIMEOUT),
     "Votes.create_tables": ("*", "existing_counts", TIMEOUT),
@@ -128,15 +128,17 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "SyncWorker.stats": (),
 }
 VALUES = {
-    "Cast": ("counted", "changed", "previous", "value"),
+    "Cast": ("counted", "changed", "previous", "value", "pending"),
     "Count": ("value", "exact", "as_of", "source", "pending"),
     "TryAdd": ("applied", "value"),
     "Tally": ("up", "down", "score"),
     "Drift": ("item", "counted", "actual", "orphan"),
     "FlushReport": ("acked", "pending", "at_risk"),
-    "SyncRound": (*("scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk"),),
+    "SyncRound": (
+        *("scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk", "refused"),
+    ),
     "Contract": ("strategy", "acknowledged", "may_lose", "durable", "exact"),
-    "Casts": ("counted", "changed", "previous", "value", "errors"),
+    "Casts": ("counted", "changed", "previous", "value", "pending", "errors"),
     "Counts": ("value", "exact", "as_of", "pending", "errors"),
     "Int64Batch": ("errors",),
 }

@@ -56,6 +56,22 @@ def test_sync_once_saves_everything_and_says_so(
 
 
 @pytest.mark.server
+def test_sync_once_writes_the_votes_that_wait(database_path: Path, own_redis: RedisServer) -> None:
+    url = f"sqlite:///{database_path}"
+    with hotcount.Votes(url, own_redis.url, "write_behind") as votes:
+        votes.create_tables()
+        votes.add_items([1, 2])
+        votes.cast_many([1, 1, 99], [1, 2, 1])
+        at = ("--strategy", "write_behind", "--db", url, "--cache", own_redis.url)
+        done = sync(*at, "--once", "--json")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert (said["saved"], said["refused"], said["at_risk"]) == (2, 1, 0)
+        assert stored(database_path, 1) == 2
+        assert sync(*at[:-2], "--once").returncode == 2
+
+
+@pytest.mark.server
 def test_sync_runs_until_it_is_told_to_stop(database_path: Path, own_redis: RedisServer) -> None:
     with redis_votes(database_path, own_redis) as votes:
         process = subprocess.Popen(

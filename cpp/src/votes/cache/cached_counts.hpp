@@ -110,7 +110,4 @@ class CachedCounts {
 
 std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CachedCounts> cached);
 
-/// How long a round may take if its caller does not say.
-inline constexpr Duration kRoundTimeout{std::chrono::seconds{60}};
-
 }  // namespace hotcount

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cached_counts.hpp"
+#include "rounds.hpp"
 
 namespace hotcount {
 namespace {
@@ -49,12 +50,7 @@ class Worker final : public SyncWorker {
     }
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
-        while (!stop(Duration{0})) {
-            const auto round = run_once({});
-            if (!round && !worth_another_try(round.error().code)) return round.error();
-            if (stop(cached_->options().interval)) break;
-        }
-        return {};
+        return run_rounds(*this, cached_->options().interval, stop);
     }
 
     Stats stats() const override {
@@ -70,13 +66,6 @@ class Worker final : public SyncWorker {
         SteadyTime due_at;
         std::uint64_t round;
     };
-
-    static bool worth_another_try(ErrorCode code) {
-        return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
-               code == ErrorCode::outcome_unknown || code == ErrorCode::capacity ||
-               code == ErrorCode::reply || code == ErrorCode::database ||
-               code == ErrorCode::integrity;
-    }
 
     Result<SyncRound> whole_round(Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline));

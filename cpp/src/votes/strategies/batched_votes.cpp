@@ -28,14 +28,6 @@ class ItemWriter final : public GroupVoteWriter {
     }
 };
 
-std::shared_ptr<sql::BatchWriter> make_writer(const std::shared_ptr<const Layout>& layout,
-                                              const VotesOptions& options,
-                                              const std::shared_ptr<Folder>& folder) {
-    const NoteAppended appended = [folder](std::size_t rows) { folder->note_appended(rows); };
-    auto writer = layout->vote_dialect().batch_writer(layout, options, appended);
-    return writer != nullptr ? writer : std::make_shared<ItemWriter>(layout, options);
-}
-
 class BatchedVotes final : public SqlVotes {
   public:
     BatchedVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
@@ -45,7 +37,8 @@ class BatchedVotes final : public SqlVotes {
           copies_(std::move(copies)),
           commit_([this] {
               return std::make_unique<sql::GroupCommit>(
-                  shared_database(), make_writer(layout(), options(), folder()), options().commit);
+                  shared_database(), make_batched_writer(layout(), options(), folder()),
+                  options().commit);
           }) {}
 
     Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
@@ -136,6 +129,14 @@ class BatchedVotes final : public SqlVotes {
 };
 
 }  // namespace
+
+std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<const Layout>& layout,
+                                                      const VotesOptions& options,
+                                                      const std::shared_ptr<Folder>& folder) {
+    const NoteAppended appended = [folder](std::size_t rows) { folder->note_appended(rows); };
+    auto writer = layout->vote_dialect().batch_writer(layout, options, appended);
+    return writer != nullptr ? writer : std::make_shared<ItemWriter>(layout, options);
+}
 
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,
                                           VotesOptions options, VoteCache cache,

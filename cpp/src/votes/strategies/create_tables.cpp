@@ -3,6 +3,7 @@
 
 #include "sql/table_name.hpp"
 #include "sql_votes.hpp"
+#include "votes/cache/stream_marks.hpp"
 #include "votes/tables/adoption.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
@@ -128,6 +129,8 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
             HOTCOUNT_TRY_ASSIGN(marked, is_marked(connection));
             if (marked) return {};
         }
+        HOTCOUNT_TRY(refuse_waiting_votes(connection, VoteNames{options_, dialect.grammar()},
+                                          dialect.grammar()));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
         // Tables that were never counted here, by a strategy that keeps other counts true, or by a

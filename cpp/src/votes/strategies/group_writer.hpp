@@ -40,6 +40,12 @@ class GroupVoteWriter : public sql::BatchWriter {
     const std::unique_ptr<VoteRows> rows_;
 };
 
+/// What writes the batches of strategy batched: the dialect's writer of the journal, or one that counts
+/// in the item's row.
+std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<const Layout>& layout,
+                                                      const VotesOptions& options,
+                                                      const std::shared_ptr<Folder>& folder);
+
 /// What a group commit's results come to; `writes` are QueuedVotes.
 std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::QueuedWrite>> writes,
                                    const std::vector<Result<void>>& results);

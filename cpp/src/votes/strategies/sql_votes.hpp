@@ -257,5 +257,8 @@ std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> databas
                                           std::shared_ptr<Replica> replica);
 std::shared_ptr<Votes> make_cached_votes(std::shared_ptr<sql::Database> database,
                                          VotesOptions options, VoteCache cache);
+std::shared_ptr<Votes> make_write_behind_votes(std::shared_ptr<sql::Database> database,
+                                               VotesOptions options,
+                                               std::shared_ptr<redis::Client> client);
 
 }  // namespace hotcount

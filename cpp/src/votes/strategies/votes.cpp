@@ -47,12 +47,12 @@ Result<void> check_options(const VotesOptions& options, sql::Dialect dialect) {
     }
     if (!options.item_count.empty()) {
         HOTCOUNT_TRY(check_identifier("item_count", options.item_count));
-    } else if (options.strategy != VoteStrategy::batched &&
-               options.strategy != VoteStrategy::slotted) {
+    } else if (options.strategy == VoteStrategy::naive ||
+               options.strategy == VoteStrategy::cached) {
         return bad_option("item_count", "is None, and strategy '" +
                                             std::string{to_string(options.strategy)} +
-                                            "' counts in that column; 'batched' and 'slotted' "
-                                            "count in cells");
+                                            "' counts in that column; 'batched', 'slotted' and "
+                                            "'write_behind' count in cells");
     }
     HOTCOUNT_TRY_ASSIGN(const auto items, sql::TableName::parse("item_table", options.item_table));
     HOTCOUNT_TRY_ASSIGN(const auto votes, sql::TableName::parse("vote_table", options.vote_table));
@@ -79,6 +79,9 @@ Result<void> check_options(const VotesOptions& options, sql::Dialect dialect) {
     if (options.workers < 1 || options.workers > 64) {
         return bad_value("workers", options.workers, "it takes 1 to 64");
     }
+    if (options.max_pending < 1 || options.max_pending > 500'000) {
+        return bad_value("max_pending", options.max_pending, "it takes 1 to 500000");
+    }
     const std::pair<const char*, Duration> times[] = {{"max_age", options.max_age},
                                                       {"retention", options.retention},
                                                       {"interval", options.interval}};
@@ -95,9 +98,11 @@ Result<void> check_options(const VotesOptions& options, sql::Dialect dialect) {
         options.read_max_lag > std::chrono::hours{1}) {
         return bad_option("read_max_lag", "must be 0.1 to 3600 seconds");
     }
-    if (!options.read_url.empty() && options.strategy == VoteStrategy::cached) {
-        return bad_option("read_url",
-                          "must be None for strategy 'cached', whose counts are in the cache");
+    if (!options.read_url.empty() && (options.strategy == VoteStrategy::cached ||
+                                      options.strategy == VoteStrategy::write_behind)) {
+        return bad_option("read_url", "must be None for strategy '" +
+                                          std::string{to_string(options.strategy)} +
+                                          "', which has something newer in the cache");
     }
     return sql::check_options(options.commit);
 }
@@ -132,6 +137,8 @@ std::string_view to_string(VoteStrategy strategy) {
             return "batched";
         case VoteStrategy::cached:
             return "cached";
+        case VoteStrategy::write_behind:
+            return "write_behind";
     }
     return "unknown";
 }
@@ -152,6 +159,17 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
         }
         return make_cached_votes(std::move(database), std::move(options), std::move(cache));
     }
+    if (options.strategy == VoteStrategy::write_behind) {
+        auto* const redis = std::get_if<std::shared_ptr<redis::Client>>(&cache);
+        if (redis == nullptr) {
+            return make_error(ErrorCode::config,
+                              "strategy 'write_behind' needs cache=: a Redis store, or its URL" +
+                                  std::string{has_cache ? "; votes that waited in a Memory store "
+                                                          "would end with the process"
+                                                        : ""});
+        }
+        return make_write_behind_votes(std::move(database), std::move(options), std::move(*redis));
+    }
     if (options.strategy == VoteStrategy::batched) {
         return make_batched_votes(std::move(database), std::move(options), std::move(cache),
                                   std::move(replica));
@@ -159,8 +177,8 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
     if (has_cache) {
         return bad_option("cache", "must be None for strategy '" +
                                        std::string{to_string(options.strategy)} +
-                                       "', which counts in the database; 'batched' and "
-                                       "'cached' take one");
+                                       "', which counts in the database; 'batched', "
+                                       "'cached' and 'write_behind' take one");
     }
     return make_single_votes(std::move(database), std::move(options), std::move(replica));
 }

@@ -16,6 +16,7 @@ CountPlace count_place(const VotesOptions& options, sql::Dialect dialect) {
         case VoteStrategy::slotted:
             return one_writer ? CountPlace::cells : CountPlace::journal;
         case VoteStrategy::batched:
+        case VoteStrategy::write_behind:
             break;
     }
     if (!one_writer) return CountPlace::journal;

@@ -1,0 +1,85 @@
+// What strategy write_behind keeps in SQL beside the votes: four rows of vote_meta.
+//
+//   stream_id     names the streams of these tables, so that two databases over one Redis do not
+//                 write each other's votes
+//   stream_floor  no vote of a stream has a higher version in SQL. Workers raise it before they write,
+//                 two seconds ahead. A stream that is made anew, because Redis has lost its data,
+//                 begins behind it: whatever its clock says, no vote is older than those in SQL
+//   stream_life   how often a stream was made. A worker that has a page from before does not raise the
+//                 floor: the new stream has begun behind the old one
+//   stream_open   '1' while votes may wait: another strategy does not take the tables over then
+//
+// The row stream_open is also the lock under which streams are made and closed; whoever changes the
+// strategy takes it too. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "votes/tables/layout.hpp"
+
+namespace hotcount {
+
+class StreamMarks {
+  public:
+    StreamMarks(std::shared_ptr<sql::Database> database, std::shared_ptr<const Layout> layout,
+                const VotesOptions& options);
+
+    struct Streams {
+        std::string space;
+        std::int64_t life;
+    };
+    /// The streams' name, drawn if there is none. A config error if the tables are another
+    /// strategy's.
+    Result<Streams> streams(Deadline deadline);
+    /// Before votes of versions up to this one are written. `streams`: as they were when the votes
+    /// were taken. False: a stream was made since, and the votes must not be written; what of them
+    /// still waits is taken again.
+    Result<bool> reserve(const Streams& streams, std::int64_t version, Deadline deadline);
+    /// Runs open(floor) while nobody closes the streams or changes the strategy. It may be run again.
+    Result<void> open(std::string_view space, Deadline deadline,
+                      const std::function<Result<void>(std::int64_t floor)>& open);
+    /// Notes that no vote waits, if close() says so; nobody makes a stream meanwhile.
+    Result<void> close(Deadline deadline, const std::function<Result<bool>()>& close);
+
+  private:
+    struct Marks {
+        std::string id{};
+        std::int64_t floor{0};
+        std::int64_t life{0};
+        bool open{false};
+    };
+    /// In the caller's transaction, as it locks stream_open.
+    Result<Marks> hold(sql::Connection& connection);
+    Result<Marks> read(sql::Connection& connection, const sql::Statement& statement);
+    Result<Marks> make(sql::Connection& connection);
+    Result<void> set(sql::Connection& connection, const char* name, std::string_view value);
+
+    const std::shared_ptr<sql::Database> database_;
+    const std::shared_ptr<const Layout> layout_;
+    const VotesOptions options_;
+    const sql::Statement read_;
+    const sql::Statement lock_open_;
+    const sql::Statement lock_floor_;
+    const sql::Statement highest_;
+    const sql::Statement insert_;
+    const sql::Statement set_;
+    // The floor was at least so high while that was the streams' life.
+    struct Reserved {
+        std::mutex mutex;
+        std::int64_t life{0};
+        std::int64_t version{0};
+    };
+    ForkLocal<Reserved> reserved_{[] { return std::make_unique<Reserved>(); }};
+};
+
+/// For those who change the strategy, in their transaction: a config error if votes may wait in Redis.
+Result<void> refuse_waiting_votes(sql::Connection& connection, const VoteNames& names,
+                                  const sql::Grammar& grammar);
+
+}  // namespace hotcount

@@ -1,0 +1,255 @@
+#include "stream_worker.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <numeric>
+#include <system_error>
+#include <thread>
+
+#include "count_cache.hpp"
+#include "rounds.hpp"
+#include "votes/tables/vote_rows.hpp"
+
+namespace hotcount {
+namespace {
+
+// A page is written by then, or not at all. Much less than VoteStream::kTakeOver, after which another
+// worker writes it: one that was stopped for long does not bring back what was removed meanwhile.
+constexpr Duration kPageTime = std::chrono::seconds{10};
+
+using WaitingVote = VoteStream::Entry;
+using TakenFrom = VoteStream::Source;
+
+class StreamWorker final : public SyncWorker {
+  public:
+    explicit StreamWorker(std::shared_ptr<WaitingVotes> waiting) : waiting_(std::move(waiting)) {}
+
+    Result<SyncRound> run_once(Timeout timeout) override {
+        const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
+        const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
+        if (!one_at_a_time) {
+            return make_error(ErrorCode::deadline,
+                              "another round was under way; nothing was applied");
+        }
+        auto round = whole_round(deadline);
+        const std::lock_guard lock(mutex_);
+        if (!round) {
+            ++stats_.failed;
+            return round;
+        }
+        ++stats_.rounds;
+        stats_.total.scanned += round->scanned;
+        stats_.total.saved += round->saved;
+        stats_.total.refused += round->refused;
+        stats_.total.unsettled = round->unsettled;
+        stats_.total.at_risk = round->at_risk;
+        return round;
+    }
+
+    Result<void> run(const std::function<bool(Duration)>& stop) override {
+        return run_rounds(*this, waiting_->options.interval, stop);
+    }
+
+    Stats stats() const override {
+        const std::lock_guard lock(mutex_);
+        return stats_;
+    }
+
+  private:
+    // A vote that the database refuses with an error that might be about all votes.
+    struct Suspect {
+        std::size_t shard;
+        WaitingVote entry;
+        Error error;
+    };
+    // What the threads of a round share.
+    struct Round {
+        const StreamMarks::Streams streams;
+        const Deadline deadline;
+        std::atomic<std::size_t> next_shard{0};
+        std::mutex mutex{};  // Of all below.
+        SyncRound done{};
+        std::vector<Suspect> suspects{};
+        std::optional<Error> failed{};
+    };
+
+    Result<SyncRound> whole_round(Deadline deadline) {
+        // Before any page is taken: see StreamMarks::reserve().
+        HOTCOUNT_TRY_ASSIGN(auto streams, waiting_->marks.streams(deadline));
+        Round round{std::move(streams), deadline};
+        std::vector<std::thread> helpers;
+        for (std::size_t i = 1; i < waiting_->options.workers; ++i) {
+            try {
+                helpers.emplace_back([&] { drain_shards(round); });
+            } catch (const std::system_error&) {
+                break;  // The system starts no more threads: those that there are do it.
+            }
+        }
+        drain_shards(round);
+        for (std::thread& helper : helpers) helper.join();
+        HOTCOUNT_TRY(settle_suspects(round));
+        if (round.failed) return *round.failed;
+        std::array<std::size_t, VoteStream::kShards> shards{};
+        std::iota(shards.begin(), shards.end(), 0);
+        HOTCOUNT_TRY_ASSIGN(const auto states,
+                            waiting_->stream.states(round.streams.space, shards, deadline));
+        for (const auto& state : states) round.done.at_risk += state.votes;
+        round.done.unsettled = round.done.at_risk;
+        return round.done;
+    }
+
+    // A thread has a shard for itself: votes of this worker that it finds are of an earlier round.
+    void drain_shards(Round& round) {
+        while (true) {
+            const std::size_t shard = round.next_shard.fetch_add(1);
+            if (shard >= VoteStream::kShards) return;
+            auto drained = drain(round, shard);
+            if (drained) continue;
+            const std::lock_guard lock(round.mutex);
+            if (!round.failed) round.failed = drained.error();
+        }
+    }
+
+    Result<void> drain(Round& round, std::size_t shard) {
+        std::string after = "0";
+        while (!round.deadline.passed()) {
+            auto taken =
+                waiting_->stream.take(round.streams.space, shard, consumer_, after, round.deadline);
+            if (!taken && taken.error().server_code == "NOGROUP") {
+                HOTCOUNT_TRY(waiting_->open(round.streams.space, shard, round.deadline));
+                continue;
+            }
+            if (!taken) return std::move(taken).error();
+            if (taken->entries.empty()) return {};
+            // What cannot be written now is not taken again in this round.
+            if (taken->source != TakenFrom::fresh) after = taken->entries.back().id;
+            HOTCOUNT_TRY(write(round, shard, taken->entries));
+            const bool full =
+                taken->entries.size() >= std::min(waiting_->options.page, VoteStream::kMostTaken);
+            if (taken->source == TakenFrom::fresh && !full) return {};
+        }
+        return {};
+    }
+
+    Result<void> write(Round& round, std::size_t shard, std::span<const WaitingVote> entries) {
+        const Deadline deadline =
+            Deadline::after(std::min<Duration>(kPageTime, round.deadline.remaining()));
+        std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
+        std::vector<const WaitingVote*> written;
+        std::vector<std::string> settled;
+        std::vector<VoteStream::Refused> refused;
+        SyncRound part{};
+        part.scanned = static_cast<std::int64_t>(entries.size());
+        for (const WaitingVote& entry : entries) {
+            if (entry.ballot) {
+                writes.push_back(std::make_shared<QueuedVote>(*entry.ballot));
+                written.push_back(&entry);
+                continue;
+            }
+            settled.push_back(entry.id);
+            if (!entry.gone) refused.push_back({&entry, "no vote for these tables"});
+        }
+        std::vector<Suspect> suspects;
+        std::optional<Error> failed;
+        if (!writes.empty()) {
+            std::int64_t newest = 0;
+            for (const WaitingVote* entry : written) newest = std::max(newest, entry->version);
+            HOTCOUNT_TRY(waiting_->stream.move_on(round.streams.space, shard, newest, deadline));
+            HOTCOUNT_TRY_ASSIGN(const bool reserved,
+                                waiting_->marks.reserve(round.streams, newest, deadline));
+            if (!reserved) return {};
+            const auto results = waiting_->commit.get().submit_all(writes, deadline);
+            for (std::size_t i = 0; i < results.size(); ++i) {
+                const WaitingVote& entry = *written[i];
+                if (results[i]) {
+                    settled.push_back(entry.id);
+                    ++part.saved;
+                } else if (is_for_good(results[i].error())) {
+                    settled.push_back(entry.id);
+                    refused.push_back({&entry, results[i].error().message});
+                } else if (sql::may_be_one_writes_fault(results[i].error())) {
+                    suspects.push_back({shard, entry, results[i].error()});
+                } else {
+                    failed = results[i].error();
+                }
+            }
+        }
+        // Only now: whoever dies before leaves votes that are written twice, which changes nothing.
+        HOTCOUNT_TRY(
+            waiting_->stream.settle(round.streams.space, shard, settled, refused, round.deadline));
+        part.refused = static_cast<std::int64_t>(refused.size());
+        const std::lock_guard lock(round.mutex);
+        round.done.scanned += part.scanned;
+        round.done.saved += part.saved;
+        round.done.refused += part.refused;
+        for (Suspect& suspect : suspects) round.suspects.push_back(std::move(suspect));
+        if (failed) return *std::move(failed);
+        return {};
+    }
+
+    // Of this vote alone, whatever the state of the database: it has no such item, or its count is full.
+    static bool is_for_good(const Error& error) {
+        return error.code == ErrorCode::integrity || error.code == ErrorCode::overflow ||
+               error.condition == SqlCondition::narrow_column;
+    }
+
+    // They are set aside if the database takes other votes. If not, they wait.
+    Result<void> settle_suspects(Round& round) {
+        for (const Suspect& suspect : round.suspects) {
+            if (round.done.saved == 0) return suspect.error;
+            const std::array refused{VoteStream::Refused{&suspect.entry, suspect.error.message}};
+            HOTCOUNT_TRY(waiting_->stream.settle(round.streams.space, suspect.shard,
+                                                 std::span{&suspect.entry.id, 1}, refused,
+                                                 round.deadline));
+            ++round.done.refused;
+        }
+        return {};
+    }
+
+    const std::shared_ptr<WaitingVotes> waiting_;
+    const std::string consumer_{random_name()};
+    std::timed_mutex round_mutex_;
+    mutable std::mutex mutex_;
+    Stats stats_{};
+};
+
+}  // namespace
+
+Result<std::string> WaitingVotes::space(Deadline deadline) {
+    if (std::string known = known_space(); !known.empty()) return known;
+    HOTCOUNT_TRY_ASSIGN(StreamMarks::Streams streams, marks.streams(deadline));
+    std::string found = std::move(streams.space);
+    Known& known = known_.get();
+    const std::lock_guard lock(known.mutex);
+    known.space = found;
+    known.until = options.clock->steady_now() + options.max_age;
+    return found;
+}
+
+std::string WaitingVotes::known_space() {
+    const SteadyTime now = options.clock->steady_now();
+    Known& known = known_.get();
+    const std::lock_guard lock(known.mutex);
+    return now < known.until ? known.space : std::string{};
+}
+
+Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Deadline deadline) {
+    auto opened = marks.open(space, deadline, [&](std::int64_t floor) {
+        return stream.open(space, shard, floor, deadline);
+    });
+    if (!opened) {
+        // Perhaps the tables were made anew.
+        Known& known = known_.get();
+        const std::lock_guard lock(known.mutex);
+        known.until = SteadyTime{};
+    }
+    return opened;
+}
+
+std::shared_ptr<SyncWorker> make_stream_worker(std::shared_ptr<WaitingVotes> waiting) {
+    return std::make_shared<StreamWorker>(std::move(waiting));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,50 @@
+// What brings the votes of strategy write_behind from Redis to SQL.
+#pragma once
+
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/detail/votes/sync_worker.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "stream_marks.hpp"
+#include "vote_stream.hpp"
+
+namespace hotcount {
+
+/// The streams, their marks in SQL, and what writes votes there. Thread-safe.
+class WaitingVotes {
+  public:
+    WaitingVotes(std::shared_ptr<sql::Database> database, std::shared_ptr<const Layout> layout,
+                 const VotesOptions& votes_options, std::shared_ptr<redis::Client> client,
+                 std::function<std::unique_ptr<sql::GroupCommit>()> make_commit)
+        : options(votes_options),
+          stream(std::move(client), votes_options),
+          marks(std::move(database), std::move(layout), votes_options),
+          commit(std::move(make_commit)) {}
+
+    /// The name of the streams, as known for at most max_age.
+    Result<std::string> space(Deadline deadline);
+    /// The same if it needs no look at SQL; else empty.
+    std::string known_space();
+    /// Makes a stream that is not there, where SQL's votes end.
+    Result<void> open(std::string_view space, std::size_t shard, Deadline deadline);
+
+    const VotesOptions options;
+    VoteStream stream;
+    StreamMarks marks;
+    ForkLocal<sql::GroupCommit> commit;
+
+  private:
+    struct Known {
+        std::mutex mutex;
+        std::string space;
+        SteadyTime until;
+    };
+    ForkLocal<Known> known_{[] { return std::make_unique<Known>(); }};
+};
+
+std::shared_ptr<SyncWorker> make_stream_worker(std::shared_ptr<WaitingVotes> waiting);
+
+}  // namespace hotcount

@@ -1,0 +1,112 @@
+// The votes of strategy write_behind that wait in Redis: a stream for each of 16 shards of the items.
+//
+//   {store prefix}waiting:{<stream_id>:<shard>}           i item, u user (o: op_id), v value
+//   {store prefix}waiting:{<stream_id>:<shard>}:refused   the same, and e error: the last 1,000
+//
+// The braces are the keys' own: both keys of a shard are in one slot of a Redis Cluster. All of an
+// item's votes are in one stream. An entry's id orders them, and becomes the vote's version in SQL:
+// the milliseconds of Redis's clock in the upper 43 bits, what follows them in the lower 20. Redis
+// gives no stream an id twice, or a lower one, whatever its clock does.
+// Thread-safe. Failure: as redis::Client.
+#pragma once
+
+#include <array>
+#include <hotcount/redis.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "redis/scripts.hpp"
+
+namespace hotcount {
+
+/// The version of a vote: `number` is what follows the milliseconds in its id.
+constexpr std::int64_t version_of(std::int64_t milliseconds, std::int64_t number) {
+    return (milliseconds << 20) + number;
+}
+constexpr std::int64_t milliseconds_of(std::int64_t version) { return version >> 20; }
+
+class VoteStream {
+  public:
+    static constexpr std::size_t kShards = 16;
+
+    VoteStream(std::shared_ptr<redis::Client> client, const VotesOptions& options)
+        : client_(std::move(client)), options_(options) {}
+
+    static std::size_t shard_of(const sql::Id& item);
+
+    enum class Added : std::int8_t { added = 1, full = 0, unborn = -1 };
+    /// Adds votes in their order, each to the stream of its item. `settle` gets each one's outcome, in
+    /// any order and from any thread; `done` is called after the last.
+    void add(std::string_view space, std::span<const Ballot> ballots, redis::Channel& channel,
+             Deadline deadline, std::function<void(std::size_t, Result<Added>)> settle,
+             std::function<void()> done);
+    /// Makes a stream, or its group; the first vote comes after `floor`.
+    Result<void> open(std::string_view space, std::size_t shard, std::int64_t floor,
+                      Deadline deadline);
+    /// Deletes it. False, and it stays, if votes wait in it.
+    Result<bool> close(std::string_view space, std::size_t shard, Deadline deadline);
+
+    struct Entry {
+        std::string id;
+        std::int64_t version{0};
+        /// Without its fields in Redis: somebody has deleted it.
+        bool gone{false};
+        std::optional<Ballot> ballot{};  ///< None: no vote for these tables.
+        /// As in Redis: i, u or o, v.
+        std::array<std::string, 4> fields{};
+    };
+    enum class Source : std::uint8_t { own = 1, claimed = 2, fresh = 3 };
+    struct Page {
+        Source source{Source::fresh};
+        std::vector<Entry> entries{};
+    };
+    /// Takes a page for a worker: its own votes of an earlier page that follow the id `after`; if there
+    /// are none, those that another consumer has had for kTakeOver; else new ones.
+    Result<Page> take(std::string_view space, std::size_t shard, const std::string& consumer,
+                      const std::string& after, Deadline deadline);
+    static constexpr Duration kTakeOver = std::chrono::seconds{30};
+    static constexpr std::size_t kMostTaken = 5'000;
+
+    struct Refused {
+        const Entry* entry;
+        std::string why;
+    };
+    /// Takes votes out; `refused` are among `entries`, and kept apart.
+    Result<void> settle(std::string_view space, std::size_t shard, std::span<const std::string> ids,
+                        std::span<const Refused> refused, Deadline deadline);
+
+    /// Keeps the lower part of versions from overflowing; `newest` was taken from the stream.
+    Result<void> move_on(std::string_view space, std::size_t shard, std::int64_t newest,
+                         Deadline deadline);
+
+    struct State {
+        std::int64_t votes{0};
+        std::int64_t first{0};  ///< The version of the oldest that waits; 0 if none does.
+        std::int64_t last{0};   ///< The last version that was given.
+    };
+    Result<std::vector<State>> states(std::string_view space, std::span<const std::size_t> shards,
+                                      Deadline deadline);
+    /// How many refused votes are kept.
+    Result<std::int64_t> refused(std::string_view space, Deadline deadline);
+    /// Deletes the refused votes of a user.
+    Result<void> forget_refused(std::string_view space, const sql::Id& user, Deadline deadline);
+
+    Deadline deadline(Timeout timeout) const { return client_->deadline(timeout); }
+    redis::Client& client() const { return *client_; }
+
+  private:
+    std::string key(std::string_view space, std::size_t shard) const;
+    Entry to_entry(const redis::Reply& reply) const;
+    Error strange_reply() const;
+    Result<redis::Reply> run(const redis::Script& script, std::vector<std::string> keys,
+                             const std::vector<std::string>& arguments, Deadline deadline);
+
+    const std::shared_ptr<redis::Client> client_;
+    const VotesOptions options_;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,23 @@
+-- Takes votes out that are in SQL, or that SQL refuses for good.
+-- KEYS[1] the stream   KEYS[2] the stream of refused votes
+-- ARGV[1] group   ARGV[2] most refused votes that are kept   ARGV[3] number of ids   then the ids, and
+--         per refused vote five: item, 'u' or 'o', user or op_id, value, error
+-- RETURNS how many were taken out
+-- WHY a script: a vote that is acknowledged and not deleted would wait for ever, and a refused one is
+-- kept before it is deleted.
+local key, group, ids = KEYS[1], ARGV[1], tonumber(ARGV[3])
+-- Refused here, they have done nothing yet; nothing has the id 0-0.
+redis.call('XDEL', key, '0-0')
+redis.call('XACK', key, group, '0-0')
+for at = 4 + ids, #ARGV, 5 do
+    redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[2], '*', 'i', ARGV[at], ARGV[at + 1], ARGV[at + 2],
+               'v', ARGV[at + 3], 'e', ARGV[at + 4])
+end
+local taken = 0
+-- Lua passes some thousand arguments at most.
+for first = 4, 3 + ids, 1000 do
+    local last = math.min(first + 999, 3 + ids)
+    taken = taken + redis.call('XDEL', key, unpack(ARGV, first, last))
+    redis.call('XACK', key, group, unpack(ARGV, first, last))
+end
+return taken

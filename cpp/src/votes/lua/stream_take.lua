@@ -1,0 +1,35 @@
+-- Takes a page of votes for a worker.
+-- KEYS[1] the stream
+-- ARGV[1] group   ARGV[2] consumer   ARGV[3] most votes   ARGV[4] milliseconds after which another
+--         consumer's votes are taken over   ARGV[5] its own votes are those behind this id
+--         ARGV[6] milliseconds after which another consumer without votes is deleted
+-- RETURNS {source, votes}, source: 1 its own of an earlier page, 2 another consumer's, 3 new ones. A
+--         vote is {id, fields}; without fields it is not there any more
+-- WHY a script: one trip instead of three; and a consumer is deleted only while it has no votes.
+local key, group, me, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local OWN, CLAIMED, NEW = 1, 2, 3
+if redis.call('EXISTS', key) == 0 then return {NEW, {}} end
+
+local function read(from)
+    local reply = redis.call('XREADGROUP', 'GROUP', group, me, 'COUNT', most, 'STREAMS', key, from)
+    return reply and reply[1] and reply[1][2] or {}
+end
+
+local own = read(ARGV[5])
+if #own > 0 then return {OWN, own} end
+local claimed = {}
+for _, vote in ipairs(redis.call('XAUTOCLAIM', key, group, me, ARGV[4], '0-0', 'COUNT', most)[2]) do
+    -- Redis 6.2 has a nil for one that was deleted.
+    if vote then claimed[#claimed + 1] = vote end
+end
+if #claimed > 0 then return {CLAIMED, claimed} end
+local new = read('>')
+if #new > 0 then return {NEW, new} end
+for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+    local about = {}
+    for i = 1, #consumer, 2 do about[consumer[i]] = consumer[i + 1] end
+    if about.name ~= me and about.pending == 0 and about.idle > tonumber(ARGV[6]) then
+        redis.call('XGROUP', 'DELCONSUMER', key, group, about.name)
+    end
+end
+return {NEW, {}}
