@@ -1,0 +1,194 @@
+"""A storm for strategy write_behind: processes that vote, processes of workers, and kills.
+
+A voter's votes have values that rise, so that of two values in SQL the higher one is the later one.
+Its users are its own. It writes down each batch before and after it, with the time before it; what
+failed it casts again until it is acknowledged. A voter that takes a killed one's place has other
+users. The check: each user's vote in SQL is one that was sent, and no older than the last one that
+was acknowledged and that Redis has not lost.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import hotcount
+
+from tests.support.servers import RedisServer
+
+Key = tuple[int, int]
+
+VOTER = """
+import hotcount, json, os, random, sys, time
+db, cache, first, items, rate = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+votes = hotcount.Votes(
+    hotcount.Database(db, timeout=60), hotcount.Redis(cache, timeout=5), "write_behind"
+)
+draw = random.Random(first)
+batch = max(1, min(100, rate // 50)) if rate else 20
+def say(what, began, done):
+    os.write(1, (json.dumps([what, began, done]) + "\\n").encode())
+value, began = 0, time.monotonic()
+while True:
+    value += 1
+    # Zipf: item k in proportion to 1/k. No user twice: what is cast again must not be older.
+    left = [
+        (min(int(draw.paretovariate(1.0)), items), first + user, value) for user in range(batch)
+    ]
+    say("?", time.monotonic(), left)
+    while left:
+        sent = time.monotonic()
+        try:
+            casts = votes.cast_many(*map(list, zip(*left)), errors="return")
+            bad = casts.errors
+        except hotcount.HotcountError:
+            bad = dict.fromkeys(range(len(left)))
+        say("!", sent, [vote for i, vote in enumerate(left) if i not in bad])
+        left = [left[i] for i in sorted(bad)]
+        if left:
+            time.sleep(0.005)
+    if rate:
+        time.sleep(max(0, began + value * batch / rate - time.monotonic()))
+"""
+
+WORKER = """
+import hotcount, sys
+votes = hotcount.Votes(
+    hotcount.Database(sys.argv[1], timeout=10), hotcount.Redis(sys.argv[2], timeout=5),
+    "write_behind", interval=float(sys.argv[3]),
+)
+votes.sync_worker().run()
+"""
+
+
+@dataclass
+class Ledger:
+    sent: dict[Key, int] = field(default_factory=dict)
+    # Acknowledged, and lost by Redis at the latest when it last lost its data, or not at all.
+    acked: dict[Key, int] = field(default_factory=dict)
+    acknowledgements: int = 0
+    lost_until: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, line: bytes) -> None:
+        what, began, done = json.loads(line)
+        with self.lock:
+            for item, user, value in done:
+                known = self.sent if what == "?" else self.acked
+                if what == "!":
+                    self.acknowledgements += 1
+                    if began < self.lost_until:
+                        continue
+                known[item, user] = max(value, known.get((item, user), 0))
+
+
+class Storm:
+    def __init__(
+        self, db: str, redis: RedisServer, *, items: int, rate: int = 0, interval: float = 0.02
+    ) -> None:
+        self.db, self.redis, self.items = db, redis, items
+        self.rate, self.interval = rate, interval
+        self.ledger = Ledger()
+        self.users = 0
+        self.running: dict[str, list[subprocess.Popen[bytes]]] = {"voter": [], "worker": []}
+        self.readers: list[threading.Thread] = []
+        self.votes = hotcount.Votes(
+            hotcount.Database(db, timeout=60), hotcount.Redis(redis.url, timeout=5), "write_behind"
+        )
+        self.votes.create_tables()
+        self.votes.add_items(range(1, items + 1))
+
+    def start(self, kind: str) -> None:
+        program = VOTER if kind == "voter" else WORKER
+        more = [str(self.interval)]
+        if kind == "voter":
+            more = [str(self.users), str(self.items), str(self.rate)]
+            self.users += 1000
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, self.db, self.redis.url, *more],
+            stdout=subprocess.PIPE if kind == "voter" else subprocess.DEVNULL,
+        )
+        self.running[kind].append(process)
+        if kind == "voter":
+            reader = threading.Thread(target=self.read, args=(process,))
+            reader.start()
+            self.readers.append(reader)
+
+    def read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                if line.endswith(b"\n"):
+                    self.ledger.note(line)
+
+    def kill(self, kind: str, *, again: bool = True) -> None:
+        victim = self.running[kind].pop(random.randrange(len(self.running[kind])))
+        victim.kill()
+        victim.wait()
+        if again:
+            self.start(kind)
+
+    def lose(self, how: Callable[[], None]) -> None:
+        """Whatever is not in SQL by now may be lost."""
+        in_sql = self.in_sql()
+        how()
+        with self.ledger.lock:
+            self.ledger.lost_until = time.monotonic()
+            self.ledger.acked = {
+                key: min(value, in_sql[key])
+                for key, value in self.ledger.acked.items()
+                if key in in_sql
+            }
+
+    def in_sql(self) -> dict[Key, int]:
+        with self.ledger.lock:
+            items = sorted({item for item, _ in self.ledger.sent})
+        return {
+            (item, user): value
+            for item in items
+            for user, value in self.votes.voters(item, limit=10_000)
+        }
+
+    def run_in_redis(self, *command: str) -> None:
+        with self.redis.redis() as redis:
+            redis.execute(*command)
+
+    def stop(self) -> None:
+        while self.running["voter"]:
+            self.kill("voter", again=False)
+        for reader in self.readers:
+            reader.join()
+
+    def age(self) -> None:
+        """What dead workers have is taken over now, and not in 30 s."""
+        with self.redis.redis() as redis:
+            for key in redis.execute("KEYS", "waiting:*"):
+                if key.endswith(b":refused"):
+                    continue
+                for entry, owner, _, _ in redis.execute(
+                    "XPENDING", key, "workers", "-", "+", 1_000_000
+                ):
+                    redis.execute("XCLAIM", key, "workers", owner, 0, entry, "IDLE", 60_000)
+
+    def check(self, *, aged: bool = True) -> None:
+        self.stop()
+        while self.running["worker"]:
+            self.kill("worker", again=False)
+        if aged:
+            self.age()
+        report = self.votes.flush(timeout=60)
+        assert (report.pending, report.at_risk) == (0, 0), report
+        in_sql = self.in_sql()
+        for key, acked in self.ledger.acked.items():
+            now = in_sql.get(key, 0)
+            assert acked <= now, f"{key}: {acked} was acknowledged, and {now} is in SQL"
+        for key, now in in_sql.items():
+            assert now <= self.ledger.sent[key], f"{key}: {now} was never sent"
+        assert self.votes.reconcile(dry_run=True) == []
+        assert self.votes.stats()["refused_votes"] == 0
