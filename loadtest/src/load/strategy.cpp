@@ -34,6 +34,8 @@ std::vector<Strategy> make_strategies() {
     for (const char* way : {"cached_alone", "seed_cached"}) {
         all.push_back({WorkloadKind::votes, StoreKind::redis, way, std::string{"redis/"} + way});
     }
+    // What waits in memory would end with the process, so there is no such strategy.
+    all.push_back({WorkloadKind::votes, StoreKind::redis, "write_behind", "redis/write_behind"});
     for (const char* way : {"", "ttl"}) add(WorkloadKind::counters, way);
     // Their holes are between two commands of callers that may die: in memory there is nothing to see.
     for (const char* way : {"incr", "set_nx_none", "set_nx_first", "set_nx_ttl", "set_nx_both"}) {

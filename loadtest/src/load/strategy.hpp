@@ -6,6 +6,7 @@
 //              STORE/cached                              on SQL, counted in the store
 //              redis/cached_alone                        each vote in a transaction of its own
 //              redis/seed_cached                         RACY: plain_votes.hpp
+//              redis/write_behind                        in Redis, written to SQL by a worker
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
 //              redis/incr  redis/set_nx_none  redis/set_nx_first  redis/set_nx_ttl
 //              redis/set_nx_both                                  with a TTL, RACY: CounterMethod

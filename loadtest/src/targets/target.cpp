@@ -35,8 +35,9 @@ Result<VoteStrategy> strategy_named(const std::string& name) {
     if (name == kCachedAlone) return VoteStrategy::cached;
     // Their tables are those of naive, which counts nothing until it is called.
     if (is_plain(name)) return VoteStrategy::naive;
-    for (const VoteStrategy strategy : {VoteStrategy::naive, VoteStrategy::slotted,
-                                        VoteStrategy::batched, VoteStrategy::cached}) {
+    for (const VoteStrategy strategy :
+         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched, VoteStrategy::cached,
+          VoteStrategy::write_behind}) {
         if (to_string(strategy) == name) return strategy;
     }
     return make_error(ErrorCode::config, fmt::format("strategy '{}' is not known", name));
@@ -113,7 +114,10 @@ class VotesTarget final : public Target {
             HOTCOUNT_TRY(votes_->add_items(ids, kSetUpTimeout));
         }
         HOTCOUNT_TRY_ASSIGN(place_, describe_database(*database_, file_));
-        if (store_) place_ += "; counted in " + store_->place();
+        if (store_) {
+            const bool waits = votes_->options().strategy == VoteStrategy::write_behind;
+            place_ += (waits ? "; votes wait in " : "; counted in ") + store_->place();
+        }
         return {};
     }
 
@@ -129,7 +133,8 @@ class VotesTarget final : public Target {
         return {stats.transactions, stats.statements, stats.busy_waits};
     }
 
-    /// A worker saves the counts of a cache during the load, as it would in service.
+    /// A worker saves the counts of a cache, or writes the votes that wait there, during the load, as it
+    /// would in service.
     Result<void> begin() override {
         if (plain_) return plain_->begin();
         if (!store_) return {};
