@@ -28,6 +28,7 @@ enum class ErrorCode : std::uint8_t {
     config,             ///< A bad URL, key, option; the message names it.
     database,           ///< The database refused; server_code carries its own code.
     reply,              ///< The server answered with another error; server_code carries its word.
+    lease_lost,         ///< A build of a set is no longer its builder's; nothing was applied.
     closed,             ///< Used after close().
 };
 

@@ -25,6 +25,16 @@
 // a companion, or emptied by somebody's ZREM, is gone. DEL does not end an empty set; create() it
 // anew.
 //
+// A Rebuild makes a set anew while others read and write it. It gathers the members beside the set,
+// under a lease, and publishes them in one step:
+//
+//   build   companion ":build"   the sorted set that becomes the set
+//   hash    companion ":next"    who builds, and what was written meanwhile; lives as long as the
+//                                lease, and becomes the companion
+//
+// Upserts and removes of method script go to both sets; those of the other methods, and of a user who
+// may not touch the helper keys, change the live set alone, and a publication replaces it.
+//
 // Safe from many threads; it holds no state of its own.
 //
 // Example, the body of a function that returns Result<void>:
@@ -115,7 +125,14 @@ struct SweepReport {
     static constexpr std::size_t kMaxKeys = 1000;
 };
 
+struct RebuildMember {
+    std::string_view member;
+    double score;
+    std::optional<std::int64_t> version{};
+};
+
 class LiveSetsBackend;
+class Rebuild;
 
 class LiveSets {
   public:
@@ -129,7 +146,7 @@ class LiveSets {
                                                   LiveSetsOptions options = {});
     static Result<std::shared_ptr<LiveSets>> make(std::shared_ptr<redis::Client> client,
                                                   LiveSetsOptions options = {});
-    explicit LiveSets(std::unique_ptr<LiveSetsBackend> backend);  // Use make().
+    explicit LiveSets(std::shared_ptr<LiveSetsBackend> backend);  // Use make().
     ~LiveSets();
 
     /// Sets the member's score if the set lives; infinite ones are fine, as in Redis, and NaN is a
@@ -169,6 +186,13 @@ class LiveSets {
     /// times that. What was deleted before it passed stays deleted.
     Result<SweepReport> sweep(std::string_view match, bool dry_run = false, Timeout timeout = {});
 
+    /// How long a builder that is not heard of keeps its lease, unless told otherwise.
+    static constexpr Duration kDefaultLease = std::chrono::seconds{10};
+    /// The build of a set; nothing is sent before its begin(). ttl: the published set's, 1 ms or more.
+    /// lease: 0.1 s to an hour. Needs method script, and a key without braces or with a hash tag.
+    Result<std::shared_ptr<Rebuild>> rebuild(std::string_view key, Duration ttl,
+                                             Duration lease = kDefaultLease);
+
     // The same without waiting: `done` gets what the call above would return, in the thread that
     // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
     // Over Redis sweep() and, with any method but script, upserts are several round trips that wait:
@@ -197,7 +221,73 @@ class LiveSets {
     const LiveSetsOptions& options() const;
 
   private:
-    std::unique_ptr<LiveSetsBackend> backend_;
+    std::shared_ptr<LiveSetsBackend> backend_;
+};
+
+/// The build of one set: begin(), then add() what the source of the data has, then publish(). Read the
+/// source after begin(), and write to it before you upsert: then no upsert is lost, because what was
+/// written before begin() is read, and what is written later goes to both sets.
+///
+/// What was written since begin() wins over an add, unless both have versions: then the higher wins.
+/// An add with a version below what the set knows gets the set's own score; if the set has expired or
+/// the member was removed, it is left out. An add without a version replaces what was written before
+/// begin(). Of two adds of a member the later wins, with versions the higher.
+///
+/// Adds are gathered and sent 300 at a time, and earlier when a third of the lease has passed; each
+/// that is sent renews the lease. Whoever adds nothing for longer than the lease calls renew(), or the
+/// build is lost. lease_lost, and nothing is published: the lease has passed, another builder has it,
+/// or a key of the build was deleted or evicted. A builder that dies leaves keys that expire with its
+/// lease.
+///
+/// Thread-safe; calls that send go one at a time. Not for a forked child. A call that failed with
+/// another error may be made again; what it had gathered is not lost.
+class Rebuild {
+  public:
+    /// Most members in one round trip: about 1 ms of a server's time.
+    static constexpr std::size_t kChunk = 300;
+
+    Rebuild(std::shared_ptr<LiveSetsBackend> backend, std::string key, std::string companion,
+            Duration ttl, Duration lease);  // Use LiveSets::rebuild().
+    Rebuild(const Rebuild&) = delete;
+    Rebuild& operator=(const Rebuild&) = delete;
+    /// Sends nothing: a build that was not published expires with its lease.
+    ~Rebuild();
+
+    /// Takes the lease, and deletes what a dead builder left. lease_lost if another builder has it.
+    Result<void> begin(Timeout timeout = {});
+    /// Member and score as for LiveSets::upsert.
+    Result<void> add(std::string_view member, double score,
+                     std::optional<std::int64_t> version = {}, Timeout timeout = {});
+    /// In order. A bad element: a config error, and none is taken.
+    Result<void> add_many(std::span<const RebuildMember> members, Timeout timeout = {});
+    /// Sends what is gathered and gives the lease its full time.
+    Result<void> renew(Timeout timeout = {});
+    /// Sends what is gathered and publishes. After outcome_unknown the set may be published or not;
+    /// begin another build.
+    Result<void> publish(Timeout timeout = {});
+    /// publish(), but nothing if the build is published or given up already.
+    Result<void> finish(Timeout timeout = {});
+    /// Ends the build; the live set stays as it is. Not an error if the lease is lost already.
+    Result<void> abandon(Timeout timeout = {});
+
+    // The same without waiting. Over Redis what has to be sent is sent by a thread of the library, as
+    // that of LiveSets::sweep_async; an add that is only gathered calls `done` before it returns.
+    void begin_async(Completion<void> done, AsyncCall call = {});
+    void add_async(std::string_view member, double score, std::optional<std::int64_t> version,
+                   Completion<void> done, AsyncCall call = {});
+    void add_many_async(std::span<const RebuildMember> members, Completion<void> done,
+                        AsyncCall call = {});
+    void renew_async(Completion<void> done, AsyncCall call = {});
+    void publish_async(Completion<void> done, AsyncCall call = {});
+    void finish_async(Completion<void> done, AsyncCall call = {});
+    void abandon_async(Completion<void> done, AsyncCall call = {});
+
+  private:
+    class Work;
+    void later(const AsyncCall& call, Completion<void> done, Result<void> (Work::*step)(Deadline));
+
+    const std::shared_ptr<LiveSetsBackend> backend_;
+    const std::shared_ptr<Work> work_;  // Calls under way hold it, and not the backend.
 };
 
 }  // namespace hotcount

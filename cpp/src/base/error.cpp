@@ -29,6 +29,8 @@ std::string_view to_string(ErrorCode code) {
             return "database";
         case ErrorCode::reply:
             return "reply";
+        case ErrorCode::lease_lost:
+            return "lease_lost";
         case ErrorCode::closed:
             return "closed";
     }

@@ -9,6 +9,39 @@
 
 namespace hotcount {
 
+class WaitingCalls;
+
+/// The names and terms of one build.
+struct Build {
+    std::string key;
+    std::string companion;
+    std::string token;  ///< The builder's own, without spaces.
+    Duration ttl;
+    Duration lease;
+};
+struct BuildMember {
+    std::string member;
+    double score;
+    std::optional<std::int64_t> version;
+};
+
+/// The steps of a build, as a store has them. A lost lease is a lease_lost error.
+class Builds {
+  public:
+    virtual ~Builds() = default;
+    virtual Result<void> begin(const Build& build, Timeout timeout) = 0;
+    /// `chunk` counts from 1; one that was added already is not added again. Renews the lease; without
+    /// members it does nothing else.
+    virtual Result<void> add(const Build& build, std::uint64_t chunk,
+                             std::span<const BuildMember> members, Timeout timeout) = 0;
+    /// A part of the versions that the set knew before; returns where the next begins, "0" at the end.
+    virtual Result<std::string> carry(const Build& build, const std::string& cursor,
+                                      Timeout timeout) = 0;
+    virtual Result<void> publish(const Build& build, std::uint64_t chunks, Timeout timeout) = 0;
+    virtual Result<void> abandon(const Build& build, Timeout timeout) = 0;
+};
+Error lease_lost(const Build& build, std::string_view why);
+
 class LiveSetsBackend {
   public:
     struct Element {
@@ -72,6 +105,12 @@ class LiveSetsBackend {
         done(sweep(pattern, dry_run, {}));
     }
 
+    virtual std::shared_ptr<Builds> builds() const = 0;
+    /// By when a call ends that has this timeout.
+    virtual Deadline deadline(Timeout timeout) const = 0;
+    /// Threads for calls that wait; null if none does.
+    virtual WaitingCalls* waiting_calls() = 0;
+
     const LiveSetsOptions& options() const { return options_; }
     Duration gate() const { return options_.gate.value_or(Duration{0}); }
 
@@ -83,5 +122,7 @@ std::unique_ptr<LiveSetsBackend> make_memory_sets(std::shared_ptr<memory::Store>
                                                   LiveSetsOptions options);
 std::unique_ptr<LiveSetsBackend> make_redis_sets(std::shared_ptr<redis::Client> client,
                                                  LiveSetsOptions options);
+std::shared_ptr<Builds> make_redis_builds(std::shared_ptr<redis::Client> client, Duration keep);
+std::shared_ptr<Builds> make_memory_builds(std::shared_ptr<memory::Store> store, Duration keep);
 
 }  // namespace hotcount

@@ -1,5 +1,7 @@
 #include "keys.hpp"
 
+#include <cmath>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 
 namespace hotcount::zset {
@@ -44,6 +46,24 @@ bool matches_one(std::string_view& pattern, char byte) {
 Result<std::string> companion_key(std::string_view key) { return key_beside(key, "versions.1"); }
 
 std::string marker_key(std::string_view companion) { return std::string{companion} + ":used"; }
+
+Result<void> check_member(std::string_view member) {
+    if (member.empty()) return bad_option("member", "is empty; 1 to 1000 bytes");
+    if (member.size() > kMaxKeyBytes) {
+        return bad_option("member",
+                          "has " + std::to_string(member.size()) + " bytes; it takes 1 to 1000");
+    }
+    return {};
+}
+
+Result<void> check_score(double score) {
+    if (!std::isnan(score)) return {};
+    return bad_option("score", "is NaN; it takes numbers that have an order");
+}
+
+std::string build_key(std::string_view companion) { return std::string{companion} + ":build"; }
+
+std::string build_hash_key(std::string_view companion) { return std::string{companion} + ":next"; }
 
 std::string escape_pattern(std::string_view text) {
     std::string pattern;

@@ -13,6 +13,13 @@ Result<std::string> companion_key(std::string_view key);
 /// The name of the key that says a set has had versions, beside its companion in the same slot.
 std::string marker_key(std::string_view companion);
 
+Result<void> check_member(std::string_view member);  ///< 1 to 1000 bytes.
+Result<void> check_score(double score);              ///< Not NaN.
+
+/// The names of the set that is being built and of its hash, beside the companion in the same slot.
+std::string build_key(std::string_view companion);
+std::string build_hash_key(std::string_view companion);
+
 /// The pattern that matches exactly `text`.
 std::string escape_pattern(std::string_view text);
 

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/live_sets.hpp>
@@ -38,20 +37,6 @@ LiveSetsOptions with_defaults(LiveSetsOptions options) {
     return options;
 }
 
-Result<void> check_member(std::string_view member) {
-    if (member.empty()) return bad_option("member", "is empty; 1 to 1000 bytes");
-    if (member.size() > kMaxKeyBytes) {
-        return bad_option("member",
-                          "has " + std::to_string(member.size()) + " bytes; it takes 1 to 1000");
-    }
-    return {};
-}
-
-Result<void> check_score(double score) {
-    if (!std::isnan(score)) return {};
-    return bad_option("score", "is NaN; it takes numbers that have an order");
-}
-
 using Element = LiveSetsBackend::Element;
 using Upserts = LiveSetsBackend::Upserts;
 using Members = LiveSetsBackend::Members;
@@ -80,8 +65,8 @@ Result<void> check_version(const LiveSetsBackend& sets, bool versioned) {
 Result<Element> to_element(const LiveSetsBackend& sets, const UpsertItem& item) {
     HOTCOUNT_TRY(check_version(sets, item.version.has_value()));
     HOTCOUNT_TRY_ASSIGN(std::string key, full(sets, item.key));
-    HOTCOUNT_TRY(check_member(item.member));
-    HOTCOUNT_TRY(check_score(item.score));
+    HOTCOUNT_TRY(zset::check_member(item.member));
+    HOTCOUNT_TRY(zset::check_score(item.score));
     auto companion = zset::companion_key(key);
     if (!companion && item.version) return std::move(companion).error();
     return Element{std::move(key), companion ? std::move(*companion) : "", std::string{item.member},
@@ -134,7 +119,7 @@ Result<Batch> to_batch(const LiveSetsBackend& sets, std::span<const UpsertItem> 
 Result<std::string> check_rank(const LiveSetsBackend& sets, std::string_view key,
                                std::string_view member) {
     HOTCOUNT_TRY_ASSIGN(std::string name, full(sets, key));
-    HOTCOUNT_TRY(check_member(member));
+    HOTCOUNT_TRY(zset::check_member(member));
     return name;
 }
 
@@ -150,21 +135,24 @@ struct Names {
     std::string companion;
 };
 
+Result<void> check_ttl(Duration ttl) {
+    // Redis keeps times in milliseconds: a shorter one would be none at all.
+    if (ttl >= std::chrono::milliseconds{1}) return {};
+    return bad_option("ttl", "must be 0.001 seconds or more");
+}
+
 Result<Names> check_create(const LiveSetsBackend& sets, std::string_view key, Duration ttl,
                            std::span<const ScoredMember> members) {
     HOTCOUNT_TRY_ASSIGN(std::string name, full(sets, key));
-    // Redis keeps times in milliseconds: a shorter one would be none at all.
-    if (ttl < std::chrono::milliseconds{1}) {
-        return bad_option("ttl", "must be 0.001 seconds or more");
-    }
+    HOTCOUNT_TRY(check_ttl(ttl));
     if (members.empty() || members.size() > LiveSets::kMaxCreated) {
         return bad_option("members", "has " + std::to_string(members.size()) +
                                          " elements; it takes 1 to " +
                                          std::to_string(LiveSets::kMaxCreated));
     }
     for (const auto& [member, score] : members) {
-        HOTCOUNT_TRY(check_member(member));
-        HOTCOUNT_TRY(check_score(score));
+        HOTCOUNT_TRY(zset::check_member(member));
+        HOTCOUNT_TRY(zset::check_score(score));
     }
     auto companion = zset::companion_key(name);
     return Names{std::move(name), companion ? std::move(*companion) : ""};
@@ -232,7 +220,7 @@ Result<std::shared_ptr<LiveSets>> LiveSets::make(std::shared_ptr<redis::Client> 
         make_redis_sets(std::move(client), with_defaults(std::move(options))));
 }
 
-LiveSets::LiveSets(std::unique_ptr<LiveSetsBackend> backend) : backend_(std::move(backend)) {}
+LiveSets::LiveSets(std::shared_ptr<LiveSetsBackend> backend) : backend_(std::move(backend)) {}
 LiveSets::~LiveSets() = default;
 
 const LiveSetsOptions& LiveSets::options() const { return backend_->options(); }
@@ -280,6 +268,22 @@ Result<void> LiveSets::create(std::string_view key, Duration ttl,
                               std::span<const ScoredMember> members, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const Names names, check_create(*backend_, key, ttl, members));
     return backend_->create(names.key, names.companion, ttl, members, timeout);
+}
+
+Result<std::shared_ptr<Rebuild>> LiveSets::rebuild(std::string_view key, Duration ttl,
+                                                   Duration lease) {
+    if (options().method != UpsertMethod::script) {
+        return make_error(ErrorCode::config, "rebuild needs method 'script'; upserts of method '" +
+                                                 std::string{to_string(options().method)} +
+                                                 "' do not reach a build, and would be lost");
+    }
+    HOTCOUNT_TRY_ASSIGN(std::string name, full(*backend_, key));
+    HOTCOUNT_TRY(check_ttl(ttl));
+    if (lease < std::chrono::milliseconds{100} || lease > std::chrono::hours{1}) {
+        return bad_option("lease", "takes 0.1 to 3600 seconds");
+    }
+    HOTCOUNT_TRY_ASSIGN(std::string companion, zset::companion_key(name));
+    return std::make_shared<Rebuild>(backend_, std::move(name), std::move(companion), ttl, lease);
 }
 
 Result<SweepReport> LiveSets::sweep(std::string_view match, bool dry_run, Timeout timeout) {

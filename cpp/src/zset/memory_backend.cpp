@@ -35,13 +35,21 @@ class MemorySets final : public LiveSetsBackend {
             return was_there;
         };
         if (which.version) {
-            return with_version(which, Duration{-1}, [&](Entry& entry) { take_out(entry, true); });
+            return with_companion(which, [&](Entry* entry, Entry* beside) {
+                return written(which, std::nullopt, beside, [&] {
+                    return with_version(which, Duration{-1}, entry, beside,
+                                        [&](Entry& set) { take_out(set, true); });
+                });
+            });
         }
-        return with_companion(which, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
-            if (entry == nullptr) return Upsert::absent;
-            if (entry->as<SortedSet>() == nullptr) return wrong_type(which.key);
-            const bool keeps_empty = beside != nullptr && options().method == UpsertMethod::script;
-            return take_out(*entry, keeps_empty) ? Upsert::applied : Upsert::absent;
+        return with_companion(which, [&](Entry* entry, Entry* beside) {
+            return written(which, std::nullopt, beside, [&]() -> Result<Upsert> {
+                if (entry == nullptr) return Upsert::absent;
+                if (entry->as<SortedSet>() == nullptr) return wrong_type(which.key);
+                const bool keeps_empty =
+                    beside != nullptr && options().method == UpsertMethod::script;
+                return take_out(*entry, keeps_empty) ? Upsert::applied : Upsert::absent;
+            });
         });
     }
 
@@ -102,6 +110,15 @@ class MemorySets final : public LiveSetsBackend {
         });
     }
 
+    std::shared_ptr<Builds> builds() const override {
+        return make_memory_builds(store_, options().keep);
+    }
+    Deadline deadline(Timeout timeout) const override {
+        // Nobody waits here but for another call of the same build.
+        return Deadline::after(timeout.value_or(std::chrono::seconds{10}));
+    }
+    WaitingCalls* waiting_calls() override { return nullptr; }
+
     Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout) override {
         SweepReport report;
         store_->erase_if([&](const std::string& key, const Entry& entry) {
@@ -141,12 +158,36 @@ class MemorySets final : public LiveSetsBackend {
         if (options().method != UpsertMethod::script && options().method != UpsertMethod::watch) {
             return upsert_in_two_steps(element);
         }
-        if (element.version) return with_version(element, gate(), put);
-        return store_->modify(element.key, [&](Entry* entry) -> Result<Upsert> {
+        const auto put_plainly = [&](Entry* entry) -> Result<Upsert> {
             HOTCOUNT_TRY_ASSIGN(const Upsert state, state_of(entry, element.key, gate()));
             if (state == Upsert::applied) put(*entry);
             return state;
+        };
+        if (element.version) {
+            return with_companion(element, [&](Entry* entry, Entry* beside) {
+                return written(element, element.score, beside,
+                               [&] { return with_version(element, gate(), entry, beside, put); });
+            });
+        }
+        // An upsert that sees no build is before it: it began before begin() returned.
+        if (!SetBuild::exist()) return store_->modify(element.key, put_plainly);
+        return with_companion(element, [&](Entry* entry, Entry* beside) {
+            return written(element, element.score, beside, [&] { return put_plainly(entry); });
         });
+    }
+
+    // Makes a change of the set, and of its build if there is one, whatever the set answers.
+    template <class Change>
+    Result<Upsert> written(const Element& which, std::optional<double> score, Entry* beside,
+                           const Change& change) {
+        auto* const versions = beside == nullptr || options().method != UpsertMethod::script
+                                   ? nullptr
+                                   : beside->as<Versions>(false);
+        SetBuild* const build = versions == nullptr ? nullptr : versions->build(store_->now());
+        const auto known = build == nullptr ? std::nullopt : versions->find(which.member);
+        Result<Upsert> state = change();
+        if (build != nullptr && state) build->write(which.member, score, which.version, known);
+        return state;
     }
 
     // The other methods as they are on a server, holes included: between the steps others may run.
@@ -186,20 +227,19 @@ class MemorySets final : public LiveSetsBackend {
     }
 
     template <class Change>
-    Result<Upsert> with_version(const Element& which, Duration gate, Change&& change) {
-        return with_companion(which, [&](Entry* entry, Entry* beside) -> Result<Upsert> {
-            HOTCOUNT_TRY_ASSIGN(const Upsert state, state_of(entry, which.key, gate));
-            if (state != Upsert::applied) return state;
-            if (beside == nullptr) return Upsert::absent;
-            auto* const versions = beside->as<Versions>(false);
-            if (versions == nullptr) return wrong_type(which.companion);
-            const auto last = versions->find(which.member);
-            if (last && *last >= *which.version) return Upsert::stale;
-            versions->put(which.member, *which.version);
-            outlive(*beside, *entry->expires_at);
-            change(*entry);
-            return Upsert::applied;
-        });
+    Result<Upsert> with_version(const Element& which, Duration gate, Entry* entry, Entry* beside,
+                                const Change& change) {
+        HOTCOUNT_TRY_ASSIGN(const Upsert state, state_of(entry, which.key, gate));
+        if (state != Upsert::applied) return state;
+        if (beside == nullptr) return Upsert::absent;
+        auto* const versions = beside->as<Versions>(false);
+        if (versions == nullptr) return wrong_type(which.companion);
+        const auto last = versions->find(which.member);
+        if (last && *last >= *which.version) return Upsert::stale;
+        versions->put(which.member, *which.version);
+        outlive(*beside, *entry->expires_at);
+        change(*entry);
+        return Upsert::applied;
     }
 
     void outlive(Entry& companion, SteadyTime set_ends) const {

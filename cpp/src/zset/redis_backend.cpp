@@ -90,8 +90,8 @@ class UpsertWords {
   public:
     UpsertWords(std::span<const Element> elements, bool with_companions,
                 std::vector<std::string_view>& arguments) {
-        texts_.reserve(3 * elements.size());
-        keys_.reserve(2 * elements.size());
+        texts_.reserve(5 * elements.size());
+        keys_.reserve(5 * elements.size());
         arguments.reserve(arguments.size() + 4 * elements.size());
         const Element* before = nullptr;
         for (const Element& element : elements) {
@@ -105,6 +105,8 @@ class UpsertWords {
                 keys_.push_back(element.key);
                 if (with_companions && !element.companion.empty()) {
                     keys_.push_back(element.companion);
+                    keys_.push_back(texts_.emplace_back(zset::build_key(element.companion)));
+                    keys_.push_back(texts_.emplace_back(zset::build_hash_key(element.companion)));
                 }
                 if (element.version) {
                     keys_.push_back(texts_.emplace_back(zset::marker_key(element.companion)));
@@ -119,7 +121,7 @@ class UpsertWords {
     std::span<const std::string_view> keys() const { return keys_; }
 
   private:
-    static constexpr std::array<std::string_view, 4> kCounts{"0", "1", "2", "3"};
+    static constexpr std::array<std::string_view, 6> kCounts{"0", "1", "2", "3", "4", "5"};
 
     std::vector<std::string> texts_;  // Reserved: its elements stay where they are.
     std::vector<std::string_view> keys_;
@@ -314,7 +316,9 @@ class RedisSets final : public LiveSetsBackend {
             return remove_alone(send, which.key, which.member, std::move(done));
         }
         const std::string marker = zset::marker_key(which.companion);
-        const std::string_view keys[] = {which.key, which.companion, marker};
+        const std::string build = zset::build_key(which.companion);
+        const std::string hash = zset::build_hash_key(which.companion);
+        const std::string_view keys[] = {which.key, which.companion, marker, build, hash};
         const std::string number = which.version ? std::to_string(*which.version) : "";
         const std::string_view arguments[] = {which.member, number, limits_->keep};
         send(redis::Request::run(kScript, keys, {}, arguments),
@@ -387,6 +391,12 @@ class RedisSets final : public LiveSetsBackend {
                          done(reply ? Result<void>{} : about(key, reply.error()));
                      });
     }
+
+    std::shared_ptr<Builds> builds() const override {
+        return make_redis_builds(client_, options().keep);
+    }
+    Deadline deadline(Timeout timeout) const override { return client_->deadline(timeout); }
+    WaitingCalls* waiting_calls() override { return &elsewhere_.get(); }
 
     Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) override {
         return steps_->sweep(pattern, dry_run, timeout);

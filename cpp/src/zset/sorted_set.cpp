@@ -22,6 +22,13 @@ bool SortedSet::erase(std::string_view member) {
     return true;
 }
 
+std::optional<double> SortedSet::score(std::string_view member) const {
+    if (index_ == nullptr) return std::nullopt;
+    const auto item = index_->scores.find(member);
+    if (item == index_->scores.end()) return std::nullopt;
+    return item->second;
+}
+
 std::vector<SortedSet::Item> SortedSet::highest(std::size_t first, std::size_t last) const {
     std::vector<Item> items;
     if (first >= size()) return items;
@@ -45,6 +52,57 @@ std::optional<std::int64_t> Versions::find(std::string_view member) const {
     const auto found = versions_->find(member);
     if (found == versions_->end()) return std::nullopt;
     return found->second;
+}
+
+std::atomic<int> SetBuild::count_{0};
+
+SetBuild::SetBuild(std::string builder, SteadyTime ends)
+    : token(std::move(builder)), lease_ends(ends) {
+    count_.fetch_add(1);
+}
+SetBuild::~SetBuild() { count_.fetch_sub(1); }
+
+void SetBuild::add(std::string_view member, double score, std::optional<std::int64_t> version,
+                   const SortedSet* live, std::optional<std::int64_t> known) {
+    const auto found = notes_.find(member);
+    const Note note = found == notes_.end() ? Note{} : found->second;
+    if (!version) {
+        if (note.written == Written::before) set.put(member, score);
+        return;
+    }
+    if (note.written == Written::without_version || (note.version && *note.version > *version) ||
+        (note.written == Written::with_version && note.version == version)) {
+        return;
+    }
+    std::optional<double> kept = score;
+    if (known && *known > *version) {
+        // The builder's source is behind what the set knew before.
+        version = known;
+        kept = live == nullptr ? std::nullopt : live->score(member);
+    }
+    notes_[std::string{member}] = {version, note.written};
+    if (kept) set.put(member, *kept);
+}
+
+void SetBuild::write(std::string_view member, std::optional<double> score,
+                     std::optional<std::int64_t> version, std::optional<std::int64_t> known) {
+    Note& note = notes_[std::string{member}];
+    if (version) {
+        if ((note.version && *note.version >= *version) || (known && *known >= *version)) return;
+        note = {version, Written::with_version};
+    } else {
+        note.written = Written::without_version;
+    }
+    if (score) {
+        set.put(member, *score);
+    } else {
+        set.erase(member);
+    }
+}
+
+SetBuild* Versions::build(SteadyTime now) {
+    if (build_ != nullptr && build_->lease_ends <= now) build_.reset();
+    return build_.get();
 }
 
 void Versions::put(std::string_view member, std::int64_t version) {

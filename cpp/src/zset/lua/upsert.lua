@@ -1,6 +1,6 @@
 -- Upserts into sorted sets, each only if its set exists and will outlive the gate.
--- KEYS    of each element: the set, its companion (version hash) if it can have one, and its marker
---         if it is written with a version
+-- KEYS    of each element: the set; if it can have a companion (version hash), that, the set's build
+--         and the build's hash (see begin_build.lua); and its marker if it is written with a version
 -- ARGV[1] gate in milliseconds   ARGV[2] how long a companion outlives its set, in milliseconds
 -- ARGV[3..] per element: member, score, and how many keys are its own; '0': it has the keys of the
 --           element before it. If it has a marker, its version follows.
@@ -11,8 +11,10 @@
 -- leaves set, companion and marker as they were.
 -- A companion's field "" is '0', or the server's time in ms until which the set lives although
 -- remove() took its last member.
--- An upsert without a version into a set that lives costs the server PTTL, ZADD and its words; what
--- Lua does beside them was a third of the whole.
+-- If the set is being built, the build gets what the set gets, also when the set does not take it
+-- because it is absent, expiring or without a TTL. The answer is the set's.
+-- An upsert without a version into a set that lives costs the server PTTL, ZADD, HGET and its words;
+-- what Lua does beside them was a third of the whole.
 local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL = 1, 2, 3, 4, 5
 local gate, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 local pcall, type = redis.pcall, type
@@ -67,9 +69,10 @@ local function refused(command, ...)
     end
 end
 
--- The element's set, companion and marker, and what look_at() says of the set.
-local set, companion, marker
-local state, left, empty
+-- The element's keys, and what look_at() and look_at_build() say of the set.
+local set, companion, build, hash, marker
+local state, left, empty, token, size, chunks
+local looked_beside
 
 -- Into a set that lives: with a version, or without one into a set that has no members.
 local function upsert_with_companion(member, score, version)
@@ -77,6 +80,7 @@ local function upsert_with_companion(member, score, version)
     if version then
         local last = pcall('HGET', companion, member)
         if failed(last) then return last end
+        last = last and last:match('^-?%d+')
         if last and not less(last, version) then return STALE end
         -- Lost, with what it knew: a version that is too old could not be told from a new one. A
         -- set without a marker never had versions: it is others', and has them from now on.
@@ -115,17 +119,65 @@ local function upsert_with_companion(member, score, version)
     return APPLIED
 end
 
+-- Who builds the set, if somebody does: nil, or the error of the look.
+local function look_at_build()
+    local text = pcall('HGET', hash, '')
+    if not text then return nil end
+    if failed(text) then return text end
+    token, size, chunks = text:match('^(%S+) (%d+) (%d+)$')
+end
+
+-- Adds to the build alone. `note` is the text of the member's field in the hash.
+local function add_to_build(member, score, note)
+    local added = pcall('ZADD', build, score, member)
+    if failed(added) then return added end
+    size = size + added
+    pcall('HSET', hash, member, note, '', string.format('%s %.0f %s', token, size, chunks))
+    -- The first member makes the key. It lives longer than the hash, which knows its members.
+    if pcall('PTTL', build) < 0 then pcall('PEXPIRE', build, pcall('PTTL', hash) + 1000) end
+end
+
+-- Into a set that is being built.
+local function upsert_both(member, score, version)
+    if failed(state) then return state end
+    local text = pcall('HGET', hash, member)
+    if failed(text) then return text end
+    local last = text and text:match('^-?%d+')
+    local note = version and version .. '~' or (last or '') .. '!'
+    if version and last and not less(last, version) then note = nil end
+    local refusal = refused('ZADD', build, score, member) or refused('HSET', hash, member, '') or
+                    refused('PEXPIRE', build, '1')
+    if refusal then return refusal end
+    if state == APPLIED then
+        local result = upsert_with_companion(member, score, version)
+        if result == APPLIED and note then add_to_build(member, score, note) end
+        return result
+    end
+    local known = version and pcall('HGET', companion, member)
+    if failed(known) then return known end
+    known = known and known:match('^-?%d+')
+    if not note or (known and not less(known, version)) then return state end
+    return add_to_build(member, score, note) or state
+end
+
 local results, count, taken, at, last = {}, 0, 0, 3, #ARGV
 while at < last do
     local member, score, own = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     at = at + 3
     if own ~= '0' then
         local before = set
-        set, companion, marker = KEYS[taken + 1], nil, nil
-        if own ~= '1' then companion = KEYS[taken + 2] end
-        if own == '3' then marker = KEYS[taken + 3] end
+        set, companion, hash, marker = KEYS[taken + 1], nil, nil, nil
+        local beside = own ~= '1'
+        if beside then
+            companion, build, hash = KEYS[taken + 2], KEYS[taken + 3], KEYS[taken + 4]
+        end
+        if own == '5' then marker = KEYS[taken + 5] end
         taken = taken + own
-        if set ~= before then state, left, empty = look_at(set, companion) end
+        if set ~= before or beside ~= looked_beside then
+            state, left, empty = look_at(set, companion)
+            token, looked_beside = nil, beside
+            if beside then state = look_at_build() or state end
+        end
     end
     local version
     if marker then
@@ -133,7 +185,9 @@ while at < last do
         at = at + 1
     end
     local result = state
-    if state == APPLIED then
+    if token then
+        result = upsert_both(member, score, version)
+    elseif state == APPLIED then
         if version or empty then
             result = upsert_with_companion(member, score, version)
         else

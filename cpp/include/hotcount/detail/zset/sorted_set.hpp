@@ -1,15 +1,19 @@
 // What a memory store keeps under a key of a sorted set, and beside it.
 //
 //   SortedSet   member -> score, and the members in order of (score, member), as Redis orders them
-//   Versions    member -> the version of its last write; a member without a score is a tombstone
+//   Versions    member -> the version of its last write; a member without a score is a tombstone;
+//               and the build of the set, if there is one
+//   SetBuild    a set that somebody builds under a lease, beside the one that is read
 //
-// Both hold one pointer, so that they fit into a store's entry. Not thread-safe: the store's lock
+// The first two hold pointers alone, so that they fit into a store's entry. Not thread-safe: the store's lock
 // guards them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <hotcount/clock.hpp>
 #include <hotcount/detail/base/hash.hpp>
 #include <memory>
 #include <optional>
@@ -35,6 +39,7 @@ class SortedSet {
     void put(std::string_view member, double score);
     /// False if it was not there.
     bool erase(std::string_view member);
+    std::optional<double> score(std::string_view member) const;
     /// The members at positions first to last, both inclusive, highest score first; equal scores
     /// by member, the greater bytes first. Views hold until the set changes. Costs `last` steps.
     std::vector<Item> highest(std::size_t first, std::size_t last) const;
@@ -50,14 +55,57 @@ class SortedSet {
     std::unique_ptr<Index> index_;
 };
 
+class SetBuild {
+  public:
+    SetBuild(std::string token, SteadyTime lease_ends);
+    SetBuild(const SetBuild&) = delete;
+    SetBuild& operator=(const SetBuild&) = delete;
+    ~SetBuild();
+    /// Whether any store of this process may have one: a look without a lock.
+    static bool exist() { return count_.load(std::memory_order_acquire) > 0; }
+
+    /// The builder's own add. `set` and `known`: the set that is read, if it is there, and the
+    /// member's version before this build.
+    void add(std::string_view member, double score, std::optional<std::int64_t> version,
+             const SortedSet* set, std::optional<std::int64_t> known);
+    /// What somebody wrote meanwhile; a removal has no score.
+    void write(std::string_view member, std::optional<double> score,
+               std::optional<std::int64_t> version, std::optional<std::int64_t> known);
+
+    const std::string token;
+    SteadyTime lease_ends;
+    std::uint64_t chunks{0};
+    SortedSet set;
+
+    template <class Visit>
+    void visit_versions(Visit&& visit) const {
+        for (const auto& [member, note] : notes_) {
+            if (note.version) visit(member, *note.version);
+        }
+    }
+
+  private:
+    enum class Written : std::uint8_t { before, with_version, without_version };
+    struct Note {
+        std::optional<std::int64_t> version{};
+        Written written{Written::before};
+    };
+    static std::atomic<int> count_;
+    std::unordered_map<std::string, Note, KeyedHash, std::equal_to<>> notes_;
+};
+
 class Versions {
   public:
     std::optional<std::int64_t> find(std::string_view member) const;
     void put(std::string_view member, std::int64_t version);
+    /// The build whose lease lasts; one whose lease has passed is dropped.
+    SetBuild* build(SteadyTime now);
+    void set_build(std::unique_ptr<SetBuild> build) { build_ = std::move(build); }
 
   private:
     using Map = std::unordered_map<std::string, std::int64_t, KeyedHash, std::equal_to<>>;
     std::unique_ptr<Map> versions_;
+    std::unique_ptr<SetBuild> build_;
 };
 
 }  // namespace hotcount

@@ -1,0 +1,301 @@
+#include <deque>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/live_sets.hpp>
+#include <mutex>
+
+#include "backend.hpp"
+#include "keys.hpp"
+
+namespace hotcount {
+namespace {
+
+std::string drawn_token() {
+    Random& random = thread_random();
+    return std::to_string(random.next()) + "-" + std::to_string(random.next());
+}
+
+}  // namespace
+
+Error lease_lost(const Build& build, std::string_view why) {
+    return make_error(ErrorCode::lease_lost, "the build of " + printable(build.key) + " " +
+                                                 std::string{why} + "; nothing was published")
+        .about(&ErrorFacts::key, build.key);
+}
+
+class Rebuild::Work {
+  public:
+    Work(std::shared_ptr<Builds> builds, Build build)
+        : builds_(std::move(builds)), build_(std::move(build)), process_(fork_generation()) {}
+
+    /// Takes the members. True if so many are gathered, or for so long, that they are to be sent.
+    Result<bool> gather(std::span<const RebuildMember> members) {
+        for (const RebuildMember& each : members) {
+            HOTCOUNT_TRY(zset::check_member(each.member));
+            HOTCOUNT_TRY(zset::check_score(each.score));
+        }
+        // Before the lock, which a thread of the parent may have held at the fork.
+        if (fork_generation() != process_) return forked();
+        const std::lock_guard lock(mutex_);
+        if (phase_ != Phase::open) return refusal();
+        for (const RebuildMember& each : members) {
+            gathered_.push_back({std::string{each.member}, each.score, each.version});
+        }
+        return gathered_.size() >= kChunk || Deadline::at(renew_at_).passed();
+    }
+
+    Result<void> begin(Deadline deadline) {
+        return in_turn(deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY(expect(Phase::made));
+            HOTCOUNT_TRY(builds_->begin(build_, deadline.remaining()));
+            set_phase(Phase::open);
+            return {};
+        });
+    }
+    Result<void> send_chunks(Deadline deadline) {
+        return in_turn(deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY(expect(Phase::open));
+            // Another call may have sent them, but only this one looks at the time.
+            return send(deadline, kChunk, Deadline::at(renew_at()).passed());
+        });
+    }
+    Result<void> renew(Deadline deadline) {
+        return in_turn(deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY(expect(Phase::open));
+            return send(deadline, 1, true);
+        });
+    }
+    Result<void> publish(Deadline deadline) {
+        return in_turn(deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY(expect(Phase::open));
+            return publish_in_turn(deadline);
+        });
+    }
+    Result<void> finish(Deadline deadline) {
+        return in_turn(deadline, [&]() -> Result<void> {
+            const Phase now = phase();
+            if (now == Phase::published || now == Phase::abandoned) return {};
+            HOTCOUNT_TRY(expect(Phase::open));
+            return publish_in_turn(deadline);
+        });
+    }
+    Result<void> abandon(Deadline deadline) {
+        return in_turn(deadline, [&]() -> Result<void> {
+            if (phase() != Phase::open) return {};
+            HOTCOUNT_TRY(builds_->abandon(build_, deadline.remaining()));
+            set_phase(Phase::abandoned);
+            return {};
+        });
+    }
+
+  private:
+    enum class Phase : std::uint8_t { made, open, published, unknown, abandoned, lost };
+
+    Result<void> publish_in_turn(Deadline deadline) {
+        HOTCOUNT_TRY(send(deadline, 1, false));
+        std::string cursor = "0";
+        do {
+            HOTCOUNT_TRY_ASSIGN(cursor, builds_->carry(build_, cursor, deadline.remaining()));
+        } while (cursor != "0");
+        Result<void> outcome = builds_->publish(build_, chunks_, deadline.remaining());
+        if (outcome) set_phase(Phase::published);
+        if (!outcome && !nothing_applied(outcome.error().code)) set_phase(Phase::unknown);
+        return outcome;
+    }
+    Error forked() const {
+        return lease_lost(build_, "belongs to the process that made it, and this is another");
+    }
+    // With the lock.
+    Error refusal() const {
+        switch (phase_) {
+            case Phase::made:
+                return make_error(ErrorCode::config,
+                                  "a build takes members after it has begun: "
+                                  "with sets.rebuild(...) as build");
+            case Phase::open:
+                return make_error(ErrorCode::config, "the build has begun already");
+            case Phase::published:
+                return make_error(ErrorCode::config, "the build is published; begin another one");
+            case Phase::unknown:
+                return make_error(ErrorCode::config,
+                                  "nobody knows whether the build is published; begin another one");
+            case Phase::abandoned:
+                return make_error(ErrorCode::config, "the build was given up; begin another one");
+            case Phase::lost:
+                break;
+        }
+        return lease_lost(build_, "has lost its lease");
+    }
+    Result<void> expect(Phase wanted) const {
+        const std::lock_guard lock(mutex_);
+        if (phase_ != wanted) return refusal();
+        return {};
+    }
+    Phase phase() const {
+        const std::lock_guard lock(mutex_);
+        return phase_;
+    }
+    void set_phase(Phase next) {
+        const std::lock_guard lock(mutex_);
+        phase_ = next;
+        renew_at_ = std::chrono::steady_clock::now() + build_.lease / 3;
+    }
+    SteadyTime renew_at() const {
+        const std::lock_guard lock(mutex_);
+        return renew_at_;
+    }
+
+    // Sends what is gathered while it is `least` or more, and something if `heard` is to be true.
+    Result<void> send(Deadline deadline, std::size_t least, bool heard) {
+        while (true) {
+            if (unsettled_.empty()) {
+                const std::lock_guard lock(mutex_);
+                const std::size_t size = std::min(kChunk, gathered_.size());
+                if (size > 0 && (size >= least || heard)) {
+                    const auto end = gathered_.begin() + static_cast<std::ptrdiff_t>(size);
+                    unsettled_.assign(std::move_iterator(gathered_.begin()),
+                                      std::move_iterator(end));
+                    gathered_.erase(gathered_.begin(), end);
+                }
+            }
+            if (unsettled_.empty() && !heard) return {};
+            const std::uint64_t number = chunks_ + (unsettled_.empty() ? 0 : 1);
+            // After an error the same members go again under the same number: the store knows whether
+            // it has them.
+            HOTCOUNT_TRY(builds_->add(build_, number, unsettled_, deadline.remaining()));
+            chunks_ = number;
+            unsettled_.clear();
+            heard = false;
+            set_phase(Phase::open);
+        }
+    }
+
+    template <class Step>
+    Result<void> in_turn(Deadline deadline, const Step& step) {
+        if (fork_generation() != process_) return forked();
+        while (true) {
+            const std::uint32_t seen = turns_.epoch();
+            {
+                const std::lock_guard lock(mutex_);
+                if (!busy_) {
+                    busy_ = true;
+                    break;
+                }
+            }
+            if (deadline.passed()) {
+                return make_error(ErrorCode::deadline,
+                                  "another call of this build is under way; nothing was sent")
+                    .about(&ErrorFacts::key, build_.key);
+            }
+            (void)turns_.wait(seen, deadline);
+        }
+        Result<void> outcome = step();
+        {
+            const std::lock_guard lock(mutex_);
+            busy_ = false;
+            if (!outcome && outcome.error().code == ErrorCode::lease_lost &&
+                phase_ == Phase::open) {
+                phase_ = Phase::lost;
+                gathered_.clear();
+            }
+        }
+        turns_.wake();
+        return outcome;
+    }
+
+    const std::shared_ptr<Builds> builds_;
+    const Build build_;
+    const std::uint64_t process_;
+
+    mutable std::mutex mutex_;  // Guards what follows up to the empty line; nobody sends with it.
+    Phase phase_{Phase::made};
+    bool busy_{false};
+    std::deque<BuildMember> gathered_;
+    SteadyTime renew_at_{};
+
+    // Of the call that is busy.
+    std::vector<BuildMember> unsettled_;  // The chunk that was sent last, until it is answered.
+    std::uint64_t chunks_{0};             // Those that the store has.
+    Signal turns_;
+};
+
+Rebuild::Rebuild(std::shared_ptr<LiveSetsBackend> backend, std::string key, std::string companion,
+                 Duration ttl, Duration lease)
+    : backend_(std::move(backend)),
+      work_(std::make_shared<Work>(backend_->builds(), Build{std::move(key), std::move(companion),
+                                                             drawn_token(), ttl, lease})) {}
+Rebuild::~Rebuild() = default;
+
+Result<void> Rebuild::begin(Timeout timeout) { return work_->begin(backend_->deadline(timeout)); }
+
+Result<void> Rebuild::add(std::string_view member, double score,
+                          std::optional<std::int64_t> version, Timeout timeout) {
+    const RebuildMember one{member, score, version};
+    return add_many({&one, 1}, timeout);
+}
+
+Result<void> Rebuild::add_many(std::span<const RebuildMember> members, Timeout timeout) {
+    HOTCOUNT_TRY_ASSIGN(const bool is_due, work_->gather(members));
+    return is_due ? work_->send_chunks(backend_->deadline(timeout)) : Result<void>{};
+}
+
+Result<void> Rebuild::renew(Timeout timeout) { return work_->renew(backend_->deadline(timeout)); }
+
+Result<void> Rebuild::publish(Timeout timeout) {
+    return work_->publish(backend_->deadline(timeout));
+}
+
+Result<void> Rebuild::finish(Timeout timeout) { return work_->finish(backend_->deadline(timeout)); }
+
+Result<void> Rebuild::abandon(Timeout timeout) {
+    return work_->abandon(backend_->deadline(timeout));
+}
+
+void Rebuild::later(const AsyncCall& call, Completion<void> done,
+                    Result<void> (Work::*step)(Deadline)) {
+    const Deadline deadline = backend_->deadline(call.timeout);
+    WaitingCalls* const threads = backend_->waiting_calls();
+    if (threads == nullptr) return done(((*work_).*step)(deadline));
+    threads->run<void>(deadline, call.cancelled, std::move(done),
+                       [work = work_, step, deadline] { return ((*work).*step)(deadline); });
+}
+
+void Rebuild::begin_async(Completion<void> done, AsyncCall call) {
+    later(call, std::move(done), &Work::begin);
+}
+
+void Rebuild::add_async(std::string_view member, double score, std::optional<std::int64_t> version,
+                        Completion<void> done, AsyncCall call) {
+    const RebuildMember one{member, score, version};
+    add_many_async({&one, 1}, std::move(done), call);
+}
+
+void Rebuild::add_many_async(std::span<const RebuildMember> members, Completion<void> done,
+                             AsyncCall call) {
+    const auto is_due = work_->gather(members);
+    if (!is_due) return done(is_due.error());
+    if (!*is_due) return done(Result<void>{});
+    later(call, std::move(done), &Work::send_chunks);
+}
+
+void Rebuild::renew_async(Completion<void> done, AsyncCall call) {
+    later(call, std::move(done), &Work::renew);
+}
+
+void Rebuild::publish_async(Completion<void> done, AsyncCall call) {
+    later(call, std::move(done), &Work::publish);
+}
+
+void Rebuild::finish_async(Completion<void> done, AsyncCall call) {
+    later(call, std::move(done), &Work::finish);
+}
+
+void Rebuild::abandon_async(Completion<void> done, AsyncCall call) {
+    later(call, std::move(done), &Work::abandon);
+}
+
+}  // namespace hotcount
