@@ -33,6 +33,7 @@ from hotcount.errors import (
     DeadlineError,
     HotcountError,
     IntegrityError,
+    LeaseLostError,
     OutcomeUnknownError,
     PermissionDeniedError,
     ReplyError,
@@ -48,7 +49,7 @@ from hotcount.batches import Casts, Column, Counts, Decisions, Int64Batch, Upser
 from hotcount.counter import Counter, RetryQueue
 from hotcount.functions import build_info, new_op_id
 from hotcount.limiter import Limiter, Rate
-from hotcount.live_sets import LiveSets
+from hotcount.live_sets import LiveSets, Rebuild, RebuildReport
 from hotcount.period_counter import PeriodCounter
 from hotcount.results import (
     Cast,
@@ -97,6 +98,7 @@ __all__ = [
     "HotcountError",
     "Int64Batch",
     "IntegrityError",
+    "LeaseLostError",
     "Limiter",
     "LiveSets",
     "Memory",
@@ -105,6 +107,8 @@ __all__ = [
     "PermissionDeniedError",
     "Queued",
     "Rate",
+    "Rebuild",
+    "RebuildReport",
     "Redis",
     "ReplyError",
     "RetryQueue",

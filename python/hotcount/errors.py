@@ -13,6 +13,7 @@
     |- ConfigError             a bad URL, key, option; says which          (also ValueError)
     |- DatabaseError           the database refused; .code is its own code
     |- ReplyError              another error reply; .code is its first word
+    |- LeaseLostError          another builder has the set; nothing was applied
     |- BatchError              .result and .errors by index
     `- ClosedError             used after close
 
@@ -35,6 +36,7 @@ __all__ = [
     "DeadlineError",
     "HotcountError",
     "IntegrityError",
+    "LeaseLostError",
     "OutcomeUnknownError",
     "PermissionDeniedError",
     "ReplyError",
@@ -131,6 +133,10 @@ class DatabaseError(HotcountError):
 
 class ReplyError(HotcountError):
     """The server answered with another error; ``code`` is its first word."""
+
+
+class LeaseLostError(HotcountError):
+    """The build of a set is another builder's, or the lease has passed. Nothing was applied."""
 
 
 class ClosedError(HotcountError):

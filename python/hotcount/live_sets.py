@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal, Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from itertools import islice
+from time import monotonic
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Union
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
 from hotcount._types import Key, Keys, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Upserts
+from hotcount.errors import HotcountError
 from hotcount.results import SweepReport, Upsert
 from hotcount.stores import KeyValueStore
 
@@ -22,6 +28,11 @@ Members = Union[
     Mapping[Union[str, bytes], float],
     Iterable[tuple[Key, float]],
 ]
+# With versions, None for a member that has none.
+RebuildMembers = Union[
+    Members, Iterable[Union[tuple[Key, float], tuple[Key, float, Union[int, None]]]]
+]
+RebuildRows = Iterable[tuple[Key, RebuildMembers]]
 ScoredMembers = list[tuple[Union[str, bytes], float]]
 
 
@@ -241,3 +252,240 @@ class LiveSets(Lifetime, LiveSetsBase):
         >>> leaky.sweep("feed:*")
         SweepReport(scanned=1, found=1, deleted=1, keys=('feed:1',))
         """
+
+    def rebuild(self, key: Key, ttl: Seconds, *, lease: Seconds = 10.0) -> Rebuild:
+        """Builds the set anew beside the one that is read: a context manager, see Rebuild.
+
+        ttl: seconds that the published set lives, 0.001 or more. lease: seconds, 0.1 to 3,600, that
+        a builder keeps the set to itself after it was last heard of. Only with 'script', and for
+        keys whose braces make a hash tag or that have none; else ConfigError. Nothing is sent
+        before the `with` block begins; that raises LeaseLostError where another builder has the
+        lease.
+
+        >>> import hotcount
+        >>> sets = hotcount.LiveSets("memory://")
+        >>> with sets.rebuild("feed:1", ttl=60) as build:
+        ...     build.add("post:1", 1)
+        ...     build.add_many({"post:2": 2, "post:3": 3})
+        >>> sets.top("feed:1", 2)
+        [('post:3', 3.0), ('post:2', 2.0)]
+        """
+        return Rebuild(self, key, ttl, lease)
+
+    def rebuild_many(
+        self,
+        sets: RebuildRows,
+        ttl: Seconds,
+        *,
+        lease: Seconds = 10.0,
+    ) -> RebuildReport:
+        """Builds many sets, each as rebuild() does: rows of (key, members), one after the other.
+
+        A row's lease is taken before its members are asked for, and they are asked for before the
+        next row: a generator that reads its members when it is iterated, and itertools.groupby,
+        are fine. Upserts that come between a list's making and its row are lost. At most 8 sets and
+        300 members of each are held at a time; 8 sets are published together, sooner where a
+        quarter of the lease has passed. A set that fails is in the report, and the next goes on;
+        what an iterable raises ends the call, once the sets that are complete are published.
+
+        >>> import hotcount
+        >>> sets = hotcount.LiveSets("memory://")
+        >>> sets.rebuild_many(((f"feed:{n}", [("post:1", n)]) for n in range(3)), ttl=60)
+        RebuildReport(published=3, failed={})
+        >>> sets.top("feed:2", 1)
+        [('post:1', 2.0)]
+        """
+        builds = _Builds(self, ttl, lease)
+        try:
+            for row in sets:
+                builds.build(*pair_of(row))
+        finally:
+            builds.publish()
+        return RebuildReport(builds.published, builds.failed)
+
+
+class RebuildReport(NamedTuple):
+    """What LiveSets.rebuild_many came to.
+
+    >>> import hotcount
+    >>> hotcount.LiveSets("memory://").rebuild_many([("feed:1", {})], ttl=60)
+    RebuildReport(published=1, failed={})
+    """
+
+    published: int
+    """Sets that were built and published."""
+    failed: dict[Key, HotcountError]
+    """The error of each key whose set was not, or perhaps not where it is OutcomeUnknownError."""
+
+
+class RebuildBase(Handle):
+    """The constructor of the sync and the aio class."""
+
+    __slots__ = ()
+
+    @native
+    def __init__(self, sets: LiveSetsBase, key: Key, ttl: Seconds, lease: Seconds = 10.0) -> None:
+        """As LiveSets.rebuild, which makes one; nothing is sent."""
+
+
+class Rebuild(RebuildBase):
+    """The build of one set: `with sets.rebuild(key, ttl=60) as build`.
+
+    The members are gathered beside the set that is read, and published in one step at the end of
+    the block; a block that raises leaves the set as it is. Upserts and removes that anybody makes
+    meanwhile go to both sets, and win over what is added, unless both have versions: then the
+    higher wins. So read the source of the data inside the block, and write there before you
+    upsert: then no upsert is lost. A key that was absent is answered ABSENT until the publication,
+    and what was written meanwhile is published. Only method 'script' writes to both.
+
+    What is added is gathered and sent 300 at a time, sooner where a third of the lease has passed;
+    each sending renews the lease. Where nothing is added for longer than the lease, call renew().
+    LeaseLostError: the lease has passed, another builder has it, or a key of the build was deleted
+    or evicted; nothing is published. A builder that dies leaves nothing but keys that expire.
+
+    Safe from many threads; calls that send go one at a time. A forked child cannot use it.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __enter__(self) -> Rebuild:
+        """Takes the lease and deletes what a dead builder left."""
+        self._begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Publishes, or gives the build up where the block has raised."""
+        if kind is None:
+            self._finish()
+            return
+        # Else it expires with its lease; what the block has raised is what matters.
+        with suppress(HotcountError):
+            self.abandon()
+
+    @native
+    def add(
+        self,
+        member: Key,
+        score: float,
+        version: int | None = None,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Adds a member. Member, score and version as for LiveSets.upsert.
+
+        Of two adds of one member the later wins, with versions the higher. Without a version it
+        replaces what was written before the block began. With one that is below what the set knows
+        the set's own score is taken; where the set has expired or the member was removed, it is
+        left out. An error of a sending (UnavailableError, DeadlineError, OutcomeUnknownError) loses
+        nothing: what was gathered is sent by the next call.
+        """
+
+    @native
+    def add_many(self, members: RebuildMembers, *, timeout: Seconds | None = None) -> None:
+        """Adds many, in order: a mapping, or rows of (member, score[, version]).
+
+        A bad row is a TypeError or ConfigError that names it, and none is added.
+        """
+
+    @native
+    def renew(self, *, timeout: Seconds | None = None) -> None:
+        """Sends what is gathered, and gives the lease its full time."""
+
+    @native
+    def publish(self, *, timeout: Seconds | None = None) -> None:
+        """Publishes now; the end of the block then does nothing.
+
+        For a timeout of its own. OutcomeUnknownError: it may be published; build it again.
+        """
+
+    @native
+    def abandon(self, *, timeout: Seconds | None = None) -> None:
+        """Gives the build up: the set stays as it is, and the end of the block does nothing."""
+
+    @native
+    def _begin(self, *, timeout: Seconds | None = None) -> None:
+        """Takes the lease."""
+
+    @native
+    def _finish(self, *, timeout: Seconds | None = None) -> None:
+        """publish(), but nothing after publish() or abandon()."""
+
+
+MOST_AT_ONCE = 8
+PART = 300
+
+
+@native
+def _publish_all(builds: Sequence[Rebuild]) -> list[HotcountError | None]:
+    """Publishes them at the same time; the error of each."""
+
+
+def patience_of(lease: Seconds) -> float:
+    """How long a complete build waits for others, in seconds."""
+    return (lease.total_seconds() if isinstance(lease, timedelta) else lease) / 4
+
+
+def pair_of(row: object) -> tuple[Any, Any]:
+    """A row of rebuild_many()."""
+    if not isinstance(row, (tuple, list)) or len(row) != 2:
+        raise TypeError(f"sets must be rows of (key, members), not {type(row).__name__}")
+    return row[0], row[1]
+
+
+def parts_of(members: RebuildMembers) -> Iterator[RebuildMembers]:
+    """The rows in lists of at most 300."""
+    rows: Iterator[Any] = iter(members.items() if isinstance(members, Mapping) else members)
+    while part := list(islice(rows, PART)):
+        yield part
+
+
+class _Builds:
+    """The sets of one rebuild_many() that wait for their publication, and what became of others."""
+
+    def __init__(self, sets: LiveSets, ttl: Seconds, lease: Seconds) -> None:
+        Rebuild(sets, "any", ttl, lease)  # What is wrong with all is not each key's failure.
+        self._sets, self._ttl, self._lease = sets, ttl, lease
+        self._patience = patience_of(lease)
+        self._complete: dict[Key, Rebuild] = {}
+        self._oldest = 0.0
+        self.published = 0
+        self.failed: dict[Key, HotcountError] = {}
+
+    def build(self, key: Key, members: RebuildMembers) -> None:
+        if key in self._complete:
+            self.publish()
+        began = monotonic()
+        try:
+            build = Rebuild(self._sets, key, self._ttl, lease=self._lease)
+            build._begin()
+        except HotcountError as error:
+            self.failed[key] = error
+            return
+        try:
+            for part in parts_of(members):
+                build.add_many(part)
+        except BaseException as error:
+            with suppress(HotcountError):
+                build.abandon()
+            if not isinstance(error, HotcountError):
+                raise
+            self.failed[key] = error
+            return
+        if not self._complete:
+            self._oldest = began
+        self._complete[key] = build
+        if len(self._complete) == MOST_AT_ONCE or monotonic() - self._oldest > self._patience:
+            self.publish()
+
+    def publish(self) -> None:
+        complete, self._complete = self._complete, {}
+        for key, error in zip(complete, _publish_all(list(complete.values()))):
+            if error is None:
+                self.published += 1
+            else:
+                self.failed[key] = error

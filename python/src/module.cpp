@@ -51,4 +51,5 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_write_behind_counter();
     hotcount::python::bind_sync_worker();
     hotcount::python::bind_live_sets();
+    hotcount::python::bind_rebuild();
 }

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from hotcount.aio.counter import Counter
 from hotcount.aio.limiter import Limiter
-from hotcount.aio.live_sets import LiveSets
+from hotcount.aio.live_sets import LiveSets, Rebuild
 from hotcount.aio.period_counter import PeriodCounter
 from hotcount.aio.slotted_counter import SlottedCounter
 from hotcount.aio.stores import (
@@ -47,6 +47,7 @@ __all__ = [
     "LiveSets",
     "Memory",
     "PeriodCounter",
+    "Rebuild",
     "Redis",
     "SlottedCounter",
     "Votes",

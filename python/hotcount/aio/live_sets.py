@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Union
 
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Key, Keys, OnErrors, Seconds
 from hotcount.batches import Upserts
-from hotcount.live_sets import LiveSetsBase, Members, ScoredMembers, UpsertItem
+from hotcount.errors import HotcountError
+from hotcount.live_sets import (
+    MOST_AT_ONCE,
+    PART,
+    LiveSetsBase,
+    Members,
+    RebuildBase,
+    RebuildMembers,
+    RebuildReport,
+    ScoredMembers,
+    UpsertItem,
+    pair_of,
+    parts_of,
+)
 from hotcount.results import SweepReport, Upsert
+
+AnyMembers = Union[
+    RebuildMembers, AsyncIterable[Union[tuple[Key, float], tuple[Key, float, Union[int, None]]]]
+]
+RebuildRows = Union[Iterable[tuple[Key, AnyMembers]], AsyncIterable[tuple[Key, AnyMembers]]]
 
 
 class LiveSets(AsyncLifetime, LiveSetsBase):
@@ -106,3 +127,150 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
 
         Cancelled before it has begun, nothing is deleted; later, it goes on to its end.
         """
+
+    def rebuild(self, key: Key, ttl: Seconds, *, lease: Seconds = 10.0) -> Rebuild:
+        """As hotcount.LiveSets.rebuild, for `async with`."""
+        return Rebuild(self, key, ttl, lease)
+
+    async def rebuild_many(
+        self,
+        sets: RebuildRows,
+        ttl: Seconds,
+        *,
+        lease: Seconds = 10.0,
+    ) -> RebuildReport:
+        """As hotcount.LiveSets.rebuild_many; rows and members may come from async iterables.
+
+        A set is published while the next are built, 8 at a time.
+        """
+        builds = _Builds(self, ttl, lease)
+        try:
+            if isinstance(sets, AsyncIterable):
+                async for row in sets:
+                    await builds.build(*pair_of(row))
+            else:
+                for row in sets:
+                    await builds.build(*pair_of(row))
+        finally:
+            await builds.settle(0)
+        return RebuildReport(builds.published, builds.failed)
+
+
+class Rebuild(RebuildBase):
+    """hotcount.Rebuild for event loops: `async with sets.rebuild(key, ttl=60) as build`.
+
+    An add that is only gathered is done when it returns. What has to be sent over Redis is sent by
+    the threads that sweep() has too.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    async def __aenter__(self) -> Rebuild:
+        """Takes the lease and deletes what a dead builder left."""
+        await self._begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Publishes, or gives the build up where the block has raised."""
+        if kind is None:
+            await self._finish()
+            return
+        # Else it expires with its lease; what the block has raised is what matters.
+        with suppress(HotcountError):
+            await self.abandon()
+
+    @native
+    async def add(
+        self,
+        member: Key,
+        score: float,
+        version: int | None = None,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """As hotcount.Rebuild.add, to be awaited."""
+
+    @native
+    async def add_many(self, members: RebuildMembers, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Rebuild.add_many, to be awaited."""
+
+    @native
+    async def renew(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Rebuild.renew, to be awaited."""
+
+    @native
+    async def publish(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Rebuild.publish, to be awaited. Cancelled, it may be published."""
+
+    @native
+    async def abandon(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Rebuild.abandon, to be awaited."""
+
+    @native
+    async def _begin(self, *, timeout: Seconds | None = None) -> None:
+        """Takes the lease."""
+
+    @native
+    async def _finish(self, *, timeout: Seconds | None = None) -> None:
+        """publish(), but nothing after publish() or abandon()."""
+
+
+async def _parts_of(members: AnyMembers) -> AsyncIterator[RebuildMembers]:
+    if not isinstance(members, AsyncIterable):
+        for part in parts_of(members):
+            yield part
+        return
+    rows: list[Any] = []
+    async for row in members:
+        rows.append(row)
+        if len(rows) == PART:
+            yield rows
+            rows = []
+    yield rows
+
+
+class _Builds:
+    """The sets of one rebuild_many() that are being published, and what became of others."""
+
+    def __init__(self, sets: LiveSets, ttl: Seconds, lease: Seconds) -> None:
+        Rebuild(sets, "any", ttl, lease)  # What is wrong with all is not each key's failure.
+        self._sets, self._ttl, self._lease = sets, ttl, lease
+        self._publishing: dict[Key, Any] = {}
+        self.published = 0
+        self.failed: dict[Key, HotcountError] = {}
+
+    async def build(self, key: Key, members: AnyMembers) -> None:
+        await self.settle(0 if key in self._publishing else MOST_AT_ONCE - 1)
+        try:
+            build = Rebuild(self._sets, key, self._ttl, self._lease)
+            await build._begin()
+        except HotcountError as error:
+            self.failed[key] = error
+            return
+        try:
+            async for part in _parts_of(members):
+                await build.add_many(part)
+        except BaseException as error:
+            with suppress(HotcountError):
+                await build.abandon()
+            if not isinstance(error, HotcountError):
+                raise
+            self.failed[key] = error
+            return
+        self._publishing[key] = build.publish()
+
+    async def settle(self, most: int) -> None:
+        """Waits until at most so many are under way, the oldest first."""
+        while len(self._publishing) > most:
+            key = next(iter(self._publishing))
+            publication = self._publishing.pop(key)
+            try:
+                await publication
+                self.published += 1
+            except HotcountError as error:
+                self.failed[key] = error

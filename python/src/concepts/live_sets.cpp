@@ -1,11 +1,9 @@
 // hotcount.LiveSets and hotcount.aio.LiveSets: declared in hotcount/live_sets.py and
 // hotcount/aio/live_sets.py.
 #include <array>
-#include <cmath>
-#include <hotcount/live_sets.hpp>
 
+#include "live_sets.hpp"
 #include "native/bind.hpp"
-#include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"
 #include "native/rows.hpp"
@@ -23,12 +21,6 @@ struct UpsertRow {
     bool applied{false};
 };
 using Upserts = RowBatch<UpsertRow>;
-
-/// Any number that has an order.
-struct Score {
-    double number;
-    operator double() const { return number; }
-};
 
 /// The elements of a batch and the size of its parts; of six Python parameters.
 struct Items {
@@ -62,34 +54,6 @@ struct MemberType {
 }  // namespace
 
 // -- the table, for what sets alone have ----------------------------------------------------------
-
-template <>
-struct From<Score> {
-    static bool is_real(py::handle value) {
-        const auto& type =
-            made_once<py::object>([] { return py::object(import_module("numbers").attr("Real")); });
-        return py::isinstance(value, type);
-    }
-
-    static Score read(const Argument& argument) { return {read(argument.value, argument.name)}; }
-    static double read(py::handle value, const Where& where) {
-        // float and int, and what counts as a real number, such as NumPy's; bool does not.
-        const bool plain = PyFloat_Check(value.ptr()) || PyLong_CheckExact(value.ptr());
-        if (!plain && (PyBool_Check(value.ptr()) || !is_real(value))) {
-            raise_wrong_type(where, "float or int", value);
-        }
-        const double score = PyFloat_AsDouble(value.ptr());
-        if (score == -1.0 && PyErr_Occurred() != nullptr) {
-            if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw py::error_already_set();
-            PyErr_Clear();
-            raise_config(where.str() + " is beyond the range of a float");
-        }
-        if (std::isnan(score)) {
-            raise_config(where.str() + " is nan; it takes numbers that have an order");
-        }
-        return score;
-    }
-};
 
 template <class T>
 struct From<OfMany<T>> {
@@ -355,6 +319,14 @@ template <>
 struct BoundOf<LiveSets> {
     using type = BoundLiveSets;
 };
+
+std::shared_ptr<Bound<LiveSets>> live_sets_of(py::handle object, const char* name) {
+    if (!BoundObject::check(object.ptr())) raise_wrong_type(name, "LiveSets", object);
+    const auto& bound = BoundObject::of(object.ptr())->bound;
+    if (bound == nullptr) raise_unfinished(object.ptr());
+    if (bound->tag() != &kTag<BoundLiveSets>) raise_wrong_type(name, "LiveSets", object);
+    return std::static_pointer_cast<BoundLiveSets>(bound);
+}
 
 void bind_live_sets() {
     declare_rows<UpsertRow>("Upserts", column<&UpsertRow::status>("status"),

@@ -14,6 +14,7 @@ void bind_counter();
 void bind_period_counter();
 void bind_slotted_counter();
 void bind_live_sets();
+void bind_rebuild();
 void bind_limiter();
 void bind_sync_worker();
 void bind_votes();

@@ -24,6 +24,7 @@ constexpr std::array kExceptions{
     Mapping{ErrorCode::config, "ConfigError"},
     Mapping{ErrorCode::database, "DatabaseError"},
     Mapping{ErrorCode::reply, "ReplyError"},
+    Mapping{ErrorCode::lease_lost, "LeaseLostError"},
     Mapping{ErrorCode::closed, "ClosedError"},
 };
 
