@@ -63,6 +63,10 @@ STREAM = [
 ]
 TAKE = ["workers", "me", "10", "0", "0", "600000"]
 TAKEN = [*STREAM, ["XADD", "s", "5-1", *VOTE]]
+BUILT = ["z", "c", "b", "h", "m"]
+REMOVED = ["z", "c", "m", "b", "h"]
+BUILD = set_of("b", "a") + hash_of("h", "", "t 1 1", "x", "4~", "a", "!")
+EMPTY_BUILD = hash_of("h", "", "t 0 1")
 OPS = ["k", "o0", "o1"]
 FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 FAR = str(4102444800)  # 2100
@@ -229,15 +233,15 @@ SITUATIONS = [
         ]
     ),
     *(
-        Situation(f"zset_upsert/{name}", ["z", "c", "m"], [gate, "1000", *element], before)
+        Situation(f"zset_upsert/{name}", BUILT, [gate, "1000", *element], before)
         for name, gate, element, before in [
-            ("plain", "0", ["b", "7", "2"], set_of("z", "a")),
-            ("expiring", LARGE, ["b", "7", "2"], set_of("z", "a")),
-            ("first version", "0", ["b", "7", "3", "4"], set_of("z", "a")),
+            ("plain", "0", ["b", "7", "4"], set_of("z", "a")),
+            ("expiring", LARGE, ["b", "7", "4"], set_of("z", "a")),
+            ("first version", "0", ["b", "7", "5", "4"], set_of("z", "a")),
             (
                 "version",
                 "0",
-                ["a", "7", "3", "4"],
+                ["a", "7", "5", "4"],
                 [
                     *set_of("z", "a"),
                     *hash_of("c", "a", "3", ttl="700000"),
@@ -247,7 +251,7 @@ SITUATIONS = [
             (
                 "version, longer",
                 "0",
-                ["a", "7", "3", "4"],
+                ["a", "7", "5", "4"],
                 [
                     *set_of("z", "a"),
                     *hash_of("c", "a", "3"),
@@ -257,19 +261,28 @@ SITUATIONS = [
             (
                 "without members",
                 "0",
-                ["a", "7", "2"],
+                ["a", "7", "4"],
                 hash_of("c", "", FAR + "000"),
             ),
             (
                 "without members, version",
                 "0",
-                ["a", "7", "3", "4"],
+                ["a", "7", "5", "4"],
                 hash_of("c", "", FAR + "000"),
+            ),
+            ("in a build", "0", ["b", "7", "4"], set_of("z", "a") + BUILD),
+            ("in a build, first member", "0", ["b", "7", "4"], set_of("z", "a") + EMPTY_BUILD),
+            ("in a build, absent", "0", ["b", "7", "4"], BUILD),
+            (
+                "in a build, version",
+                "0",
+                ["a", "7", "5", "4"],
+                [*set_of("z", "a"), *hash_of("c", "a", "3"), ["SET", "m", ""], *BUILD],
             ),
         ]
     ),
     *(
-        Situation(f"zset_remove/{name}", ["z", "c", "m"], ["a", version, "1000"], before)
+        Situation(f"zset_remove/{name}", REMOVED, ["a", version, "1000"], before)
         for name, version, before in [
             ("plain", "", set_of("z", "a", "b") + hash_of("c", "", "0")),
             ("last", "", set_of("z", "a") + hash_of("c", "", "0")),
@@ -278,8 +291,64 @@ SITUATIONS = [
             ("first version", "4", set_of("z", "a", "b")),
             ("last, version", "4", set_of("z", "a") + hash_of("c", "a", "3")),
             ("without members", "4", hash_of("c", "", FAR + "000")),
+            ("in a build", "", set_of("z", "a", "b") + BUILD),
+            ("in a build, last", "", set_of("z", "a") + hash_of("c", "", "0") + BUILD),
+            ("in a build, absent", "", BUILD),
+            ("in a build, version", "4", set_of("z", "a", "b") + hash_of("c", "a", "3") + BUILD),
         ]
     ),
+    # -- builds of sorted sets: the build and its hash beside them
+    *(
+        Situation(f"zset_begin_build/{name}", ["z", "c", "b", "h"], ["t", SOON, "1000"], before)
+        for name, before in [
+            ("fresh", []),
+            ("there", set_of("z", "a") + hash_of("c", "", "0")),
+            ("long companion", hash_of("c", "", "0", ttl="7000000")),
+            ("what a dead builder left", set_of("b", "a")),
+        ]
+    ),
+    *(
+        Situation(
+            f"zset_add_to_build/{name}",
+            ["z", "c", "b", "h"],
+            ["t", chunk, SOON, "1000", *members],
+            set_of("z", "a") + hash_of("c", "", "0", "x", "9") + before,
+        )
+        for name, chunk, members, before in [
+            ("first members", "2", ["x", "1", "", "y", "2", "7"], EMPTY_BUILD),
+            ("more", "2", ["a", "1", "", "x", "2", "7"], BUILD),
+            ("renewal", "0", [], BUILD),
+        ]
+    ),
+    Situation(
+        "zset_add_to_build/lost",
+        ["z", "c", "b", "h"],
+        ["t", "2", SOON, "1000", "x", "1", ""],
+        hash_of("c", "", "0") + hash_of("h", "", "t 5 1"),
+    ),
+    Situation(
+        "zset_carry_versions/there",
+        ["c", "b", "h"],
+        ["t", SOON, "0"],
+        hash_of("c", "", "0", "x", "9", "a", "3") + BUILD,
+    ),
+    Situation(
+        "zset_carry_versions/lost", ["c", "b", "h"], ["t", SOON, "0"], hash_of("h", "", "t 5 1")
+    ),
+    *(
+        Situation(
+            f"zset_publish_build/{name}",
+            ["z", "c", "m", "b", "h"],
+            ["t", chunks, SOON, "1000"],
+            set_of("z", "old") + hash_of("c", "", "0") + before,
+        )
+        for name, chunks, before in [
+            ("there", "1", BUILD),
+            ("without members", "1", EMPTY_BUILD),
+            ("a chunk is lost", "2", BUILD),
+        ]
+    ),
+    Situation("zset_abandon_build/there", ["b", "h"], ["t"], BUILD),
     Situation("zset_sweep/immortal", ["z"], [], [["ZADD", "z", "1", "a"]]),
     # -- votes
     *(

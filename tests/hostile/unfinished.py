@@ -99,6 +99,8 @@ def refuses(cls: type, use: Callable[[Any], object], thing: object) -> str:
     """Empty where it refuses as it should, else what it did."""
     try:
         value = use(thing)
+        if inspect.iscoroutine(value):  # Of an `async def` that Python runs.
+            asyncio.run(value)
     except TypeError as refusal:
         text = str(refusal)
         owner = next(base for base in cls.__mro__ if base.__module__.startswith("hotcount"))

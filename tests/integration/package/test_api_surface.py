@@ -123,6 +123,26 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "WriteBehindCounter.contract": (),
     "WriteBehindCounter.stats": (),
     "WriteBehindCounter.schema": (),
+    "LiveSets": ("store", "*", "gate", "method", "prefix", "keep", "member_type"),
+    "LiveSets.upsert": ("key", "member", "score", "*", "version", TIMEOUT),
+    "LiveSets.upsert_many": (
+        *("items", "batch", "*", "keys", "members", "scores", "versions", "errors"),
+        TIMEOUT,
+    ),
+    "LiveSets.top": ("key", "n", "*", TIMEOUT),
+    "LiveSets.range": ("key", "start", "stop", "*", TIMEOUT),
+    "LiveSets.remove": ("key", "member", "version", "*", TIMEOUT),
+    "LiveSets.rank": ("key", "member", "*", TIMEOUT),
+    "LiveSets.create": ("key", "ttl", "members", "*", TIMEOUT),
+    "LiveSets.sweep": ("match", "*", "dry_run", TIMEOUT),
+    "LiveSets.rebuild": ("key", "ttl", "*", "lease"),
+    "LiveSets.rebuild_many": ("sets", "ttl", "*", "lease"),
+    "Rebuild": ("sets", "key", "ttl", "lease"),
+    "Rebuild.add": ("member", "score", "version", "*", TIMEOUT),
+    "Rebuild.add_many": ("members", "*", TIMEOUT),
+    "Rebuild.renew": ("*", TIMEOUT),
+    "Rebuild.publish": ("*", TIMEOUT),
+    "Rebuild.abandon": ("*", TIMEOUT),
     "SyncWorker.run_once": ("*", TIMEOUT),
     "SyncWorker.run": ("stop",),
     "SyncWorker.stats": (),
@@ -197,7 +217,7 @@ def test_no_public_method_is_missing_above() -> None:
     names: tuple[str, ...]
     names = ("Memory", "Redis", "Database", "Counter", "PeriodCounter", "SlottedCounter", "Votes")
     names = (*names, "WriteBehindCounter")
-    for name in (*names, "Limiter"):
+    for name in (*names, "Limiter", "LiveSets", "Rebuild"):
         for method in vars(find(name)):
             if not method.startswith("_") and callable(getattr(find(name), method)):
                 found.add(f"{name}.{method}")

@@ -30,6 +30,7 @@ BUILTIN_BASES = {
     "ConfigError": (ValueError,),
     "DatabaseError": (),
     "ReplyError": (),
+    "LeaseLostError": (),
     "BatchError": (),
     "ClosedError": (),
 }
