@@ -59,7 +59,7 @@ struct RetryQueue {
     /// process that opens it adds them, to the store of its own counter and with the ttl and the
     /// max_age that they were accepted with. One process at a time owns it. Empty: in memory only.
     std::string path{};
-    /// Most adds that wait; each takes about 250 bytes of memory and 60 bytes and its key of the file.
+    /// Most adds that wait; each takes about 250 bytes of memory and 70 bytes and its key of the file.
     std::size_t max_items{200'000};
     /// An add that has waited for longer is counted nowhere. Longer: a longer outage loses nothing;
     /// Redis remembers writers for as long. After a restart it is measured by this machine's clock.
@@ -95,9 +95,9 @@ struct RetryStats {
 class RetryingCounter {
   public:
     /// Opens the journal, if there is one, and begins to add what waits in it. A config error for a
-    /// bad option, a path with a method other than script, for a journal of another version, one that is no journal, one that another process
-    /// owns or whose middle is damaged (it names file and offset); permission_denied or capacity as
-    /// the file system says.
+    /// bad option, for a path with a method other than script, for a journal of another version, one
+    /// that is no journal, one that another process owns or whose middle is damaged (it names file and
+    /// offset); permission_denied or capacity as the file system says.
     static Result<std::shared_ptr<RetryingCounter>> make(std::shared_ptr<redis::Client> client,
                                                          CounterOptions options, RetryQueue queue);
     RetryingCounter(const RetryingCounter&) = delete;
