@@ -46,6 +46,7 @@ def votes(make: Make) -> hotcount.Votes:
 
 
 def streams(cache: hotcount.Redis) -> list[str]:
+    assert isinstance(cache.prefix, str)
     found = cache.execute("KEYS", cache.prefix.replace("{", "\\{") + "waiting:*")
     return sorted(key.decode() for key in found)
 

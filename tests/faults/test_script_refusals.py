@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import hotcount
 import pytest
@@ -77,7 +78,7 @@ class Bench:
     def stream(self, key: bytes) -> object:
         """All but when its consumers were last seen."""
 
-        def about(words: list[object]) -> dict[object, object]:
+        def about(words: list[Any]) -> dict[bytes, Any]:
             return dict(zip(words[::2], words[1::2], strict=True))
 
         groups = []
