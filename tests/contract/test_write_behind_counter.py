@@ -121,6 +121,18 @@ def test_close_flushes_what_is_local(database: hotcount.Database, cache: hotcoun
         views.add("k")
 
 
+def test_who_closes_the_store_first_is_told_what_is_lost(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> None:
+    views = hotcount.WriteBehindCounter(database, cache, flush_interval=60)
+    views.create_tables()
+    views.add("k", 3, ack="local")
+    cache.close()
+    with pytest.warns(RuntimeWarning, match="3 adds were not sent"):
+        views.close()
+    views.close()
+
+
 def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
     views: hotcount.WriteBehindCounter, cache: hotcount.Redis
 ) -> None:

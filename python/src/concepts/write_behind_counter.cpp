@@ -46,8 +46,8 @@ BoundViews::~BoundViews() {
 }
 
 void BoundViews::close() {
-    std::int64_t lost = 0;
-    if (!closed()) lost = without_gil([&] { return core->close(); });
+    // Also where a store was closed first: what was local is lost then, and its owner is told.
+    const std::int64_t lost = without_gil([&] { return core->close(); });
     store.close();
     cache_.close();
     if (lost == 0) return;
