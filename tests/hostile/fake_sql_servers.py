@@ -47,7 +47,8 @@ class Peer:
         self.socket.sendall(data)
 
     def send_bytewise(self, data: bytes) -> None:
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.socket.family == socket.AF_INET:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for index in range(len(data)):
             self.socket.sendall(data[index : index + 1])
 

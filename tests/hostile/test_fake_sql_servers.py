@@ -9,6 +9,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.faults.proxy import FaultProxy
 from tests.hostile.fake_sql_servers import (
     ASKS_FOR_CLEAR_TEXT,
     ASKS_FOR_MD5,
@@ -93,6 +94,22 @@ def test_postgres_gets_no_clear_text_password_where_it_has_not_shown_who_it_is(
         assert isinstance(refusal, hotcount.AuthError)
         assert "clear text" in str(refusal)
         assert "sslmode=verify-full" in str(refusal)
+
+
+def test_postgres_gets_no_clear_text_password_in_records_that_come_in_pieces(
+    tmp_path: Path,
+) -> None:
+    # The rest of a record may come between the look into TLS and libpq's own reading.
+    context = self_signed(tmp_path)[0]
+    talk = says(ASKS_FOR_SCRAM + ASKS_FOR_CLEAR_TEXT, bytewise=True)
+    path = tmp_path / "s"
+    with FakeServer(postgres(talk, tls=context), unix=path) as server, FaultProxy(path) as proxy:
+        url = f"postgresql://me:{CANARY}@127.0.0.1:{proxy.port}/app?sslmode=require"
+        proxy.slices(1)
+        for _ in range(20):
+            assert "clear text" in str(cannot_open(url))
+        assert not server.got_the_password()
+        assert server.connections == 20
 
 
 def test_postgres_gets_a_clear_text_password_over_verified_tls(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ class AuthenticationReader {
   public:
     enum class Finding : std::uint8_t {
         harmless,
-        clear_text,  ///< It asks for the password as it is.
-        excessive,   ///< More than any server says by then (kMost): not read on.
+        nothing_yet,  ///< No whole record of TLS is there; see() never returns it.
+        clear_text,   ///< It asks for the password as it is.
+        excessive,    ///< More than any server says by then (kMost): not read on.
     };
     /// All that a server says until it has authenticated a client: an error's text included, and
     /// what libpq's buffer certainly takes at once.

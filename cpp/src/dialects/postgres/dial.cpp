@@ -157,7 +157,9 @@ Result<void> PostgresConnection::await_connection(Deadline deadline) {
             }
             watch_socket(pq_.PQsocket(handle_));
             if (!wait(POLLIN, until, &deadline)) return late_connecting(deadline);
-            HOTCOUNT_TRY(check_finding(peek_into_tls(reader)));
+            const Reader::Finding finding = peek_into_tls(reader);
+            if (finding == Reader::Finding::nothing_yet) continue;
+            HOTCOUNT_TRY(check_finding(finding));
         } else {
             watch_socket(pq_.PQsocket(handle_));
             if (!wait(progress == pq::kPollingReading ? POLLIN : POLLOUT, until, &deadline)) {
@@ -182,21 +184,30 @@ bool PostgresConnection::guards_password() const {
     return pq_.PQgssEncInUse(handle_) == 0 && !is_unix_socket(pq_.PQsocket(handle_));
 }
 
-// libpq reads one record of TLS at a time, and a peek shows it to its end.
+// libpq reads one record of TLS at a time, and a peek shows it to its end. Without a record libpq must
+// not read: its rest may arrive between our look and libpq's.
 Reader::Finding PostgresConnection::peek_into_tls(Reader& reader) {
+    constexpr int kWantsRead = 2;  // SSL_ERROR_WANT_READ
     void* const ssl = pq_.PQsslStruct(handle_, "OpenSSL");
     // What cannot be looked at is not trusted.
-    if (ssl == nullptr || pq_.SSL_peek == nullptr) return Reader::Finding::clear_text;
+    if (ssl == nullptr || pq_.SSL_peek == nullptr || pq_.SSL_get_error == nullptr ||
+        pq_.ERR_clear_error == nullptr) {
+        return Reader::Finding::clear_text;
+    }
     std::array<char, 1U << 14U> bytes{};  // The longest record.
+    pq_.ERR_clear_error();                // SSL_get_error looks at what an older call left, too.
     const int got = pq_.SSL_peek(ssl, bytes.data(), static_cast<int>(bytes.size()));
+    const bool nothing_yet = got <= 0 && pq_.SSL_get_error(ssl, got) == kWantsRead;
     // If something is wrong, libpq will meet it itself.
-    if (pq_.ERR_clear_error != nullptr) pq_.ERR_clear_error();
+    pq_.ERR_clear_error();
+    if (nothing_yet) return Reader::Finding::nothing_yet;
     if (got <= 0) return Reader::Finding::harmless;
     return reader.see({bytes.data(), static_cast<std::size_t>(got)});
 }
 
 Result<void> PostgresConnection::check_finding(Reader::Finding finding) const {
     switch (finding) {
+        case Reader::Finding::nothing_yet:
         case Reader::Finding::harmless:
             return {};
         case Reader::Finding::excessive:

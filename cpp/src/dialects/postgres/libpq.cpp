@@ -28,6 +28,8 @@ Result<const Libpq*> load() {
 #undef HOTCOUNT_FIND
     // Found among what the library depends on, so it is its own copy's.
     functions.SSL_peek = reinterpret_cast<decltype(functions.SSL_peek)>(dlsym(library, "SSL_peek"));
+    functions.SSL_get_error =
+        reinterpret_cast<decltype(functions.SSL_get_error)>(dlsym(library, "SSL_get_error"));
     functions.ERR_clear_error =
         reinterpret_cast<decltype(functions.ERR_clear_error)>(dlsym(library, "ERR_clear_error"));
     if (missing != nullptr) {

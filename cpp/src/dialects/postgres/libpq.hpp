@@ -92,6 +92,7 @@ struct Libpq {
 #undef HOTCOUNT_DECLARE
     /// Of the OpenSSL that it brings; null if it has none.
     int (*SSL_peek)(void* ssl, void* buffer, int size);
+    int (*SSL_get_error)(const void* ssl, int result);
     void (*ERR_clear_error)();
 };
 
