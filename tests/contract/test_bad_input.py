@@ -187,7 +187,7 @@ def test_a_rate_that_is_none_is_a_config_error(
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("rate", [5, None, b"5/s", True, 5.0, ("5/s",)])
+@pytest.mark.parametrize("rate", [5, None, b"5/s", True, 5.0, (5,)])
 def test_a_rate_of_another_type_is_a_type_error(counter_store: Store, rate: Any) -> None:
     with pytest.raises(TypeError, match="rate"):
         hotcount.Limiter(counter_store, rate)

@@ -102,15 +102,12 @@ def settled(views: hotcount.WriteBehindCounter) -> int:
     return sum(int(count) for count in counts)
 
 
-@pytest.fixture
-def url(request: pytest.FixtureRequest, database: hotcount.Database, database_path: Path) -> str:
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def url(request: pytest.FixtureRequest, database_path: Path) -> str:
     """The URL of an empty database that other processes can open."""
-    which = request.node.callspec.params["database"]
-    if which == "sqlite-memory":
-        pytest.skip("in one process only")
-    if which == "sqlite-file":
+    if request.param == "sqlite":
         return f"sqlite:///{database_path}"
-    if which == "postgresql":
+    if request.param == "postgresql":
         return str(request.getfixturevalue("postgres_database").url)
     server = request.getfixturevalue("mariadb_server")
     return str(server.url(request.getfixturevalue("mariadb_database")))

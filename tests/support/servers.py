@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 import hotcount
 import psycopg
 
+from tests.support.eventually import eventually
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -31,8 +34,19 @@ class ServerProcess:
     _process: subprocess.Popen[bytes] | None = None
 
     def send_signal(self, number: signal.Signals) -> None:
+        """After SIGSTOP it returns once every thread has stopped: none answers any more."""
         assert self._process is not None
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            eventually(self._stands_still)
+
+    def _stands_still(self) -> bool:
+        assert self._process is not None
+        for thread in Path(f"/proc/{self._process.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # It has ended meanwhile.
+                if (thread / "stat").read_text().rpartition(")")[2].split()[0] != "T":
+                    return False
+        return True
 
     def kill(self) -> None:
         """As kill -9; returns when it is gone."""

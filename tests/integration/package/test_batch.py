@@ -251,7 +251,9 @@ def test_a_batch_gives_its_columns_as_lists_and_as_a_table() -> None:
     assert some_numbers().to_dict() == {"value": list(some_numbers())}
     table = casts._repr_html_()
     assert table.startswith("<table><tr><th></th><th>counted</th>")
-    assert "<tr><td>1</td><td>False</td><td>True</td><td>2</td><td>0</td><td>False</td></tr>" in table
+    assert (
+        "<tr><td>1</td><td>False</td><td>True</td><td>2</td><td>0</td><td>False</td></tr>" in table
+    )
     long = Int64Batch(range(1000))._repr_html_()
     assert (long.count("<tr>"), "1000 rows" in long) == (21, True)
     assert Casts([]).to_dict()["value"] == []

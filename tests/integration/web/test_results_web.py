@@ -75,8 +75,8 @@ def client() -> Iterator[TestClient]:
 
 
 def test_a_cast_is_a_json_object(client: TestClient) -> None:
-    first = {"counted": True, "changed": True, "previous": 0, "value": 1}
-    again = {"counted": True, "changed": False, "previous": 1, "value": 1}
+    first = {"counted": True, "changed": True, "previous": 0, "value": 1, "pending": False}
+    again = {"counted": True, "changed": False, "previous": 1, "value": 1, "pending": False}
     for path in ("/votes/1/1", "/untyped/2/1", f"/aio/1/{uuid.UUID(int=1)}"):
         assert client.post(path).json() == first
         assert client.post(path).json() == again
@@ -110,6 +110,7 @@ def test_openapi_knows_the_fields_of_response_models(client: TestClient) -> None
         "changed": "boolean",
         "previous": "integer",
         "value": "integer",
+        "pending": "boolean",
     }
     assert list(schemas["Count"]["properties"]) == [
         *("value", "exact", "as_of", "source", "pending")
@@ -156,6 +157,7 @@ def test_a_pydantic_model_has_results_as_fields() -> None:
         "changed": True,
         "previous": 0,
         "value": 1,
+        "pending": False,
     }
     with pytest.raises(pydantic.ValidationError, match="count\\.value"):
         Everything.model_validate({**model.model_dump(), "count": {"value": "many"}})

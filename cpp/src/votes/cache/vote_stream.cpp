@@ -248,6 +248,7 @@ Result<std::int64_t> VoteStream::refused(std::string_view space, Deadline deadli
         keys.push_back(key(space, shard) + ":refused");
     }
     std::vector<std::vector<std::string_view>> commands;
+    commands.reserve(keys.size());
     for (const std::string& each : keys) commands.push_back({"XLEN", each});
     std::int64_t votes = 0;
     for (const auto& reply : client_->execute_many(commands, deadline.remaining())) {
