@@ -8,7 +8,6 @@
 #include "values/paired_columns.hpp"
 
 namespace hotcount::python {
-namespace {
 
 class BoundRebuild final : public Bound<Rebuild> {
   public:
@@ -37,8 +36,6 @@ struct BuildRows {
     std::vector<std::string> names;  // As many as there are members, which view them.
     std::vector<RebuildMember> members;
 };
-
-}  // namespace
 
 template <>
 struct BoundOf<Rebuild> {
