@@ -133,7 +133,7 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
     EXPECT_EQ(accept({"compare", "-s", "all", "--workload", "limiter"}).groups.size(), 1U);
     // Its keys have no prefix: it is left out on a Redis of somebody else.
     EXPECT_EQ(accept({"compare", "-s", "all", "--redis", "redis://h"}).groups[0].strategies.size(),
-              8U);
+              9U);
 }
 
 TEST(CommandLine, DatabasesAreStartedOrNamed) {

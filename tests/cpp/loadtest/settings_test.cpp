@@ -107,7 +107,7 @@ TEST(StrategyNames, TellTheirWorkloadAndStore) {
     for (const Strategy& strategy : all_strategies()) {
         EXPECT_TRUE(names.insert(strategy.name).second) << strategy.name;
     }
-    EXPECT_EQ(names.size(), 56U);
+    EXPECT_EQ(names.size(), 57U);
 }
 
 TEST(StrategyNames, APartOfOneIsOnTheRedisGivenElseInMemory) {
@@ -123,7 +123,7 @@ TEST(StrategyNames, APartOfOneIsOnTheRedisGivenElseInMemory) {
 }
 
 TEST(StrategyNames, AllAreThoseThatCanBeDriven) {
-    EXPECT_EQ(parse_strategies("all", {}, true).value().size(), 56U);
+    EXPECT_EQ(parse_strategies("all", {}, true).value().size(), 57U);
     EXPECT_EQ(parse_strategies("all", {}, false).value().size(), 28U);
     EXPECT_EQ(parse_strategies("all", WorkloadKind::counters, true).value(),
               (std::vector<std::string>{"memory", "redis", "memory/ttl", "redis/ttl", "redis/incr",
