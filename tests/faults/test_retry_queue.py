@@ -262,7 +262,11 @@ def left_behind(server: RedisServer, path: Path, program: str) -> None:
             counter = hotcount.Counter
             names = {"hotcount": hotcount, "Counter": counter, "threading": threading, "time": time}
             assert server._process is not None
-            pause = lambda: os.kill(server._process.pid, signal.SIGSTOP)  # noqa: E731
+            pid = server._process.pid
+
+            def pause() -> None:
+                os.kill(pid, signal.SIGSTOP)
+
             exec(program, {**names, "server": server, "path": path, "pause": pause})
             os._exit(0)
         os._exit(1)
