@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from hotcount._core import Handle
@@ -10,6 +12,7 @@ from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native, result
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Decisions
+from hotcount.errors import ConfigError
 from hotcount.results import Decision
 from hotcount.stores import KeyValueStore
 
@@ -70,6 +73,32 @@ class Rate:
         >>> [str(rate) for rate in hotcount.Rate.parse_many("5/s; 100/min")]
         ['5/second', '100/minute']
         """
+
+
+class Patience:
+    """For how long an acquire waits."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, timeout: Seconds | None) -> None:
+        self._ends: float | None = None
+        if timeout is None:
+            return
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            kind = type(seconds).__name__
+            raise TypeError(f"timeout must be float seconds, timedelta or None, not {kind}")
+        if not seconds >= 0:
+            raise ConfigError(f"timeout is {seconds}; it takes 0 seconds or more")
+        self._ends = time.monotonic() + seconds
+
+    def pause(self, decision: Decision) -> float | None:
+        """How long to sleep before the next hit; None: this decision is the answer."""
+        if decision.allowed or decision.retry_after is None:
+            return None
+        if self._ends is not None and time.monotonic() + decision.retry_after > self._ends:
+            return None
+        return decision.retry_after
 
 
 @attributes
@@ -212,6 +241,62 @@ class Limiter(Lifetime, LimiterBase):
         >>> limiter.at_most("user:1", 3), limiter.at_most("user:1", 3), limiter.at_most("user:1", 3)
         (3, 2, 0)
         """
+
+    @native
+    def refund(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+        """Gives back n, 1 or more, that were taken and not used; returns what remains then.
+
+        Never beyond a full limit, and to a key that has expired nothing. The newest hits are given
+        back. For gcra, the buckets, fixed_window, sliding_window and sliding_log; another
+        algorithm is a ConfigError. Raises as hit does; OutcomeUnknownError: it may have been given
+        back, and once more would be once too often.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5/minute")
+        >>> limiter.hit("user:1", 4).remaining, limiter.refund("user:1", 3)
+        (1, 4)
+        """
+
+    @native
+    def block(self, key: LimiterKey, seconds: Seconds, *, timeout: Seconds | None = None) -> None:
+        """Refuses all hits of the key for so many seconds, whatever its limits say.
+
+        seconds: more than 0, 366 days at most; on the store's clock. Refused hits have reason
+        'blocked' and in retry_after what is left; they cost nothing. A second block replaces the
+        first, reset lifts it. For the algorithms of refund. OutcomeUnknownError: it may be blocked;
+        do it again.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5/minute")
+        >>> limiter.block("user:1", 60)
+        >>> denied = limiter.hit("user:1")
+        >>> denied.allowed, denied.reason
+        (False, 'blocked')
+        """
+
+    def acquire(self, key: LimiterKey, cost: int = 1, timeout: Seconds | None = None) -> Decision:
+        """Hits, and as long as it is refused sleeps for retry_after and hits again.
+
+        timeout: for how many seconds, 0 or more; None waits for ever. Returns the refusal, at once,
+        where the next hit would come later, or where cost is above the limit. Each hit has
+        the store's timeout and raises as hit does. Who waits longest is not served first.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "1/50 ms")
+        >>> [bool(limiter.acquire("user:1")) for _ in range(2)]
+        [True, True]
+        >>> bool(limiter.acquire("user:1", timeout=0))
+        False
+        """
+        patience = Patience(timeout)
+        while True:
+            decision = self.hit(key, cost)
+            pause = patience.pause(decision)
+            if pause is None:
+                return decision
+            time.sleep(pause)
+
+    wait = acquire
 
     @native
     def test(self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None) -> Decision:

@@ -38,9 +38,9 @@ class Decision:
     reset_after: float
     """Seconds until the key is as if it had never been hit."""
     reason: str
-    """'allowed', 'limited', 'cost_above_limit', 'untracked': admitted without being counted,
-    because a Memory store is full (its when_full), or 'shadow': a limit refuses it, and the limiter
-    only looks on (its shadow)."""
+    """'allowed', 'limited', 'cost_above_limit', 'blocked': by Limiter.block, 'untracked': admitted
+    without being counted, because a Memory store is full (its when_full), or 'shadow': a limit
+    refuses it, and the limiter only looks on (its shadow)."""
     policy: str
     """The limiter's name."""
     period: float

@@ -211,6 +211,40 @@ SITUATIONS = [
             ("denied", "6", log_of("k", "999999999999 1 1", ttl=None)),
         ]
     ),
+    Situation(
+        "limiter_gcra/given back",
+        ["k"],
+        [*GCRA, "-1"],
+        [["SET", "k", f"{FAR}000000 9", "PX", SOON]],
+    ),
+    *(
+        Situation(f"limiter_gcra/{name}", ["k"], [GCRA[0], take, *GCRA[2:], cost], before)
+        for name, take, cost, before in [
+            ("blocks", "3", SOON, [["SET", "k", f"{FAR}000000 9", "PX", SOON]]),
+            ("blocks a fresh one", "3", SOON, []),
+            ("blocked", "1", "1", [["SET", "k", f"!{FAR}000000|1 1"]]),
+            ("given back while blocked", "1", "-1", [["SET", "k", f"!{FAR}000000|{FAR}000000 9"]]),
+            ("block passed", "1", "1", [["SET", "k", "!1|1 1", "PX", SOON]]),
+        ]
+    ),
+    *(
+        Situation(f"limiter_sliding_log/{name}", ["k"], [LOG[0], take, *LOG[2:], cost], before)
+        for name, take, cost, before in [
+            ("blocks", "3", SOON, log_of("k", "999999999999 1 1")),
+            ("blocks again", "3", SOON, log_of("k", "999999999999 1 1", f"!{FAR}000000")),
+            ("blocks a fresh one", "3", SOON, []),
+            ("blocked", "1", "1", log_of("k", f"!{FAR}000000", ttl=None)),
+            ("block passed", "1", "1", log_of("k", "999999999999 1 1", "!1")),
+            ("given back", "1", "-1", log_of("k", "999999999998 1 1", "999999999999 3 2")),
+            ("all given back", "1", "-5", log_of("k", "999999999998 1 1", "999999999999 3 2")),
+            (
+                "given back while blocked",
+                "1",
+                "-1",
+                log_of("k", "999999999999 3 3", f"!{FAR}000000"),
+            ),
+        ]
+    ),
     Situation("limiter_gcra/what fits", ["k"], [*GCRA[:1], "2", *GCRA[2:], "9"]),
     Situation("limiter_sliding_log/what fits", ["k"], [LOG[0], "2", *LOG[2:], "9"]),
     Situation("limiter_list/what fits", ["k"], ["5", SOON, "9", "2", "me"]),

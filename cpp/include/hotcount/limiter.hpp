@@ -81,6 +81,7 @@ enum class Reason : std::uint8_t {
     limited,           ///< The limit is reached; later it may be admitted.
     cost_above_limit,  ///< Costs more than an idle key admits: never admissible.
     untracked,         ///< Admitted without being counted: the memory store is full (`when_full`).
+    blocked,           ///< The key is blocked (`block`); what its limits say does not count.
     shadow,  ///< Admitted although a limit refuses it: the limiter only looks on (`shadow`).
 };
 
@@ -166,6 +167,7 @@ struct AlgorithmInfo {
     std::string_view promise_from_first{};
     bool takes_charge_denied{false};
     bool takes_several_rates{false};
+    bool takes_refunds{false};  ///< And blocks.
     bool remembers_callers{false};
     bool is_unsafe{false};
 };
@@ -230,6 +232,17 @@ class Limiter {
     Result<Decision> peek(std::string_view key, Timeout timeout = {}) {
         return test(key, 1, timeout);
     }
+    /// Gives `n` (1 or more) back that were taken and not used, never beyond a full limit, and returns
+    /// what remains then. To a key that has expired nothing: it is full. Which hits: the newest. Not
+    /// for list and the unsafe algorithms: a config error.
+    Result<std::int64_t> refund(std::string_view key, std::int64_t n, Timeout timeout = {});
+    /// Refuses all hits of the key for this long (366 days at most) with Reason::blocked, whatever its
+    /// limits say; they cost nothing. The last block counts, reset() lifts it. For the same algorithms.
+    Result<void> block(std::string_view key, Duration duration, Timeout timeout = {});
+    /// Hits, and as long as it is refused sleeps for retry_after and hits again. Returns a refusal when
+    /// the cost is above the limit, or once the next hit would come later than `patience`; none waits
+    /// for ever. Each hit has the store's timeout.
+    Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
     /// Forgets the key: it is as if it had never been hit.
     Result<void> reset(std::string_view key, Timeout timeout = {});
     /// list and racy_list only: who was admitted in the key's window, in order.
@@ -245,6 +258,10 @@ class Limiter {
                         Completion<std::vector<Result<Decision>>> done, AsyncCall call = {});
     void at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                        AsyncCall call = {});
+    void refund_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                      AsyncCall call = {});
+    void block_async(std::string_view key, Duration duration, Completion<void> done,
+                     AsyncCall call = {});
     void test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                     AsyncCall call = {});
     void peek_async(std::string_view key, Completion<Decision> done, AsyncCall call = {}) {
@@ -264,6 +281,9 @@ class Limiter {
     Result<std::string> full(std::string_view key) const;
     Result<void> check(std::int64_t cost, std::string_view who) const;
     Result<void> check_at_most(std::int64_t n) const;
+    Result<void> check_refund(std::string_view call) const;
+    Result<void> check_refund(std::int64_t n) const;
+    Result<std::int64_t> check_block(Duration duration) const;
     Result<void> check_entries() const;
     Result<void> check_async() const;
     Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;

@@ -21,6 +21,7 @@ enum class Take : std::uint8_t {
     nothing,    ///< It only looks.
     all,        ///< The cost or nothing.
     what_fits,  ///< As much of the cost as there is room for.
+    block,      ///< Nothing: the cost is for how long the key is blocked, in microseconds.
 };
 
 /// What a limiter answers to a hit, in whole microseconds.
@@ -30,13 +31,15 @@ struct Outcome {
     std::optional<std::int64_t> retry_after_us;  ///< None: never.
     std::int64_t reset_after_us;                 ///< 0: the state can be forgotten.
     bool untracked{false};  ///< Admitted, but not counted: the store has no room.
+    bool blocked{false};    ///< Not allowed, whatever the limits say.
     // As Decision has them.
     std::uint8_t rate{0};
     std::uint8_t violated{0};
     std::int64_t taken{0};  ///< With Take::what_fits.
 };
 
-/// An algorithm over one store. Keys come checked and in full, costs 1 or more.
+/// An algorithm over one store. Keys come checked and in full, costs 1 or more; a cost below 0 gives
+/// hits back.
 class LimiterBackend {
   public:
     virtual ~LimiterBackend() = default;
@@ -125,6 +128,8 @@ const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
 Result<void> check_window_rate(const Rate& rate);
 /// The same, and its limit is one that a list with an element for each hit may hold.
 Result<void> check_list_rate(const Rate& rate, Algorithm algorithm);
+/// What a limiter of these rates answers its caller.
+Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow);
 /// The error for a key that holds something else.
 Error no_limit_state(std::string_view key);
 

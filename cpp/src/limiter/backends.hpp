@@ -8,7 +8,8 @@
 //   static Result<Law> make(rate, options)      checks the rate
 //   limit()                                     what an idle key admits at once
 //   step(const State*, now_us, cost, take)      a hit; null when the key is absent. A clock that went
-//                                               backwards stands still
+//                                               backwards stands still. A cost below 0 gives hits
+//                                               back, no more than there are
 //   apply(State&, change)                       if a change is less than a whole new State
 //   script(), script_arguments()                the same in Lua, and its three numbers
 //
@@ -88,7 +89,7 @@ class Several {
                             bool take) const {
         if (take) {
             const Outcome looked = run(state, now, cost, false, nullptr);
-            take = looked.allowed || (looked.retry_after_us && charge_denied_);
+            take = looked.allowed || cost < 0 || (looked.retry_after_us && charge_denied_);
         }
         Change change(laws_.size());
         StepResult<Change> result;
@@ -146,10 +147,29 @@ class MemoryLimiterBackend : public LimiterBackend {
     std::int64_t limit_;
 };
 
+/// The state of a key that was blocked, and until when, in microseconds since the epoch. Other keys
+/// have the plain state, so that blocks cost them nothing.
+template <class State>
+struct MarkedState {
+    std::optional<State> state{};
+    std::int64_t blocked_until{0};
+};
+
+/// What a hit of a blocked key is answered, from what its limits say.
+inline Outcome blocked(Outcome outcome, std::int64_t left) {
+    outcome.allowed = false;
+    outcome.blocked = true;
+    outcome.remaining = 0;
+    outcome.retry_after_us = left;
+    outcome.reset_after_us = std::max(outcome.reset_after_us, left);
+    return outcome;
+}
+
 /// Runs the law under the key's lock.
 template <class Law>
 class SteppedInMemory final : public MemoryLimiterBackend {
     using State = typename Law::State;
+    using Marked = MarkedState<State>;
 
   public:
     SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law)
@@ -157,48 +177,104 @@ class SteppedInMemory final : public MemoryLimiterBackend {
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
                            Timeout) override {
+        if (take == Take::block) return block(key, cost);
         if (take == Take::what_fits) cost = std::min(cost, limit_);
         // What can only be denied must not leave an absent key behind.
         if (take == Take::nothing || cost > limit_) {
             return store_->read(key, [&](const memory::Entry* entry) -> Result<Outcome> {
-                const State* const state = entry ? entry->as<State>() : nullptr;
-                if (entry != nullptr && state == nullptr) return no_limit_state(key);
-                return step(state, store_->now(), cost, false).outcome;
+                const State* state = entry ? entry->as<State>() : nullptr;
+                std::int64_t left = 0;
+                const std::int64_t now = law_now();
+                if (entry != nullptr && state == nullptr) {
+                    const auto* const marked = entry->as<Marked>();
+                    if (marked == nullptr) return no_limit_state(key);
+                    state = marked->state ? &*marked->state : nullptr;
+                    left = marked->blocked_until - now;
+                }
+                const Outcome outcome = law_.step(state, now, cost, false).outcome;
+                return left > 0 ? blocked(outcome, left) : outcome;
             });
         }
-        auto outcome =
-            store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
-                auto* const state = entry.as<State>(fresh);
-                if (state == nullptr) return no_limit_state(key);
-                const SteadyTime now = store_->now();
-                const State* const known = fresh ? nullptr : state;
-                bool takes = true;
-                if (take == Take::what_fits) {
-                    const std::int64_t room = step(known, now, 1, false).outcome.remaining;
-                    takes = room > 0;
-                    cost = takes ? std::min(cost, room) : 1;
-                }
-                auto next = step(known, now, cost, takes);
-                if (takes && next.outcome.allowed) next.outcome.taken = cost;
-                const bool changed = next.change.has_value();
-                if (changed) apply_change(law_, *state, std::move(*next.change));
-                if (changed || !entry.expires_at) {
-                    // From the whole microsecond that was decided on, as the outcome says.
-                    entry.expires_at = SteadyTime{std::chrono::microseconds{
-                        to_us(now.time_since_epoch()) + next.outcome.reset_after_us}};
-                }
-                return next.outcome;
+        if (cost < 0) {
+            return store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
+                if (entry != nullptr) return take_from(key, *entry, false, cost, take);
+                return law_.step(nullptr, law_now(), cost, false).outcome;
             });
-        return or_untracked(std::move(outcome), cost);
+        }
+        return or_untracked(store_->upsert(key,
+                                           [&](memory::Entry& entry, bool fresh) {
+                                               return take_from(key, entry, fresh, cost, take);
+                                           }),
+                            cost);
     }
 
   private:
+    // The store's time, not the limiter's own: limiters of one name share their states.
+    std::int64_t law_now() const {
+        return to_us(store_->now().time_since_epoch()) + to_us(store_->epoch());
+    }
     static std::int64_t to_us(Duration duration) {
         return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
     }
-    auto step(const State* state, SteadyTime now, std::int64_t cost, bool take) const {
-        // The store's time, not the limiter's own: limiters of one name share their states.
-        return law_.step(state, to_us(now.time_since_epoch()) + to_us(store_->epoch()), cost, take);
+    // From the whole microsecond that was decided on, as the outcome says.
+    void expire(memory::Entry& entry, std::int64_t at) const {
+        entry.expires_at = SteadyTime{std::chrono::microseconds{at - to_us(store_->epoch())}};
+    }
+
+    Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
+                              std::int64_t cost, Take take) const {
+        const std::int64_t now = law_now();
+        auto* state = entry.as<State>(fresh);
+        const State* known = fresh ? nullptr : state;
+        if (state == nullptr) {
+            auto* const marked = entry.as<Marked>(false);
+            if (marked == nullptr) return no_limit_state(key);
+            known = state = marked->state ? &*marked->state : nullptr;
+            const std::int64_t left = marked->blocked_until - now;
+            if (left > 0) {
+                auto looked = law_.step(known, now, cost, cost < 0 && known != nullptr);
+                if (looked.change) apply_change(law_, *state, std::move(*looked.change));
+                const std::int64_t remaining = looked.outcome.remaining;
+                looked.outcome = blocked(looked.outcome, left);
+                if (cost < 0) looked.outcome.remaining = remaining;
+                return looked.outcome;
+            }
+            // The block has passed: a plain state again.
+            std::optional<State> kept = std::move(marked->state);
+            state = &entry.value.emplace<State>();
+            if (kept) *state = std::move(*kept);
+            known = kept ? state : nullptr;
+        }
+        bool takes = true;
+        if (take == Take::what_fits) {
+            const std::int64_t room = law_.step(known, now, 1, false).outcome.remaining;
+            takes = room > 0;
+            cost = takes ? std::min(cost, room) : 1;
+        }
+        auto next = law_.step(known, now, cost, takes);
+        if (takes && next.outcome.allowed) next.outcome.taken = cost;
+        const bool changed = next.change.has_value();
+        if (changed) apply_change(law_, *state, std::move(*next.change));
+        if (changed || !entry.expires_at) expire(entry, now + next.outcome.reset_after_us);
+        return next.outcome;
+    }
+
+    Result<Outcome> block(const std::string& key, std::int64_t duration) {
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
+            const std::int64_t now = law_now();
+            if (fresh) entry.value.emplace<Marked>();
+            if (auto* const state = entry.as<State>(false)) {
+                std::optional<State> kept = std::move(*state);
+                entry.value.emplace<Marked>().state = std::move(kept);
+            }
+            auto* const marked = entry.as<Marked>(false);
+            if (marked == nullptr) return no_limit_state(key);
+            marked->blocked_until = now + duration;
+            const State* const known = marked->state ? &*marked->state : nullptr;
+            const Outcome outcome = blocked(law_.step(known, now, 1, false).outcome, duration);
+            expire(entry, now + outcome.reset_after_us);
+            return outcome;
+        });
     }
 
     const Law law_;
@@ -207,7 +283,7 @@ class SteppedInMemory final : public MemoryLimiterBackend {
 // -- over Redis -----------------------------------------------------------------------------------
 
 /// {allowed, remaining, retry_after or -1, reset_after} for each rate: what every script answers. With
-/// Take::what_fits it says in the place of `allowed` how much was taken.
+/// Take::what_fits it says in the place of `allowed` how much was taken; of a blocked key, -1.
 bool is_outcome(const redis::Reply& reply, std::size_t keys);
 
 class RedisLimiterBackend : public LimiterBackend {
@@ -245,11 +321,22 @@ class RedisLimiterBackend : public LimiterBackend {
     }
     /// As the scripts have it.
     static std::string_view to_word(Take take) {
-        return take == Take::nothing ? "0" : take == Take::all ? "1" : "2";
+        switch (take) {
+            case Take::nothing:
+                return "0";
+            case Take::all:
+                return "1";
+            case Take::what_fits:
+                return "2";
+            case Take::block:
+                break;
+        }
+        return "3";
     }
-    // What no limit admits may be cut: Lua would round a larger number.
+    // What no limit admits may be cut, and what none can have admitted: Lua would round a larger
+    // number.
     std::string to_price(std::int64_t cost) const {
-        return std::to_string(std::min(cost, limit_ + 1));
+        return std::to_string(std::clamp(cost, -2 * limit_, limit_ + 1));
     }
 
     std::shared_ptr<redis::Client> client_;

@@ -39,7 +39,7 @@ class FixedWindow {
         Outcome& outcome = result.outcome;
         outcome.allowed = admissible && used + cost <= limit_;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
-            used = std::min(used + cost, 2 * limit_);
+            used = std::clamp<std::int64_t>(used + cost, 0, 2 * limit_);
             result.change = State{start, used};
         }
         outcome.remaining = std::max<std::int64_t>(limit_ - used, 0);
@@ -75,6 +75,7 @@ constinit const LimiterAlgorithm kFixedWindow = stepped<FixedWindow>({
     .promise_from_first = "at most the limit in each window from a first hit",
     .takes_charge_denied = true,
     .takes_several_rates = true,
+    .takes_refunds = true,
 });
 
 }  // namespace hotcount

@@ -58,12 +58,12 @@ class Gcra {
             if (elapsed < divide_up(state->debt, refill_)) debt = state->debt - elapsed * refill_;
         }
         const bool admissible = cost <= limit_;
-        const std::int64_t price = admissible ? cost * token_ : 0;
+        const std::int64_t price = admissible ? std::max(cost, -2 * limit_) * token_ : 0;
         StepResult<State> result;
         Outcome& outcome = result.outcome;
         outcome.allowed = admissible && debt + price <= capacity;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
-            debt = std::min(debt + price, 2 * capacity);
+            debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity);
             result.change = State{at, debt};
         }
         outcome.remaining = std::max<std::int64_t>((capacity - debt) / token_, 0);
@@ -98,6 +98,7 @@ constexpr AlgorithmInfo bucket(Algorithm algorithm, std::string_view name) {
         .window = WindowKind::none,
         .takes_charge_denied = true,
         .takes_several_rates = true,
+        .takes_refunds = true,
     };
 }
 

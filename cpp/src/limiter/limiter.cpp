@@ -2,6 +2,7 @@
 #include <array>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
+#include <thread>
 
 #include "algorithm.hpp"
 
@@ -84,37 +85,6 @@ std::int64_t least_burst(const LimiterOptions& options) {
     return std::ranges::min(options.rates, {}, &Rate::burst).burst;
 }
 
-Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow) {
-    using std::chrono::microseconds;
-    Decision decision{.allowed = outcome.allowed,
-                      .limit = rates[outcome.rate].burst,
-                      .remaining = outcome.remaining,
-                      .retry_after = std::nullopt,
-                      .reset_after = microseconds{outcome.reset_after_us},
-                      .reason = outcome.untracked ? Reason::untracked : Reason::allowed,
-                      .rate = outcome.rate,
-                      .violated = outcome.violated};
-    // An algorithm of one rate does not say which.
-    if (!outcome.allowed && rates.size() == 1) decision.violated = 1;
-    if (outcome.retry_after_us) decision.retry_after = microseconds{*outcome.retry_after_us};
-    if (!outcome.allowed) {
-        decision.reason = outcome.retry_after_us ? Reason::limited : Reason::cost_above_limit;
-        if (shadow) {
-            decision.allowed = true;
-            decision.reason = Reason::shadow;
-        }
-    }
-    return decision;
-}
-
-// Whether `a` says more than `b`, as Decision has it.
-bool says_more(const Outcome& a, const Outcome& b) {
-    if (a.allowed != b.allowed) return !a.allowed;
-    if (a.allowed) return a.remaining < b.remaining;
-    if (!a.retry_after_us || !b.retry_after_us) return !a.retry_after_us && b.retry_after_us;
-    return *a.retry_after_us > *b.retry_after_us;
-}
-
 // What a call that takes what fits answers.
 std::int64_t how_much(const Outcome& outcome, std::int64_t n, bool shadow) {
     if (shadow) return n;
@@ -122,31 +92,7 @@ std::int64_t how_much(const Outcome& outcome, std::int64_t n, bool shadow) {
     return outcome.allowed ? outcome.taken : 0;
 }
 
-std::string whole_seconds(Duration duration) {
-    return std::to_string(std::chrono::ceil<std::chrono::seconds>(duration).count());
-}
-
 }  // namespace
-
-Outcome merge(std::span<const Outcome> of_rates) {
-    Outcome merged = of_rates.front();
-    for (std::size_t i = 1; i < of_rates.size(); ++i) {
-        const Outcome& one = of_rates[i];
-        const std::int64_t remaining = std::min(merged.remaining, one.remaining);
-        const std::int64_t reset_after = std::max(merged.reset_after_us, one.reset_after_us);
-        if (says_more(one, merged)) {
-            merged = one;
-            merged.rate = static_cast<std::uint8_t>(i);
-        }
-        merged.remaining = remaining;
-        merged.reset_after_us = reset_after;
-    }
-    merged.violated = 0;
-    for (std::size_t i = 0; i < of_rates.size(); ++i) {
-        if (!of_rates[i].allowed) merged.violated |= static_cast<std::uint8_t>(1U << i);
-    }
-    return merged;
-}
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm) {
     return *kLimiterAlgorithms[static_cast<std::size_t>(algorithm)];
@@ -174,45 +120,6 @@ Result<Algorithm> parse_algorithm(std::string_view name) {
     }
     return bad_option("algorithm", "is '" + printable(name) + "'; it takes " + known,
                       printable(name));
-}
-
-std::string_view to_string(Reason reason) {
-    switch (reason) {
-        case Reason::allowed:
-            return "allowed";
-        case Reason::limited:
-            return "limited";
-        case Reason::cost_above_limit:
-            return "cost_above_limit";
-        case Reason::untracked:
-            return "untracked";
-        case Reason::shadow:
-            return "shadow";
-    }
-    return "";
-}
-
-std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
-                                                         HeaderStyle style, std::string_view policy,
-                                                         Duration period) {
-    const std::string limit = std::to_string(decision.limit);
-    const std::string remaining = std::to_string(decision.remaining);
-    const std::string reset = whole_seconds(decision.reset_after);
-    std::vector<std::pair<std::string, std::string>> fields;
-    if (style == HeaderStyle::ietf) {
-        const std::string name = "\"" + std::string{policy} + "\"";
-        fields.emplace_back("RateLimit-Policy",
-                            name + ";q=" + limit + ";w=" + whole_seconds(period));
-        fields.emplace_back("RateLimit", name + ";r=" + remaining + ";t=" + reset);
-    } else {
-        fields.emplace_back("X-RateLimit-Limit", limit);
-        fields.emplace_back("X-RateLimit-Remaining", remaining);
-        fields.emplace_back("X-RateLimit-Reset", reset);
-    }
-    if (!decision.allowed && decision.retry_after) {
-        fields.emplace_back("Retry-After", whole_seconds(*decision.retry_after));
-    }
-    return fields;
 }
 
 Error no_limit_state(std::string_view key) {
@@ -289,6 +196,30 @@ Result<void> Limiter::check_at_most(std::int64_t n) const {
                       "at_most is not for " + std::string{info_.name} + ", which counts calls");
 }
 
+Result<void> Limiter::check_refund(std::string_view call) const {
+    if (info_.takes_refunds) return {};
+    const auto takes_refunds = [](const AlgorithmInfo& one) { return one.takes_refunds; };
+    return make_error(ErrorCode::config, std::string{call} + " is for " + names_of(takes_refunds) +
+                                             ", not for " + std::string{info_.name});
+}
+
+Result<void> Limiter::check_refund(std::int64_t n) const {
+    HOTCOUNT_TRY(check_refund("refund"));
+    if (n >= 1) return {};
+    return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 1 or more");
+}
+
+Result<std::int64_t> Limiter::check_block(Duration duration) const {
+    HOTCOUNT_TRY(check_refund("block"));
+    if (duration > Duration{0} && duration <= Rate::kMaxPeriod) {
+        return std::chrono::ceil<std::chrono::microseconds>(duration).count();
+    }
+    return make_error(ErrorCode::config,
+                      "seconds is " +
+                          std::to_string(std::chrono::duration<double>(duration).count()) +
+                          "; it takes more than 0 seconds and 366 days at most");
+}
+
 Result<void> Limiter::check_entries() const {
     if (info_.remembers_callers) return {};
     return make_error(ErrorCode::config, "entries is for " + names_of(remembers_callers) +
@@ -329,6 +260,31 @@ Result<std::int64_t> Limiter::at_most(std::string_view key, std::int64_t n, Time
     HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
                         backend_->decide(name, n, Take::what_fits, decode_plain(key), timeout));
     return how_much(outcome, n, options_.shadow);
+}
+
+Result<std::int64_t> Limiter::refund(std::string_view key, std::int64_t n, Timeout timeout) {
+    HOTCOUNT_TRY(check_refund(n));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, -n, Take::all, {}, timeout));
+    return outcome.remaining;
+}
+
+Result<void> Limiter::block(std::string_view key, Duration duration, Timeout timeout) {
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t us, check_block(duration));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY(backend_->decide(name, us, Take::block, {}, timeout));
+    return {};
+}
+
+Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeout patience) {
+    const auto start = std::chrono::steady_clock::now();
+    while (true) {
+        HOTCOUNT_TRY_ASSIGN(const Decision decision, hit(key, cost));
+        if (decision.allowed || !decision.retry_after) return decision;
+        const Duration waited = std::chrono::steady_clock::now() - start;
+        if (patience && waited + *decision.retry_after > *patience) return decision;
+        std::this_thread::sleep_for(*decision.retry_after);
+    }
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.
@@ -428,6 +384,30 @@ void Limiter::at_most_async(std::string_view key, std::int64_t n, Completion<std
             if (!found) return done(std::move(found).error());
             done(how_much(*found, n, shadow));
         });
+}
+
+void Limiter::refund_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                           AsyncCall call) {
+    if (auto fits = check_refund(n); !fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide_async(*name, -n, Take::all, {}, call,
+                           [done = std::move(done)](Result<Outcome> found) {
+                               if (!found) return done(std::move(found).error());
+                               done(found->remaining);
+                           });
+}
+
+void Limiter::block_async(std::string_view key, Duration duration, Completion<void> done,
+                          AsyncCall call) {
+    const auto us = check_block(duration);
+    if (!us) return done(us.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide_async(*name, *us, Take::block, {}, call,
+                           [done = std::move(done)](Result<Outcome> found) {
+                               done(found ? Result<void>{} : std::move(found).error());
+                           });
 }
 
 void Limiter::test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,

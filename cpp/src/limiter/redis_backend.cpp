@@ -75,7 +75,9 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
         outcomes[i].taken = answer[0];
         if (answer[2] >= 0) outcomes[i].retry_after_us = answer[2];
     }
-    return merge(std::span{outcomes}.first(rates));
+    Outcome merged = merge(std::span{outcomes}.first(rates));
+    merged.blocked = numbers[0] < 0;
+    return merged;
 }
 
 namespace {
@@ -92,7 +94,7 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view,
                       const AsyncCall& call, Completion<Outcome> done) override {
-        const std::string price = to_price(cost);
+        const std::string price = take == Take::block ? std::to_string(cost) : to_price(cost);
         std::vector<std::string_view> shared(shared_.begin(), shared_.end());
         shared[1] = to_word(take);
         const std::string_view keys[] = {key};

@@ -26,7 +26,7 @@ class SlidingLog {
         std::size_t first;  // As State has them.
         std::int64_t before;
         std::int64_t at;
-        std::int64_t cost;
+        std::int64_t cost;  // Below 0: given back.
     };
     static std::string script() { return std::string{lua::limiter::kSlidingLogLua}; }
 
@@ -50,6 +50,7 @@ class SlidingLog {
             from, log.entries.end(), [&](const Entry& entry) { return entry.at + period_ <= at; });
         const std::int64_t before = kept == from ? log.before : std::prev(kept)->total;
         std::int64_t held = kept == log.entries.end() ? 0 : log.entries.back().total - before;
+        cost = std::max(cost, -held);
         const bool admissible = cost <= limit_;
         StepResult<Change> result;
         Outcome& outcome = result.outcome;
@@ -63,9 +64,9 @@ class SlidingLog {
                 kept, log.entries.end(), [&](const Entry& entry) { return entry.total < enough; });
             outcome.retry_after_us = leaving->at + period_ - now;
         }
-        if (take && outcome.allowed) {
+        if (take && outcome.allowed && cost != 0) {
             held += cost;
-            last = at;
+            if (cost > 0) last = at;
             result.change =
                 Change{static_cast<std::size_t>(kept - log.entries.begin()), before, at, cost};
         }
@@ -84,6 +85,7 @@ class SlidingLog {
                           entries.begin() + static_cast<std::ptrdiff_t>(state.first));
             state.first = 0;
         }
+        if (change.cost < 0) return give_back(state, -change.cost);
         const bool empty = state.first == entries.size();
         const std::int64_t total = (empty ? state.before : entries.back().total) + change.cost;
         if (!empty && entries.back().at == change.at) {
@@ -94,6 +96,21 @@ class SlidingLog {
     }
 
   private:
+    // Takes the newest hits back, no more than there are.
+    static void give_back(State& state, std::int64_t n) {
+        std::vector<Entry>& entries = state.entries;
+        const std::int64_t total = entries.back().total - n;
+        const auto from = entries.begin() + static_cast<std::ptrdiff_t>(state.first);
+        const auto last = std::partition_point(
+            from, entries.end(), [&](const Entry& entry) { return entry.total < total; });
+        if (total == state.before) {
+            entries.erase(from, entries.end());
+        } else {
+            last->total = total;
+            entries.erase(std::next(last), entries.end());
+        }
+    }
+
     explicit SlidingLog(const Rate& rate) : limit_(rate.limit), period_(rate.period.count()) {}
 
     std::int64_t limit_;
@@ -108,6 +125,7 @@ constinit const LimiterAlgorithm kSlidingLog = stepped<SlidingLog>({
     .promise = "at most the limit in every period",
     .window = WindowKind::sliding,
     .takes_several_rates = true,
+    .takes_refunds = true,
 });
 
 }  // namespace hotcount

@@ -36,6 +36,7 @@ class SlidingWindow {
     StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
                            bool take) const {
         State is{now - now % period_, 0, 0};
+        cost = std::max(cost, -2 * limit_);
         if (state != nullptr && now < state->start + period_) {
             is = *state;
         } else if (state != nullptr && now < state->start + 2 * period_) {
@@ -50,6 +51,11 @@ class SlidingWindow {
         outcome.allowed = admissible && is.before * left + (is.used + cost) * ticks_ <= capacity;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
             is.used = std::min(is.used + cost, 2 * limit_);
+            // What is given back beyond this window's hits is of the one before.
+            if (is.used < 0) {
+                is.before = std::max<std::int64_t>(is.before + is.used, 0);
+                is.used = 0;
+            }
             result.change = is;
         }
         if (outcome.allowed) {
@@ -108,6 +114,7 @@ constinit const LimiterAlgorithm kSlidingWindow = stepped<SlidingWindow>({
     .window = WindowKind::weighted_clock,
     .takes_charge_denied = true,
     .takes_several_rates = true,
+    .takes_refunds = true,
 });
 
 }  // namespace hotcount

@@ -6,7 +6,7 @@ from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
 from hotcount.batches import Decisions
-from hotcount.limiter import LimiterBase
+from hotcount.limiter import LimiterBase, Patience
 from hotcount.results import Decision
 
 
@@ -62,6 +62,39 @@ class Limiter(AsyncLifetime, LimiterBase):
 
         Cancelled before it is sent, nothing is taken; later, it may have been.
         """
+
+    @native
+    async def refund(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.Limiter.refund, to be awaited.
+
+        Cancelled before it is sent, nothing is given back; later, it may have been.
+        """
+
+    @native
+    async def block(
+        self, key: LimiterKey, seconds: Seconds, *, timeout: Seconds | None = None
+    ) -> None:
+        """As hotcount.Limiter.block, to be awaited."""
+
+    async def acquire(
+        self, key: LimiterKey, cost: int = 1, timeout: Seconds | None = None
+    ) -> Decision:
+        """As hotcount.Limiter.acquire, to be awaited: it sleeps without its loop.
+
+        Unlike the other calls it starts when it is awaited. Cancelled while it sleeps, nothing is
+        taken; during a hit, as hit.
+        """
+        import asyncio  # Here, because nothing else of the package imports it.
+
+        patience = Patience(timeout)
+        while True:
+            decision = await self.hit(key, cost)
+            pause = patience.pause(decision)
+            if pause is None:
+                return decision
+            await asyncio.sleep(pause)
+
+    wait = acquire
 
     @native
     async def test(

@@ -344,7 +344,7 @@ class BoundLimiter : public Bound<Limiter> {
 
     // The reasons' names, made once.
     static py::handle name_of(Reason reason) {
-        static std::array<PyObject*, 5> names{};
+        static std::array<PyObject*, 6> names{};
         PyObject*& name = names[static_cast<std::size_t>(reason)];
         if (name == nullptr) name = To<std::string_view>::make(to_string(reason)).release().ptr();
         return name;
@@ -454,6 +454,10 @@ void bind_limiter() {
         "Limiter.hit_many", "keys cost errors timeout");
     method<&Limiter::at_most, &Limiter::at_most_async, LimiterKey, Cost, Timeout>("Limiter.at_most",
                                                                                   "key n timeout");
+    method<&Limiter::refund, &Limiter::refund_async, LimiterKey, Cost, Timeout>("Limiter.refund",
+                                                                                "key n timeout");
+    method<&Limiter::block, &Limiter::block_async, LimiterKey, Duration, Timeout>(
+        "Limiter.block", "key seconds timeout");
     method<&Limiter::test, &Limiter::test_async, LimiterKey, Cost, Timeout>("Limiter.test",
                                                                             "key cost timeout");
     method<&Limiter::peek, &Limiter::peek_async, LimiterKey, Timeout>("Limiter.peek",

@@ -16,7 +16,7 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local admissible = cost <= limit
     local allowed = admissible and used + cost <= limit
     local changed = take and (allowed or (admissible and charge_denied))
-    if changed then used = min(used + cost, 2 * limit) end
+    if changed then used = max(min(used + cost, 2 * limit), 0) end
     local retry_after = -1
     if allowed then
         retry_after = 0

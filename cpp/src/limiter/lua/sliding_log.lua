@@ -1,11 +1,13 @@
 -- Hits keys by logs of what was admitted: limiter/sliding_log.cpp in doubles. One log serves several
 -- rates: it reaches back as far as the longest period, and all of them take a hit or none.
--- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one
+-- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one. That of a
+-- key that was blocked has '!' and until when, in microseconds, behind them
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
--- 2 to take as much of the cost as there is room for   ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then the cost
--- for each key
--- RETURNS for each key its error, or {allowed, or with 2 how much was taken, remaining, retry_after or
--- -1, reset_after} for each rate in a row; times in microseconds
+-- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds
+-- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then the cost
+-- for each key; below 0 it gives the newest hits back, no more than there are
+-- RETURNS for each key its error, or {allowed, or with 2 how much was taken, or -1 when it is blocked,
+-- remaining, retry_after or -1, reset_after} for each rate in a row; times in microseconds
 -- WHY a script: a check before the hit lets two callers both take the last one.
 -- Many keys in one script, each by itself and in order. What it writes with is asked for before the
 -- first write, so that a user who may not run all of it is refused before anything is done.
@@ -18,12 +20,14 @@ if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local take, what_fits = ARGV[2] ~= '0', ARGV[2] == '2'
+local take, what_fits, blocks = ARGV[2] ~= '0', ARGV[2] == '2', ARGV[2] == '3'
 local last_number = #ARGV - #KEYS
 local rates = {}
 for first = 4, last_number, 3 do
     rates[#rates + 1] = {limit = ARGV[first] + 0, period = ARGV[first + 1] + 0}
 end
+
+local function milliseconds(life) return format('%d', max(ceil(life / 1000), 1)) end
 
 local function refuse_what_is_denied(key, life)
     local ask = redis.acl_check_cmd
@@ -35,20 +39,38 @@ local function refuse_what_is_denied(key, life)
     end
 end
 
-local function read(key, index)
-    local entry = call('LINDEX', key, index)
+local function parse(entry)
     local at, total, cost = string.match(entry, '^(%d+) (%d+) (%d+)$')
+    if at then return at + 0, total + 0, cost + 0 end
+end
+
+local function read(key, index)
+    local at, total, cost = parse(call('LINDEX', key, index))
     if not at then error({err = 'WRONGTYPE the key holds no state of a limiter'}) end
-    return at + 0, total + 0, cost + 0
+    return at, total, cost
+end
+
+-- When the block of a key ends, whose last element is no entry.
+local function end_of_block(key)
+    local ends = string.match(call('LINDEX', key, -1), '^!(%d+)$')
+    if not ends then error({err = 'WRONGTYPE the key holds no state of a limiter'}) end
+    return ends + 0
 end
 
 local function hit(key, cost)
     local length = call('LLEN', key)
-    local at, last_at, last_total, last_cost = now, now, 0, 0
+    local at, last_at, last_total, last_cost, ends = now, now, 0, 0, nil
     if length > 0 then
-        last_at, last_total, last_cost = read(key, -1)
+        last_at, last_total, last_cost = parse(call('LINDEX', key, -1))
+        if not last_at then
+            ends = end_of_block(key)
+            length, last_at, last_total, last_cost = length - 1, now, 0, 0
+            if length > 0 then last_at, last_total, last_cost = read(key, length - 1) end
+        end
         at = max(now, last_at)
     end
+    local block_for = 0
+    if blocks then block_for, cost = cost, 1 end
     -- The first entry from `low` on of which `holds` is true.
     local function first_where(low, holds)
         local high = length
@@ -59,20 +81,21 @@ local function hit(key, cost)
         return low
     end
 
-    local gone, held_in = length, {}
+    local gone, most_held, most_before, held_in = length, 0, last_total, {}
     for index, rate in ipairs(rates) do
         local period = rate.period
         local kept = first_where(0, function(entry_at) return entry_at + period > at end)
-        gone = min(gone, kept)
         local before, held = last_total, 0
         if kept < length then
             local _, total, first_cost = read(key, kept)
             before = (total - first_cost) % WRAP
             held = (last_total - before) % WRAP
         end
+        if kept <= gone then gone, most_held, most_before = kept, held, before end
         held_in[index] = {kept, before, held}
         if what_fits then cost = max(min(cost, rate.limit - held), 1) end
     end
+    cost = max(cost, -most_held)
 
     local all, longest, answer = true, 1, {}
     for index, rate in ipairs(rates) do
@@ -94,20 +117,72 @@ local function hit(key, cost)
         answer[place + 1] = allowed and (what_fits and cost or 1) or 0
         answer[place + 2] = limit - held
         answer[place + 3], answer[place + 4] = retry_after, held > 0 and last_at + period - now or 0
+        longest = max(longest, answer[place + 4])
     end
 
-    if take and all then
+    -- Takes the newest hits back.
+    local function give_back()
+        refuse_what_is_denied(key, '1')
+        local left = most_held + cost
+        local last = first_where(gone, function(_, total)
+            return (total - most_before) % WRAP >= left
+        end)
+        if left > 0 then
+            local entry_at, total, entry_cost = read(key, last)
+            local excess = (total - most_before) % WRAP - left
+            call('LSET', key, last,
+                 format('%d %d %d', entry_at, (total - excess) % WRAP, entry_cost - excess))
+        else
+            last = gone - 1
+        end
+        if ends then
+            call('LSET', key, last + 1, format('!%d', ends))
+            last = last + 1
+        end
+        if last < gone then call('LTRIM', key, 1, 0) else call('LTRIM', key, gone, last) end
+        for index, rate in ipairs(rates) do
+            local held = max(held_in[index][3] + cost, 0)
+            answer[4 * index - 2] = rate.limit - held
+            if held == 0 then answer[4 * index] = 0 end
+        end
+    end
+
+    local blocked = blocks or (ends and ends > now)
+    if blocked then
+        local left = blocks and block_for or ends - now
+        if cost < 0 and take then
+            give_back()
+        elseif blocks then
+            local life = milliseconds(max(longest, left))
+            refuse_what_is_denied(key, life)
+            local mark = format('!%d', now + left)
+            if ends then call('LSET', key, -1, mark) else call('RPUSH', key, mark) end
+            call('PEXPIRE', key, life)
+        elseif take and call('PTTL', key) < 0 then
+            call('PEXPIRE', key, milliseconds(max(longest, left)))
+        end
+        for place = 1, #answer, 4 do
+            answer[place], answer[place + 2] = -1, left
+            answer[place + 3] = max(answer[place + 3], left)
+            if cost > 0 then answer[place + 1] = 0 end
+        end
+    elseif take and cost < 0 then
+        give_back()
+    elseif take and all and cost > 0 then
         for index, rate in ipairs(rates) do
             local place = 4 * index
             answer[place - 2] = answer[place - 2] - cost
             answer[place] = at + rate.period - now
             longest = max(longest, answer[place])
         end
-        local life = format('%d', max(ceil(longest / 1000), 1))
+        local life = milliseconds(longest)
         refuse_what_is_denied(key, life)
         local total = (last_total + cost) % WRAP
         -- %d: Lua would print a number this large with fewer digits.
-        if length > 0 and last_at == at then
+        if ends then
+            -- In the place of what says that the key was blocked.
+            call('LSET', key, -1, format('%d %d %d', at, total, cost))
+        elseif length > 0 and last_at == at then
             call('LSET', key, -1, format('%d %d %d', at, total, last_cost + cost))
         else
             call('RPUSH', key, format('%d %d %d', at, total, cost))
@@ -115,8 +190,7 @@ local function hit(key, cost)
         call('PEXPIRE', key, life)
         if gone > 0 then call('LTRIM', key, gone, -1) end
     elseif take and length > 0 and call('PTTL', key) < 0 then
-        for index = 1, #rates do longest = max(longest, answer[4 * index]) end
-        call('PEXPIRE', key, format('%d', max(ceil(longest / 1000), 1)))
+        call('PEXPIRE', key, milliseconds(longest))
     end
     return answer
 end

@@ -33,7 +33,11 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local admissible = cost <= limit
     local allowed = admissible and before * left + (used + cost) * ticks <= capacity
     local changed = take and (allowed or (admissible and charge_denied))
-    if changed then used = min(used + cost, 2 * limit) end
+    if changed then
+        used = min(used + cost, 2 * limit)
+        -- What is given back beyond this window's hits is of the one before.
+        if used < 0 then used, before = 0, max(before + used, 0) end
+    end
     local retry_after = -1
     if allowed then
         retry_after = 0

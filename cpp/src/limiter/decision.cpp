@@ -1,0 +1,110 @@
+// What limiters answer: outcomes of several rates as one, decisions, and their headers.
+#include <algorithm>
+
+#include "backends.hpp"
+
+namespace hotcount {
+namespace {
+
+// Whether `a` says more than `b`, as Decision has it.
+bool says_more(const Outcome& a, const Outcome& b) {
+    if (a.allowed != b.allowed) return !a.allowed;
+    if (a.allowed) return a.remaining < b.remaining;
+    if (!a.retry_after_us || !b.retry_after_us) return !a.retry_after_us && b.retry_after_us;
+    return *a.retry_after_us > *b.retry_after_us;
+}
+
+std::string whole_seconds(Duration duration) {
+    return std::to_string(std::chrono::ceil<std::chrono::seconds>(duration).count());
+}
+
+}  // namespace
+
+Outcome merge(std::span<const Outcome> of_rates) {
+    Outcome merged = of_rates.front();
+    for (std::size_t i = 1; i < of_rates.size(); ++i) {
+        const Outcome& one = of_rates[i];
+        const std::int64_t remaining = std::min(merged.remaining, one.remaining);
+        const std::int64_t reset_after = std::max(merged.reset_after_us, one.reset_after_us);
+        if (says_more(one, merged)) {
+            merged = one;
+            merged.rate = static_cast<std::uint8_t>(i);
+        }
+        merged.remaining = remaining;
+        merged.reset_after_us = reset_after;
+    }
+    merged.violated = 0;
+    for (std::size_t i = 0; i < of_rates.size(); ++i) {
+        if (!of_rates[i].allowed) merged.violated |= static_cast<std::uint8_t>(1U << i);
+    }
+    return merged;
+}
+
+Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow) {
+    using std::chrono::microseconds;
+    Decision decision{.allowed = outcome.allowed,
+                      .limit = rates[outcome.rate].burst,
+                      .remaining = outcome.remaining,
+                      .retry_after = std::nullopt,
+                      .reset_after = microseconds{outcome.reset_after_us},
+                      .reason = outcome.untracked ? Reason::untracked : Reason::allowed,
+                      .rate = outcome.rate,
+                      .violated = outcome.violated};
+    // An algorithm of one rate does not say which.
+    if (!outcome.allowed && rates.size() == 1) decision.violated = 1;
+    if (outcome.blocked) decision.violated = 0;
+    if (outcome.retry_after_us) decision.retry_after = microseconds{*outcome.retry_after_us};
+    if (!outcome.allowed) {
+        decision.reason = outcome.blocked          ? Reason::blocked
+                          : outcome.retry_after_us ? Reason::limited
+                                                   : Reason::cost_above_limit;
+        if (shadow) {
+            decision.allowed = true;
+            decision.reason = Reason::shadow;
+        }
+    }
+    return decision;
+}
+
+std::string_view to_string(Reason reason) {
+    switch (reason) {
+        case Reason::allowed:
+            return "allowed";
+        case Reason::limited:
+            return "limited";
+        case Reason::cost_above_limit:
+            return "cost_above_limit";
+        case Reason::untracked:
+            return "untracked";
+        case Reason::blocked:
+            return "blocked";
+        case Reason::shadow:
+            return "shadow";
+    }
+    return "";
+}
+
+std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
+                                                         HeaderStyle style, std::string_view policy,
+                                                         Duration period) {
+    const std::string limit = std::to_string(decision.limit);
+    const std::string remaining = std::to_string(decision.remaining);
+    const std::string reset = whole_seconds(decision.reset_after);
+    std::vector<std::pair<std::string, std::string>> fields;
+    if (style == HeaderStyle::ietf) {
+        const std::string name = "\"" + std::string{policy} + "\"";
+        fields.emplace_back("RateLimit-Policy",
+                            name + ";q=" + limit + ";w=" + whole_seconds(period));
+        fields.emplace_back("RateLimit", name + ";r=" + remaining + ";t=" + reset);
+    } else {
+        fields.emplace_back("X-RateLimit-Limit", limit);
+        fields.emplace_back("X-RateLimit-Remaining", remaining);
+        fields.emplace_back("X-RateLimit-Reset", reset);
+    }
+    if (!decision.allowed && decision.retry_after) {
+        fields.emplace_back("Retry-After", whole_seconds(*decision.retry_after));
+    }
+    return fields;
+}
+
+}  // namespace hotcount

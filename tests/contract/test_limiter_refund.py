@@ -1,0 +1,226 @@
+"""Limiter.refund, block and acquire, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from typing import Any, Union
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.limiters import CHARGING, SEVERAL, UNSAFE
+from tests.support.servers import RedisServer
+from tests.support.together import together
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+TEN = "10/300 days"
+DAY = 86400
+OPTIONS: list[dict[str, Any]] = [
+    *({"algorithm": name} for name in SEVERAL),
+    {"algorithm": "fixed_window", "align": "first"},
+]
+
+
+@pytest.fixture(params=OPTIONS, ids=["-".join(options.values()) for options in OPTIONS])
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+def test_what_is_given_back_can_be_taken_again(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    assert [limiter.hit("k", cost).remaining for cost in (3, 3, 4)] == [7, 4, 0]
+    assert limiter.refund("k", 5) == 5
+    assert limiter.peek("k").remaining == 5
+    assert [limiter.hit("k", 2).allowed for _ in range(3)] == [True, True, False]
+    assert limiter.hit("k").allowed
+    assert limiter.refund("k", 1) == 1
+
+
+def test_no_refund_goes_beyond_a_full_limit(counter_store: Store, options: dict[str, Any]) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    for n in (5, 2**63 - 1):
+        assert limiter.refund("absent", n) == 10
+        limiter.hit("k", 4)
+        assert limiter.refund("k", n) == 10
+        assert limiter.hit("k", 10).allowed
+        assert not limiter.hit("k").allowed
+        assert limiter.refund("k", 10) == 10
+
+
+@pytest.mark.parametrize("algorithm", CHARGING)
+def test_what_denied_hits_were_charged_is_given_back_too(
+    counter_store: Store, algorithm: Any
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, algorithm=algorithm, charge_denied=True)
+    assert [bool(limiter.hit("k", 10)) for _ in range(3)] == [True, False, False]
+    assert limiter.refund("k", 10) == 0
+    assert limiter.refund("k", 3) == 3
+
+
+@pytest.mark.parametrize("algorithm", SEVERAL)
+def test_several_rates_get_it_back_together(counter_store: Store, algorithm: Any) -> None:
+    rates = "4/300 days; 6/360 days"
+    limiter = hotcount.Limiter(counter_store, rates, algorithm=algorithm)
+    assert limiter.hit("k", 4).allowed
+    assert limiter.refund("k", 3) == 3
+    assert limiter.hit("k", 3).allowed
+    assert limiter.refund("k", 9) == 4
+    assert limiter.hit("k", 4).allowed
+    assert not limiter.hit("k").allowed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_memory_and_redis_agree_on_random_hits_and_refunds(
+    redis_server: RedisServer, options: dict[str, Any], seed: int
+) -> None:
+    chance = random.Random(seed)
+    rate = chance.choice(["7/300 days", "7/300 days; 9/360 days"])
+    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
+        both = [hotcount.Limiter(store, rate, **options) for store in (hotcount.Memory(), redis)]
+        for _ in range(60):
+            n, refunds = chance.randint(1, 6), chance.random() < 0.4
+            answers = [one.refund("k", n) if refunds else one.hit("k", n).remaining for one in both]
+            assert answers[0] == answers[1], (rate, n, refunds)
+
+
+def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+
+    def work(_: int) -> None:
+        for _ in range(10):
+            if limiter.hit("hot"):
+                limiter.refund("hot", 1)
+
+    together(work)
+    assert limiter.peek("hot").remaining == 10
+
+
+def test_a_blocked_key_is_refused_until_reset(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    for key, hits in (("fresh", 0), ("hit", 3)):
+        for _ in range(hits):
+            limiter.hit(key)
+        limiter.block(key, 400 * DAY / 2)
+        for refused in (
+            limiter.hit(key),
+            limiter.test(key),
+            limiter.peek(key),
+            limiter.hit_many([key])[0],
+        ):
+            assert (refused.allowed, refused.reason, refused.violated) == (False, "blocked", ())
+            assert refused.remaining == 0
+            assert refused.retry_after is not None
+            assert 199 * DAY < refused.retry_after <= 200 * DAY
+            assert refused.reset_after >= refused.retry_after
+            assert "Retry-After" in refused.headers()
+        assert limiter.at_most(key, 5) == 0
+        # A block replaces the one before.
+        limiter.block(key, 100 * DAY)
+        assert (limiter.peek(key).retry_after or 0) <= 100 * DAY
+        limiter.reset(key)
+        assert limiter.hit(key).remaining == 9
+
+
+def test_a_block_that_ends_leaves_what_was_taken(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    limiter.hit("k", 4)
+    limiter.hit("k", 2)
+    limiter.block("k", 0.05)
+    assert limiter.refund("k", 1) == 5
+    ended = limiter.acquire("k", timeout=20)
+    assert (ended.allowed, ended.remaining) == (True, 4)
+    assert limiter.refund("k", 1) == 5
+    limiter.block("other", timeout=20, seconds=0.001)
+    assert limiter.acquire("other").remaining == 9
+
+
+def test_aio_answers_the_same(counter_store: Store, options: dict[str, Any]) -> None:
+    async def program() -> None:
+        limiter = aio.Limiter(counter_store, TEN, **options)
+        await limiter.hit("k", 10)
+        assert await limiter.refund("k", 4) == 4
+        await limiter.block("k", 0.05)
+        assert (await limiter.hit("k")).reason == "blocked"
+        assert (await limiter.wait("k", timeout=20)).remaining == 3
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("algorithm", ["list", *UNSAFE])
+def test_ways_without_refunds_say_so(algorithm: Any) -> None:
+    limiter = hotcount.Limiter("memory://", "5/s", algorithm=algorithm)
+    with pytest.raises(hotcount.ConfigError, match=f"refund is for .* not for {algorithm}"):
+        limiter.refund("k", 1)
+    with pytest.raises(hotcount.ConfigError, match=f"block is for .* not for {algorithm}"):
+        limiter.block("k", 1)
+
+
+@pytest.mark.parametrize("bad", [0, -1, -(2**63), 2**63])
+def test_an_amount_that_is_none_is_refused(bad: int) -> None:
+    with pytest.raises(hotcount.ConfigError, match="n "):
+        hotcount.Limiter("memory://", TEN).refund("k", bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, 367 * DAY, float("inf"), float("nan")])
+def test_a_time_to_block_that_is_none_is_refused(bad: float) -> None:
+    with pytest.raises(hotcount.ConfigError, match="seconds"):
+        hotcount.Limiter("memory://", TEN).block("k", bad)
+
+
+def test_acquire_waits_as_long_as_it_must_and_no_longer(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "1/20 ms")
+    begun = time.monotonic()
+    assert all(limiter.acquire("k") for _ in range(4))
+    assert time.monotonic() - begun >= 0.059
+    slow = hotcount.Limiter(counter_store, TEN)
+    slow.hit("k", 10)
+    begun = time.monotonic()
+    for refused in (slow.acquire("k", timeout=DAY), slow.acquire("k", 11), slow.wait("k", 1, 0)):
+        assert not refused
+    assert time.monotonic() - begun < DAY
+    for wrong in ("1", True):
+        with pytest.raises(TypeError, match="timeout"):
+            slow.acquire("k", timeout=wrong)  # type: ignore[arg-type]
+    for bad in (-1.0, float("nan")):
+        with pytest.raises(hotcount.ConfigError, match="timeout"):
+            slow.acquire("k", timeout=bad)
+
+
+@pytest.mark.server
+def test_a_blocked_key_expires_and_is_healed(
+    redis_server: RedisServer, options: dict[str, Any]
+) -> None:
+    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
+        limiter = hotcount.Limiter(redis, "5/second", **options)
+        prefix = repr(redis).split("prefix=")[1].split("'")[1]
+        limiter.block("fresh", 60)
+        limiter.hit("k", 5)
+        limiter.block("k", 60)
+        for key in redis.execute("KEYS", f"{prefix}*"):
+            assert 59_000 < redis.execute("PTTL", key) <= 60_000
+            redis.execute("PERSIST", key)
+            assert not limiter.hit(key.decode().rsplit(":", 1)[1])
+            assert 59_000 < redis.execute("PTTL", key) <= 60_000
+        redis.execute("SCRIPT", "FLUSH")
+        assert limiter.peek("k").reason == "blocked"
+        key = redis.execute("KEYS", f"{prefix}*:k")[0]
+        for foreign in (["SET", key, "!9 1"], ["RPUSH", key, "!x"], ["SADD", key, "!9"]):
+            redis.execute("DEL", key)
+            redis.execute(*foreign)
+            with pytest.raises(hotcount.WrongTypeError):
+                limiter.hit("k")
+            for call in (limiter.block, limiter.refund):
+                with pytest.raises(hotcount.WrongTypeError):
+                    call("k", 1)
