@@ -58,8 +58,9 @@ class WriteBehindCounterBase(Handle):
         60, and how soon a loss in Redis is noticed. max_cells: keys that this process may hold, 1
         to 10,000,000, about 300 bytes each; those that are in SQL make room for others. page: cells
         that a worker saves in one transaction, 1 to 10,000. interval: its pause in seconds.
-        horizon: how long the row of a cell stays in SQL, 3600 seconds to 365 days; a cell that
-        reaches SQL later is refused, because nobody knows any more what of it was counted.
+        horizon: how long the row of a cell stays in SQL, 3600 seconds to 365 days, and longer if
+        another process has a longer one; a cell that reaches SQL later is refused, because nobody
+        knows any more what of it was counted.
         max_batch and max_delay: of transactions with ack='sql', as with SlottedCounter.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
@@ -150,8 +151,9 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
         """Adds n, which may be negative. ack says what is true when it returns.
 
         'cache': Redis has it; it survives the death of this process. 'local': this process has it,
-        and sends it within flush_interval; kill -9 before that loses it. 'sql': it is committed in
-        SQL, with the adds of other callers; Redis is not asked.
+        and sends it within flush_interval; an end without Python's own (kill -9, a signal that has
+        no handler, os._exit) before that loses it. 'sql': it is committed in SQL, with the adds of
+        other callers; Redis is not asked.
 
         OutcomeUnknownError: the add stays in this process, and is counted once as long as that
         lives until Redis answers. Do not add it again: it would count twice. After any other error

@@ -271,3 +271,50 @@ def test_a_redis_without_memory_refuses_the_add_and_counts_nothing(
         views.add("k1", 5)
     admin.execute("CONFIG", "SET", "maxmemory", "0")
     assert settled(views) == 1
+
+
+def test_a_key_that_its_index_has_lost_is_found_again(own_redis: RedisServer) -> None:
+    views = counter(MEMORY, own_redis)
+    views.add("k0", 3)
+    admin = own_redis.redis()
+    (cells,) = admin.execute("KEYS", "views:*:c:k0")
+    shard = cells.rpartition(b":c:")[0]
+    # Its own data is there; without the name the process sends again what SQL lacks.
+    admin.execute("DEL", shard + b":keys", shard + b":id")
+    eventually(lambda: admin.execute("EXISTS", shard + b":keys") == 1)
+    assert settled(views) == 3
+
+
+def test_a_shard_with_a_broken_index_stops_no_other(own_redis: RedisServer) -> None:
+    views = counter(MEMORY, own_redis)
+    keys = [f"b{i}" for i in range(64)]
+    for key in keys:
+        views.add(key)
+    admin = own_redis.redis()
+    (first, *_) = sorted(admin.execute("KEYS", "views:*:keys"))
+    inside = admin.execute("SMEMBERS", first)
+    admin.execute("RENAME", first, "aside")
+    admin.execute("SET", first, "text")
+    worker = views.sync_worker()
+    with pytest.raises(hotcount.WrongTypeError):
+        worker.run_once()
+    waiting = {key.encode() for key in keys if views.get(key).pending}
+    assert waiting == set(inside)
+    admin.execute("RENAME", "aside", first)
+    assert worker.run_once().saved == len(inside)
+
+
+def test_cells_that_sql_has_make_room_faster_than_new_keys_come(
+    own_redis: RedisServer, database_path: Path
+) -> None:
+    views = counter(f"sqlite:///{database_path}", own_redis, max_cells=30_000)
+    for i in range(30_000):
+        views.add(f"page:{i}", ack="local")
+    with pytest.raises(hotcount.CapacityError):
+        views.add("page:more", ack="local")
+    views.flush()
+    views.sync_worker().run_once()
+    # SQL is asked once a second.
+    eventually(lambda: views.stats()["unapplied_cells"] == 0, 15)
+    views.add("page:more", ack="local")
+    assert views.stats()["cells"] < 30_000

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/random.hpp>
@@ -30,6 +31,11 @@ Error leaves_64_bits(std::string_view key) {
     return make_error(ErrorCode::overflow,
                       "the total of " + printable(key) + " would leave signed 64 bits")
         .about(&ErrorFacts::key, key);
+}
+
+Error no_forgotten() {
+    return make_error(ErrorCode::database,
+                      "the row 'forgotten' is missing: create_tables() makes it");
 }
 
 std::vector<sql::Value> pairs_of(std::span<const ViewCell> cells) {
@@ -79,6 +85,13 @@ std::string first_writer_of(std::int64_t second) {
     return in_hex(static_cast<std::uint64_t>(std::max<std::int64_t>(second, 0)), 10);
 }
 
+std::int64_t second_of(std::string_view writer) {
+    std::int64_t second = 0;
+    const std::string_view digits = writer.substr(0, writer.find('-'));
+    (void)std::from_chars(digits.data(), digits.data() + digits.size(), second, 16);
+    return second;
+}
+
 std::string new_writer(const Clock& clock) {
     const auto now = std::chrono::duration_cast<Second>(clock.wall_now().time_since_epoch());
     return first_writer_of(now.count()) + "-" + in_hex(thread_random().next(), 16);
@@ -114,8 +127,12 @@ struct ViewTables::Names {
 
 namespace {
 
+std::int64_t seconds_of(Duration duration) {
+    return std::chrono::duration_cast<Second>(duration).count();
+}
+
 template <class Names>
-std::string schema_of(const Names& n, const sql::Grammar& g) {
+std::string schema_of(const Names& n, const sql::Grammar& g, Duration horizon) {
     const std::string number = g.type(sql::ColumnType::integer) + " NOT NULL";
     const std::string text = g.type(sql::ColumnType::text) + " NOT NULL";
     const bool apart = g.creates_indexes_apart();
@@ -131,7 +148,10 @@ std::string schema_of(const Names& n, const sql::Grammar& g) {
                   : "") +
            create(n.meta) + "name " + text + ", value " + number + ", PRIMARY KEY (name))" +
            g.table_end() + ";\nINSERT INTO " + n.meta + " (name, value) VALUES ('forgotten', 0)" +
-           g.or_nothing("name") + ";\n";
+           g.or_nothing("name") + ";\nINSERT INTO " + n.meta +
+           " (name, value) VALUES ('horizon', " + std::to_string(seconds_of(horizon)) + ")" +
+           g.or_update("name") +
+           "value = " + g.greater(g.own(n.meta, "value"), g.excluded("value")) + ";\n";
 }
 
 // MySQL assigns from the left to the right: what was before is kept first.
@@ -151,15 +171,17 @@ std::string raise_tail(const Names& n, const sql::Grammar& g) {
 }  // namespace
 
 ViewTables::ViewTables(const WriteBehindOptions& options, sql::Dialect dialect)
-    : ViewTables(Names{options}, dialect.grammar()) {}
+    : ViewTables(Names{options}, dialect.grammar(), options.horizon) {}
 
-ViewTables::ViewTables(const Names& n, const sql::Grammar& g)
-    : schema_(schema_of(n, g)),
+ViewTables::ViewTables(const Names& n, const sql::Grammar& g, Duration horizon)
+    : schema_(schema_of(n, g, horizon)),
       shared_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'" +
                         g.for_share()),
       read_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'"),
       raise_forgotten_("UPDATE " + n.meta +
                        " SET value = ?1 WHERE name = 'forgotten' AND value < ?1"),
+      read_horizon_("SELECT value FROM " + n.meta + " WHERE name = 'horizon'"),
+      raise_horizon_("UPDATE " + n.meta + " SET value = ?1 WHERE name = 'horizon' AND value < ?1"),
       now_("SELECT " + g.now_microseconds()),
       old_cells_("SELECT " + n.key + ", writer FROM " + n.cell +
                  " WHERE writer < ?1 ORDER BY writer LIMIT " + std::to_string(kPurgePage)),
@@ -175,23 +197,29 @@ ViewTables::ViewTables(const Names& n, const sql::Grammar& g)
       add_("INSERT INTO " + n.table + " (" + n.key + ", total) VALUES ", values_row(2, ""), 2, ", ",
            g.or_update(n.key) +
                "total = " + g.checked_sum(g.own(n.table, "total"), g.excluded("total"))),
-      read_("SELECT '' AS writer, total AS up, 0 AS down FROM " + n.table + " WHERE " + n.key +
-                " = ?1 UNION ALL SELECT writer, up, down FROM " + n.cell + " WHERE " + n.key +
-                " = ?1 AND writer IN (",
+      read_("SELECT '' AS writer, (SELECT total FROM " + n.table + " WHERE " + n.key +
+                " = ?1) AS up, value AS down FROM " + n.meta +
+                " WHERE name = 'forgotten' UNION ALL SELECT writer, up, down FROM " + n.cell +
+                " WHERE " + n.key + " = ?1 AND writer IN (",
             placeholder, 1, ", ", ")", 1),
       remove_("DELETE FROM " + n.cell + " WHERE ", pair_row(n.key), 2, " OR ", "") {}
 
-Result<std::int64_t> ViewTables::forgotten(sql::Connection& connection,
-                                           const sql::Statement& how) const {
-    std::optional<std::int64_t> second;
+Result<std::optional<std::int64_t>> ViewTables::number(sql::Connection& connection,
+                                                       const sql::Statement& how) {
+    std::optional<std::int64_t> found;
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        second = row.integer(0);
+        found = row.integer(0);
         return {};
     };
     HOTCOUNT_TRY(connection.query(how, {}, read));
+    return found;
+}
+
+Result<std::int64_t> ViewTables::forgotten(sql::Connection& connection,
+                                           const sql::Statement& how) const {
+    HOTCOUNT_TRY_ASSIGN(const auto second, number(connection, how));
     if (second) return *second;
-    return make_error(ErrorCode::database,
-                      "the row 'forgotten' is missing: create_tables() makes it");
+    return no_forgotten();
 }
 
 Result<std::vector<bool>> ViewTables::apply(sql::Connection& connection,
@@ -283,7 +311,8 @@ Result<ViewTables::Known> ViewTables::read(sql::Connection& connection, std::str
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         const std::string_view writer = row.text(0);
         if (writer.empty()) {
-            known.total = row.integer(1);
+            known.total = row.is_null(1) ? 0 : row.integer(1);
+            known.first = first_writer_of(row.integer(2));
         } else {
             known.cells.push_back(
                 {std::string{key}, std::string{writer}, {row.integer(1), row.integer(2)}});
@@ -296,19 +325,27 @@ Result<ViewTables::Known> ViewTables::read(sql::Connection& connection, std::str
     if (writers.empty()) writers.emplace_back(std::string{});
     const std::array<sql::Value, 1> head{key};
     HOTCOUNT_TRY(read_.run_padded(connection, writers, &see, head));
+    if (known.first.empty()) return no_forgotten();
     return known;
 }
 
-Result<void> ViewTables::forget(sql::Connection& connection, Duration horizon) {
-    std::int64_t now = 0;
-    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        now = row.integer(0);
-        return {};
-    };
-    HOTCOUNT_TRY(connection.query(now_, {}, read));
-    const std::int64_t before =
-        now / 1'000'000 - std::chrono::duration_cast<Second>(horizon).count();
-    HOTCOUNT_TRY(connection.execute(raise_forgotten_, {before}));
+Result<bool> ViewTables::keeps(sql::Connection& connection, Duration horizon) {
+    HOTCOUNT_TRY_ASSIGN(const auto longest, number(connection, read_horizon_));
+    return longest && *longest >= seconds_of(horizon);
+}
+
+Result<void> ViewTables::keep(sql::Connection& connection, Duration horizon) {
+    HOTCOUNT_TRY(connection.execute(raise_horizon_, {seconds_of(horizon)}));
+    return {};
+}
+
+Result<void> ViewTables::forget(sql::Connection& connection, Duration horizon,
+                                std::int64_t before) {
+    HOTCOUNT_TRY_ASSIGN(const auto now, number(connection, now_));
+    HOTCOUNT_TRY_ASSIGN(const auto longest, number(connection, read_horizon_));
+    const std::int64_t kept = std::max(seconds_of(horizon), longest.value_or(0));
+    const std::int64_t oldest = now.value_or(0) / 1'000'000 - kept;
+    HOTCOUNT_TRY(connection.execute(raise_forgotten_, {std::min(oldest, before)}));
     return {};
 }
 

@@ -5,6 +5,7 @@
 //                                                             what was before the last change
 //   {table}_meta  (name, value)   'forgotten': cells of writers that began before that second have no
 //                                 rows any more, and are refused
+//                                 'horizon': the longest of all processes, in seconds
 //
 // Rows are locked in one order everywhere: 'forgotten' (shared), cells by key and writer, totals by
 // key. Thread-safe.
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <hotcount/sql.hpp>
 #include <hotcount/write_behind_counter.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,8 +27,9 @@ namespace hotcount {
 
 /// A writer's id: the second in which it began, and random digits. It sorts by time.
 std::string new_writer(const Clock& clock);
-/// The id before which all writers began before that second.
+/// The id before which all writers began before that second, and the second of an id.
 std::string first_writer_of(std::int64_t second);
+std::int64_t second_of(std::string_view writer);
 
 class ViewTables {
   public:
@@ -44,23 +47,30 @@ class ViewTables {
                                           std::span<const ViewCell> cells);
 
     /// A key's total, and what SQL has of its cells: from one snapshot, which `connection` reads.
+    /// Cells of writers below `first` may be in the total although they have no row.
     struct Known {
         std::int64_t total{0};
         std::vector<ViewCell> cells;
+        std::string first;
     };
     Result<Known> read(sql::Connection& connection, std::string_view key,
                        std::span<const ViewCell> cells);
 
-    /// Refuses cells of writers that began so long before now, by the database's clock. From then on
-    /// their rows may go.
-    Result<void> forget(sql::Connection& connection, Duration horizon);
+    /// Has the workers of all processes keep rows for so long. The first asks whether they do.
+    Result<bool> keeps(sql::Connection& connection, Duration horizon);
+    Result<void> keep(sql::Connection& connection, Duration horizon);
+    /// Refuses cells of writers that began before that second, or within the longest horizon by the
+    /// database's clock, whichever was earlier. From then on their rows may go.
+    Result<void> forget(sql::Connection& connection, Duration horizon, std::int64_t before);
     /// Deletes some of those rows; returns how many.
     Result<std::size_t> purge(sql::Connection& connection);
 
   private:
     struct Names;
-    ViewTables(const Names& names, const sql::Grammar& grammar);
+    ViewTables(const Names& names, const sql::Grammar& grammar, Duration horizon);
     Result<std::int64_t> forgotten(sql::Connection& connection, const sql::Statement& how) const;
+    static Result<std::optional<std::int64_t>> number(sql::Connection& connection,
+                                                      const sql::Statement& how);
     Result<void> add_to_totals(sql::Connection& connection,
                                std::span<const std::pair<std::string, std::int64_t>> sums);
 
@@ -68,6 +78,8 @@ class ViewTables {
     const sql::Statement shared_forgotten_;  // -> value, which stays until the commit
     const sql::Statement read_forgotten_;    // -> value
     const sql::Statement raise_forgotten_;   // value
+    const sql::Statement read_horizon_;      // -> value
+    const sql::Statement raise_horizon_;     // value
     const sql::Statement now_;               // -> microseconds
     const sql::Statement old_cells_;         // writer -> key, writer of some that are smaller
     const bool returns_;                     // Whether raise_ has rows: key, writer, difference.
@@ -75,8 +87,8 @@ class ViewTables {
     BulkStatement differences_;              // key, writer -> key, writer, difference
     BulkStatement applied_;                  // key, writer -> key, writer, up, down
     BulkStatement add_;                      // key, n
-    BulkStatement read_;                     // key, then writers -> '', total, 0; writer, up, down
-    BulkStatement remove_;                   // key, writer
+    BulkStatement read_;    // key, then writers -> '', total, forgotten; writer, up, down
+    BulkStatement remove_;  // key, writer
 };
 
 /// Sorts, and makes one of those of one key and writer.

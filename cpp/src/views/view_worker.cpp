@@ -1,6 +1,7 @@
 #include "view_worker.hpp"
 
 #include <algorithm>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <limits>
 #include <set>
@@ -10,8 +11,15 @@ namespace hotcount {
 namespace {
 
 constexpr Duration kRound = std::chrono::seconds{60};
-// Rows of old writers are looked for so often by one worker.
+// Rows of old writers are looked for so often by one worker, and so many transactions delete them in
+// one round: what is left waits for the next round, as the adds of others must not.
 constexpr Duration kForgetEvery = std::chrono::hours{1};
+constexpr int kPurgesPerRound = 20;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t plus_size_of(std::int64_t sum, const CellSum& cell) {
+    return checked_add(checked_add(sum, cell.up).value_or(kMost), cell.down).value_or(kMost);
+}
 
 // Of a server that is away, or of one key: other keys and later rounds are none the worse.
 bool passes(ErrorCode code) {
@@ -57,20 +65,31 @@ class ViewWorker final : public SyncWorker {
     }
 
   private:
-    Result<SyncRound> whole_round(Deadline deadline) {
+    // What a round has come upon.
+    struct Found {
         SyncRound round{};
-        std::optional<Error> refused;
+        std::optional<Error> refused{};  // The last error that was one key's or one shard's alone.
+        bool all{true};                  // Whether it has seen all cells.
+        std::int64_t oldest{kMost};  // The second of the oldest writer that may still be applied.
+    };
+
+    Result<SyncRound> whole_round(Deadline deadline) {
+        Found found;
         for (std::size_t shard = 0; shard < ViewCells::kShards; ++shard) {
-            HOTCOUNT_TRY(whole_shard(shard, deadline, round, refused));
+            auto done = whole_shard(shard, deadline, found);
+            if (done) continue;
+            // Others have another index.
+            if (done.error().code != ErrorCode::wrong_type) return std::move(done).error();
+            found.refused = std::move(done).error();
+            found.all = false;
         }
         // What is still in Redis must not become too old by what this worker does.
-        if (!refused && round.unsettled == 0) HOTCOUNT_TRY(forget_old_writers(deadline));
-        if (refused) return std::move(*refused);
-        return round;
+        if (found.all) HOTCOUNT_TRY(forget_old_writers(deadline, found.oldest));
+        if (found.refused) return std::move(*found.refused);
+        return found.round;
     }
 
-    Result<void> whole_shard(std::size_t shard, Deadline deadline, SyncRound& round,
-                             std::optional<Error>& refused) {
+    Result<void> whole_shard(std::size_t shard, Deadline deadline, Found& found) {
         const ViewCells& redis = settings_->cells;
         const std::size_t most = settings_->options.page;
         std::string cursor = "0";
@@ -81,7 +100,12 @@ class ViewWorker final : public SyncWorker {
             // A scan may name a key twice.
             const std::set<std::string> unique(page.keys.begin(), page.keys.end());
             const std::vector<std::string> keys(unique.begin(), unique.end());
-            HOTCOUNT_TRY_ASSIGN(std::vector<ViewCell> cells, redis.read(keys, deadline, &refused));
+            std::optional<Error> bad;
+            HOTCOUNT_TRY_ASSIGN(std::vector<ViewCell> cells, redis.read(keys, deadline, &bad));
+            if (bad) {
+                found.refused = std::move(bad);
+                found.all = false;
+            }
             sort_and_merge(cells);
             std::vector<ViewCell> gone;
             const auto empty = [](const ViewCell& each) { return each.writer.empty(); };
@@ -92,7 +116,7 @@ class ViewWorker final : public SyncWorker {
             while (!left.empty()) {
                 const auto part = left.first(std::min(left.size(), most));
                 left = left.subspan(part.size());
-                HOTCOUNT_TRY(settle(part, deadline, round, refused));
+                HOTCOUNT_TRY(settle(part, deadline, found));
             }
         } while (cursor != "0");
         return {};
@@ -100,8 +124,8 @@ class ViewWorker final : public SyncWorker {
 
     // In one transaction. If one key's cells are refused, each key in one of its own, so that the
     // others go on.
-    Result<void> settle(std::span<const ViewCell> cells, Deadline deadline, SyncRound& round,
-                        std::optional<Error>& refused) {
+    Result<void> settle(std::span<const ViewCell> cells, Deadline deadline, Found& found) {
+        SyncRound& round = found.round;
         round.scanned += static_cast<std::int64_t>(cells.size());
         auto old = apply(cells, deadline);
         if (!old && cells.front().key != cells.back().key &&
@@ -113,7 +137,7 @@ class ViewWorker final : public SyncWorker {
                     return each.key != cells.front().key;
                 });
                 const auto size = static_cast<std::size_t>(end - cells.begin());
-                HOTCOUNT_TRY(settle(cells.first(size), deadline, round, refused));
+                HOTCOUNT_TRY(settle(cells.first(size), deadline, found));
                 cells = cells.subspan(size);
             }
             return {};
@@ -125,14 +149,15 @@ class ViewWorker final : public SyncWorker {
             }
         } else if (sql::may_be_one_writes_fault(old.error()) ||
                    old.error().code == ErrorCode::overflow) {
-            refused = old.error();
+            found.refused = old.error();
         } else {
             return old.error();
         }
         for (std::size_t i = 0; i < cells.size(); ++i) {
             if (old && !(*old)[i]) continue;
             ++round.unsettled;
-            round.at_risk += cells[i].sum.up + cells[i].sum.down;
+            round.at_risk = plus_size_of(round.at_risk, cells[i].sum);
+            if (!old) found.oldest = std::min(found.oldest, second_of(cells[i].writer));
         }
         round.saved += static_cast<std::int64_t>(done.size());
         HOTCOUNT_TRY_ASSIGN(const std::int64_t retired, settings_->cells.retire(done, deadline));
@@ -146,21 +171,22 @@ class ViewWorker final : public SyncWorker {
         });
     }
 
-    Result<void> forget_old_writers(Deadline deadline) {
+    Result<void> forget_old_writers(Deadline deadline, std::int64_t before) {
         const SteadyTime now = std::chrono::steady_clock::now();
         if (now < next_forget_) return {};
         sql::Database& database = *settings_->database;
         HOTCOUNT_TRY(sql::transact(database, deadline, [&](sql::Connection& connection) {
-            return settings_->tables.forget(connection, settings_->options.horizon);
+            return settings_->tables.forget(connection, settings_->options.horizon, before);
         }));
-        std::size_t purged = 0;
-        do {
-            HOTCOUNT_TRY_ASSIGN(purged,
+        for (int i = 0; i < kPurgesPerRound; ++i) {
+            HOTCOUNT_TRY_ASSIGN(const std::size_t purged,
                                 sql::transact(database, deadline, [&](sql::Connection& connection) {
                                     return settings_->tables.purge(connection);
                                 }));
-        } while (purged > 0);
-        next_forget_ = now + kForgetEvery;
+            if (purged > 0) continue;
+            next_forget_ = now + kForgetEvery;
+            break;
+        }
         return {};
     }
 

@@ -12,7 +12,8 @@
 namespace hotcount {
 namespace {
 
-// How often SQL is asked, and of how many cells at a time.
+// How often SQL is asked, and of how many cells at a time. It is asked of more while it has most of
+// those that it was asked of.
 constexpr Duration kAskEvery = std::chrono::seconds{1};
 constexpr std::size_t kCellsPerAsk = 1000;
 // A cell that SQL does not have after so long is sent again: Redis may have lost it in a way that
@@ -29,9 +30,10 @@ CellSum plus(const CellSum& a, const CellSum& b) { return {a.up + b.up, a.down +
 CellSum minus(const CellSum& a, const CellSum& b) { return {a.up - b.up, a.down - b.down}; }
 bool is_beyond(const CellSum& a, const CellSum& b) { return a.up > b.up || a.down > b.down; }
 
-std::int64_t size_of(const CellSum& sum) {
-    return checked_add(sum.up, sum.down).value_or(std::numeric_limits<std::int64_t>::max());
+std::int64_t sum_of(std::int64_t a, std::int64_t b) {
+    return checked_add(a, b).value_or(std::numeric_limits<std::int64_t>::max());
 }
+std::int64_t size_of(const CellSum& sum) { return sum_of(sum.up, sum.down); }
 
 }  // namespace
 
@@ -45,11 +47,11 @@ struct ViewWriter::Cell {
     CellSum applied{};  // SQL has this much.
     // The add that alone has sent the present sum; 0: a flush has, or several.
     std::uint64_t carrier{0};
-    SteadyTime sent{};
+    SteadyTime waits_since{};  // For SQL to have more of it.
     bool sealed{false};
     bool is_dirty{false};
     bool is_unapplied{false};
-    bool is_settled{false};
+    std::optional<std::list<CellPointer>::iterator> settled{};
 
     bool safe() const { return !is_beyond(sum, larger(cached, applied)); }
     bool done() const { return !is_beyond(sum, applied); }
@@ -95,6 +97,7 @@ Result<ViewWriter::Open> ViewWriter::begin(std::string_view key, std::int64_t n,
         return std::move(found).error();
     }
     const CellPointer& cell = *found;
+    if (cell->done()) cell->waits_since = steady_now();
     cell->sum = plus(cell->sum, amount);
     mark_unapplied(cell);
     Open add{.cell = cell, .value = {}, .amount = amount, .ack = ack};
@@ -107,7 +110,6 @@ Result<ViewWriter::Open> ViewWriter::begin(std::string_view key, std::int64_t n,
     cell->open = plus(cell->open, amount);
     cell->carrier = add.number = next_number_++;
     add.epoch = epoch_;
-    if (ack == Ack::cache) cell->sent = steady_now();
     add.value = {cell->key, cell->writer, cell->sum};
     return add;
 }
@@ -159,11 +161,12 @@ Result<ViewWriter::CellPointer> ViewWriter::cell_of(std::string_view key, const 
         if (fits && now - cell->since < most) return cell;
         // It goes on by itself until SQL has it; the key's next adds are another writer's.
         cells_.erase(found);
+        forget_settled(cell);
         cell->sealed = true;
         old_cells_.emplace(cell->key, cell);
         ++sealed_;
         mark_unapplied(cell);
-        renew_writer();
+        if (writer_ == cell->writer) renew_writer();
     }
     if (now - writer_since_ >= most) renew_writer();
     HOTCOUNT_TRY(make_room());
@@ -182,11 +185,10 @@ Result<void> ViewWriter::make_room() {
     std::size_t dropped = 0;
     const std::size_t wanted = std::max<std::size_t>(most / 8, 1);
     while (!settled_.empty() && dropped < wanted) {
-        const CellPointer cell = std::move(settled_.front());
-        settled_.pop_front();
-        cell->is_settled = false;
+        const CellPointer cell = settled_.front();
+        forget_settled(cell);
         if (!cell->done() || cell->open != CellSum{}) continue;
-        // Sealed or dropped, and the key has another cell?
+        // SQL may have been asked of it when it was dropped: then the key has another cell, or none.
         const auto found = cells_.find(cell->key);
         if (found == cells_.end() || found->second != cell) continue;
         cells_.erase(found);
@@ -215,9 +217,17 @@ void ViewWriter::mark_unapplied(const CellPointer& cell) {
 }
 
 void ViewWriter::learn_applied(const CellPointer& cell, const CellSum& sum) {
-    cell->applied = larger(cell->applied, sum);
-    if (!cell->done() || std::exchange(cell->is_settled, true)) return;
-    settled_.push_back(cell);
+    const CellSum before = std::exchange(cell->applied, larger(cell->applied, sum));
+    if (before != cell->applied) cell->waits_since = steady_now();
+    // A sealed one makes room when SQL is asked of it.
+    if (!cell->done() || cell->settled || cell->sealed) return;
+    cell->settled = settled_.insert(settled_.end(), cell);
+}
+
+void ViewWriter::forget_settled(const CellPointer& cell) {
+    if (!cell->settled) return;
+    settled_.erase(*cell->settled);
+    cell->settled.reset();
 }
 
 std::vector<ViewCell> ViewWriter::own_cells(std::string_view key) const {
@@ -249,8 +259,9 @@ FlushReport ViewWriter::flush(Deadline deadline) {
             ++report.acked;
         } else {
             ++report.pending;
-            report.at_risk +=
-                size_of(beyond(cell->acknowledged(), larger(cell->cached, cell->applied)));
+            report.at_risk =
+                sum_of(report.at_risk,
+                       size_of(beyond(cell->acknowledged(), larger(cell->cached, cell->applied))));
         }
     }
     return report;
@@ -325,7 +336,6 @@ Result<void> ViewWriter::publish_dirty(Deadline deadline) {
                 cell->is_dirty = false;
                 if (cell->safe()) continue;
                 cell->carrier = 0;
-                cell->sent = steady_now();
                 sent.values.push_back({cell->key, cell->writer, cell->sum});
                 sent.cells.push_back(std::move(cell));
             }
@@ -351,18 +361,49 @@ Result<void> ViewWriter::publish_dirty(Deadline deadline) {
     return {};
 }
 
-// Asks SQL what it has of the cells that have waited the longest.
+// The rows of this process's cells are to stay for its own horizon, whatever workers elsewhere have.
+Result<void> ViewWriter::keep_rows(Deadline deadline) {
+    if (keeps_rows_) return {};
+    const Duration horizon = settings_->options.horizon;
+    sql::Database& database = *settings_->database;
+    HOTCOUNT_TRY_ASSIGN(keeps_rows_,
+                        sql::read_snapshot(database, deadline, [&](sql::Connection& connection) {
+                            return settings_->tables.keeps(connection, horizon);
+                        }));
+    if (keeps_rows_) return {};
+    HOTCOUNT_TRY(sql::transact(database, deadline, [&](sql::Connection& connection) {
+        return settings_->tables.keep(connection, horizon);
+    }));
+    keeps_rows_ = true;
+    return {};
+}
+
+// Asks SQL what it has of the cells that have waited the longest; of each at most once.
 Result<void> ViewWriter::ask_applied(Deadline deadline) {
+    std::size_t left = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        left = unapplied_.size();
+    }
+    while (left > 0) {
+        const std::size_t size = std::min(left, kCellsPerAsk);
+        HOTCOUNT_TRY_ASSIGN(const bool most_are_done, ask_page(size, deadline));
+        if (!most_are_done) break;
+        left -= size;
+    }
+    return {};
+}
+
+// Whether SQL has most of them.
+Result<bool> ViewWriter::ask_page(std::size_t size, Deadline deadline) {
     std::vector<CellPointer> asked;
     std::vector<ViewCell> values;
     {
         const std::lock_guard lock(mutex_);
         // They stay in the list until there is an answer: a loss meanwhile is theirs too.
-        const std::size_t size = std::min(unapplied_.size(), kCellsPerAsk);
         asked.assign(unapplied_.begin(), unapplied_.begin() + static_cast<std::ptrdiff_t>(size));
         for (const CellPointer& cell : asked) values.push_back({cell->key, cell->writer, {}});
     }
-    if (asked.empty()) return {};
     const auto known = sql::read_snapshot(
         *settings_->database, deadline,
         [&](sql::Connection& connection) { return settings_->tables.applied(connection, values); });
@@ -371,6 +412,7 @@ Result<void> ViewWriter::ask_applied(Deadline deadline) {
         for (const ViewCell& each : *known) sums[{each.key, each.writer}] = each.sum;
     }
     const SteadyTime now = steady_now();
+    std::size_t done = 0;
     const std::lock_guard lock(mutex_);
     for (const CellPointer& cell : asked) {
         unapplied_.pop_front();
@@ -378,8 +420,10 @@ Result<void> ViewWriter::ask_applied(Deadline deadline) {
             learn_applied(cell, found->second);
         }
         cell->is_unapplied = false;
+        if (cell->done()) ++done;
         if (!cell->done()) {
-            if (now - cell->sent > kSendAgainAfter) {
+            if (now - cell->waits_since > kSendAgainAfter) {
+                cell->waits_since = now;
                 cell->cached = {};
                 mark_dirty(cell);
             }
@@ -397,7 +441,7 @@ Result<void> ViewWriter::ask_applied(Deadline deadline) {
         }
     }
     if (!known) return known.error();
-    return {};
+    return done > asked.size() / 2;
 }
 
 // -- the thread -----------------------------------------------------------------------------------
@@ -424,7 +468,9 @@ void ViewWriter::work() {
             stats_.flush_error = done ? "" : done.error().message;
         }
         if (steady_now() >= next_ask) {
-            (void)ask_applied(settings_->database->deadline({}));
+            const Deadline deadline = settings_->database->deadline({});
+            (void)keep_rows(deadline);
+            (void)ask_applied(deadline);
             next_ask = steady_now() + kAskEvery;
         }
         lock.lock();
@@ -434,13 +480,15 @@ void ViewWriter::work() {
 }
 
 std::int64_t ViewWriter::close(Deadline deadline) {
-    bool was_used = false;
+    bool has_to_send = false;
     {
         const std::lock_guard lock(mutex_);
         if (std::exchange(closed_, true)) return 0;
-        was_used = !dirty_.empty();
+        // Those that a flush is sending now are among them: if that fails, this one sends them.
+        has_to_send = std::any_of(unapplied_.begin(), unapplied_.end(),
+                                  [](const CellPointer& cell) { return !cell->safe(); });
     }
-    if (was_used) (void)flush(deadline);
+    if (has_to_send) (void)flush(deadline);
     std::unique_lock lock(mutex_);
     stop_ = true;
     changed_.notify_all();
@@ -457,10 +505,9 @@ WriteBehindStats ViewWriter::stats() const {
         if (!cell.done()) ++stats.unapplied;
         const CellSum have = larger(cell.cached, cell.applied);
         if (is_beyond(cell.sum, have)) ++stats.pending;
-        stats.at_risk += size_of(beyond(cell.acknowledged(), have));
+        stats.at_risk = sum_of(stats.at_risk, size_of(beyond(cell.acknowledged(), have)));
     };
-    for (const auto& [key, cell] : cells_) look(*cell);
-    for (const auto& [key, cell] : old_cells_) look(*cell);
+    for (const CellPointer& cell : unapplied_) look(*cell);
     return stats;
 }
 

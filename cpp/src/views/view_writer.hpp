@@ -2,7 +2,8 @@
 //
 //   begin() ... end()   an add: its cell grows at begin(), and at end() it is known where the add is
 //   flush()             sends what Redis lacks; finds out first whether Redis has lost what it had
-//   the thread          flushes every flush_interval, and asks SQL once a second which cells it has
+//   the thread          flushes every flush_interval, and asks SQL once a second which cells it has,
+//                       those first that have waited the longest
 //
 // A cell belongs to a writer's id, and to a key. The same two never begin anew: when a cell is
 // dropped, cells that are made later get another id. An id is for a seventh of the horizon; a cell
@@ -17,6 +18,7 @@
 #include <deque>
 #include <hotcount/detail/base/hash.hpp>
 #include <hotcount/write_behind_counter.hpp>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -87,6 +89,9 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     Result<void> look_for_losses(Deadline deadline);
     Result<void> publish_dirty(Deadline deadline);
     Result<void> ask_applied(Deadline deadline);
+    Result<bool> ask_page(std::size_t size, Deadline deadline);
+    Result<void> keep_rows(Deadline deadline);
+    void forget_settled(const CellPointer& cell);
 
     const std::shared_ptr<ViewSettings> settings_;
 
@@ -94,6 +99,8 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     // Under flush_mutex_.
     std::array<std::string, ViewCells::kShards> identities_;
     std::uint64_t reconnects_{0};
+
+    bool keeps_rows_{false};  // The thread's alone.
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
@@ -103,7 +110,7 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     std::size_t sealed_{0};
     std::vector<CellPointer> dirty_;     // Redis lacks something of them.
     std::deque<CellPointer> unapplied_;  // SQL is not known to have all of them.
-    std::deque<CellPointer> settled_;    // SQL has all of them, or had.
+    std::list<CellPointer> settled_;     // SQL has all of them, or had.
     std::string writer_;
     WallTime writer_since_{};
     std::uint64_t next_number_{1};

@@ -136,6 +136,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         __extension__ __int128 value = known.total;
         __extension__ __int128 pending = 0;
         for (const ViewCell& each : cells) {
+            if (each.writer < known.first) continue;  // Perhaps it is in the total.
             CellSum applied{};
             for (const ViewCell& row : known.cells) {
                 if (row.writer == each.writer) applied = row.sum;

@@ -37,8 +37,14 @@ for index = 1, #KEYS / 2 do
         end
     end
     local value = up .. ' ' .. down
-    if answer == 1 and value ~= known then
-        local wrote = call('HSET', cells, writer, value)
+    if answer == 1 then
+        local wrote
+        if value ~= known then
+            wrote = call('HSET', cells, writer, value)
+        else
+            -- Sent again, because it is not in SQL: perhaps the set has lost the key.
+            wrote = call('SADD', keys, key)
+        end
         if type(wrote) == 'table' then answer = wrote end
     end
     answers[index] = answer

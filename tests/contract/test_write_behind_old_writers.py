@@ -1,0 +1,137 @@
+"""WriteBehindCounter and writers whose rows are gone from SQL, or are to stay there."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hotcount
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+DAY = 86_400
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def cache(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
+    with hotcount.Redis(redis_server.url, prefix=f"o{next(_numbers)}:", timeout=20) as cache:
+        yield cache
+
+
+def counter(
+    database: hotcount.Database | str, cache: hotcount.Redis, *, horizon: float = 7 * DAY
+) -> hotcount.WriteBehindCounter:
+    return hotcount.WriteBehindCounter(database, cache, flush_interval=60, horizon=horizon)
+
+
+def cell_of(cache: hotcount.Redis, key: str) -> bytes:
+    (found,) = cache.execute("KEYS", f"{cache.prefix!s}views:*:c:{key}")
+    return bytes(found)
+
+
+def writer_of(days_ago: float) -> str:
+    return f"{int(time.time() - days_ago * DAY):010x}-0123456789abcdef"
+
+
+def test_a_read_does_not_count_a_cell_whose_row_may_be_gone(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> None:
+    views = counter(database, cache)
+    views.create_tables()
+    worker = views.sync_worker()
+    views.add("k")
+    cells = cell_of(cache, "k")
+    # Its adds came to SQL, its row has gone, and a message of it comes late.
+    cache.execute("HSET", cells, writer_of(6.9), "100 0")
+    worker.run_once()
+    assert views.get("k") == 101
+    views.add("k")
+    cache.execute("HSET", cells, writer_of(8), "100 0")
+    assert (views.get("k").value, views.get("k").pending) == (102, 1)
+    done = worker.run_once()
+    assert (done.saved, done.unsettled, done.at_risk) == (1, 1, 100)
+    assert (views.get("k").value, views.get("k").pending) == (102, 0)
+
+
+def test_a_cell_that_is_refused_keeps_no_rows_of_old_writers(
+    database_path: Path, cache: hotcount.Redis
+) -> None:
+    views = counter(f"sqlite:///{database_path}", cache)
+    views.create_tables()
+    views.add("k")
+    cache.execute("HSET", cell_of(cache, "k"), writer_of(8), "1 0")
+    views.sync_worker().run_once()  # It forgets writers from then on, and takes both cells.
+    views.add("k")
+    cache.execute("HSET", cell_of(cache, "k"), writer_of(9), "5 0")
+    with sqlite3.connect(database_path) as direct:
+        direct.execute(
+            "INSERT INTO hotcount_views_cell VALUES ('other', ?, 1, 0, 0, 0)", (writer_of(10),)
+        )
+    direct.close()
+    assert views.sync_worker().run_once().unsettled == 1
+    with sqlite3.connect(database_path) as direct:
+        (old,) = direct.execute(
+            "SELECT count(*) FROM hotcount_views_cell WHERE writer < ?", (writer_of(7),)
+        ).fetchone()
+    direct.close()
+    assert old == 0
+
+
+def test_a_cell_that_cannot_be_saved_yet_is_not_made_too_old(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> None:
+    views = counter(database, cache)
+    views.create_tables()
+    views.add("full", 2**63 - 1, ack="sql")
+    views.add("full")
+    cells = cell_of(cache, "full")
+    cache.execute("HSET", cells, writer_of(8), "7 0")
+    worker = views.sync_worker()
+    for _ in range(2):
+        with pytest.raises(hotcount.CounterOverflowError, match="full"):
+            worker.run_once()
+    views.add("full", -8)
+    assert worker.run_once().unsettled == 0
+    assert views.get("full") == 2**63 - 1
+
+
+def test_a_worker_with_a_shorter_horizon_refuses_no_writer_of_the_longest(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> None:
+    counter(database, cache, horizon=60 * DAY).create_tables()
+    views = counter(database, cache)
+    views.create_tables()
+    worker = views.sync_worker()
+    views.add("k")
+    worker.run_once()
+    views.add("k")
+    cache.execute("HSET", cell_of(cache, "k"), writer_of(8), "3 0")
+    assert worker.run_once().unsettled == 0
+    assert (views.get("k").value, views.get("k").pending) == (5, 0)
+
+
+def test_a_process_has_its_horizon_kept_by_all_workers(
+    database_path: Path, cache: hotcount.Redis
+) -> None:
+    url = f"sqlite:///{database_path}"
+    counter(url, cache).create_tables()
+    views = counter(url, cache, horizon=60 * DAY)
+    views.add("k")
+
+    def kept() -> bool:
+        with sqlite3.connect(database_path) as direct:
+            row = direct.execute("SELECT value FROM hotcount_views_meta WHERE name = 'horizon'")
+            (seconds,) = row.fetchone()
+        direct.close()
+        return bool(seconds == 60 * DAY)
+
+    eventually(kept)
+    views.close()
