@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -88,6 +90,11 @@ CellSum larger(const CellSum& a, const CellSum& b) {
 
 CellSum beyond(const CellSum& a, const CellSum& b) {
     return {std::max(a.up, b.up) - b.up, std::max(a.down, b.down) - b.down};
+}
+
+std::int64_t plus_size_of(std::int64_t to, const CellSum& sum) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    return checked_add(checked_add(to, sum.up).value_or(kMost), sum.down).value_or(kMost);
 }
 
 ViewCells::ViewCells(std::shared_ptr<redis::Client> client, std::string_view prefix)

@@ -32,6 +32,8 @@ struct CellSum {
 CellSum larger(const CellSum& a, const CellSum& b);
 /// What `a` has more than `b`; never less than 0.
 CellSum beyond(const CellSum& a, const CellSum& b);
+/// `to` and both parts of `sum`, or the most that there is.
+std::int64_t plus_size_of(std::int64_t to, const CellSum& sum);
 
 /// A cell as it travels.
 struct ViewCell {

@@ -6,6 +6,7 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
 #include <tuple>
 #include <utility>
 
@@ -127,12 +128,8 @@ struct ViewTables::Names {
 
 namespace {
 
-std::int64_t seconds_of(Duration duration) {
-    return std::chrono::duration_cast<Second>(duration).count();
-}
-
 template <class Names>
-std::string schema_of(const Names& n, const sql::Grammar& g, Duration horizon) {
+std::string schema_of(const Names& n, const sql::Grammar& g, std::int64_t horizon) {
     const std::string number = g.type(sql::ColumnType::integer) + " NOT NULL";
     const std::string text = g.type(sql::ColumnType::text) + " NOT NULL";
     const bool apart = g.creates_indexes_apart();
@@ -149,7 +146,7 @@ std::string schema_of(const Names& n, const sql::Grammar& g, Duration horizon) {
            create(n.meta) + "name " + text + ", value " + number + ", PRIMARY KEY (name))" +
            g.table_end() + ";\nINSERT INTO " + n.meta + " (name, value) VALUES ('forgotten', 0)" +
            g.or_nothing("name") + ";\nINSERT INTO " + n.meta +
-           " (name, value) VALUES ('horizon', " + std::to_string(seconds_of(horizon)) + ")" +
+           " (name, value) VALUES ('horizon', " + std::to_string(horizon) + ")" +
            g.or_update("name") +
            "value = " + g.greater(g.own(n.meta, "value"), g.excluded("value")) + ";\n";
 }
@@ -174,7 +171,8 @@ ViewTables::ViewTables(const WriteBehindOptions& options, sql::Dialect dialect)
     : ViewTables(Names{options}, dialect.grammar(), options.horizon) {}
 
 ViewTables::ViewTables(const Names& n, const sql::Grammar& g, Duration horizon)
-    : schema_(schema_of(n, g, horizon)),
+    : horizon_(std::chrono::duration_cast<Second>(horizon).count()),
+      schema_(schema_of(n, g, horizon_)),
       shared_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'" +
                         g.for_share()),
       read_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'"),
@@ -329,21 +327,22 @@ Result<ViewTables::Known> ViewTables::read(sql::Connection& connection, std::str
     return known;
 }
 
-Result<bool> ViewTables::keeps(sql::Connection& connection, Duration horizon) {
-    HOTCOUNT_TRY_ASSIGN(const auto longest, number(connection, read_horizon_));
-    return longest && *longest >= seconds_of(horizon);
+Result<void> ViewTables::keep(sql::Database& database, Deadline deadline) {
+    // Asked first: most often it is so, and a user who may only read is not refused.
+    HOTCOUNT_TRY_ASSIGN(const auto longest, sql::read_snapshot(database, deadline, [&](auto& own) {
+                            return number(own, read_horizon_);
+                        }));
+    if (longest && *longest >= horizon_) return {};
+    return sql::transact(database, deadline, [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY(connection.execute(raise_horizon_, {horizon_}));
+        return {};
+    });
 }
 
-Result<void> ViewTables::keep(sql::Connection& connection, Duration horizon) {
-    HOTCOUNT_TRY(connection.execute(raise_horizon_, {seconds_of(horizon)}));
-    return {};
-}
-
-Result<void> ViewTables::forget(sql::Connection& connection, Duration horizon,
-                                std::int64_t before) {
+Result<void> ViewTables::forget(sql::Connection& connection, std::int64_t before) {
     HOTCOUNT_TRY_ASSIGN(const auto now, number(connection, now_));
     HOTCOUNT_TRY_ASSIGN(const auto longest, number(connection, read_horizon_));
-    const std::int64_t kept = std::max(seconds_of(horizon), longest.value_or(0));
+    const std::int64_t kept = std::max(horizon_, longest.value_or(0));
     const std::int64_t oldest = now.value_or(0) / 1'000'000 - kept;
     HOTCOUNT_TRY(connection.execute(raise_forgotten_, {std::min(oldest, before)}));
     return {};

@@ -56,12 +56,11 @@ class ViewTables {
     Result<Known> read(sql::Connection& connection, std::string_view key,
                        std::span<const ViewCell> cells);
 
-    /// Has the workers of all processes keep rows for so long. The first asks whether they do.
-    Result<bool> keeps(sql::Connection& connection, Duration horizon);
-    Result<void> keep(sql::Connection& connection, Duration horizon);
-    /// Refuses cells of writers that began before that second, or within the longest horizon by the
-    /// database's clock, whichever was earlier. From then on their rows may go.
-    Result<void> forget(sql::Connection& connection, Duration horizon, std::int64_t before);
+    /// Has the workers of all processes keep rows for the options' horizon.
+    Result<void> keep(sql::Database& database, Deadline deadline);
+    /// Refuses cells of writers that began before that second, and longer ago than the longest horizon
+    /// by the database's clock. From then on their rows may go.
+    Result<void> forget(sql::Connection& connection, std::int64_t before);
     /// Deletes some of those rows; returns how many.
     Result<std::size_t> purge(sql::Connection& connection);
 
@@ -74,6 +73,7 @@ class ViewTables {
     Result<void> add_to_totals(sql::Connection& connection,
                                std::span<const std::pair<std::string, std::int64_t>> sums);
 
+    const std::int64_t horizon_;  // In seconds.
     const std::string schema_;
     const sql::Statement shared_forgotten_;  // -> value, which stays until the commit
     const sql::Statement read_forgotten_;    // -> value

@@ -1,7 +1,6 @@
 #include "view_worker.hpp"
 
 #include <algorithm>
-#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <limits>
 #include <set>
@@ -15,11 +14,6 @@ constexpr Duration kRound = std::chrono::seconds{60};
 // one round: what is left waits for the next round, as the adds of others must not.
 constexpr Duration kForgetEvery = std::chrono::hours{1};
 constexpr int kPurgesPerRound = 20;
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-std::int64_t plus_size_of(std::int64_t sum, const CellSum& cell) {
-    return checked_add(checked_add(sum, cell.up).value_or(kMost), cell.down).value_or(kMost);
-}
 
 // Of a server that is away, or of one key: other keys and later rounds are none the worse.
 bool passes(ErrorCode code) {
@@ -70,7 +64,8 @@ class ViewWorker final : public SyncWorker {
         SyncRound round{};
         std::optional<Error> refused{};  // The last error that was one key's or one shard's alone.
         bool all{true};                  // Whether it has seen all cells.
-        std::int64_t oldest{kMost};  // The second of the oldest writer that may still be applied.
+        // The second of the oldest writer whose cells may still be applied.
+        std::int64_t oldest{std::numeric_limits<std::int64_t>::max()};
     };
 
     Result<SyncRound> whole_round(Deadline deadline) {
@@ -176,7 +171,7 @@ class ViewWorker final : public SyncWorker {
         if (now < next_forget_) return {};
         sql::Database& database = *settings_->database;
         HOTCOUNT_TRY(sql::transact(database, deadline, [&](sql::Connection& connection) {
-            return settings_->tables.forget(connection, settings_->options.horizon, before);
+            return settings_->tables.forget(connection, before);
         }));
         for (int i = 0; i < kPurgesPerRound; ++i) {
             HOTCOUNT_TRY_ASSIGN(const std::size_t purged,

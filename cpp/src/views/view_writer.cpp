@@ -6,7 +6,6 @@
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
-#include <limits>
 #include <utility>
 
 namespace hotcount {
@@ -29,11 +28,6 @@ SteadyTime steady_now() { return std::chrono::steady_clock::now(); }
 CellSum plus(const CellSum& a, const CellSum& b) { return {a.up + b.up, a.down + b.down}; }
 CellSum minus(const CellSum& a, const CellSum& b) { return {a.up - b.up, a.down - b.down}; }
 bool is_beyond(const CellSum& a, const CellSum& b) { return a.up > b.up || a.down > b.down; }
-
-std::int64_t sum_of(std::int64_t a, std::int64_t b) {
-    return checked_add(a, b).value_or(std::numeric_limits<std::int64_t>::max());
-}
-std::int64_t size_of(const CellSum& sum) { return sum_of(sum.up, sum.down); }
 
 }  // namespace
 
@@ -259,9 +253,8 @@ FlushReport ViewWriter::flush(Deadline deadline) {
             ++report.acked;
         } else {
             ++report.pending;
-            report.at_risk =
-                sum_of(report.at_risk,
-                       size_of(beyond(cell->acknowledged(), larger(cell->cached, cell->applied))));
+            const CellSum have = larger(cell->cached, cell->applied);
+            report.at_risk = plus_size_of(report.at_risk, beyond(cell->acknowledged(), have));
         }
     }
     return report;
@@ -361,23 +354,6 @@ Result<void> ViewWriter::publish_dirty(Deadline deadline) {
     return {};
 }
 
-// The rows of this process's cells are to stay for its own horizon, whatever workers elsewhere have.
-Result<void> ViewWriter::keep_rows(Deadline deadline) {
-    if (keeps_rows_) return {};
-    const Duration horizon = settings_->options.horizon;
-    sql::Database& database = *settings_->database;
-    HOTCOUNT_TRY_ASSIGN(keeps_rows_,
-                        sql::read_snapshot(database, deadline, [&](sql::Connection& connection) {
-                            return settings_->tables.keeps(connection, horizon);
-                        }));
-    if (keeps_rows_) return {};
-    HOTCOUNT_TRY(sql::transact(database, deadline, [&](sql::Connection& connection) {
-        return settings_->tables.keep(connection, horizon);
-    }));
-    keeps_rows_ = true;
-    return {};
-}
-
 // Asks SQL what it has of the cells that have waited the longest; of each at most once.
 Result<void> ViewWriter::ask_applied(Deadline deadline) {
     std::size_t left = 0;
@@ -469,7 +445,8 @@ void ViewWriter::work() {
         }
         if (steady_now() >= next_ask) {
             const Deadline deadline = settings_->database->deadline({});
-            (void)keep_rows(deadline);
+            keeps_rows_ =
+                keeps_rows_ || settings_->tables.keep(*settings_->database, deadline).ok();
             (void)ask_applied(deadline);
             next_ask = steady_now() + kAskEvery;
         }
@@ -505,7 +482,7 @@ WriteBehindStats ViewWriter::stats() const {
         if (!cell.done()) ++stats.unapplied;
         const CellSum have = larger(cell.cached, cell.applied);
         if (is_beyond(cell.sum, have)) ++stats.pending;
-        stats.at_risk = sum_of(stats.at_risk, size_of(beyond(cell.acknowledged(), have)));
+        stats.at_risk = plus_size_of(stats.at_risk, beyond(cell.acknowledged(), have));
     };
     for (const CellPointer& cell : unapplied_) look(*cell);
     return stats;

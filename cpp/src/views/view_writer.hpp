@@ -90,7 +90,6 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     Result<void> publish_dirty(Deadline deadline);
     Result<void> ask_applied(Deadline deadline);
     Result<bool> ask_page(std::size_t size, Deadline deadline);
-    Result<void> keep_rows(Deadline deadline);
     void forget_settled(const CellPointer& cell);
 
     const std::shared_ptr<ViewSettings> settings_;
