@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
-from itertools import islice
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Union
+from typing import Literal, NamedTuple, Union
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
+from hotcount._rebuild_rows import pair_of, parts_of, patience_of
 from hotcount._types import Key, Keys, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Upserts
 from hotcount.errors import HotcountError
@@ -285,8 +284,9 @@ class LiveSets(Lifetime, LiveSetsBase):
         next row: a generator that reads its members when it is iterated, and itertools.groupby,
         are fine. Upserts that come between a list's making and its row are lost. At most 8 sets and
         300 members of each are held at a time; 8 sets are published together, sooner where a
-        quarter of the lease has passed. A set that fails is in the report, and the next goes on;
-        what an iterable raises ends the call, once the sets that are complete are published.
+        quarter of the lease has passed. So the next row, and a row's next member, must come within
+        half of the lease. A set that fails is in the report, and the next goes on; what an iterable
+        raises ends the call, once the sets that are complete are published.
 
         >>> import hotcount
         >>> sets = hotcount.LiveSets("memory://")
@@ -340,6 +340,8 @@ class Rebuild(RebuildBase):
 
     What is added is gathered and sent 300 at a time, sooner where a third of the lease has passed;
     each sending renews the lease. Where nothing is added for longer than the lease, call renew().
+    timeout: seconds for all of a call; None: the store's for each 300 members that are sent, and
+    each 300 versions that a publication takes over, however many they are.
     LeaseLostError: the lease has passed, another builder has it, or a key of the build was deleted
     or evicted; nothing is published. A builder that dies leaves nothing but keys that expire.
 
@@ -350,7 +352,11 @@ class Rebuild(RebuildBase):
 
     def __enter__(self) -> Rebuild:
         """Takes the lease and deletes what a dead builder left."""
-        self._begin()
+        try:
+            self._begin()
+        except BaseException:
+            self._give_up()  # Interrupted or not answered, it may have the lease.
+            raise
         return self
 
     def __exit__(
@@ -359,11 +365,18 @@ class Rebuild(RebuildBase):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Publishes, or gives the build up where the block has raised."""
-        if kind is None:
-            self._finish()
+        """Publishes, or gives the build up where the block or the publication has raised."""
+        if kind is not None:
+            self._give_up()
             return
-        # Else it expires with its lease; what the block has raised is what matters.
+        try:
+            self._finish()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        # Else it expires with its lease; what was raised is what matters.
         with suppress(HotcountError):
             self.abandon()
 
@@ -417,31 +430,11 @@ class Rebuild(RebuildBase):
 
 
 MOST_AT_ONCE = 8
-PART = 300
 
 
 @native
 def _publish_all(builds: Sequence[Rebuild]) -> list[HotcountError | None]:
     """Publishes them at the same time; the error of each."""
-
-
-def patience_of(lease: Seconds) -> float:
-    """How long a complete build waits for others, in seconds."""
-    return (lease.total_seconds() if isinstance(lease, timedelta) else lease) / 4
-
-
-def pair_of(row: object) -> tuple[Any, Any]:
-    """A row of rebuild_many()."""
-    if not isinstance(row, (tuple, list)) or len(row) != 2:
-        raise TypeError(f"sets must be rows of (key, members), not {type(row).__name__}")
-    return row[0], row[1]
-
-
-def parts_of(members: RebuildMembers) -> Iterator[RebuildMembers]:
-    """The rows in lists of at most 300."""
-    rows: Iterator[Any] = iter(members.items() if isinstance(members, Mapping) else members)
-    while part := list(islice(rows, PART)):
-        yield part
 
 
 class _Builds:
@@ -462,16 +455,16 @@ class _Builds:
         began = monotonic()
         try:
             build = Rebuild(self._sets, key, self._ttl, lease=self._lease)
-            build._begin()
+            build.__enter__()
         except HotcountError as error:
             self.failed[key] = error
             return
         try:
-            for part in parts_of(members):
+            for part in parts_of(members, self._patience):
                 build.add_many(part)
+                self._publish_old()
         except BaseException as error:
-            with suppress(HotcountError):
-                build.abandon()
+            build._give_up()
             if not isinstance(error, HotcountError):
                 raise
             self.failed[key] = error
@@ -479,7 +472,12 @@ class _Builds:
         if not self._complete:
             self._oldest = began
         self._complete[key] = build
-        if len(self._complete) == MOST_AT_ONCE or monotonic() - self._oldest > self._patience:
+        if len(self._complete) == MOST_AT_ONCE:
+            self.publish()
+        self._publish_old()
+
+    def _publish_old(self) -> None:
+        if self._complete and monotonic() - self._oldest > self._patience:
             self.publish()
 
     def publish(self) -> None:

@@ -128,6 +128,20 @@ def test_rebuild_many_takes_iterables_and_async_iterables(sets: aio.LiveSets) ->
     run(program)
 
 
+def test_rebuild_many_renews_the_lease_while_members_come_slowly(sets: aio.LiveSets) -> None:
+    async def slow() -> AsyncIterator[tuple[str, float]]:
+        until = asyncio.get_running_loop().time() + 0.8
+        while asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.01)
+            yield "a", 1
+
+    async def program() -> None:
+        report = await sets.rebuild_many([("slow", slow())], ttl=60, lease=0.5)
+        assert report == hotcount.RebuildReport(published=1, failed={})
+
+    run(program)
+
+
 def test_what_the_source_raises_ends_rebuild_many(sets: aio.LiveSets) -> None:
     async def source() -> AsyncIterator[tuple[str, Any]]:
         yield "a", {"x": 1}

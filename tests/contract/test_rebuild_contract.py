@@ -331,6 +331,23 @@ def test_rebuild_many_asks_for_members_once_the_lease_is_taken(sets: hotcount.Li
     assert members(sets, "a") == members(sets, "b") == {"meanwhile": 9.0, "member": 1.0}
 
 
+def slow_members(seconds: float) -> Iterator[tuple[str, float]]:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.01)
+        yield "a", 1
+
+
+def test_rebuild_many_publishes_complete_sets_while_a_slow_one_is_read(
+    sets: hotcount.LiveSets,
+) -> None:
+    report = sets.rebuild_many(
+        [("quick", {"a": 1}), ("slow", slow_members(0.8))], ttl=60, lease=0.5
+    )
+    assert report == hotcount.RebuildReport(published=2, failed={})
+    assert members(sets, "slow") == {"a": 1.0}
+
+
 def test_what_the_source_raises_ends_rebuild_many_and_complete_sets_are_published(
     sets: hotcount.LiveSets,
 ) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import hotcount
 import pytest
-from hotcount import Upsert
+from hotcount import Upsert, aio
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
@@ -284,6 +286,86 @@ def test_a_server_without_memory_refuses_and_the_build_goes_on_afterwards(
     direct.execute("CONFIG", "SET", "maxmemory", 0)
     build.publish()
     assert len(sets.range("k", 0, -1)) == 300
+
+
+def test_a_build_whose_publication_is_refused_leaves_no_lease(
+    sets: hotcount.LiveSets, direct: hotcount.Redis
+) -> None:
+    build = begun(sets, lease=600)
+    direct.execute("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(hotcount.CapacityError):
+        build.__exit__(None, None, None)
+    direct.execute("CONFIG", "SET", "maxmemory", 0)
+    assert direct.execute("EXISTS", BUILD, HASH) == 0
+    with pytest.raises(hotcount.ConfigError, match="given up"):
+        build.publish()
+    with sets.rebuild("k", ttl=60) as again:
+        again.add("new", 1)
+    assert sets.range("k", 0, -1) == [("new", 1.0)]
+
+
+# Without a timeout each script has the store's: here 12 scripts of 50 ms, and 0.5 s.
+def test_a_large_set_takes_as_long_as_it_has_chunks(
+    own_redis: RedisServer, sets: hotcount.LiveSets
+) -> None:
+    rows = [(f"m{n}", n, 1) for n in range(12 * 300)]
+    with FaultProxy(own_redis.socket) as proxy, hotcount.Redis(proxy.url, timeout=0.5) as redis:
+        through = hotcount.LiveSets(redis)
+        with through.rebuild("k", ttl=60) as build:
+            build.add("a", 1)
+            build.renew()
+            proxy.before_each(lambda: time.sleep(0.05))
+            with pytest.raises((hotcount.DeadlineError, hotcount.OutcomeUnknownError)):
+                build.add_many(rows, timeout=0.1)
+            build.renew()
+        assert len(sets.range("k", 0, -1)) == len(rows) + 1
+        # Now a publication has that many versions to carry.
+        with through.rebuild("k", ttl=60) as build:
+            build.add("a", 1)
+    assert sets.range("k", 0, -1) == [("a", 1.0)]
+
+
+def test_a_begin_that_is_not_answered_leaves_no_lease(
+    own_redis: RedisServer, sets: hotcount.LiveSets, direct: hotcount.Redis
+) -> None:
+    with FaultProxy(own_redis.socket) as proxy, hotcount.Redis(proxy.url, timeout=0.2) as redis:
+        through = hotcount.LiveSets(redis)
+        with through.rebuild("other", ttl=60) as other:
+            other.abandon()  # From now on the server knows both scripts.
+        proxy.hold()
+        direct.execute("DEL", COMPANION)
+        with pytest.raises(hotcount.OutcomeUnknownError):
+            through.rebuild("k", ttl=60, lease=600).__enter__()
+        eventually(lambda: direct.execute("EXISTS", HASH) == 0)
+        assert direct.execute("EXISTS", COMPANION) == 1  # It had begun.
+        proxy.heal()
+    with sets.rebuild("k", ttl=60):
+        pass
+
+
+def test_a_task_that_is_cancelled_while_it_begins_leaves_no_lease(
+    own_redis: RedisServer, sets: hotcount.LiveSets, direct: hotcount.Redis
+) -> None:
+    async def program(proxy: FaultProxy, redis: hotcount.Redis) -> None:
+        async def begin() -> None:
+            async with aio.LiveSets(redis).rebuild("k", ttl=60, lease=600):
+                raise AssertionError("it has begun")
+
+        proxy.hold()
+        task = asyncio.ensure_future(begin())
+        while not direct.execute("EXISTS", HASH):
+            await asyncio.sleep(0.002)
+        task.cancel()
+        await asyncio.sleep(0)
+        proxy.heal()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with FaultProxy(own_redis.socket) as proxy, hotcount.Redis(proxy.url, timeout=20) as redis:
+        with hotcount.LiveSets(redis).rebuild("other", ttl=60):
+            pass  # From now on the server knows the script.
+        asyncio.run(program(proxy, redis))
+    assert direct.execute("EXISTS", BUILD, HASH) == 0
 
 
 def test_a_user_who_may_not_touch_the_helper_keys_changes_the_live_set_alone(

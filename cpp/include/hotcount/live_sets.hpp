@@ -240,7 +240,9 @@ class LiveSets {
 /// lease.
 ///
 /// Thread-safe; calls that send go one at a time. Not for a forked child. A call that failed with
-/// another error may be made again; what it had gathered is not lost.
+/// another error may be made again; what it had gathered is not lost. A timeout is for the whole call.
+/// Without one each script (300 members, or 300 versions that a publication carries) has the store's, so
+/// that a set of any size is sent and published.
 class Rebuild {
   public:
     /// Most members in one round trip: about 1 ms of a server's time.
@@ -267,7 +269,8 @@ class Rebuild {
     Result<void> publish(Timeout timeout = {});
     /// publish(), but nothing if the build is published or given up already.
     Result<void> finish(Timeout timeout = {});
-    /// Ends the build; the live set stays as it is. Not an error if the lease is lost already.
+    /// Ends the build, also one whose begin() came to outcome_unknown; the live set stays as it is. Not
+    /// an error if the lease is lost already.
     Result<void> abandon(Timeout timeout = {});
 
     // The same without waiting. Over Redis what has to be sent is sent by a thread of the library, as
@@ -284,7 +287,10 @@ class Rebuild {
 
   private:
     class Work;
-    void later(const AsyncCall& call, Completion<void> done, Result<void> (Work::*step)(Deadline));
+    struct Limit;
+    Limit limit(Timeout timeout) const;
+    void later(const AsyncCall& call, Completion<void> done,
+               Result<void> (Work::*step)(const Limit&));
 
     const std::shared_ptr<LiveSetsBackend> backend_;
     const std::shared_ptr<Work> work_;  // Calls under way hold it, and not the backend.

@@ -27,6 +27,15 @@ Error lease_lost(const Build& build, std::string_view why) {
         .about(&ErrorFacts::key, build.key);
 }
 
+// How long a call may take. Without a timeout each script has the store's: how many there are depends
+// on how many members there are.
+struct Rebuild::Limit {
+    Timeout left() const { return whole ? Timeout{first.remaining()} : Timeout{}; }
+
+    Deadline first;  // By when it has its turn, and the first script its answer.
+    bool whole;      // By then it ends.
+};
+
 class Rebuild::Work {
   public:
     Work(std::shared_ptr<Builds> builds, Build build)
@@ -48,60 +57,63 @@ class Rebuild::Work {
         return gathered_.size() >= kChunk || Deadline::at(renew_at_).passed();
     }
 
-    Result<void> begin(Deadline deadline) {
-        return in_turn(deadline, [&]() -> Result<void> {
-            HOTCOUNT_TRY(expect(Phase::made));
-            HOTCOUNT_TRY(builds_->begin(build_, deadline.remaining()));
-            set_phase(Phase::open);
-            return {};
+    Result<void> begin(const Limit& limit) {
+        return in_turn(limit, [&]() -> Result<void> {
+            if (phase() != Phase::unsure) HOTCOUNT_TRY(expect(Phase::made));
+            Result<void> outcome = builds_->begin(build_, limit.left());
+            if (outcome) set_phase(Phase::open);
+            // The lease may be taken: the next begin() has the same token, and abandon() gives it back.
+            if (!outcome && !nothing_applied(outcome.error().code)) set_phase(Phase::unsure);
+            return outcome;
         });
     }
-    Result<void> send_chunks(Deadline deadline) {
-        return in_turn(deadline, [&]() -> Result<void> {
+    Result<void> send_chunks(const Limit& limit) {
+        return in_turn(limit, [&]() -> Result<void> {
             HOTCOUNT_TRY(expect(Phase::open));
             // Another call may have sent them, but only this one looks at the time.
-            return send(deadline, kChunk, Deadline::at(renew_at()).passed());
+            return send(limit, kChunk, Deadline::at(renew_at()).passed());
         });
     }
-    Result<void> renew(Deadline deadline) {
-        return in_turn(deadline, [&]() -> Result<void> {
+    Result<void> renew(const Limit& limit) {
+        return in_turn(limit, [&]() -> Result<void> {
             HOTCOUNT_TRY(expect(Phase::open));
-            return send(deadline, 1, true);
+            return send(limit, 1, true);
         });
     }
-    Result<void> publish(Deadline deadline) {
-        return in_turn(deadline, [&]() -> Result<void> {
+    Result<void> publish(const Limit& limit) {
+        return in_turn(limit, [&]() -> Result<void> {
             HOTCOUNT_TRY(expect(Phase::open));
-            return publish_in_turn(deadline);
+            return publish_in_turn(limit);
         });
     }
-    Result<void> finish(Deadline deadline) {
-        return in_turn(deadline, [&]() -> Result<void> {
+    Result<void> finish(const Limit& limit) {
+        return in_turn(limit, [&]() -> Result<void> {
             const Phase now = phase();
             if (now == Phase::published || now == Phase::abandoned) return {};
             HOTCOUNT_TRY(expect(Phase::open));
-            return publish_in_turn(deadline);
+            return publish_in_turn(limit);
         });
     }
-    Result<void> abandon(Deadline deadline) {
-        return in_turn(deadline, [&]() -> Result<void> {
-            if (phase() != Phase::open) return {};
-            HOTCOUNT_TRY(builds_->abandon(build_, deadline.remaining()));
+    Result<void> abandon(const Limit& limit) {
+        return in_turn(limit, [&]() -> Result<void> {
+            const Phase now = phase();
+            if (now != Phase::open && now != Phase::unsure) return {};
+            HOTCOUNT_TRY(builds_->abandon(build_, limit.left()));
             set_phase(Phase::abandoned);
             return {};
         });
     }
 
   private:
-    enum class Phase : std::uint8_t { made, open, published, unknown, abandoned, lost };
+    enum class Phase : std::uint8_t { made, unsure, open, published, unknown, abandoned, lost };
 
-    Result<void> publish_in_turn(Deadline deadline) {
-        HOTCOUNT_TRY(send(deadline, 1, false));
+    Result<void> publish_in_turn(const Limit& limit) {
+        HOTCOUNT_TRY(send(limit, 1, false));
         std::string cursor = "0";
         do {
-            HOTCOUNT_TRY_ASSIGN(cursor, builds_->carry(build_, cursor, deadline.remaining()));
+            HOTCOUNT_TRY_ASSIGN(cursor, builds_->carry(build_, cursor, limit.left()));
         } while (cursor != "0");
-        Result<void> outcome = builds_->publish(build_, chunks_, deadline.remaining());
+        Result<void> outcome = builds_->publish(build_, chunks_, limit.left());
         if (outcome) set_phase(Phase::published);
         if (!outcome && !nothing_applied(outcome.error().code)) set_phase(Phase::unknown);
         return outcome;
@@ -113,6 +125,7 @@ class Rebuild::Work {
     Error refusal() const {
         switch (phase_) {
             case Phase::made:
+            case Phase::unsure:
                 return make_error(ErrorCode::config,
                                   "a build takes members after it has begun: "
                                   "with sets.rebuild(...) as build");
@@ -150,7 +163,7 @@ class Rebuild::Work {
     }
 
     // Sends what is gathered while it is `least` or more, and something if `heard` is to be true.
-    Result<void> send(Deadline deadline, std::size_t least, bool heard) {
+    Result<void> send(const Limit& limit, std::size_t least, bool heard) {
         while (true) {
             if (unsettled_.empty()) {
                 const std::lock_guard lock(mutex_);
@@ -166,7 +179,7 @@ class Rebuild::Work {
             const std::uint64_t number = chunks_ + (unsettled_.empty() ? 0 : 1);
             // After an error the same members go again under the same number: the store knows whether
             // it has them.
-            HOTCOUNT_TRY(builds_->add(build_, number, unsettled_, deadline.remaining()));
+            HOTCOUNT_TRY(builds_->add(build_, number, unsettled_, limit.left()));
             chunks_ = number;
             unsettled_.clear();
             heard = false;
@@ -175,7 +188,7 @@ class Rebuild::Work {
     }
 
     template <class Step>
-    Result<void> in_turn(Deadline deadline, const Step& step) {
+    Result<void> in_turn(const Limit& limit, const Step& step) {
         if (fork_generation() != process_) return forked();
         while (true) {
             const std::uint32_t seen = turns_.epoch();
@@ -186,12 +199,12 @@ class Rebuild::Work {
                     break;
                 }
             }
-            if (deadline.passed()) {
+            if (limit.first.passed()) {
                 return make_error(ErrorCode::deadline,
                                   "another call of this build is under way; nothing was sent")
                     .about(&ErrorFacts::key, build_.key);
             }
-            (void)turns_.wait(seen, deadline);
+            (void)turns_.wait(seen, limit.first);
         }
         Result<void> outcome = step();
         {
@@ -230,7 +243,11 @@ Rebuild::Rebuild(std::shared_ptr<LiveSetsBackend> backend, std::string key, std:
                                                              drawn_token(), ttl, lease})) {}
 Rebuild::~Rebuild() = default;
 
-Result<void> Rebuild::begin(Timeout timeout) { return work_->begin(backend_->deadline(timeout)); }
+Rebuild::Limit Rebuild::limit(Timeout timeout) const {
+    return {backend_->deadline(timeout), timeout.has_value()};
+}
+
+Result<void> Rebuild::begin(Timeout timeout) { return work_->begin(limit(timeout)); }
 
 Result<void> Rebuild::add(std::string_view member, double score,
                           std::optional<std::int64_t> version, Timeout timeout) {
@@ -240,28 +257,25 @@ Result<void> Rebuild::add(std::string_view member, double score,
 
 Result<void> Rebuild::add_many(std::span<const RebuildMember> members, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const bool is_due, work_->gather(members));
-    return is_due ? work_->send_chunks(backend_->deadline(timeout)) : Result<void>{};
+    return is_due ? work_->send_chunks(limit(timeout)) : Result<void>{};
 }
 
-Result<void> Rebuild::renew(Timeout timeout) { return work_->renew(backend_->deadline(timeout)); }
+Result<void> Rebuild::renew(Timeout timeout) { return work_->renew(limit(timeout)); }
 
-Result<void> Rebuild::publish(Timeout timeout) {
-    return work_->publish(backend_->deadline(timeout));
-}
+Result<void> Rebuild::publish(Timeout timeout) { return work_->publish(limit(timeout)); }
 
-Result<void> Rebuild::finish(Timeout timeout) { return work_->finish(backend_->deadline(timeout)); }
+Result<void> Rebuild::finish(Timeout timeout) { return work_->finish(limit(timeout)); }
 
-Result<void> Rebuild::abandon(Timeout timeout) {
-    return work_->abandon(backend_->deadline(timeout));
-}
+Result<void> Rebuild::abandon(Timeout timeout) { return work_->abandon(limit(timeout)); }
 
 void Rebuild::later(const AsyncCall& call, Completion<void> done,
-                    Result<void> (Work::*step)(Deadline)) {
-    const Deadline deadline = backend_->deadline(call.timeout);
+                    Result<void> (Work::*step)(const Limit&)) {
+    const Limit limit = this->limit(call.timeout);
     WaitingCalls* const threads = backend_->waiting_calls();
-    if (threads == nullptr) return done(((*work_).*step)(deadline));
-    threads->run<void>(deadline, call.cancelled, std::move(done),
-                       [work = work_, step, deadline] { return ((*work).*step)(deadline); });
+    if (threads == nullptr) return done(((*work_).*step)(limit));
+    // Without a timeout: begins by the store's, and ends when its last script has.
+    threads->run<void>(limit.first, call.cancelled, std::move(done),
+                       [work = work_, step, limit] { return ((*work).*step)(limit); });
 }
 
 void Rebuild::begin_async(Completion<void> done, AsyncCall call) {

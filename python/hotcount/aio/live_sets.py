@@ -9,12 +9,12 @@ from typing import Any, Union
 
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
+from hotcount._rebuild_rows import Part, pair_of, parts_of, patience_of
 from hotcount._types import Key, Keys, OnErrors, Seconds
 from hotcount.batches import Upserts
 from hotcount.errors import HotcountError
 from hotcount.live_sets import (
     MOST_AT_ONCE,
-    PART,
     LiveSetsBase,
     Members,
     RebuildBase,
@@ -22,8 +22,6 @@ from hotcount.live_sets import (
     RebuildReport,
     ScoredMembers,
     UpsertItem,
-    pair_of,
-    parts_of,
 )
 from hotcount.results import SweepReport, Upsert
 
@@ -167,7 +165,11 @@ class Rebuild(RebuildBase):
 
     async def __aenter__(self) -> Rebuild:
         """Takes the lease and deletes what a dead builder left."""
-        await self._begin()
+        try:
+            await self._begin()
+        except BaseException:
+            await self._give_up()  # Cancelled or not answered, it may have the lease.
+            raise
         return self
 
     async def __aexit__(
@@ -176,11 +178,18 @@ class Rebuild(RebuildBase):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Publishes, or gives the build up where the block has raised."""
-        if kind is None:
-            await self._finish()
+        """Publishes, or gives the build up where the block or the publication has raised."""
+        if kind is not None:
+            await self._give_up()
             return
-        # Else it expires with its lease; what the block has raised is what matters.
+        try:
+            await self._finish()
+        except BaseException:
+            await self._give_up()
+            raise
+
+    async def _give_up(self) -> None:
+        # Else it expires with its lease; what was raised is what matters.
         with suppress(HotcountError):
             await self.abandon()
 
@@ -220,18 +229,16 @@ class Rebuild(RebuildBase):
         """publish(), but nothing after publish() or abandon()."""
 
 
-async def _parts_of(members: AnyMembers) -> AsyncIterator[RebuildMembers]:
+async def _parts_of(members: AnyMembers, patience: float) -> AsyncIterator[RebuildMembers]:
     if not isinstance(members, AsyncIterable):
-        for part in parts_of(members):
-            yield part
-        return
-    rows: list[Any] = []
-    async for row in members:
-        rows.append(row)
-        if len(rows) == PART:
+        for rows in parts_of(members, patience):
             yield rows
-            rows = []
-    yield rows
+        return
+    part = Part(patience)
+    async for row in members:
+        if part.takes(row):
+            yield part.give()
+    yield part.give()
 
 
 class _Builds:
@@ -240,6 +247,7 @@ class _Builds:
     def __init__(self, sets: LiveSets, ttl: Seconds, lease: Seconds) -> None:
         Rebuild(sets, "any", ttl, lease)  # What is wrong with all is not each key's failure.
         self._sets, self._ttl, self._lease = sets, ttl, lease
+        self._patience = patience_of(lease)
         self._publishing: dict[Key, Any] = {}
         self.published = 0
         self.failed: dict[Key, HotcountError] = {}
@@ -248,16 +256,15 @@ class _Builds:
         await self.settle(0 if key in self._publishing else MOST_AT_ONCE - 1)
         try:
             build = Rebuild(self._sets, key, self._ttl, self._lease)
-            await build._begin()
+            await build.__aenter__()
         except HotcountError as error:
             self.failed[key] = error
             return
         try:
-            async for part in _parts_of(members):
+            async for part in _parts_of(members, self._patience):
                 await build.add_many(part)
         except BaseException as error:
-            with suppress(HotcountError):
-                await build.abandon()
+            await build._give_up()
             if not isinstance(error, HotcountError):
                 raise
             self.failed[key] = error
