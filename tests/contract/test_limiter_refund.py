@@ -224,3 +224,19 @@ def test_a_blocked_key_expires_and_is_healed(
             for call in (limiter.block, limiter.refund):
                 with pytest.raises(hotcount.WrongTypeError):
                     call("k", 1)
+
+
+@pytest.mark.server
+def test_a_batch_keeps_its_order_beside_a_key_that_is_healed(
+    redis_server: RedisServer, options: dict[str, Any]
+) -> None:
+    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
+        limiter = hotcount.Limiter(redis, TEN, **options)
+        limiter.hit("k")
+        prefix = repr(redis).split("prefix=")[1].split("'")[1]
+        (key,) = redis.execute("KEYS", f"{prefix}*")
+        redis.execute("PERSIST", key)
+        decisions = limiter.hit_many(["new", "k", "k", "new"], [1, 11, 9, 1])
+        assert list(decisions.allowed) == [True, False, True, True]
+        assert list(decisions.remaining) == [9, 9, 0, 8]
+        assert redis.execute("PTTL", key) > 0

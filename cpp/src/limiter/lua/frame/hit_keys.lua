@@ -21,6 +21,39 @@ if not now then
 end
 local take, what_fits, charge_denied = ARGV[2] ~= '0', ARGV[2] == '2', ARGV[3] == '1'
 local last_number = #ARGV - #KEYS
+local answers, from = {}, 1
+
+-- Most calls: one rate, hits or looks, states that are plain. From the first that is not on, keys are
+-- hit further down, because they are hit in order.
+if last_number == 6 and not what_fits and ARGV[2] ~= '3' then
+    local rate = {ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0}
+    for index, key in ipairs(KEYS) do
+        local text, cost = call('GET', key), ARGV[6 + index] + 0
+        local allowed, remaining, retry_after, reset_after, state
+        if type(text) ~= 'table' then
+            allowed, remaining, retry_after, reset_after, state =
+                step(rate, text, now, cost, take and (text or cost > 0), charge_denied)
+        end
+        local kept = allowed ~= nil and not (take and text)
+        if state then
+            kept = call('SET', key, state, 'PX', format('%d', max(ceil(reset_after / 1000), 1)))
+        elseif not kept and allowed ~= nil then
+            local left = call('PTTL', key)
+            kept = type(left) == 'number' and left >= 0
+        end
+        if not kept then
+            from = index
+            break
+        end
+        if kept ~= true and kept.err then
+            answers[index] = kept
+        else
+            answers[index] = {allowed and 1 or 0, remaining, retry_after, reset_after}
+        end
+    end
+    if #answers == #KEYS then return answers end
+end
+
 local rates = {}
 for first = 4, last_number, 3 do
     rates[#rates + 1] = {ARGV[first] + 0, ARGV[first + 1] + 0, ARGV[first + 2] + 0}
@@ -134,6 +167,7 @@ if ARGV[2] == '3' then
     end
 end
 
-local answers = {}
-for index, key in ipairs(KEYS) do answers[index] = hit(key, ARGV[last_number + index] + 0) end
+for index = from, #KEYS do
+    answers[index] = hit(KEYS[index], ARGV[last_number + index] + 0)
+end
 return answers
