@@ -45,7 +45,7 @@ from hotcount._core import (  # isort: skip
     __version__,
 )
 from hotcount._native import require_all_declared
-from hotcount.batches import Casts, Column, Counts, Decisions, Int64Batch, Upserts
+from hotcount.batches import AddedBatch, Casts, Column, Counts, Decisions, Int64Batch, Upserts
 from hotcount.counter import Counter, RetryQueue
 from hotcount.functions import build_info, new_op_id
 from hotcount.limiter import Limiter, Rate
@@ -75,6 +75,7 @@ require_all_declared()
 del require_all_declared
 
 __all__ = [
+    "AddedBatch",
     "AuthError",
     "BatchError",
     "CapacityError",

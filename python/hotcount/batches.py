@@ -17,7 +17,7 @@ from hotcount._core import Buffer, Handle
 from hotcount._native import batch, native
 from hotcount._types import ReadOnly
 from hotcount.errors import HotcountError
-from hotcount.results import Cast, Count, Decision, Upsert
+from hotcount.results import Cast, Count, Decision, Queued, Upsert
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Values[Any]")
@@ -159,6 +159,31 @@ class Int64Batch(Batch[int], Column[int]):
     def to_dict(self) -> dict[str, list[Any]]:
         """The one column, as 'value'."""
         return {"value": list(self)}
+
+
+@batch
+class AddedBatch(Batch[int | Queued]):
+    """What Counter.add_many of a counter with retry= answered: an int, or a Queued where it waits.
+
+    value: the value after the add, 0 where it waits. waiting: how many waited then, 0 where it is
+    counted. durable: it waits on the disk. A failed element is 0 in all of them.
+
+    >>> import hotcount
+    >>> counter = hotcount.Counter("memory://", retry=hotcount.RetryQueue())
+    >>> batch = counter.add_many(["a", "b", "a"])
+    >>> batch, list(batch.value), list(batch.waiting)
+    (AddedBatch([1, 1, 2]), [1, 1, 2], [0, 0, 0])
+    """
+
+    __slots__ = ()
+
+    value: ReadOnly[Column[int]]
+    waiting: ReadOnly[Column[int]]
+    durable: ReadOnly[Column[bool]]
+
+    @native
+    def __init__(self, values: Sequence[int | Queued], errors: Errors | None = None) -> None:
+        """A batch of these values, for tests and pickle."""
 
 
 @batch

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native, result
 from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, ReadOnly, Seconds
-from hotcount.batches import Int64Batch
+from hotcount.batches import AddedBatch, Int64Batch
 from hotcount.results import Queued, RetryStats, TryAdd
 from hotcount.stores import KeyValueStore
 
@@ -114,9 +114,8 @@ class CounterBase(Handle, Generic[Added]):
         retry: where adds wait while Redis does not answer. Such an add returns
         Queued, never a number, and later adds to its key go behind it. With a ttl it is counted in
         the life of the key that stood when it was accepted, or that it began; where that is over it
-        expires. add_many is a ConfigError then; try_add and adds with an op_id are never queued,
-        get gives what the store has, reset does not touch what waits and does not begin the key's
-        life anew.
+        expires. try_add and adds with an op_id are never queued, get gives what the store has,
+        reset does not touch what waits and does not begin the key's life anew.
 
         With a method other than 'script' the queue only catches errors, in memory. RACY: an add
         that was counted before its expiry failed, or whose answer was lost, is counted again,
@@ -205,6 +204,25 @@ class Counter(Lifetime, CounterBase[Added]):
         (TryAdd(applied=True, value=3), TryAdd(applied=False, value=3))
         """
 
+    # A Counter[int] is a Counter[int | Queued] too; the first that fits is taken.
+    @overload
+    def add_many(  # type: ignore[overload-overlap]
+        self: Counter[int],
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch: ...
+    @overload
+    def add_many(
+        self: Counter[int | Queued],
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> AddedBatch: ...
     @native
     def add_many(
         self,
@@ -213,7 +231,7 @@ class Counter(Lifetime, CounterBase[Added]):
         *,
         errors: OnErrors = "raise",
         timeout: Seconds | None = None,
-    ) -> Int64Batch:
+    ) -> Int64Batch | AddedBatch:
         """Adds to many keys, in order, and returns the value after each add.
 
         keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all, or
@@ -222,6 +240,10 @@ class Counter(Lifetime, CounterBase[Added]):
         errors='raise': BatchError with .result and .errors once all are settled; 'return': they are
         in the batch's .errors. An element of a wrong type is a TypeError that names its index,
         before anything is added.
+
+        With retry= it is an AddedBatch, whose elements are numbers, and Queued where an add waits;
+        once one waits, so do the later ones of its key. Adds of others get their turn after at most
+        1,024 of a batch.
 
         >>> import hotcount
         >>> likes = hotcount.Counter("memory://")

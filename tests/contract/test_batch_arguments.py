@@ -274,7 +274,7 @@ def test_one_integer_is_for_all(counter: hotcount.Counter) -> None:
         assert counter.add_many(["a", "b"], n)[1] % 3 == 0
     assert counter.get_many(["a", "b"]) == [9, 9]
     with pytest.raises(hotcount.CounterOverflowError, match=r"^n does not fit"):
-        counter.add_many(["a"], np.uint64(2**63))  # type: ignore[arg-type]
+        counter.add_many(["a"], np.uint64(2**63))  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

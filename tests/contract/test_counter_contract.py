@@ -201,7 +201,7 @@ def test_what_is_no_sequence_of_keys_is_refused(counter: hotcount.Counter, bad: 
 
 def test_an_unknown_way_with_errors_is_named(counter: hotcount.Counter) -> None:
     with pytest.raises(hotcount.ConfigError, match=r"'ignore'.*'raise', 'return'"):
-        counter.add_many(["a"], errors="ignore")  # type: ignore[arg-type]
+        counter.add_many(["a"], errors="ignore")  # type: ignore[call-overload]
 
 
 # -- reading and removing ---------------------------------------------------

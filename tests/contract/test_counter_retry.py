@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import pickle
 from typing import Any
 
 import hotcount
@@ -25,7 +26,10 @@ def test_over_memory_nothing_ever_waits_and_no_file_is_opened(tmp_path: pathlib.
     counter = hotcount.Counter("memory://", retry=RetryQueue(path=path))
     assert [counter.add("k"), counter.add("k", 4)] == [1, 5]
     assert counter.retry_stats() == hotcount.RetryStats(0, 0, 0, 0, 0, 0, 0, 0.0, 0, False)
-    assert counter.add_many(["a", "b"])[1] == 1
+    batch = counter.add_many(["a", "b", "a"])
+    assert isinstance(batch, hotcount.AddedBatch)
+    assert batch == [1, 1, 2]
+    assert list(batch.waiting) == [0, 0, 0]
     assert not path.exists()
 
 
@@ -85,8 +89,6 @@ def test_while_redis_answers_an_add_is_its_value(redis: hotcount.Redis, ttl: flo
 
 def test_what_a_queue_does_not_take_is_a_config_error(redis: hotcount.Redis) -> None:
     counter = hotcount.Counter(redis, retry=RetryQueue())
-    with pytest.raises(hotcount.ConfigError, match="add_many"):
-        counter.add_many(["a"])
     assert counter.try_add("k", 2, max=3).applied
     assert counter.add("k", op_id="once") == counter.add("k", op_id="once") == 3
     for method in ("incr", "set_nx_incr"):
@@ -157,9 +159,12 @@ def test_an_event_loop_gets_the_same(own_redis: RedisServer, ttl: float | None) 
         async with aio.Counter(own_redis.url, ttl=ttl, retry=RetryQueue()) as counter:
             answers = await asyncio.gather(*(counter.add("k") for _ in range(50)))
             assert set(answers) == set(range(1, 51))
-            with pytest.raises(hotcount.ConfigError, match="add_many"):
-                await counter.add_many(["a"])
+            batch = await counter.add_many(["a", "b", "a"], [1, 2, 3])
+            assert isinstance(batch, hotcount.AddedBatch)
+            assert batch == [1, 2, 4]
             own_redis.kill()
+            batch = await counter.add_many(["m"] * 20)
+            assert list(batch.waiting) == list(range(1, 21))
             waiting: list[object] = list(
                 await asyncio.gather(*(counter.add(f"k{n % 7}") for n in range(500)))
             )
@@ -170,6 +175,63 @@ def test_an_event_loop_gets_the_same(own_redis: RedisServer, ttl: float | None) 
                     break
                 await asyncio.sleep(0.01)
             assert sum([await counter.get(f"k{n}") for n in range(7)]) == 500
+            assert await counter.get("m") == 20
+
+    asyncio.run(main())
+
+
+@TTLS
+def test_a_batch_has_numbers_and_what_waits(own_redis: RedisServer, ttl: float | None) -> None:
+    counter = hotcount.Counter(own_redis.redis(timeout=1), ttl=ttl, retry=RetryQueue())
+    own_redis.redis().execute("LPUSH", "count:list", "x")
+    batch = counter.add_many(["a", "b", "list", "a", "a}b"], [1, 2, 3, 4, 5], errors="return")
+    assert list(batch.value) == [1, 2, 0, 5, 0]
+    assert {i: type(error) for i, error in batch.errors.items()} == {
+        2: hotcount.WrongTypeError,
+        4: hotcount.ConfigError,
+    }
+    # More than the queue is given at once.
+    many = counter.add_many([f"k{n % 3}" for n in range(3000)])
+    assert [many[0], many[-1]] == [1, 1000]
+    assert many.to_dict()["waiting"] == [0] * 3000
+    own_redis.kill()
+    waiting = counter.add_many({"a": 10, "new": 7})
+    assert waiting == [Queued(1, False), Queued(2, False)]
+    assert (list(waiting.value), list(waiting.durable)) == ([0, 0], [False, False])
+    assert pickle.loads(pickle.dumps(waiting)) == waiting
+    assert counter.add_many(["k0"] * 3000)[-1] == Queued(3002, False)
+    own_redis.start()
+    eventually(lambda: counter.retry_stats().waiting == 0)
+    # The server kept nothing.
+    assert counter.get_many(["a", "new", "k0"]) == [10, 7, 3000]
+    assert counter.retry_stats().replayed == 3002
+
+
+def test_a_batch_that_finds_the_queue_full_says_so_of_each_element(own_redis: RedisServer) -> None:
+    counter = hotcount.Counter(own_redis.redis(timeout=0.3), retry=RetryQueue(max_items=3))
+    own_redis.kill()
+    with pytest.raises(hotcount.BatchError) as failed:
+        counter.add_many(["k"] * 5)
+    assert list(failed.value.result.waiting) == [1, 2, 3, 0, 0]
+    for index in (3, 4):
+        assert isinstance(failed.value.errors[index], hotcount.CapacityError)
+        assert "nothing was applied" in str(failed.value.errors[index])
+    own_redis.start()
+    eventually(lambda: counter.retry_stats().waiting == 0)
+    assert counter.get("k") == 3
+
+
+def test_a_batch_of_another_method_is_added_one_by_one(own_redis: RedisServer) -> None:
+    store = own_redis.redis(timeout=0.2)
+    counter = hotcount.Counter(store, ttl=600, method="incr", retry=RetryQueue())
+    assert counter.add_many(["k", "j", "k"]) == [1, 1, 2]
+    own_redis.kill()
+    assert list(counter.add_many(["k", "j"]).waiting) == [1, 2]
+
+    async def main() -> None:
+        async with aio.Counter(store, ttl=600, method="incr", retry=RetryQueue()) as other:
+            with pytest.raises(hotcount.ConfigError, match="add_many without waiting"):
+                await other.add_many(["k"])
 
     asyncio.run(main())
 

@@ -65,6 +65,30 @@ def test_a_cut_at_any_byte_counts_every_add_once(
 
 
 @TTLS
+@pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answer"])
+def test_a_batch_that_is_cut_is_counted_once(
+    proxy: FaultProxy, ttl: float | None, direction: int
+) -> None:
+    counter = hotcount.Counter(
+        hotcount.Redis(proxy.url, timeout=20), ttl=ttl, retry=RetryQueue(), prefix="c"
+    )
+    keys = [f"k{n % 7}" for n in range(1400)]
+    assert counter.add_many(keys)[-1] == 200
+    for done, cut in enumerate((1, 400, 5000), 2):
+        proxy.cut_after(cut, direction)
+        batch = counter.add_many(keys)
+        # What comes behind an add that waits, waits as well.
+        for key in set(keys):
+            waits = [w > 0 for k, w in zip(keys, batch.waiting, strict=True) if k == key]
+            assert waits == sorted(waits)
+        proxy.heal()
+        drained(counter)
+        assert counter.get_many([f"k{n}" for n in range(7)]) == [200 * done] * 7
+    stats = counter.retry_stats()
+    assert stats.replayed == stats.queued > 0
+
+
+@TTLS
 def test_bytes_that_arrive_after_their_add_was_sent_again_count_nothing(
     own_redis: RedisServer, proxy: FaultProxy, ttl: float | None
 ) -> None:

@@ -33,6 +33,7 @@
 
 #include <cstdint>
 #include <hotcount/counter.hpp>
+#include <span>
 #include <variant>
 
 namespace hotcount {
@@ -110,6 +111,17 @@ class RetryingCounter {
     /// The same, sent by a thread of the library, which calls `done`. The call's channel is not used.
     void add_async(std::string_view key, std::int64_t n, Completion<Added> done,
                    AsyncCall call = {});
+    /// Adds element by element in order, as add() would; keys may repeat, and there is an amount for
+    /// each. One failure does not stop the others. Values are those after each add, and Queued where
+    /// it waits: behind one that waits, all later ones of its key do. A thread of the library sends
+    /// them, at most 1024 before the adds of others get their turn.
+    BatchResult<Added> add_many(std::span<const std::string_view> keys,
+                                std::span<const std::int64_t> amounts, Timeout timeout = {});
+    /// The same without waiting; `done` is called by that thread. For method script alone. Arguments
+    /// are copied. The call's channel is not used.
+    void add_many_async(std::span<const std::string_view> keys,
+                        std::span<const std::int64_t> amounts, Completion<BatchResult<Added>> done,
+                        AsyncCall call = {});
 
     RetryStats stats() const;
     const RetryQueue& queue() const;
@@ -119,8 +131,15 @@ class RetryingCounter {
 
   private:
     struct Held;
+    class Many;
     explicit RetryingCounter(std::unique_ptr<Held> held);
     Result<std::string> name_of(std::string_view key) const;
+    std::shared_ptr<Many> make_batch(std::span<const std::string_view> keys,
+                                     std::span<const std::int64_t> amounts, Deadline deadline,
+                                     const redis::Cancelled* cancelled,
+                                     Completion<BatchResult<Added>> done) const;
+    BatchResult<Added> add_each(std::span<const std::string_view> keys,
+                                std::span<const std::int64_t> amounts, Deadline deadline);
 
     const std::unique_ptr<Held> held_;
 };

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/fork.hpp>
+#include <mutex>
 #include <utility>
 
 #include "retry_engine.hpp"
@@ -12,8 +15,121 @@ namespace {
 
 // A sequence number must be remembered for as long as its add may be sent again.
 constexpr Duration kMostAge = std::chrono::hours{24 * 30};
+// The engine answers by the deadline, but for the time that the disk takes.
+constexpr Duration kDisk = std::chrono::seconds{60};
+// Adds of a batch that the queue has at once: some ten script calls, or one write to the journal.
+constexpr std::size_t kSlice = 1024;
+
+Error left_too_early() {
+    return make_error(ErrorCode::outcome_unknown,
+                      "the add was not answered before its caller left; it is counted once or not "
+                      "at all");
+}
 
 }  // namespace
+
+// A batch of adds. The queue gets it in slices, the next one when all adds of the one before are
+// answered: so the adds of others get their turn, and a batch of any length fits below max_queue.
+class RetryingCounter::Many : public std::enable_shared_from_this<Many> {
+  public:
+    struct Element {
+        std::size_t index;  // In the caller's batch.
+        std::string name;
+        std::int64_t n;
+    };
+
+    Many(std::shared_ptr<AddQueue> queue, std::vector<Element> elements, BatchResult<Added> result,
+         std::size_t slice, Deadline deadline, const redis::Cancelled* cancelled,
+         Completion<BatchResult<Added>> done)
+        : queue_(std::move(queue)),
+          deadline_(deadline),
+          cancelled_(cancelled),
+          slice_(slice),
+          elements_(std::move(elements)),
+          answered_(elements_.size(), false),
+          result_(std::move(result)),
+          done_(std::move(done)) {}
+
+    // One more than a slice has is counted until all of it is handed in: adds that are answered at
+    // once do not begin the next slice inside of this one.
+    void go_on() {
+        do {
+            const auto [begin, stop] = next_slice();
+            if (begin == stop) return end();
+            under_way_ = stop - begin + 1;
+            for (std::size_t i = begin; i < stop; ++i) {
+                queue_->push(
+                    std::move(elements_[i].name), elements_[i].n, deadline_,
+                    [self = shared_from_this(), i](Result<Added> outcome) {
+                        self->settle(i, std::move(outcome));
+                        if (self->is_last()) self->go_on();
+                    },
+                    cancelled_);
+            }
+        } while (is_last());
+    }
+
+    // What is known so far, for a caller that leaves: no other slice begins. None if all is known.
+    std::optional<BatchResult<Added>> leave() {
+        const std::lock_guard lock(mutex_);
+        if (!done_) return {};
+        left_ = true;
+        for (std::size_t i = 0; i < answered_.size(); ++i) {
+            if (answered_[i]) continue;
+            result_.errors.emplace(
+                elements_[i].index,
+                i < next_ ? left_too_early()
+                          : make_error(ErrorCode::deadline,
+                                       "its caller left before the add was sent; nothing was "
+                                       "applied"));
+        }
+        return std::move(result_);
+    }
+
+  private:
+    bool is_last() { return under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+
+    std::pair<std::size_t, std::size_t> next_slice() {
+        const std::lock_guard lock(mutex_);
+        const std::size_t begin = next_;
+        if (!left_) next_ = std::min(answered_.size(), begin + slice_);
+        return {begin, next_};
+    }
+
+    void settle(std::size_t i, Result<Added> outcome) {
+        const std::lock_guard lock(mutex_);
+        if (left_) return;
+        answered_[i] = true;
+        const std::size_t index = elements_[i].index;
+        if (outcome) {
+            result_.values[index] = *outcome;
+        } else {
+            result_.errors.emplace(index, std::move(outcome).error());
+        }
+    }
+
+    void end() {
+        std::unique_lock lock(mutex_);
+        const auto done = std::exchange(done_, {});
+        BatchResult<Added> result = std::move(result_);
+        lock.unlock();
+        done(std::move(result));
+    }
+
+    const std::shared_ptr<AddQueue> queue_;
+    const Deadline deadline_;
+    const redis::Cancelled* const cancelled_;
+    const std::size_t slice_;
+    std::vector<Element> elements_;
+    std::atomic<std::size_t> under_way_{0};
+    std::mutex mutex_;
+    // Guarded by the mutex.
+    std::size_t next_{0};
+    bool left_{false};
+    std::vector<bool> answered_;
+    BatchResult<Added> result_;
+    Completion<BatchResult<Added>> done_;
+};
 
 std::string_view to_string(WhenFull when_full) {
     constexpr std::array<std::string_view, 2> kNames{"raise", "drop_oldest"};
@@ -118,15 +234,85 @@ Result<Added> RetryingCounter::add(std::string_view key, std::int64_t n, Timeout
         call->outcome.emplace(std::move(outcome));
         call->settled.set();
     });
-    // The engine answers by the deadline, but for the time that the disk takes.
-    constexpr Duration kDisk = std::chrono::seconds{60};
     if (call->settled.wait(Deadline::at(deadline.time() + kDisk))) {
         return std::move(*call->outcome);
     }
-    return make_error(ErrorCode::outcome_unknown,
-                      "the add was not answered before its caller left; it is counted once or not "
-                      "at all")
-        .about(&ErrorFacts::key, std::string{key});
+    return left_too_early().about(&ErrorFacts::key, std::string{key});
+}
+
+// What is begun with go_on().
+std::shared_ptr<RetryingCounter::Many> RetryingCounter::make_batch(
+    std::span<const std::string_view> keys, std::span<const std::int64_t> amounts,
+    Deadline deadline, const redis::Cancelled* cancelled,
+    Completion<BatchResult<Added>> done) const {
+    BatchResult<Added> result;
+    result.values.resize(keys.size());
+    std::vector<Many::Element> elements;
+    elements.reserve(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (auto name = name_of(keys[i])) {
+            elements.push_back({i, std::move(*name), amounts[i]});
+        } else {
+            result.errors.emplace(i, std::move(name).error());
+        }
+    }
+    const std::size_t most =
+        std::max<std::size_t>(held_->settings->client->options().max_queue / 2, 1);
+    return std::make_shared<Many>(held_->engine.get(), std::move(elements), std::move(result),
+                                  std::min(kSlice, most), deadline, cancelled, std::move(done));
+}
+
+void RetryingCounter::add_many_async(std::span<const std::string_view> keys,
+                                     std::span<const std::int64_t> amounts,
+                                     Completion<BatchResult<Added>> done, AsyncCall call) {
+    if (held_->settings->options.method != CounterMethod::script) {
+        return done(
+            make_error(ErrorCode::config, "add_many without waiting is for method 'script'"));
+    }
+    make_batch(keys, amounts, held_->settings->client->deadline(call.timeout), call.cancelled,
+               std::move(done))
+        ->go_on();
+}
+
+BatchResult<Added> RetryingCounter::add_many(std::span<const std::string_view> keys,
+                                             std::span<const std::int64_t> amounts,
+                                             Timeout timeout) {
+    const Deadline deadline = held_->settings->client->deadline(timeout);
+    if (held_->settings->options.method != CounterMethod::script) {
+        return add_each(keys, amounts, deadline);
+    }
+    struct Call {
+        Event settled;
+        BatchResult<Added> result;
+    };
+    const auto call = std::make_shared<Call>();
+    const auto batch =
+        make_batch(keys, amounts, deadline, nullptr, [call](Result<BatchResult<Added>> result) {
+            call->result = std::move(*result);
+            call->settled.set();
+        });
+    batch->go_on();
+    if (call->settled.wait(Deadline::at(deadline.time() + kDisk))) return std::move(call->result);
+    if (auto known = batch->leave()) return std::move(*known);
+    (void)call->settled.wait(Deadline::after(kDisk));  // It is being set.
+    return std::move(call->result);
+}
+
+// The queue of another method has no add without waiting.
+BatchResult<Added> RetryingCounter::add_each(std::span<const std::string_view> keys,
+                                             std::span<const std::int64_t> amounts,
+                                             Deadline deadline) {
+    BatchResult<Added> result;
+    result.values.resize(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        auto added = add(keys[i], amounts[i], deadline.remaining());
+        if (added) {
+            result.values[i] = *added;
+        } else {
+            result.errors.emplace(i, std::move(added).error());
+        }
+    }
+    return result;
 }
 
 }  // namespace hotcount

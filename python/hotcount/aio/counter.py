@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
-from hotcount.batches import Int64Batch
+from hotcount.batches import AddedBatch, Int64Batch
 from hotcount.counter import Added, CounterBase
-from hotcount.results import TryAdd
+from hotcount.results import Queued, TryAdd
 
 
 class Counter(AsyncLifetime, CounterBase[Added]):
@@ -54,6 +56,25 @@ class Counter(AsyncLifetime, CounterBase[Added]):
     ) -> TryAdd:
         """As hotcount.Counter.try_add, to be awaited."""
 
+    # A Counter[int] is a Counter[int | Queued] too; the first that fits is taken.
+    @overload
+    async def add_many(  # type: ignore[overload-overlap]
+        self: Counter[int],
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch: ...
+    @overload
+    async def add_many(
+        self: Counter[int | Queued],
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> AddedBatch: ...
     @native
     async def add_many(
         self,
@@ -62,7 +83,7 @@ class Counter(AsyncLifetime, CounterBase[Added]):
         *,
         errors: OnErrors = "raise",
         timeout: Seconds | None = None,
-    ) -> Int64Batch:
+    ) -> Int64Batch | AddedBatch:
         """As hotcount.Counter.add_many, to be awaited."""
 
     @native

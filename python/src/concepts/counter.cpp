@@ -4,18 +4,19 @@
 #include <hotcount/counter.hpp>
 #include <hotcount/retry_queue.hpp>
 #include <utility>
+#include <variant>
 
 #include "native/bind.hpp"
 #include "native/key_batches.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"
+#include "native/rows.hpp"
 
 namespace hotcount::python {
 namespace {
 
 ResultClass try_add_class{"TryAdd", std::array{"applied", "value"}};
-ResultClass queued_class{"Queued", std::array{"waiting", "durable"}};
 
 /// A str, bytes or os.PathLike; None is an empty one.
 struct FilePath {
@@ -30,6 +31,23 @@ struct QueueRow {
     WhenFull when_full;
     Fsync fsync;
 };
+
+/// One element of an AddedBatch: an int, or a Queued.
+struct AddedRow {
+    std::int64_t value;    // 0 where it waits.
+    std::int64_t waiting;  // 0 where it is counted.
+    bool durable;
+};
+using AddedBatch = RowBatch<AddedRow>;
+
+/// What add_many comes to: rows for a counter with a queue.
+struct ManyAdded {
+    std::variant<BatchResult<std::int64_t>, BatchResult<AddedRow>> answers;
+};
+template <class Tell>
+void tell_each(ManyAdded& many, const Tell& tell) {
+    std::visit([&](auto& result) { detail::tell_each(result, tell); }, many.answers);
+}
 
 }  // namespace
 
@@ -114,6 +132,10 @@ inline ResultRow<&QueueRow::path, &QueueRow::max_items, &QueueRow::max_age, &Que
     kResultRow<QueueRow>{"RetryQueue", {"path", "max_items", "max_age", "when_full", "fsync"}};
 
 template <>
+inline ResultRow<&Queued::waiting, &Queued::durable> kResultRow<Queued>{"Queued",
+                                                                        {"waiting", "durable"}};
+
+template <>
 inline ResultRow<&RetryStats::waiting, &RetryStats::queued, &RetryStats::replayed,
                  &RetryStats::expired, &RetryStats::refused, &RetryStats::dropped,
                  &RetryStats::outages, &RetryStats::oldest_age, &RetryStats::journal_bytes,
@@ -126,6 +148,28 @@ template <>
 struct To<TryAdd> {
     static py::object make(const TryAdd& value) {
         return try_add_class.make(value.applied, value.value);
+    }
+};
+
+template <>
+struct From<AddedRow> {
+    static AddedRow read(const Argument& argument) {
+        if (!kResultRow<Queued>.is(argument.value)) {
+            return {From<Amount>::read(argument).number, 0, false};
+        }
+        const Queued queued = From<Queued>::read(argument);
+        if (queued.waiting < 1) {
+            raise_config(std::string{argument.name} +
+                         " is a Queued of no adds: waiting counts itself");
+        }
+        return {0, queued.waiting, queued.durable};
+    }
+};
+template <>
+struct To<AddedRow> {
+    static py::object make(const AddedRow& row) {
+        if (row.waiting > 0) return To<Queued>::make({row.waiting, row.durable});
+        return To<std::int64_t>::make(row.value);
     }
 };
 
@@ -171,24 +215,29 @@ class BoundCounter : public Bound<Counter> {
         return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
     }
 
-    /// An outage is logged when it is first noticed, and once more when nothing waits any more.
+    py::object to_batch(ManyAdded many, const Refusals& refusals, OnErrors on_errors) {
+        if (auto* const plain = std::get_if<0>(&many.answers)) {
+            return to_batch(std::move(*plain), refusals, on_errors);
+        }
+        py::dict errors;
+        auto rows = gather(std::get<1>(std::move(many.answers)), refusals, errors);
+        if (retrying) {
+            for (const AddedRow& row : rows) {
+                if (row.waiting == 0) continue;
+                log_outage();
+                break;
+            }
+            if (!rows.empty() && rows.back().waiting == 0) log_return();
+        }
+        return finish(std::make_shared<AddedBatch>(std::move(rows), std::move(errors)), on_errors);
+    }
+
     py::object to_python(Added added) {
         if (const auto* const queued = std::get_if<Queued>(&added)) {
-            if (!away_logged_) {
-                away_logged_ = true;
-                log("warning", server() + " does not answer: adds wait in the retry queue");
-            }
-            return queued_class.make(queued->waiting, queued->durable);
+            log_outage();
+            return To<Queued>::make(*queued);
         }
-        if (away_logged_ && retrying->stats().waiting == 0) {
-            away_logged_ = false;
-            const RetryStats stats = retrying->stats();
-            log("info", server() + " answers: no add waits any more. Since the counter was made " +
-                            std::to_string(stats.replayed) + " of the queue were counted, " +
-                            std::to_string(stats.expired) + " expired, " +
-                            std::to_string(stats.refused) + " were refused, " +
-                            std::to_string(stats.dropped) + " dropped");
-        }
+        log_return();
         return To<std::int64_t>::make(std::get<std::int64_t>(added));
     }
 
@@ -216,6 +265,21 @@ class BoundCounter : public Bound<Counter> {
     const std::optional<QueueRow> queue;
 
   private:
+    /// An outage is logged when it is first noticed, and once more when nothing waits any more.
+    void log_outage() {
+        if (std::exchange(away_logged_, true)) return;
+        log("warning", server() + " does not answer: adds wait in the retry queue");
+    }
+    void log_return() {
+        if (!away_logged_ || retrying->stats().waiting > 0) return;
+        away_logged_ = false;
+        const RetryStats stats = retrying->stats();
+        log("info", server() + " answers: no add waits any more. Since the counter was made " +
+                        std::to_string(stats.replayed) + " of the queue were counted, " +
+                        std::to_string(stats.expired) + " expired, " +
+                        std::to_string(stats.refused) + " were refused, " +
+                        std::to_string(stats.dropped) + " dropped");
+    }
     std::string server() const { return store.backend<redis::Client>()->options().address(); }
 
     bool away_logged_{false};  // Guarded by the GIL, as the next.
@@ -225,6 +289,7 @@ class BoundCounter : public Bound<Counter> {
 /// The queue of the counter of a call, or nothing: no parameter of Python.
 struct QueueOfCounter {
     RetryingCounter* retrying;
+    bool given;  ///< retry= was given; over Memory there is no queue.
 };
 
 }  // namespace
@@ -234,7 +299,7 @@ struct From<QueueOfCounter> {
     static constexpr std::size_t kTakes = 0;
     template <class Self>
     static QueueOfCounter read(const Argument*, Self& self) {
-        return {self.retrying.get()};
+        return {self.retrying.get(), self.queue.has_value()};
     }
 };
 
@@ -290,24 +355,52 @@ void add_async(Counter& counter, const QueueOfCounter& queue, std::string_view k
     counter.add_async(key, n, std::move(go_on), call);
 }
 
-Error many_is_not_queued() {
-    return make_error(ErrorCode::config,
-                      "add_many is not for a counter with retry=: a batch has no place for an add "
-                      "that waits; add() each");
+BatchResult<AddedRow> to_rows(BatchResult<Added> added) {
+    BatchResult<AddedRow> rows{{}, std::move(added.errors)};
+    rows.values.reserve(added.values.size());
+    for (const Added& one : added.values) {
+        if (const auto* const queued = std::get_if<Queued>(&one)) {
+            rows.values.push_back({0, queued->waiting, queued->durable});
+        } else {
+            rows.values.push_back({std::get<std::int64_t>(one), 0, false});
+        }
+    }
+    return rows;
 }
-Result<BatchResult<std::int64_t>> add_many(Counter& counter, const QueueOfCounter& queue,
-                                           const std::vector<std::string_view>& keys,
-                                           const std::vector<std::int64_t>& amounts,
-                                           Timeout timeout) {
-    if (queue.retrying != nullptr) return many_is_not_queued();
-    return counter.add_many(keys, amounts, timeout);
+ManyAdded to_many(BatchResult<std::int64_t> plain, bool as_rows) {
+    if (!as_rows) return {std::move(plain)};
+    BatchResult<AddedRow> rows{{}, std::move(plain.errors)};
+    for (const std::int64_t value : plain.values) rows.values.push_back({value, 0, false});
+    return {std::move(rows)};
+}
+Result<ManyAdded> add_many(Counter& counter, const QueueOfCounter& queue,
+                           const std::vector<std::string_view>& keys,
+                           const std::vector<std::int64_t>& amounts, Timeout timeout) {
+    if (queue.retrying != nullptr) {
+        return ManyAdded{to_rows(queue.retrying->add_many(keys, amounts, timeout))};
+    }
+    return to_many(counter.add_many(keys, amounts, timeout), queue.given);
 }
 void add_many_async(Counter& counter, const QueueOfCounter& queue,
                     const std::vector<std::string_view>& keys,
-                    const std::vector<std::int64_t>& amounts,
-                    Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
-    if (queue.retrying != nullptr) return done(many_is_not_queued());
-    counter.add_many_async(keys, amounts, std::move(done), call);
+                    const std::vector<std::int64_t>& amounts, Completion<ManyAdded> done,
+                    AsyncCall call) {
+    if (queue.retrying != nullptr) {
+        return queue.retrying->add_many_async(
+            keys, amounts,
+            [done = std::move(done)](Result<BatchResult<Added>> added) {
+                if (!added) return done(std::move(added).error());
+                done(ManyAdded{to_rows(std::move(*added))});
+            },
+            call);
+    }
+    counter.add_many_async(
+        keys, amounts,
+        [done = std::move(done), as_rows = queue.given](Result<BatchResult<std::int64_t>> plain) {
+            if (!plain) return done(std::move(plain).error());
+            done(to_many(std::move(*plain), as_rows));
+        },
+        call);
 }
 
 using MaybeAmount = std::optional<Amount>;
@@ -358,6 +451,10 @@ void bind_counter() {
                 },
                 &kTag<BoundCounter>});
     object_method<&retry_stats, BoundCounter>("CounterBase.retry_stats", "");
+
+    declare_rows<AddedRow>("AddedBatch", column<&AddedRow::value>("value"),
+                           column<&AddedRow::waiting>("waiting"),
+                           column<&AddedRow::durable>("durable"));
 
     using Key = std::string_view;
     method<&add, &add_async, QueueOfCounter, Key, Amount, std::optional<Key>, Timeout>(

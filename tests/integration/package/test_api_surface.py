@@ -165,6 +165,7 @@ VALUES = {
     "Casts": ("counted", "changed", "previous", "value", "pending", "errors"),
     "Counts": ("value", "exact", "as_of", "pending", "errors"),
     "Int64Batch": ("errors",),
+    "AddedBatch": ("value", "waiting", "durable", "errors"),
 }
 
 
