@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hotcount
-from hotcount import _reconcile, _schema
+from hotcount import _doctor, _reconcile, _schema
 from hotcount._schema import ID_TYPES
 from hotcount._sync import fold_counts, open_views, save_counts
 
@@ -369,6 +369,15 @@ def parser() -> argparse.ArgumentParser:
     )
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=demo)
+
+    each = commands.add_parser(
+        "doctor",
+        help="say which settings of servers make which feature unsafe",
+        description=_doctor.DESCRIPTION,
+        epilog=f"{URLS} {_doctor.EXIT_CODES}",
+    )
+    _doctor.add_arguments(each, url, count)
+    each.set_defaults(run=_doctor.run)
 
     each = commands.add_parser(
         "schema",

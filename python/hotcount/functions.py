@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from hotcount._native import native
+from hotcount.stores import Database
 
 
 @native
@@ -39,6 +40,17 @@ def dialect_names() -> list[str]:
     """The SQL dialects that votes_schema() takes.
 
     >>> "sqlite" in dialect_names()
+    True
+    """
+
+
+@native
+def database_settings(database: Database | str) -> dict[str, str]:
+    """For `hotcount doctor`: what the database says of its version and settings, by its own names.
+
+    'pooled' is 'on' where a pooler was found in between. What the login may not read is missing.
+
+    >>> database_settings("sqlite:///:memory:")["version"] == build_info()["sqlite"]
     True
     """
 

@@ -120,6 +120,10 @@ class Grammar {
     virtual bool has_returning() const { return true; }
     /// Whether INSERT may stand in WITH.
     virtual bool writes_in_queries() const { return false; }
+
+    /// Queries of (name, value) that say how the server is set (settings.hpp). One that is refused
+    /// is left out.
+    virtual std::vector<std::string> settings() const = 0;
 };
 
 /// How a dialect writes the placeholder ?2.
@@ -147,6 +151,8 @@ struct Driver {
     std::vector<Scheme> schemes;
     Result<std::shared_ptr<Database>> (*open)(const Url&, DatabaseOptions);
     const Grammar& grammar;
+    /// Whether a database that this opened has found a pooler between itself and the server.
+    bool (*is_pooled)(const Database&) = [](const Database&) { return false; };
 };
 /// All dialects of this build.
 std::span<const Driver> drivers();

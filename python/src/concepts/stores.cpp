@@ -2,6 +2,7 @@
 // in hotcount/stores.py, hotcount/aio/stores.py and hotcount/functions.py.
 #include <hotcount/build_info.hpp>
 #include <hotcount/detail/redis/request.hpp>
+#include <hotcount/detail/sql/settings.hpp>
 #include <hotcount/op_id.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <hotcount/votes.hpp>
@@ -350,6 +351,11 @@ Result<std::string> schema_of_write_behind_counter(sql::Dialect dialect) {
     return write_behind_schema(dialect);
 }
 std::string make_op_id() { return new_op_id(); }
+Texts settings_of_database(py::handle database) {
+    const StoreReference store(database, "database", "database_settings", {StoreKind::database});
+    const auto core = store.backend<sql::Database>();
+    return unwrap(without_gil([&] { return sql::read_settings(*core, core->deadline({})); }));
+}
 
 }  // namespace
 
@@ -390,6 +396,7 @@ void bind_stores() {
     function<&build_info>("build_info", "");
     function<&make_op_id>("new_op_id", "");
     function<&sql::dialect_names>("dialect_names", "");
+    function<&settings_of_database, py::handle>("database_settings", "database");
     using Name = std::string;
     function<&schema_of_votes, sql::Dialect, std::string, py::handle, py::handle, Name, Name,
              std::optional<Name>, Name, Name, Name, Name, Name, Name, bool>(

@@ -59,6 +59,18 @@ class MysqlGrammar final : public Grammar {
     std::string_view session_mode() const override { return "@@sql_mode"; }
     bool shares_parents() const override { return true; }
     bool has_returning() const override { return false; }
+    // A variable that the server does not have is no error in SHOW.
+    std::vector<std::string> settings() const override {
+        return {
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', "
+            "'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog', "
+            "'max_connections', 'read_only', 'wsrep_on')",
+            "SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', "
+            "'transaction_isolation')",
+            "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
+            "SHOW SESSION STATUS LIKE 'Ssl_cipher'",
+        };
+    }
 };
 
 }  // namespace

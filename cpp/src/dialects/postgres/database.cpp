@@ -125,6 +125,7 @@ class PostgresDatabase final : public Database, ForkAware {
         readers_->close();
     }
     std::optional<Error> out_of_room() override { return writers_->refusal(); }
+    bool is_pooled() const { return shared_.pooled.load(std::memory_order_relaxed); }
     bool closed() const override { return closed_.load(std::memory_order_acquire); }
     Stats stats() const override {
         return Stats{shared_.transactions.load(std::memory_order_relaxed),
@@ -317,7 +318,12 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
 }  // namespace
 
 Driver postgres_driver() {
-    return {{{"postgresql"}, {"postgres", true}}, open_postgres, postgres_grammar()};
+    return {{{"postgresql"}, {"postgres", true}},
+            open_postgres,
+            postgres_grammar(),
+            [](const Database& database) {
+                return static_cast<const PostgresDatabase&>(database).is_pooled();
+            }};
 }
 
 }  // namespace hotcount::sql

@@ -50,6 +50,22 @@ class PostgresGrammar final : public Grammar {
         return "CAST(" + std::string{parameter} + " AS " + name + ")";
     }
     bool writes_in_queries() const override { return true; }
+    // pg_settings, and not SHOW's alone: what holds for this session.
+    std::vector<std::string> settings() const override {
+        return {
+            "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', "
+            "'server_version_num', 'fsync', 'full_page_writes', 'synchronous_commit', "
+            "'synchronous_standby_names', 'default_transaction_isolation', 'max_connections', "
+            "'superuser_reserved_connections', 'default_transaction_read_only')",
+            "SELECT 'in_recovery', CAST(pg_is_in_recovery() AS text)",
+            "SELECT 'tls', CAST(ssl AS text) FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+            "SELECT 'sessions', CAST(count(*) AS text) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend'",
+            "SELECT 'replicas', CAST(count(*) AS text) FROM pg_stat_replication",
+            "SELECT 'replica_lag_seconds', CAST(max(extract(epoch FROM replay_lag)) AS text) "
+            "FROM pg_stat_replication",
+        };
+    }
 };
 
 }  // namespace

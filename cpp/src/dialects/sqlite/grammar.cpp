@@ -41,6 +41,13 @@ class SqliteGrammar final : public Grammar {
     // One writer at a time.
     std::string for_update() const override { return {}; }
     std::string for_share() const override { return {}; }
+    std::vector<std::string> settings() const override {
+        return {
+            "SELECT 'version', sqlite_version()",
+            "SELECT 'journal_mode', CAST(journal_mode AS TEXT) FROM pragma_journal_mode",
+            "SELECT 'synchronous', CAST(synchronous AS TEXT) FROM pragma_synchronous",
+        };
+    }
 };
 
 }  // namespace

@@ -1,0 +1,139 @@
+"""`hotcount doctor`: which settings of servers make which feature unsafe, and what to set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hotcount
+from hotcount import _doctor_redis, _doctor_sql
+from hotcount._doctor_finding import FEATURES, Finding, is_remote
+from hotcount.stores import kind_of_url
+
+OK, UNSAFE, CANNOT_TELL = 0, 1, 3
+
+DESCRIPTION = (
+    "Looks at the version, eviction, persistence, durability, replicas and connections of stores "
+    "and databases, and says for which feature a setting is unsafe and what to set. Changes "
+    "nothing."
+)
+EXIT_CODES = (
+    "Exit codes: 0 nothing is unsafe, 1 something is, 2 bad usage, 3 nothing is known to be unsafe "
+    "and something could not be told (a server that does not answer)."
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found behind one URL."""
+
+    target: str
+    findings: list[Finding]
+
+
+def without_login(url: str) -> str:
+    """The URL for a text: a password may also stand in its options."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.partition('?')[0].rpartition('@')[2]}"
+
+
+def look_at_memory(store: hotcount.Memory, url: str) -> list[Finding]:
+    """What is kept in this process alone."""
+    return [
+        Finding(
+            "processes",
+            "warning",
+            "each process has a store of its own, a forked child too",
+            tuple(FEATURES),
+            "one process only: with 4 workers (gunicorn, uWSGI) each counts alone and a limit "
+            "admits 4 times as much; use redis:// there",
+        )
+    ]
+
+
+def look_at(url: str, processes: int) -> list[Finding]:
+    """Asks what is behind a URL; what does not answer is a finding too."""
+    kind = kind_of_url(url)
+    try:
+        if kind == "Database":
+            return _doctor_sql.look(url, processes)
+        with hotcount.connect_store(url) as store:
+            if isinstance(store, hotcount.Memory):
+                return look_at_memory(store, url)
+            found = _doctor_redis.look(store)
+            if is_remote(url) and not url.startswith(("rediss", "valkeys")):
+                found.append(_doctor_redis.NO_TLS)
+            return found
+    except hotcount.ConfigError:
+        raise
+    except hotcount.HotcountError as error:
+        return [Finding("reachable", "unknown", str(error), tuple(FEATURES), "")]
+
+
+def exit_code(reports: list[Report]) -> int:
+    """An unsafe setting is known, whatever else could not be told."""
+    states = {each.state for report in reports for each in report.findings}
+    if "unsafe" in states:
+        return UNSAFE
+    return CANNOT_TELL if "unknown" in states else OK
+
+
+def show(reports: list[Report]) -> None:
+    for report in reports:
+        print(report.target)
+        for each in report.findings:
+            print(f"  {each.state:<8} {each.check:<15} {each.found}")
+            if each.unsafe_for and each.state != "ok":
+                print(f"           {'':<15} concerns: {', '.join(each.unsafe_for)}")
+            if each.advice:
+                print(f"           {'':<15} {each.advice}")
+
+
+def run(options: argparse.Namespace) -> int:
+    chosen = tuple(options.features or FEATURES)
+    reports = []
+    for url in options.urls:
+        if kind_of_url(url) == "Database" and missing_file(url):
+            findings = [Finding("reachable", "unknown", "there is no such file", chosen, "")]
+        else:
+            findings = look_at(url, options.processes)
+        kept = [each.only_for(chosen) for each in findings]
+        reports.append(Report(without_login(url), [each for each in kept if each is not None]))
+    code = exit_code(reports)
+    if options.json:
+        what = {"ok": code == OK, "features": chosen, "targets": [asdict(each) for each in reports]}
+        print(json.dumps(what, indent=2))
+    else:
+        show(reports)
+        words = {OK: "nothing unsafe was found", UNSAFE: "something is unsafe", CANNOT_TELL: ""}
+        print(words[code] or "something could not be told", file=sys.stderr)
+    return code
+
+
+def missing_file(url: str) -> bool:
+    """Whether opening the database would make it."""
+    scheme, _, path = url.partition(":///")
+    if not scheme.startswith("sqlite") or path.startswith(":memory:"):
+        return False
+    return not Path(path.partition("?")[0]).exists()
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser, url: Callable[[str], str], count: Callable[[str], int]
+) -> None:
+    add: Any = parser.add_argument
+    add("urls", nargs="+", type=url, metavar="URL", help="a store or a database")
+    add(
+        "--for",
+        dest="features",
+        action="append",
+        choices=list(FEATURES),
+        help="judge by what this needs; may be repeated (default: all)",
+    )
+    add("--processes", type=count, default=1, help="that will use a database (default: 1)")
+    add("--json", action="store_true", help="the result as JSON")

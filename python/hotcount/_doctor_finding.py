@@ -1,0 +1,56 @@
+"""What the checks of `hotcount doctor` have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+from urllib.parse import urlsplit
+
+FEATURES: dict[str, str] = {
+    "counters": "Counter, PeriodCounter",
+    "retry": "Counter(retry=)",
+    "limiters": "Limiter",
+    "sets": "LiveSets",
+    "votes": "Votes in SQL alone, SlottedCounter",
+    "cached": 'Votes(strategy="cached")',
+    "write_behind": 'Votes(strategy="write_behind")',
+    "views": "WriteBehindCounter",
+}
+IN_REDIS = ("counters", "retry", "limiters", "sets", "cached", "write_behind", "views")
+IN_SQL = ("votes", "cached", "write_behind", "views")
+
+State = Literal["ok", "warning", "unsafe", "unknown"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check. warning: known losses, inside of what contract() says."""
+
+    check: str
+    state: State
+    found: str
+    unsafe_for: tuple[str, ...] = ()
+    advice: str = ""
+
+    def only_for(self, chosen: tuple[str, ...]) -> Finding | None:
+        """The finding as far as it concerns these features."""
+        concerned = tuple(each for each in self.unsafe_for if each in chosen)
+        if self.unsafe_for and not concerned:
+            return None
+        return replace(self, unsafe_for=concerned)
+
+
+def is_remote(url: str) -> bool:
+    """Whether others may read what is sent there."""
+    host = urlsplit(url.partition("?")[0]).hostname or ""
+    return host not in ("", "localhost", "::1") and not host.startswith(("127.", "/"))
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: (10, 11, 6) of 10.11.6-MariaDB."""
+    parts = []
+    for part in version.replace("-", ".").split("."):
+        if not part.isdigit():
+            break
+        parts.append(int(part))
+    return tuple(parts)

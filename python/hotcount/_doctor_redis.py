@@ -1,0 +1,217 @@
+"""`hotcount doctor` on Redis and Valkey: INFO, and CONFIG GET where the user may."""
+
+from __future__ import annotations
+
+import hotcount
+from hotcount._doctor_finding import IN_REDIS, Finding, numbers
+
+ASKED = ("save", "appendfsync", "min-replicas-to-write", "stop-writes-on-bgsave-error")
+# Whose acknowledged writes are in Redis alone, for a while or for good.
+KEPT_HERE = ("counters", "write_behind")
+# What is right again by itself, or by reconcile(), when Redis has lost it.
+MADE_ANEW = ("limiters", "sets", "cached", "views")
+
+NO_TLS = Finding(
+    "tls",
+    "warning",
+    "another machine is asked without TLS: others may read and change what is sent",
+    IN_REDIS,
+    "use rediss://, or a network of your own",
+)
+
+
+def info_of(store: hotcount.Redis) -> dict[str, str]:
+    reply = store.execute("INFO", "everything")
+    lines = reply.decode(errors="replace").splitlines()
+    return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
+
+
+def config_of(store: hotcount.Redis) -> dict[str, str]:
+    """Empty where the server, or its service, keeps CONFIG to itself."""
+    found = {}
+    for name in ASKED:
+        try:
+            reply = store.execute("CONFIG", "GET", name)
+        except (hotcount.PermissionDeniedError, hotcount.ReplyError):
+            continue
+        if len(reply) == 2:
+            found[name] = reply[1].decode(errors="replace")
+    return found
+
+
+def look(store: hotcount.Redis) -> list[Finding]:
+    info, config = info_of(store), config_of(store)
+    return [
+        version(info),
+        role(info),
+        *eviction(info),
+        *persistence(info, config),
+        *replicas(info, config),
+        clients(info),
+    ]
+
+
+def version(info: dict[str, str]) -> Finding:
+    valkey = info.get("valkey_version")
+    found = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '')}"
+    have = numbers(info.get("redis_version", ""))
+    if not have:
+        return Finding("version", "unknown", "the server does not say it", IN_REDIS)
+    if have < (6, 2, 5):
+        old = "PeriodCounter needs 6.2, WATCH 6.2.5 (older ones run EXEC after a key expired)"
+        return Finding("version", "unsafe", found, ("counters", "sets"), old)
+    if have < (7, 0):
+        old = (
+            "before 7.0 a script cannot ask what an ACL denies: grant users whole scripts' commands"
+        )
+        return Finding("version", "warning", found, IN_REDIS, old)
+    return Finding("version", "ok", found)
+
+
+def role(info: dict[str, str]) -> Finding:
+    if info.get("loading") == "1":
+        return Finding("role", "unknown", "it is loading its data: ask again", IN_REDIS)
+    if info.get("role") == "slave":
+        return Finding("role", "unsafe", "a replica, which refuses writes", IN_REDIS, "its primary")
+    return Finding("role", "ok", "primary")
+
+
+def eviction(info: dict[str, str]) -> list[Finding]:
+    policy, most = info.get("maxmemory_policy", ""), int(info.get("maxmemory", "0"))
+    found = f"maxmemory-policy {policy}, maxmemory {most or 'unbounded'}"
+    all_ok = "a full server refuses writes, which are then not applied"
+    findings = []
+    if not policy:
+        findings.append(Finding("eviction", "unknown", "the server does not say it", IN_REDIS))
+    elif policy.startswith("allkeys-"):
+        advice = "maxmemory-policy noeviction; a cache that evicts needs a server of its own"
+        refused = ("views",)
+        if most > 0:
+            lost = ("counters", "retry", "limiters", "cached", "write_behind", "views")
+            findings.append(Finding("eviction", "unsafe", found, lost, advice))
+            findings.append(
+                Finding(
+                    "eviction",
+                    "warning",
+                    "a rebuild that loses a key ends in LeaseLostError, an evicted set is ABSENT",
+                    ("sets",),
+                )
+            )
+        else:
+            findings.append(
+                Finding(
+                    "eviction", "unsafe", f"{found}: refused by its constructor", refused, advice
+                )
+            )
+            others = tuple(each for each in IN_REDIS if each not in refused)
+            findings.append(Finding("eviction", "warning", found, others, advice))
+    elif policy.startswith("volatile-") and most > 0:
+        findings.append(
+            Finding(
+                "eviction",
+                "unsafe",
+                f"{found}: an add that is sent again may count twice",
+                ("retry",),
+                "maxmemory-policy noeviction",
+            )
+        )
+        findings.append(
+            Finding(
+                "eviction",
+                "warning",
+                f"{found}: counters with a ttl, what is remembered of op_ids, limits and sets go "
+                "when it is full",
+                ("counters", "limiters", "sets"),
+                "maxmemory-policy noeviction",
+            )
+        )
+    else:
+        findings.append(Finding("eviction", "ok", f"{found}: {all_ok}"))
+    if int(info.get("evicted_keys", "0")) > 0:
+        gone = f"{int(info['evicted_keys']):,} keys were evicted since it started"
+        findings.append(Finding("evicted", "warning", gone, IN_REDIS))
+    return findings
+
+
+def persistence(info: dict[str, str], config: dict[str, str]) -> list[Finding]:
+    findings = []
+    if "err" in (info.get("aof_last_write_status"), info.get("aof_last_bgrewrite_status")):
+        findings.append(
+            Finding(
+                "disk", "unsafe", "the append-only file cannot be written", IN_REDIS, "its disk"
+            )
+        )
+    stops = config.get("stop-writes-on-bgsave-error", "yes") == "yes"
+    if info.get("rdb_last_bgsave_status") == "err" and stops:
+        failed = "the last snapshot failed, so writes are refused (MISCONF)"
+        findings.append(Finding("disk", "unsafe", failed, IN_REDIS, "its disk and memory"))
+    advice = "appendonly yes, appendfsync always (everysec: a crash loses a second or two)"
+    if info.get("aof_enabled") != "1":
+        save = config.get("save")
+        if save == "":
+            lost = "nothing is kept: a restart loses everything"
+        else:
+            lost = "appendonly no: a crash loses what came after the last snapshot"
+        findings.append(Finding("persistence", "unsafe", lost, KEPT_HERE, advice))
+        findings.append(Finding("persistence", "warning", lost, MADE_ANEW, advice))
+        return findings
+    fsync = config.get("appendfsync")
+    found = f"appendonly yes, appendfsync {fsync}"
+    if fsync is None:
+        hidden = "appendonly yes; this user may not read appendfsync"
+        findings.append(Finding("persistence", "unknown", hidden, KEPT_HERE, "+config|get for it"))
+    elif fsync == "always":
+        findings.append(Finding("persistence", "ok", found))
+    elif fsync == "everysec":
+        lost = f"{found}: a crash of the machine loses the last second or two"
+        findings.append(Finding("persistence", "warning", lost, KEPT_HERE, "appendfsync always"))
+    else:
+        lost = f"{found}: a crash of the machine loses what the system had not written, about 30 s"
+        findings.append(Finding("persistence", "unsafe", lost, KEPT_HERE, advice))
+    return findings
+
+
+def lag_of(info: dict[str, str]) -> int:
+    """Seconds since the slowest replica was heard of."""
+    fields = [
+        dict(part.partition("=")[::2] for part in value.split(","))
+        for name, value in info.items()
+        if name.startswith("slave") and name[5:].isdigit()
+    ]
+    return max((int(each.get("lag", "0")) for each in fields), default=0)
+
+
+def replicas(info: dict[str, str], config: dict[str, str]) -> list[Finding]:
+    connected = int(info.get("connected_slaves", "0"))
+    needed = int(config.get("min-replicas-to-write", "0"))
+    good = int(info.get("min_slaves_good_slaves", connected))
+    if needed > good:
+        few = f"min-replicas-to-write {needed}, and {good} are there: writes are refused"
+        return [Finding("replicas", "unsafe", few, IN_REDIS, "start the replicas")]
+    if connected == 0:
+        return [Finding("replicas", "ok", "none, so no failover")]
+    findings = []
+    if needed == 0:
+        findings.append(
+            Finding(
+                "replicas",
+                "warning",
+                f"{connected}: a failover loses what they had not received",
+                KEPT_HERE,
+                "min-replicas-to-write 1 and min-replicas-max-lag bound it; nothing rules it out",
+            )
+        )
+    else:
+        findings.append(Finding("replicas", "ok", f"{connected}, min-replicas-to-write {needed}"))
+    if lag_of(info) > 10:
+        late = f"a replica was last heard of {lag_of(info)} s ago"
+        findings.append(Finding("replica lag", "warning", late, KEPT_HERE))
+    return findings
+
+
+def clients(info: dict[str, str]) -> Finding:
+    most, now = int(info.get("maxclients", "0")), int(info.get("connected_clients", "0"))
+    found = f"{now} of maxclients {most}"
+    if most and most - now < 16:
+        return Finding("connections", "warning", found, IN_REDIS, "a larger maxclients")
+    return Finding("connections", "ok", found)

@@ -1,0 +1,181 @@
+"""`hotcount doctor` on databases: what the server says of its settings."""
+
+from __future__ import annotations
+
+import hotcount
+from hotcount._doctor_finding import IN_SQL, Finding, is_remote, numbers
+from hotcount.functions import database_settings
+
+CORRUPTS = "a crash of the machine may corrupt the database"
+LOSES = "the last commits may be lost in a crash"
+
+
+def look(url: str, processes: int) -> list[Finding]:
+    with hotcount.Database(url) as database:
+        settings = database_settings(database)
+        sessions = processes * (database.max_readers + database.max_writers)
+    if "journal_mode" in settings:
+        return sqlite(settings)
+    if "server_version_num" in settings or "fsync" in settings:
+        return postgres(settings, url, sessions)
+    return mysql(settings, url, sessions)
+
+
+def at_least(settings: dict[str, str], name: str, what: str, *bounds: tuple[int, ...]) -> Finding:
+    """bounds: the oldest that runs, and the oldest that runs well."""
+    have = numbers(settings.get(name, "").partition(" ")[0])
+    found = f"{what} {settings.get(name, '')}"
+    if not have:
+        return Finding("version", "unknown", f"{what} does not say it", IN_SQL)
+    oldest, good = bounds
+    wanted = ".".join(map(str, good))
+    if have < oldest:
+        return Finding("version", "unsafe", found, IN_SQL, f"{wanted} or newer")
+    if have < good:
+        return Finding("version", "warning", found, IN_SQL, f"{wanted} or newer is what tests run")
+    return Finding("version", "ok", found)
+
+
+def weak(settings: dict[str, str], name: str, good: tuple[str, ...], cost: str) -> list[Finding]:
+    """A setting that should have another value; nothing where the login may not read it."""
+    value = settings.get(name)
+    if value is None:
+        return [Finding("durability", "unknown", f"{name} cannot be read", IN_SQL)]
+    if value.lower() in good:
+        return [Finding("durability", "ok", f"{name} {value}")]
+    return [
+        Finding("durability", "unsafe", f"{name} {value}: {cost}", IN_SQL, f"{name} = {good[0]}")
+    ]
+
+
+def tls(has_tls: bool, url: str) -> list[Finding]:
+    if has_tls:
+        return [Finding("tls", "ok", "in use")]
+    if not is_remote(url):
+        return []
+    plain = "another machine is asked without TLS: others may read and change what is sent"
+    return [Finding("tls", "warning", plain, IN_SQL, "sslmode=verify-full, or ssl=true on MySQL")]
+
+
+def room(settings: dict[str, str], most: int, sessions: int) -> Finding:
+    found = f"max_connections {most} for up to {sessions} sessions of ours"
+    if sessions > most:
+        advice = (
+            "fewer max_writers and max_readers, a pooler in between, or a larger max_connections"
+        )
+        return Finding("connections", "warning", found, IN_SQL, advice)
+    return Finding("connections", "ok", found)
+
+
+def sqlite(settings: dict[str, str]) -> list[Finding]:
+    findings = [at_least(settings, "version", "SQLite", (3, 35), (3, 40))]
+    mode = settings["journal_mode"]
+    if mode == "memory":
+        gone = "in memory: votes go with the process"
+        findings.append(Finding("durability", "unsafe", gone, IN_SQL, "sqlite:///FILE"))
+    elif mode != "wal":
+        slow = f"journal_mode {mode}: readers and the writer wait for each other"
+        findings.append(
+            Finding("durability", "warning", slow, IN_SQL, "a file that is not read-only")
+        )
+    else:
+        findings.append(Finding("durability", "ok", "journal_mode wal"))
+    # 2 is FULL, 3 EXTRA: of our own connections, which set it.
+    if mode != "memory":
+        synchronous = {"synchronous": settings.get("synchronous", "")}
+        findings += weak(synchronous, "synchronous", ("2", "3"), LOSES)
+    return findings
+
+
+def postgres(settings: dict[str, str], url: str, sessions: int) -> list[Finding]:
+    findings = [
+        at_least(settings, "server_version", "PostgreSQL", (12,), (15,)),
+        *weak(settings, "fsync", ("on",), CORRUPTS),
+        *weak(settings, "full_page_writes", ("on",), CORRUPTS),
+        *weak(
+            settings, "synchronous_commit", ("on", "local", "remote_write", "remote_apply"), LOSES
+        ),
+        *tls(settings.get("tls") == "true", url),
+    ]
+    if (
+        settings.get("in_recovery") == "true"
+        or settings.get("default_transaction_read_only") == "on"
+    ):
+        findings.append(
+            Finding(
+                "role",
+                "unsafe",
+                "a standby, or read-only: it refuses writes",
+                IN_SQL,
+                "its primary",
+            )
+        )
+    else:
+        findings.append(Finding("role", "ok", "primary"))
+    level = settings.get("default_transaction_isolation", "read committed")
+    if level != "read committed":
+        slow = f"{level} by default: batches send BEGIN and COMMIT of their own"
+        findings.append(
+            Finding("isolation", "warning", slow, IN_SQL, "read committed for this role")
+        )
+    else:
+        findings.append(Finding("isolation", "ok", level))
+    if settings.get("pooled") == "on":
+        pooled = "in between: statements are not kept prepared"
+        findings.append(Finding("pooler", "ok", pooled))
+    findings += standbys(settings)
+    reserved = int(settings.get("superuser_reserved_connections", "0"))
+    most = int(settings.get("max_connections", "0"))
+    if most and settings.get("pooled") != "on":
+        findings.append(room(settings, most - reserved, sessions))
+    return findings
+
+
+def standbys(settings: dict[str, str]) -> list[Finding]:
+    if int(settings.get("replicas", "0")) == 0:
+        return []
+    findings = []
+    if not settings.get("synchronous_standby_names"):
+        findings.append(
+            Finding(
+                "standbys",
+                "warning",
+                "asynchronous: a failover loses the commits that they had not received",
+                IN_SQL,
+                "synchronous_standby_names",
+            )
+        )
+    else:
+        findings.append(Finding("standbys", "ok", "synchronous"))
+    lag = float(settings.get("replica_lag_seconds", "0"))
+    if lag > 10:
+        late = f"{lag:.0f} s behind: counts from read_url are as old"
+        findings.append(Finding("replica lag", "warning", late, IN_SQL))
+    return findings
+
+
+def mysql(settings: dict[str, str], url: str, sessions: int) -> list[Finding]:
+    is_mariadb = "mariadb" in settings.get("version", "").lower()
+    findings = [
+        at_least(settings, "version", "MariaDB", (10, 6), (10, 11))
+        if is_mariadb
+        else at_least(settings, "version", "MySQL", (8, 0, 1), (8, 0, 1)),
+        *weak(settings, "innodb_flush_log_at_trx_commit", ("1",), LOSES),
+        *weak(settings, "innodb_doublewrite", ("on", "1", "detect_and_recover"), CORRUPTS),
+        *tls(bool(settings.get("Ssl_cipher")), url),
+    ]
+    if settings.get("log_bin", "OFF") in ("ON", "1"):
+        lacks = "the binary log may lack the last commits after a crash, and replicas with it"
+        findings += weak(settings, "sync_binlog", ("1",), lacks)
+    if settings.get("read_only", "OFF") not in ("OFF", "0"):
+        findings.append(
+            Finding("role", "unsafe", "read_only: it refuses writes", IN_SQL, "its primary")
+        )
+    else:
+        findings.append(Finding("role", "ok", "primary"))
+    level = settings.get("transaction_isolation", settings.get("tx_isolation", ""))
+    findings.append(Finding("isolation", "ok", f"{level} in our sessions"))
+    most = int(settings.get("max_connections", "0"))
+    if most:
+        findings.append(room(settings, most, sessions))
+    return findings

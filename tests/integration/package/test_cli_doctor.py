@@ -1,0 +1,222 @@
+"""hotcount doctor: which settings of a server make which feature unsafe, on real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import _doctor_redis
+from hotcount.cli import main
+
+from tests.support.mariadb_server import MariaDbServer
+from tests.support.pgbouncer_server import PgBouncer
+from tests.support.servers import PostgresServer, RedisServer
+
+SAFE = ("--appendonly", "yes", "--appendfsync", "always")
+
+Doctor = Callable[..., tuple[int, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """The exit code and the findings of all targets."""
+
+    def run(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        code = main(["doctor", "--json", *arguments])
+        result = json.loads(capsys.readouterr().out)
+        assert result["ok"] == (code == 0)
+        return code, [each for target in result["targets"] for each in target["findings"]]
+
+    return run
+
+
+def states(findings: list[dict[str, Any]], check: str) -> dict[str, set[str]]:
+    """Whom each state of a check concerns."""
+    return {each["state"]: set(each["unsafe_for"]) for each in findings if each["check"] == check}
+
+
+@pytest.fixture
+def redis_with(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
+    servers: list[RedisServer] = []
+
+    def start(*config: str) -> RedisServer:
+        folder = tmp_path / str(len(servers))
+        folder.mkdir()
+        servers.append(RedisServer(folder, config=config).start())
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def test_a_store_in_memory_is_each_processes_own(
+    doctor: Doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, findings = doctor("memory://likes")
+    assert (code, findings[0]["state"]) == (0, "warning")
+    assert "4 workers" in findings[0]["advice"]
+    assert main(["doctor", "memory://"]) == 0
+    shown = capsys.readouterr()
+    assert "warning  processes" in shown.out
+    assert shown.err == "nothing unsafe was found\n"
+
+
+def test_a_file_is_looked_at_and_never_made(doctor: Doctor, tmp_path: Path) -> None:
+    file = tmp_path / "votes.db"
+    code, findings = doctor(f"sqlite:///{file}")
+    assert (code, findings[0]["found"]) == (3, "there is no such file")
+    assert not file.exists()
+    hotcount.Database(f"sqlite:///{file}").close()
+    code, findings = doctor(f"sqlite:///{file}")
+    assert code == 0
+    assert {each["state"] for each in findings} == {"ok"}
+    assert findings[0]["found"] == f"SQLite {hotcount.build_info()['sqlite']}"
+    code, findings = doctor("sqlite:///:memory:")
+    assert (code, set(states(findings, "durability"))) == (1, {"unsafe"})
+
+
+def test_bad_usage_and_what_does_not_answer(
+    doctor: Doctor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "gopher://x"]) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "memory://", "--for", "nothing"])
+    assert ended.value.code == 2
+    for url in (
+        f"redis+unix://:canary@{tmp_path}/nobody.sock",
+        "postgresql://app:canary@127.0.0.1:1/app",
+    ):
+        assert main(["doctor", url]) == 3
+        shown = capsys.readouterr()
+        assert "unknown  reachable" in shown.out
+        assert "canary" not in shown.out + shown.err
+
+
+@pytest.mark.server
+def test_a_redis_that_keeps_all_is_fine_and_one_that_keeps_nothing_is_not(
+    doctor: Doctor, redis_with: Callable[..., RedisServer]
+) -> None:
+    code, findings = doctor(redis_with(*SAFE).url)
+    assert (code, {each["state"] for each in findings}) == (0, {"ok"})
+    forgetful = redis_with()
+    code, findings = doctor(forgetful.url)
+    assert code == 1
+    assert states(findings, "persistence") == {
+        "unsafe": {"counters", "write_behind"},
+        "warning": {"limiters", "sets", "cached", "views"},
+    }
+    # Limits may begin anew.
+    assert doctor("--for", "limiters", forgetful.url)[0] == 0
+    assert doctor("--for", "limiters", "--for", "counters", forgetful.url)[0] == 1
+
+
+@pytest.mark.server
+def test_what_an_evicting_redis_loses_is_said_for_each_feature(
+    doctor: Doctor, redis_with: Callable[..., RedisServer]
+) -> None:
+    full = ("--maxmemory", "50mb", "--maxmemory-policy")
+    everything = {"counters", "retry", "limiters", "cached", "write_behind", "views"}
+    for config, expected in (
+        ((*full, "allkeys-lru"), {"unsafe": everything, "warning": {"sets"}}),
+        (
+            (*full, "volatile-ttl"),
+            {"unsafe": {"retry"}, "warning": {"counters", "limiters", "sets"}},
+        ),
+        ((*full, "noeviction"), {"ok": set()}),
+        (
+            ("--maxmemory-policy", "allkeys-lfu"),
+            {"unsafe": {"views"}, "warning": everything - {"views"} | {"sets"}},
+        ),
+    ):
+        server = redis_with(*SAFE, *config)
+        code, findings = doctor(server.url)
+        assert states(findings, "eviction") == expected
+        assert code == (0 if "ok" in expected else 1)
+
+
+@pytest.mark.server
+def test_replicas_are_asked_for_and_a_replica_is_refused(
+    doctor: Doctor, redis_with: Callable[..., RedisServer]
+) -> None:
+    lonely = redis_with(*SAFE, "--min-replicas-to-write", "1")
+    assert set(states(doctor(lonely.url)[1], "replicas")) == {"unsafe"}
+    replica = redis_with(*SAFE, "--replicaof", "127.0.0.1 1")
+    code, findings = doctor(replica.url)
+    assert (code, set(states(findings, "role"))) == (1, {"unsafe"})
+
+
+@pytest.mark.server
+def test_a_user_who_may_not_read_the_configuration_is_told_so(
+    doctor: Doctor, redis_with: Callable[..., RedisServer]
+) -> None:
+    server = redis_with(*SAFE)
+    server.redis().execute("ACL", "SETUSER", "app", "on", ">canary", "~*", "+@all", "-config")
+    code, findings = doctor(server.login("app", "canary"))
+    assert (code, set(states(findings, "persistence"))) == (3, {"unknown"})
+    assert "canary" not in json.dumps(findings)
+
+
+def test_words_of_replicas_and_disks_that_a_server_may_say() -> None:
+    late = {"connected_slaves": "1", "slave0": "ip=h,port=1,state=online,offset=1,lag=31"}
+    found = _doctor_redis.replicas(late, {})
+    assert [each.state for each in found] == ["warning", "warning"]
+    assert "31 s" in found[1].found
+    failing = {"rdb_last_bgsave_status": "err", "aof_enabled": "1"}
+    found = _doctor_redis.persistence(failing, {"appendfsync": "always"})
+    assert [each.state for each in found] == ["unsafe", "ok"]
+    versions = {"6.2.4": "unsafe", "6.2.5": "warning", "7.0.0": "ok", "": "unknown"}
+    for version, state in versions.items():
+        assert _doctor_redis.version({"redis_version": version}).state == state
+
+
+@pytest.mark.server
+def test_postgresql_is_judged_by_what_holds_for_the_session(
+    doctor: Doctor, postgres_server: PostgresServer
+) -> None:
+    code, findings = doctor(postgres_server.url())
+    assert code == 0
+    assert findings[0]["found"].startswith("PostgreSQL 1")
+    code, findings = doctor(postgres_server.url(options="&options=-csynchronous_commit%3Doff"))
+    assert code == 1
+    (unsafe,) = (each for each in findings if each["state"] == "unsafe")
+    assert unsafe["found"].startswith("synchronous_commit off")
+    assert set(unsafe["unsafe_for"]) == {"votes", "cached", "write_behind", "views"}
+    many = doctor("--processes", "100", postgres_server.url())
+    assert (many[0], set(states(many[1], "connections"))) == (0, {"warning"})
+    serializable = "&options=-cdefault_transaction_isolation%3Dserializable"
+    findings = doctor(postgres_server.url(options=serializable))[1]
+    assert set(states(findings, "isolation")) == {"warning"}
+
+
+@pytest.mark.server
+def test_a_pooler_in_between_is_noticed(doctor: Doctor, postgres_server: PostgresServer) -> None:
+    pooler = PgBouncer(postgres_server)
+    try:
+        pooler.start()
+        code, findings = doctor(pooler.url())
+        assert (code, "pooler" in {each["check"] for each in findings}) == (0, True)
+        assert "pooler" not in {each["check"] for each in doctor(postgres_server.url())[1]}
+    finally:
+        pooler.remove()
+
+
+@pytest.mark.server
+def test_mariadb_that_commits_without_the_disk_is_unsafe(
+    doctor: Doctor, mariadb_server: MariaDbServer, mariadb_database: str
+) -> None:
+    url = mariadb_server.url(mariadb_database)
+    assert doctor(url)[0] == 0
+    with mariadb_server.connect(mariadb_database) as session, session.cursor() as cursor:
+        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+        try:
+            code, findings = doctor(url)
+        finally:
+            cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    assert (code, set(states(findings, "version"))) == (1, {"ok"})
+    unsafe = [each["found"] for each in findings if each["state"] == "unsafe"]
+    assert unsafe == ["innodb_flush_log_at_trx_commit 2: the last commits may be lost in a crash"]
