@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hotcount
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.load_generator import SMALL, program, run, run_json
 from tests.support.servers import RedisServer
 
@@ -107,6 +109,38 @@ def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) 
     assert "Redis" in found["redis"]["place"]
     for part in document["parts"]:
         assert set(part["settings"]) == set(document["parts"][0]["settings"])
+
+
+# To the first count that is there just then.
+ADD_TO_A_COUNT = """
+for _, key in ipairs(redis.call('KEYS', 'item_*')) do
+    if string.match(key, '^item_%d+$') then return redis.call('INCRBY', key, 1000) end
+end
+return 0"""
+
+
+def added_to_a_count(redis: hotcount.Redis) -> bool:
+    try:
+        return bool(redis.execute("EVAL", ADD_TO_A_COUNT, 0) >= 1000)
+    except hotcount.UnavailableError:
+        return False  # Its socket is there before it listens.
+
+
+def test_counts_that_are_off_are_drift_which_the_first_description_allows(
+    temporary: Path,
+) -> None:
+    command = [program(), "run", "-s", "redis/seed_cached", "--managed", "redis", "-d", "1s"]
+    with subprocess.Popen([*command, *SMALL, "--json"], stdout=subprocess.PIPE, text=True) as load:
+        eventually(lambda: list(temporary.glob("hotcount-redis-*/redis.sock")) != [], 20)
+        (socket,) = temporary.glob("hotcount-redis-*/redis.sock")
+        with hotcount.Redis(f"redis+unix://{socket}", timeout=20) as redis:
+            eventually(lambda: added_to_a_count(redis), 20)
+        document = json.loads(load.communicate(timeout=60)[0])
+    assert load.returncode == 0
+    audit = document["audit"]
+    assert audit["drift"] >= 1000
+    assert audit["declared"] == audit["drift"]
+    assert audit["lost"] == audit["double"] == 0
 
 
 def test_names_without_a_store_are_on_the_redis_given(temporary: Path) -> None:
