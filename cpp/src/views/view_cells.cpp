@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hotcount_embedded/views/lua.hpp"
+#include "redis/eviction.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {
@@ -271,15 +272,7 @@ Result<std::vector<std::string>> ViewCells::identities(std::span<const std::size
 }
 
 Result<void> ViewCells::check_eviction(Deadline deadline) const {
-    const std::string_view command[] = {"INFO", "memory"};
-    const auto reply = client_->execute(command, deadline.remaining());
-    if (!reply) return {};
-    const auto* const text = std::get_if<std::string>(&reply->value);
-    constexpr std::string_view kName = "maxmemory_policy:";
-    const std::size_t at = text == nullptr ? std::string::npos : text->find(kName);
-    if (at == std::string::npos) return {};
-    const std::size_t begin = at + kName.size();
-    const std::string policy = text->substr(begin, text->find_first_of("\r\n", begin) - begin);
+    const std::string policy = redis::eviction_policy(*client_, deadline.remaining());
     if (!policy.starts_with("allkeys")) return {};
     return make_error(ErrorCode::config,
                       client_->options().address() + " has maxmemory-policy " + policy +

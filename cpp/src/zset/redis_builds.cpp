@@ -3,6 +3,7 @@
 #include "backend.hpp"
 #include "hotcount_embedded/zset/lua.hpp"
 #include "keys.hpp"
+#include "redis/eviction.hpp"
 #include "redis/scripts.hpp"
 #include "redis_steps.hpp"
 
@@ -57,7 +58,7 @@ class RedisBuilds final : public Builds {
         }
         HOTCOUNT_TRY_ASSIGN(const std::int64_t added,
                             run(build, kScript, keys, arguments, Repeat::counted_once, timeout));
-        return to_outcome(build, added);
+        return to_outcome(build, added, timeout);
     }
 
     Result<std::string> carry(const Build& build, const std::string& cursor,
@@ -71,8 +72,8 @@ class RedisBuilds final : public Builds {
         if (!reply) return about(build.key, reply.error());
         const auto* const next = std::get_if<std::string>(&reply->value);
         if (next == nullptr) return zset::unexpected(server(), "carry_versions");
-        if (next->empty()) return to_outcome(build, 0).error();
-        if (*next == "lost") return to_outcome(build, 2).error();
+        if (next->empty()) return to_outcome(build, 0, timeout).error();
+        if (*next == "lost") return to_outcome(build, 2, timeout).error();
         return *next;
     }
 
@@ -88,7 +89,7 @@ class RedisBuilds final : public Builds {
         const std::string_view arguments[] = {build.token, number, ttl, keep_};
         HOTCOUNT_TRY_ASSIGN(const std::int64_t published,
                             run(build, kScript, keys, arguments, Repeat::never, timeout));
-        return to_outcome(build, published);
+        return to_outcome(build, published, timeout);
     }
 
     Result<void> abandon(const Build& build, Timeout timeout) override {
@@ -109,14 +110,18 @@ class RedisBuilds final : public Builds {
         const std::string hash;
     };
 
-    static Result<void> to_outcome(const Build& build, std::int64_t code) {
+    Result<void> to_outcome(const Build& build, std::int64_t code, Timeout timeout) const {
         if (code == 1) return {};
-        if (code == 2) {
-            return lease_lost(build, "is lost: a key of it was deleted, evicted or has expired");
+        std::string why = code == 2
+                              ? "is lost: a key of it was deleted, evicted or has expired"
+                              : "has lost its lease: it has passed, was deleted or evicted, or "
+                                "another builder has it";
+        const std::string policy = redis::eviction_policy(*client_, timeout);
+        if (!policy.empty() && policy != "noeviction") {
+            why += " (" + server() + " evicts keys when its memory is full: maxmemory-policy is " +
+                   policy + ")";
         }
-        return lease_lost(build,
-                          "has lost its lease: it has passed, was deleted or evicted, or "
-                          "another builder has it");
+        return lease_lost(build, why);
     }
     Result<Reply> send(const Script& script, std::span<const std::string_view> keys,
                        std::span<const std::string_view> arguments, Repeat repeat,
