@@ -49,8 +49,7 @@ def made(store: hotcount.Redis) -> list[str]:
 
 def keys_of(name: str) -> list[str]:
     """What an upsert without a version declares."""
-    companion = f"{{{name}}}:versions.1"
-    return [name, companion, f"{companion}:build", f"{companion}:next"]
+    return [name, f"{{{name}}}:versions.1"]
 
 
 def arguments_of(member: str, score: float, name: str) -> list[str]:

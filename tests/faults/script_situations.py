@@ -67,6 +67,7 @@ BUILT = ["z", "c", "b", "h", "m"]
 REMOVED = ["z", "c", "m", "b", "h"]
 BUILD = set_of("b", "a") + hash_of("h", "", "t 1 1", "x", "4~", "a", "!")
 EMPTY_BUILD = hash_of("h", "", "t 0 1")
+TOLD = hash_of("c", "", "0 t")
 OPS = ["k", "o0", "o1"]
 FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 FAR = str(4102444800)  # 2100
@@ -269,8 +270,10 @@ SITUATIONS = [
     *(
         Situation(f"zset_upsert/{name}", BUILT, [gate, "1000", *element], before)
         for name, gate, element, before in [
-            ("plain", "0", ["b", "7", "4"], set_of("z", "a")),
-            ("expiring", LARGE, ["b", "7", "4"], set_of("z", "a")),
+            ("plain", "0", ["b", "7", "2"], set_of("z", "a")),
+            ("expiring", LARGE, ["b", "7", "2"], set_of("z", "a")),
+            ("told of a build", "0", ["b", "7", "2"], set_of("z", "a") + TOLD),
+            ("after a dead builder", "0", ["b", "7", "4"], set_of("z", "a") + TOLD),
             ("first version", "0", ["b", "7", "5", "4"], set_of("z", "a")),
             (
                 "version",
@@ -295,7 +298,7 @@ SITUATIONS = [
             (
                 "without members",
                 "0",
-                ["a", "7", "4"],
+                ["a", "7", "2"],
                 hash_of("c", "", FAR + "000"),
             ),
             (
@@ -326,7 +329,7 @@ SITUATIONS = [
             ("last, version", "4", set_of("z", "a") + hash_of("c", "a", "3")),
             ("without members", "4", hash_of("c", "", FAR + "000")),
             ("in a build", "", set_of("z", "a", "b") + BUILD),
-            ("in a build, last", "", set_of("z", "a") + hash_of("c", "", "0") + BUILD),
+            ("in a build, last", "", set_of("z", "a") + TOLD + BUILD),
             ("in a build, absent", "", BUILD),
             ("in a build, version", "4", set_of("z", "a", "b") + hash_of("c", "a", "3") + BUILD),
         ]
@@ -346,7 +349,7 @@ SITUATIONS = [
             f"zset_add_to_build/{name}",
             ["z", "c", "b", "h"],
             ["t", chunk, SOON, "1000", *members],
-            set_of("z", "a") + hash_of("c", "", "0", "x", "9") + before,
+            set_of("z", "a") + hash_of("c", "", "0 t", "x", "9") + before,
         )
         for name, chunk, members, before in [
             ("first members", "2", ["x", "1", "", "y", "2", "7"], EMPTY_BUILD),
@@ -358,13 +361,13 @@ SITUATIONS = [
         "zset_add_to_build/lost",
         ["z", "c", "b", "h"],
         ["t", "2", SOON, "1000", "x", "1", ""],
-        hash_of("c", "", "0") + hash_of("h", "", "t 5 1"),
+        TOLD + hash_of("h", "", "t 5 1"),
     ),
     Situation(
         "zset_carry_versions/there",
         ["c", "b", "h"],
         ["t", SOON, "0"],
-        hash_of("c", "", "0", "x", "9", "a", "3") + BUILD,
+        hash_of("c", "", "0 t", "x", "9", "a", "3") + BUILD,
     ),
     Situation(
         "zset_carry_versions/lost", ["c", "b", "h"], ["t", SOON, "0"], hash_of("h", "", "t 5 1")
@@ -374,12 +377,13 @@ SITUATIONS = [
             f"zset_publish_build/{name}",
             ["z", "c", "m", "b", "h"],
             ["t", chunks, SOON, "1000"],
-            set_of("z", "old") + hash_of("c", "", "0") + before,
+            set_of("z", "old") + before,
         )
         for name, chunks, before in [
-            ("there", "1", BUILD),
-            ("without members", "1", EMPTY_BUILD),
-            ("a chunk is lost", "2", BUILD),
+            ("there", "1", TOLD + BUILD),
+            ("without members", "1", TOLD + EMPTY_BUILD),
+            ("a chunk is lost", "2", TOLD + BUILD),
+            ("a companion made anew", "1", hash_of("c", "", "0") + BUILD),
         ]
     ),
     Situation("zset_abandon_build/there", ["b", "h"], ["t"], BUILD),

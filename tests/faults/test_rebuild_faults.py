@@ -16,7 +16,7 @@ from hotcount import Upsert, aio
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, calls_of
 from tests.support.together import in_child
 
 pytestmark = pytest.mark.server
@@ -79,9 +79,60 @@ def test_a_server_that_evicts_takes_the_build_and_it_is_not_published(
     direct.execute("CONFIG", "SET", "maxmemory", 1)
     eventually(lambda: direct.execute("DBSIZE") == 0)
     direct.execute("CONFIG", "SET", "maxmemory", 0)
-    with pytest.raises(hotcount.LeaseLostError):
+    with pytest.raises(hotcount.LeaseLostError, match="maxmemory-policy is allkeys-random"):
         build.publish()
     assert sets.range("k", 0, -1) == []
+
+
+# Upserts that name no build went past it while the companion was gone.
+def test_a_build_whose_companion_was_made_anew_is_not_published(
+    sets: hotcount.LiveSets, direct: hotcount.Redis
+) -> None:
+    build = begun(sets)
+    direct.execute("DEL", COMPANION)
+    assert sets.upsert("k", "alone", 5) is Upsert.APPLIED
+    sets.create("k", 600, {"old": 1, "alone": 5})
+    with pytest.raises(hotcount.LeaseLostError):
+        build.publish()
+    assert sets.range("k", 0, -1) == [("alone", 5.0), ("old", 1.0)]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_set_that_is_made_or_emptied_meanwhile_still_tells_of_its_build(
+    sets: hotcount.LiveSets, last: bool
+) -> None:
+    with sets.rebuild("k", ttl=60) as build:
+        if last:
+            assert sets.remove("k", "old") is Upsert.APPLIED
+        else:
+            sets.create("k", 600, {"other": 1})
+        assert sets.upsert("k", "new", 5) is Upsert.APPLIED
+        assert sets.upsert("k", "newer", 6) is Upsert.APPLIED
+        build.add("a", 1)
+    assert sets.range("k", 0, -1) == [("newer", 6.0), ("new", 5.0), ("a", 1.0)]
+
+
+def test_upserts_ask_for_a_dead_build_once(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
+    begun(sets)
+    direct.execute("DEL", BUILD, HASH)
+    before = calls_of(direct, "evalsha")
+    for n in range(3):
+        assert sets.upsert("k", "a", n) is Upsert.APPLIED
+    assert calls_of(direct, "evalsha") == before + 4
+    assert direct.execute("HGET", COMPANION, "") == b"0"
+
+
+def test_a_batch_reaches_the_sets_that_are_built_and_those_that_are_not(
+    sets: hotcount.LiveSets,
+) -> None:
+    sets.create("other", 60, {"old": 1})
+    rows = [(key, f"m{n}", n, n % 3 or None) for n in range(8) for key in ("k", "other", "absent")]
+    with sets.rebuild("k", ttl=60), sets.rebuild("absent", ttl=60):
+        states = [str(state) for state in sets.upsert_many(rows)]
+    assert states == ["APPLIED", "APPLIED", "ABSENT"] * 8
+    written = {f"m{n}": float(n) for n in range(8)}
+    assert dict(sets.range("k", 0, -1)) == dict(sets.range("absent", 0, -1)) == written
+    assert dict(sets.range("other", 0, -1)) == {"old": 1.0, **written}
 
 
 def test_a_set_that_is_deleted_meanwhile_is_published_with_what_came_after(

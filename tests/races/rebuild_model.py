@@ -51,6 +51,7 @@ class World(NamedTuple):
     versions: tuple[int, ...] = (0, 0)  # The companion.
     live: Live | None = Live(frozenset({("x", 1), ("y", 1)}))
     lease: str = ""
+    told: str = ""  # The companion says that this builder builds.
     build: frozenset[tuple[str, int]] | None = None  # Stays for a while when the lease passes.
     notes: tuple[Note, ...] = (Note(), Note())
     chunks: int = 0
@@ -58,12 +59,15 @@ class World(NamedTuple):
     expiries: int = 0
     passes: int = 0  # How often a lease may pass.
     drops: int = 0  # How many chunks may be lost.
+    evictions: int = 0  # How often the companion may be lost; others make it anew.
 
 
 class Design(NamedTuple):
     versioned: bool = False
     lease_at_publication: bool = True
     both_sets: bool = True
+    told_at_publication: bool = True  # Publishes only while the companion tells of this build.
+    told_anew: bool = True  # A builder that takes over tells of itself.
     counts_chunks: bool = True
     marks: bool = True  # What was written meanwhile wins over an add without a version.
     carries: bool = True  # Versions that the set knew before go with it.
@@ -110,9 +114,11 @@ class Rebuilds(Model[World]):
             yield "the lease passes", state._replace(lease="", passes=state.passes - 1)
         if state.build is not None and not state.lease:
             yield "the old build expires", state._replace(build=None)
+        if state.evictions and state.told:
+            yield "the companion is lost", state._replace(told="", evictions=state.evictions - 1)
 
     def write(self, state: World, actor: Actor) -> Iterator[tuple[str, World, Actor]]:
-        steps = 3 if self.design.gate else 2
+        steps = 3
         (member, fact), step = actor.writes[actor.at // steps], actor.at % steps
         index = MEMBERS.index(member)
         moved = actor._replace(at=actor.at + 1, over=actor.at + 1 == len(actor.writes) * steps)
@@ -127,8 +133,18 @@ class Rebuilds(Model[World]):
             live = state.live or Live(frozenset(), ttl=False, whole=False)
             live = live._replace(members=put(live.members, member, fact.value))
             yield f"adds {member}", state._replace(live=live), moved
+        elif step == 1 and state.told:
+            yield f"is told of a build for {member}", state, moved
+        elif step == 1:
+            # Names no build, and so does not know of one.
+            passed = moved._replace(at=moved.at + 1)
+            passed = passed._replace(over=passed.at == len(actor.writes) * steps)
+            alone = self.upserted(state._replace(lease=""), index, fact)
+            yield f"upserts {member}", alone._replace(lease=state.lease), passed
         else:
-            yield f"upserts {member}", self.upserted(state, index, fact), moved
+            told = state.told if state.lease else ""
+            after = self.upserted(state, index, fact)._replace(told=told)
+            yield f"upserts {member} beside a build", after, moved
 
     def order(self, fact: Fact) -> int:
         # The source has the newest: with versions the highest, without the one that came last.
@@ -164,7 +180,11 @@ class Rebuilds(Model[World]):
                 yield "finds the lease taken", state, over
             else:
                 begun = state._replace(
-                    lease=actor.name, build=frozenset(), notes=(Note(), Note()), chunks=0
+                    lease=actor.name,
+                    told=actor.name if self.design.told_anew else "",
+                    build=frozenset(),
+                    notes=(Note(), Note()),
+                    chunks=0,
                 )
                 yield "takes the lease", begun, next_step
         elif actor.at == 1:
@@ -230,7 +250,9 @@ class Rebuilds(Model[World]):
         lost = state.lease != actor.name and self.design.lease_at_publication
         if lost or state.build is None:
             return state
-        if self.design.counts_chunks and state.chunks != actor.sent:
+        partial = self.design.counts_chunks and state.chunks != actor.sent
+        untold = self.design.told_at_publication and state.told != actor.name
+        if partial or untold:
             return state._replace(lease="", build=None)
         versions = tuple(
             max(note.version, before) if self.design.carries else note.version
@@ -240,6 +262,7 @@ class Rebuilds(Model[World]):
             live=Live(state.build, whole=state.chunks == len(MEMBERS)),
             versions=versions,
             lease="",
+            told="",
             build=None,
         )
 

@@ -68,6 +68,11 @@ def test_a_lost_chunk_is_never_a_partial_set(design: Design) -> None:
     right(design, builder(), upserter("x", 2), drops=1, expiries=1)
 
 
+@pytest.mark.parametrize("design", [PLAIN, VERSIONED], ids=["plain", "versioned"])
+def test_a_build_that_the_companion_forgot_is_not_published(design: Design) -> None:
+    right(design, builder(), builder("second"), upserter("x", 2), evictions=1, passes=1)
+
+
 def test_two_writers_of_a_member_with_versions_end_with_the_higher() -> None:
     right(
         VERSIONED,
@@ -123,17 +128,27 @@ def test_100_000_drawn_orders_of_three_builders_keep_the_invariants(design: Desi
 
 
 def test_publishing_without_a_look_at_the_lease_loses_a_write() -> None:
-    blind = Design(lease_at_publication=False)
+    blind = Design(lease_at_publication=False, told_at_publication=False)
     wrong("a write is lost", blind, builder(), upserter("x", 2), passes=1)
 
 
 def test_publishing_without_a_look_at_the_lease_publishes_half_of_anothers_build() -> None:
-    blind = Design(lease_at_publication=False, counts_chunks=False)
+    blind = Design(lease_at_publication=False, told_at_publication=False, counts_chunks=False)
     wrong("a partial set is read", blind, builder(), builder("second"), passes=1)
 
 
 def test_upserts_to_the_live_set_alone_are_lost() -> None:
     wrong("a write is lost", Design(both_sets=False), builder(), upserter("x", 2))
+
+
+def test_publishing_without_a_look_at_what_the_companion_tells_loses_a_write() -> None:
+    blind = Design(told_at_publication=False)
+    wrong("a write is lost", blind, builder(), upserter("x", 2), evictions=1)
+
+
+def test_a_build_of_which_upserts_are_not_told_loses_them() -> None:
+    silent = Design(told_anew=False, told_at_publication=False)
+    wrong("a write is lost", silent, builder(), upserter("x", 2))
 
 
 def test_adds_that_win_over_what_was_written_meanwhile_lose_it() -> None:

@@ -18,7 +18,7 @@ namespace {
 // Most calls in one combined command. It bounds the server's time for the command, and what one
 // refusal makes the client send again.
 constexpr std::size_t kMaxCombined = 256;
-// Most keys of calls of a script that are combined: 32 upserts with four keys each, or 128 hits of
+// Most keys of calls of a script that are combined: 64 upserts with two keys each, or 128 hits of
 // limiters, which hold up the server for 0.5 ms.
 constexpr std::size_t kMaxCombinedKeys = 128;
 

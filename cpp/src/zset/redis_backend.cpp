@@ -57,13 +57,6 @@ Result<Rank> to_rank(const std::string& server, const Result<Reply>& reply,
     return Rank{place};
 }
 
-Upserts each(std::span<const Element> elements, const Error& error) {
-    Upserts results;
-    results.reserve(elements.size());
-    for (const Element& element : elements) results.emplace_back(about(element.key, error));
-    return results;
-}
-
 // -- one script for a batch -----------------------------------------------------------------------
 
 // How a call reaches the server.
@@ -85,16 +78,24 @@ struct UpsertLimits {
 };
 using Limits = std::shared_ptr<const UpsertLimits>;
 
+// What upsert.lua answers for an element whose set is being built, if the build's keys are not named.
+constexpr std::int64_t kIsBeingBuilt = 6;
+
+// Which keys beside the set an upsert names, as each makes the script dearer: none if the user may not
+// touch them, else the companion and with a version the marker; while the set is built, all.
+enum class Helpers : std::uint8_t { none, companion, companion_build };
+
 // What upsert.lua is told of elements. Its views hold as long as it and the elements do.
 class UpsertWords {
   public:
-    UpsertWords(std::span<const Element> elements, bool with_companions,
+    UpsertWords(std::span<const Element* const> elements, Helpers helpers,
                 std::vector<std::string_view>& arguments) {
         texts_.reserve(5 * elements.size());
         keys_.reserve(5 * elements.size());
         arguments.reserve(arguments.size() + 4 * elements.size());
         const Element* before = nullptr;
-        for (const Element& element : elements) {
+        for (const Element* const each : elements) {
+            const Element& element = *each;
             arguments.push_back(element.member);
             arguments.push_back(texts_.emplace_back(to_text(element.score)));
             const bool same_keys = before != nullptr && before->key == element.key &&
@@ -103,8 +104,9 @@ class UpsertWords {
             const std::size_t others = keys_.size();
             if (!same_keys) {
                 keys_.push_back(element.key);
-                if (with_companions && !element.companion.empty()) {
-                    keys_.push_back(element.companion);
+                const bool beside = helpers != Helpers::none && !element.companion.empty();
+                if (beside) keys_.push_back(element.companion);
+                if (beside && helpers == Helpers::companion_build) {
                     keys_.push_back(texts_.emplace_back(zset::build_key(element.companion)));
                     keys_.push_back(texts_.emplace_back(zset::build_hash_key(element.companion)));
                 }
@@ -138,7 +140,7 @@ class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
           done_(std::move(done)),
           results_(elements_.size(), Upsert::failed) {
         for (std::size_t begin = 0; begin < elements_.size(); begin += batch) {
-            ranges_.push_back({begin, std::min(batch, elements_.size() - begin), true});
+            ranges_.push_back({begin, std::min(batch, elements_.size() - begin)});
         }
         std::reverse(ranges_.begin(), ranges_.end());
     }
@@ -146,10 +148,12 @@ class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
     /// Sends what is to be sent next, and what comes after it while answers come at once.
     void go_on() {
         while (!ranges_.empty()) {
-            const Range range = ranges_.back();
+            Range range = std::move(ranges_.back());
             ranges_.pop_back();
             other_side_done_.store(false, std::memory_order_relaxed);
-            send_(request(range), [self = shared_from_this(), range](const Result<Reply>& reply) {
+            auto call = request(range);
+            send_(std::move(call), [self = shared_from_this(),
+                                    range = std::move(range)](const Result<Reply>& reply) {
                 self->take_in(range, reply);
                 if (self->other_side_done_.exchange(true)) self->go_on();
             });
@@ -161,53 +165,61 @@ class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
     }
 
   private:
+    // The elements of one call: those from `begin`, or, if some come again, those at `picked`.
     struct Range {
         std::size_t begin;
         std::size_t size;
-        bool with_companions;
+        Helpers helpers{Helpers::companion};
+        std::vector<std::size_t> picked{};
+
+        std::size_t at(std::size_t i) const { return picked.empty() ? begin + i : picked[i]; }
     };
 
-    std::span<const Element> elements_of(const Range& range) const {
-        return std::span{elements_}.subspan(range.begin, range.size);
-    }
-
     void take_in(const Range& range, const Result<Reply>& reply) {
-        const auto elements = elements_of(range);
         const auto settle = [&](const Error& error) {
-            std::ranges::move(each(elements, error), results_.begin() + offset(range.begin));
+            for (std::size_t i = 0; i < range.size; ++i) {
+                results_[range.at(i)] = about(elements_[range.at(i)].key, error);
+            }
         };
         if (!reply) {
             if (!denied_for_a_key(range, reply.error())) settle(reply.error());
             return;
         }
         const auto* const states = std::get_if<ReplyArray>(&reply->value);
-        if (states == nullptr || states->size() != elements.size()) {
+        if (states == nullptr || states->size() != range.size) {
             return settle(unknown(*send_.server, "upsert"));
         }
-        for (std::size_t i = 0; i < elements.size(); ++i) {
+        std::vector<std::size_t> again;
+        for (std::size_t i = 0; i < range.size; ++i) {
             const auto state = integer(*send_.server, (*states)[i]);
-            results_[range.begin + i] = state
-                                            ? Result{static_cast<Upsert>(*state)}
-                                            : Result<Upsert>{about(elements[i].key, state.error())};
+            const std::size_t at = range.at(i);
+            if (state && *state == kIsBeingBuilt) {
+                again.push_back(at);
+            } else {
+                results_[at] = state ? Result{static_cast<Upsert>(*state)}
+                                     : Result<Upsert>{about(elements_[at].key, state.error())};
+            }
         }
+        if (again.empty()) return;
+        ranges_.push_back({0, again.size(), Helpers::companion_build, std::move(again)});
     }
 
     // An ACL that denies one key refuses the whole call, and nothing was run: then each key goes by
     // itself. A user who may not touch companions needs none without a version.
     bool denied_for_a_key(const Range& range, const Error& error) {
-        if (!range.with_companions || error.code != ErrorCode::permission_denied ||
+        if (range.helpers == Helpers::none || error.code != ErrorCode::permission_denied ||
             !redis::concerns_a_key(error)) {
             return false;
         }
         if (range.size > 1) {
             for (std::size_t i = range.size; i-- > 0;) {
-                ranges_.push_back({range.begin + i, 1, true});
+                ranges_.push_back({range.at(i), 1, range.helpers});
             }
             return true;
         }
-        const Element& only = elements_[range.begin];
+        const Element& only = elements_[range.at(0)];
         if (only.version || only.companion.empty()) return false;
-        ranges_.push_back({range.begin, 1, false});
+        ranges_.push_back({range.at(0), 1, Helpers::none});
         return true;
     }
 
@@ -215,11 +227,12 @@ class ScriptedUpserts : public std::enable_shared_from_this<ScriptedUpserts> {
         static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::single,
                                            redis::is_some<redis::is_integer>};
         std::vector<std::string_view> arguments{limits_->gate, limits_->keep};
-        UpsertWords words{elements_of(range), range.with_companions, arguments};
+        std::vector<const Element*> elements;
+        elements.reserve(range.size);
+        for (std::size_t i = 0; i < range.size; ++i) elements.push_back(&elements_[range.at(i)]);
+        const UpsertWords words{elements, range.helpers, arguments};
         return redis::Request::run(kScript, words.keys(), {}, arguments);
     }
-
-    static std::ptrdiff_t offset(std::size_t index) { return static_cast<std::ptrdiff_t>(index); }
 
     const Sender send_;
     const std::vector<Element> elements_;
@@ -298,7 +311,7 @@ class RedisSets final : public LiveSetsBackend {
                                     done(std::move(states->front()));
                                 });
         }
-        send_one(sender(call), limits_, std::move(element), true, std::move(done));
+        send_one(sender(call), limits_, std::move(element), Helpers::companion, std::move(done));
     }
 
     Result<Upsert> remove(const Element& which, Timeout timeout) override {
@@ -427,26 +440,32 @@ class RedisSets final : public LiveSetsBackend {
 
     // Travels with other single upserts that wait beside it. A user who may not touch companions
     // needs none without a version.
-    static void send_one(const Sender& send, Limits limits, Element element, bool with_companion,
+    static void send_one(const Sender& send, Limits limits, Element element, Helpers helpers,
                          Completion<Upsert> done) {
         static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::combinable,
                                            redis::is_integer};
         std::vector<std::string_view> arguments;
-        const UpsertWords words{{&element, 1}, with_companion, arguments};
+        const Element* const alone = &element;
+        const UpsertWords words{{&alone, 1}, helpers, arguments};
         const std::string_view shared[] = {limits->gate, limits->keep};
         auto request = redis::Request::run(kScript, words.keys(), shared, arguments);
         send(std::move(request),
-             [send, limits = std::move(limits), element = std::move(element), with_companion,
+             [send, limits = std::move(limits), element = std::move(element), helpers,
               done = std::move(done)](const Result<Reply>& reply) mutable {
                  if (reply) {
                      const auto state = integer(*send.server, *reply);
+                     if (state && *state == kIsBeingBuilt) {
+                         return send_one(send, std::move(limits), std::move(element),
+                                         Helpers::companion_build, std::move(done));
+                     }
                      return state ? done(static_cast<Upsert>(*state))
                                   : done(about(element.key, state.error()));
                  }
                  const Error& error = reply.error();
-                 if (with_companion && !element.version && !element.companion.empty() &&
+                 if (helpers != Helpers::none && !element.version && !element.companion.empty() &&
                      error.code == ErrorCode::permission_denied && redis::concerns_a_key(error)) {
-                     return send_one(send, limits, std::move(element), false, std::move(done));
+                     return send_one(send, std::move(limits), std::move(element), Helpers::none,
+                                     std::move(done));
                  }
                  done(about(element.key, error));
              });

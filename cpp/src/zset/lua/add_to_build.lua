@@ -24,7 +24,9 @@ local token, size, chunks = (redis.call('HGET', hash, '') or ''):match('^(%S+) (
 if token ~= ARGV[1] then return 0 end
 size, chunks = tonumber(size), tonumber(chunks)
 local companion_left = redis.call('PTTL', companion)
-local lost = companion_left == -2 or redis.call('ZCARD', build) ~= size
+-- Without its token there the companion was lost, and upserts that name no build went past this one.
+local told = (redis.call('HGET', companion, '') or ''):match(' (%S+)$') == token
+local lost = not told or redis.call('ZCARD', build) ~= size
 
 local ask = redis.acl_check_cmd
 local function refused(command, ...)

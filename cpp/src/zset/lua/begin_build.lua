@@ -2,6 +2,9 @@
 -- KEYS[1] set   KEYS[2] companion (version hash)   KEYS[3] build   KEYS[4] build's hash
 -- ARGV[1] token of the builder   ARGV[2] lease in ms   ARGV[3] how long a companion outlives, in ms
 -- RETURNS 1 begun, 0 another builder has the lease
+-- The companion's field "" gets the token behind a space: with it upserts that name the set and the
+-- companion alone are told that there is a build. It outlives the lease; who finds it without the hash
+-- removes it.
 -- The build's hash is the lease: it lives as long. Its field "" has the token, how many members the
 -- build has and how many chunks were added; with them a lost key, and a lost chunk, are found out. A
 -- member's field is the version of its last write; behind it "~" says that it was written with a
@@ -21,7 +24,7 @@ local held = redis.call('HGET', KEYS[4], '')
 if held then return held:match('^%S+') == token and 1 or 0 end
 local life = string.format('%.0f', lease + keep)
 local renew = redis.call('PTTL', KEYS[2]) < tonumber(life)
-local fresh = redis.call('EXISTS', KEYS[2]) == 0
+local life_without_members = (redis.call('HGET', KEYS[2], '') or '0'):match('^%d+') or '0'
 local ask = redis.acl_check_cmd
 local function refused(command, ...)
     if ask and not ask(command, ...) then
@@ -30,7 +33,7 @@ local function refused(command, ...)
 end
 local refusal = refused('HSET', KEYS[4], '', '0') or refused('UNLINK', KEYS[3], KEYS[4]) or
                 refused('PEXPIRE', KEYS[4], lease) or
-                (fresh and refused('HSET', KEYS[2], '', '0')) or
+                refused('HSET', KEYS[2], '', '0') or
                 (renew and refused('PEXPIRE', KEYS[2], life))
 if refusal then return refusal end
 -- The first, so that a server without memory refuses before anything has changed.
@@ -38,6 +41,6 @@ redis.call('HSET', KEYS[4], '', token .. ' 0 0')
 redis.call('PEXPIRE', KEYS[4], lease)
 redis.call('UNLINK', KEYS[3])
 -- With a companion the set can be empty and live.
-if fresh then redis.call('HSET', KEYS[2], '', '0') end
+redis.call('HSET', KEYS[2], '', life_without_members .. ' ' .. token)
 if renew then redis.call('PEXPIRE', KEYS[2], life) end
 return 1

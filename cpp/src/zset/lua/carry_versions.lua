@@ -18,7 +18,9 @@ end
 
 local token, size = (redis.call('HGET', hash, '') or ''):match('^(%S+) (%d+)')
 if token ~= ARGV[1] then return '' end
-local lost = redis.call('EXISTS', companion) == 0 or redis.call('ZCARD', build) ~= tonumber(size)
+-- Without its token there the companion was lost, and upserts that name no build went past this one.
+local told = (redis.call('HGET', companion, '') or ''):match(' (%S+)$') == token
+local lost = not told or redis.call('ZCARD', build) ~= tonumber(size)
 local ask = redis.acl_check_cmd
 local function refused(command, ...)
     if ask and not ask(command, ...) then

@@ -27,7 +27,9 @@ local refusal = refused('DEL', KEYS[1]) or refused('PEXPIRE', KEYS[1], ARGV[1]) 
 if refusal then return refusal end
 -- HSET is the first, and so may be refused itself: to this user, or for want of memory.
 if KEYS[2] then
-    redis.call('HSET', KEYS[2], '', '0')
+    -- Behind it stands the token of a build, which goes on.
+    local token = (redis.call('HGET', KEYS[2], '') or ''):match(' .*') or ''
+    redis.call('HSET', KEYS[2], '', '0' .. token)
     if left < ARGV[1] + ARGV[2] then redis.call('PEXPIRE', KEYS[2], ARGV[1] + ARGV[2]) end
 end
 redis.call('DEL', KEYS[1])

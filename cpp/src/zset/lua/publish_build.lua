@@ -15,7 +15,10 @@ if kind ~= 'none' and kind ~= 'zset' then
 end
 local companion_left = redis.call('PTTL', companion)
 local members = redis.call('ZCARD', build)
-local lost = redis.call('TYPE', companion).ok ~= 'hash' or members ~= tonumber(size) or chunks ~= ARGV[2]
+-- Without its token there the companion was lost, and upserts that name no build went past this one.
+local told = redis.call('TYPE', companion).ok == 'hash' and
+             (redis.call('HGET', companion, '') or ''):match(' (%S+)$') == token
+local lost = not told or members ~= tonumber(size) or chunks ~= ARGV[2]
 -- Versions that were kept for a longer-lived set are kept as long.
 local life = string.format('%.0f', math.max(companion_left, ARGV[3] + ARGV[4]))
 local marked = redis.call('HLEN', hash) > 1

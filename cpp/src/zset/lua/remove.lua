@@ -42,7 +42,9 @@ local function look()
     end
     -- For another type HGET answers with WRONGTYPE.
     last = (redis.call('HGET', companion, member) or ''):match('^-?%d+')
-    if members == 0 then left = tonumber(redis.call('HGET', companion, '') or '0') - now_ms() end
+    if members == 0 then
+        left = ((redis.call('HGET', companion, '') or ''):match('^%d+') or 0) - now_ms()
+    end
     if members == 0 and left <= 0 then return ABSENT end
     if left < 0 then return NO_TTL end
     if last and not less(last, version) then return STALE end
@@ -71,6 +73,8 @@ if building then
     if refusal then return refusal end
 end
 local may_empty = not answer and members == 1 and left > 0 and beside == 'hash'
+-- Behind the companion's field "" stands the token of a build.
+local told = may_empty and (redis.call('HGET', companion, '') or ''):match(' .*') or ''
 local renew, mark, life
 if not answer and (version ~= '' or may_empty) then
     renew = redis.call('PTTL', companion) < left + keep
@@ -89,7 +93,7 @@ local function remove_from_set()
     local removed = redis.call('ZREM', set, member)
     -- Redis drops a set without members. If it has a companion, the set lives on, empty.
     if removed == 1 and may_empty then
-        redis.call('HSET', companion, '', string.format('%.0f', now + left))
+        redis.call('HSET', companion, '', string.format('%.0f', now + left) .. told)
     end
     if renew and (version ~= '' or (removed == 1 and may_empty)) then
         redis.call('PEXPIRE', companion, life)

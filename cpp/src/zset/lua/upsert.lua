@@ -1,21 +1,21 @@
 -- Upserts into sorted sets, each only if its set exists and will outlive the gate.
--- KEYS    of each element: the set; if it can have a companion (version hash), that, the set's build
---         and the build's hash (see begin_build.lua); and its marker if it is written with a version
+-- KEYS    of each element: the set; its companion (version hash), if it can have one; if the caller
+--         knows of a build, that and its hash (see begin_build.lua); and the marker if the element is
+--         written with a version
 -- ARGV[1] gate in milliseconds   ARGV[2] how long a companion outlives its set, in milliseconds
 -- ARGV[3..] per element: member, score, and how many keys are its own; '0': it has the keys of the
 --           element before it. If it has a marker, its version follows.
--- RETURNS per element 1 applied, 2 absent, 3 stale, 4 expiring, 5 no TTL, or its error
+-- RETURNS per element 1 applied, 2 absent, 3 stale, 4 expiring, 5 no TTL, or its error; 6 nothing was
+--         done, because the set is being built: the element is to come again with the build's keys
 -- WHY a script: between EXISTS or PTTL and ZADD as two commands the set can expire, and ZADD then
 -- makes one of a single member that never expires. pcall: one bad key must not end the batch.
 -- What writes more than one key asks before its first change whether all of it is allowed: a refusal
 -- leaves set, companion and marker as they were.
 -- A companion's field "" is '0', or the server's time in ms until which the set lives although
--- remove() took its last member.
+-- remove() took its last member; behind it the token of a build, if one has begun.
 -- If the set is being built, the build gets what the set gets, also when the set does not take it
 -- because it is absent, expiring or without a TTL. The answer is the set's.
--- An upsert without a version into a set that lives costs the server PTTL, ZADD, HGET and its words;
--- what Lua does beside them was a third of the whole.
-local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL = 1, 2, 3, 4, 5
+local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL, BUILDING = 1, 2, 3, 4, 5, 6
 local gate, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 local pcall, type = redis.pcall, type
 
@@ -30,11 +30,11 @@ end
 
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
--- How long a set that has no members lives on, in milliseconds; 0 if it does not.
-local function life_without_members(companion)
-    if not companion then return 0 end
-    local till = pcall('HGET', companion, '')
-    if not till or failed(till) or till == '0' then return 0 end
+-- How long a set that has no members lives on, in milliseconds; 0 if it does not. `state` is the
+-- companion's field "".
+local function life_without_members(state)
+    local till = state and state:match('^%d+')
+    if not till or till == '0' then return 0 end
     local time = pcall('TIME')
     if failed(time) then return 0, time end
     return till - (time[1] * 1000 + math.floor(time[2] / 1000))
@@ -42,14 +42,14 @@ end
 
 -- What an upsert into the set would come to, its TTL, and whether it has no members. A script
 -- stands outside of time: within it no key expires, so this holds for the next elements too.
-local function look_at(set, companion)
+local function look_at(set, beside)
     local left = pcall('PTTL', set)
     if type(left) ~= 'number' then return left end
     -- A key of another type that passes here is refused by ZADD, the first change.
     if left > gate then return APPLIED, left, false end
     if left == -2 then
         local unknown
-        left, unknown = life_without_members(companion)
+        left, unknown = life_without_members(beside)
         if unknown then return unknown end
         if left <= 0 then return ABSENT end
         return left <= gate and EXPIRING or APPLIED, left, true
@@ -69,10 +69,10 @@ local function refused(command, ...)
     end
 end
 
--- The element's keys, and what look_at() and look_at_build() say of the set.
-local set, companion, build, hash, marker
-local state, left, empty, token, size, chunks
-local looked_beside
+-- The element's keys, how many they are, the companion's field "", and what look_at() and
+-- look_at_build() say of the set.
+local set, companion, build, hash, marker, declared
+local beside, state, left, empty, token, size, chunks, dead
 
 -- Into a set that lives: with a version, or without one into a set that has no members.
 local function upsert_with_companion(member, score, version)
@@ -113,8 +113,8 @@ local function upsert_with_companion(member, score, version)
     if empty then
         -- Given members it would otherwise never expire.
         pcall('PEXPIRE', set, left)
-        pcall('HSET', companion, '', '0')
-        empty = false
+        beside, empty = '0' .. (beside:match(' .*') or ''), false
+        pcall('HSET', companion, '', beside)
     end
     return APPLIED
 end
@@ -122,9 +122,9 @@ end
 -- Who builds the set, if somebody does: nil, or the error of the look.
 local function look_at_build()
     local text = pcall('HGET', hash, '')
-    if not text then return nil end
     if failed(text) then return text end
-    token, size, chunks = text:match('^(%S+) (%d+) (%d+)$')
+    if text then token, size, chunks = text:match('^(%S+) (%d+) (%d+)$') end
+    dead = not text and beside and beside:find(' ', 1, true)
 end
 
 -- Adds to the build alone. `note` is the text of the member's field in the hash.
@@ -164,21 +164,25 @@ local results, count, taken, at, last = {}, 0, 0, 3, #ARGV
 while at < last do
     local member, score, own = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     at = at + 3
-    if own ~= '0' then
-        local before = set
-        set, companion, hash, marker = KEYS[taken + 1], nil, nil, nil
-        local beside = own ~= '1'
-        if beside then
-            companion, build, hash = KEYS[taken + 2], KEYS[taken + 3], KEYS[taken + 4]
+    if own ~= '0' and (own ~= declared or KEYS[taken + 1] ~= set) then
+        set, companion, beside = KEYS[taken + 1], nil, nil
+        if own ~= '1' then
+            companion = KEYS[taken + 2]
+            beside = pcall('HGET', companion, '')
+            -- Of another type: it is no companion, and there is no build without one.
+            if failed(beside) then beside = nil end
         end
-        if own == '5' then marker = KEYS[taken + 5] end
-        taken = taken + own
-        if set ~= before or beside ~= looked_beside then
-            state, left, empty = look_at(set, companion)
-            token, looked_beside = nil, beside
-            if beside then state = look_at_build() or state end
+        state, left, empty = look_at(set, beside)
+        token, dead, marker, declared = nil, nil, nil, own
+        if own == '3' or own == '5' then marker = KEYS[taken + own] end
+        if own == '4' or own == '5' then
+            build, hash = KEYS[taken + 3], KEYS[taken + 4]
+            state = look_at_build() or state
+        elseif beside and beside ~= '0' and beside:find(' ', 1, true) then
+            state = BUILDING
         end
     end
+    taken = taken + own
     local version
     if marker then
         version = ARGV[at]
@@ -194,6 +198,11 @@ while at < last do
             result = pcall('ZADD', set, score, member)
             if type(result) == 'number' then result = APPLIED end
         end
+    end
+    if dead and type(result) == 'number' and not refused('HSET', companion, '', '0') then
+        -- The builder is gone with its lease: from now on the build's keys are not asked for.
+        beside, dead = beside:match('^%d+'), nil
+        pcall('HSET', companion, '', beside)
     end
     count = count + 1
     results[count] = result
