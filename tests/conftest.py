@@ -10,6 +10,7 @@ import itertools
 import signal
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import hotcount
@@ -82,12 +83,14 @@ def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
         yield direct
 
 
-@pytest.fixture(params=COUNTER_BACKENDS)
-def counter_store(request: pytest.FixtureRequest) -> Iterator[hotcount.Memory | hotcount.Redis]:
-    """A store for Counter, with keys that no other test uses."""
+@contextmanager
+def open_store(
+    request: pytest.FixtureRequest, backend: str
+) -> Iterator[hotcount.Memory | hotcount.Redis]:
+    """One of COUNTER_BACKENDS, with keys that no other test uses."""
     # A literal "{" or ":" in a prefix must do no harm, so every test runs with one.
     prefix = f"t{{{next(_numbers)}}}:"
-    if request.param == "memory":
+    if backend == "memory":
         with hotcount.Memory(prefix=prefix) as memory:
             yield memory
     else:
@@ -95,6 +98,13 @@ def counter_store(request: pytest.FixtureRequest) -> Iterator[hotcount.Memory | 
         # Longer than the default: 32 threads share two cores with the server here.
         with hotcount.Redis(server.url, prefix=prefix, timeout=20) as redis:
             yield redis
+
+
+@pytest.fixture(params=COUNTER_BACKENDS)
+def counter_store(request: pytest.FixtureRequest) -> Iterator[hotcount.Memory | hotcount.Redis]:
+    """A store for Counter, with keys that no other test uses."""
+    with open_store(request, request.param) as store:
+        yield store
 
 
 @pytest.fixture
@@ -146,20 +156,41 @@ def mariadb_database(mariadb_server: MariaDbServer) -> Iterator[str]:
     mariadb_server.leave_database(name)
 
 
-@pytest.fixture(params=DATABASE_BACKENDS)
-def database(request: pytest.FixtureRequest, database_path: Path) -> Iterator[hotcount.Database]:
-    """An empty database."""
-    if request.param == "sqlite-file":
-        url = f"sqlite:///{database_path}"
-    elif request.param == "postgresql":
+@contextmanager
+def open_database(request: pytest.FixtureRequest, backend: str) -> Iterator[hotcount.Database]:
+    """One of DATABASE_BACKENDS, empty."""
+    if backend == "sqlite-file":
+        url = f"sqlite:///{request.getfixturevalue('database_path')}"
+    elif backend == "postgresql":
         own: PostgresDatabase = request.getfixturevalue("postgres_database")
         url = own.url
-    elif request.param == "mariadb":
+    elif backend == "mariadb":
         maria: MariaDbServer = request.getfixturevalue("mariadb_server")
         url = maria.url(request.getfixturevalue("mariadb_database"))
     else:
         url = "sqlite:///:memory:"
     with hotcount.Database(url, timeout=20) as database:
+        yield database
+
+
+@pytest.fixture(params=DATABASE_BACKENDS)
+def database(request: pytest.FixtureRequest) -> Iterator[hotcount.Database]:
+    """An empty database."""
+    with open_database(request, request.param) as database:
+        yield database
+
+
+@pytest.fixture(params=[*COUNTER_BACKENDS, *DATABASE_BACKENDS])
+def limit_store(
+    request: pytest.FixtureRequest,
+) -> Iterator[hotcount.Memory | hotcount.Redis | hotcount.Database]:
+    """A store for Limiter, with keys that no other test uses."""
+    if request.param in ("memory", "redis"):
+        with open_store(request, request.param) as store:
+            yield store
+        return
+    with open_database(request, request.param) as database:
+        hotcount.Limiter(database, "1/s").create_table()
         yield database
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import hotcount
 from hotcount.functions import (
     dialect_names,
+    limiter_schema,
     slotted_counter_schema,
     votes_schema,
     write_behind_schema,
@@ -101,11 +102,13 @@ def run(options: argparse.Namespace) -> int:
         "votes": votes_schema(dialect, options.strategy, **names).strip(),
         "slotted_counter": slotted_counter_schema(dialect).strip(),
         "write_behind_counter": write_behind_schema(dialect).strip(),
+        "limiter": limiter_schema(dialect).strip(),
     }
     if options.json:
         print(json.dumps({"dialect": dialect, **parts}, indent=2))
     else:
         print(f"-- Votes, strategy {options.strategy}\n{parts['votes']}\n")
         print(f"-- SlottedCounter\n{parts['slotted_counter']}\n")
-        print(f"-- WriteBehindCounter\n{parts['write_behind_counter']}")
+        print(f"-- WriteBehindCounter\n{parts['write_behind_counter']}\n")
+        print(f"-- Limiter\n{parts['limiter']}")
     return 0

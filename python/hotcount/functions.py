@@ -89,6 +89,15 @@ def slotted_counter_schema(dialect: str) -> str:
 
 
 @native
+def limiter_schema(dialect: str) -> str:
+    """The same of Limiter.create_table().
+
+    >>> "CREATE TABLE" in limiter_schema("sqlite")
+    True
+    """
+
+
+@native
 def write_behind_schema(dialect: str) -> str:
     """The same of WriteBehindCounter.create_tables().
 

@@ -14,7 +14,7 @@ from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Rea
 from hotcount.batches import Decisions
 from hotcount.errors import ConfigError
 from hotcount.results import Decision
-from hotcount.stores import KeyValueStore
+from hotcount.stores import AnyStore
 
 Algorithm = Literal[
     "gcra",
@@ -114,11 +114,12 @@ class LimiterBase(Handle):
     align: ReadOnly[Literal["clock", "first"]]
     charge_denied: ReadOnly[bool]
     shadow: ReadOnly[bool]
+    table: ReadOnly[str]
 
     @native
     def __init__(
         self,
-        store: KeyValueStore,
+        store: AnyStore,
         rate: str | Rate | tuple[str | Rate, ...],
         *,
         algorithm: Algorithm = "gcra",
@@ -126,11 +127,12 @@ class LimiterBase(Handle):
         align: Literal["clock", "first"] = "clock",
         charge_denied: bool = False,
         shadow: bool = False,
+        table: str = "hotcount_limit",
     ) -> None:
         """Makes a limiter; nothing is sent.
 
-        store: a Memory or a Redis (sync or aio), or its URL. rate: '100/minute', a Rate, or
-        several: '10/second; 1000/hour' or a tuple, 2 to 8 of them. A hit takes from all of several
+        store: a Memory, a Redis or a Database (sync or aio), or its URL. rate: '100/minute', a
+        Rate, or several: '10/second; 1000/hour' or a tuple, 2 to 8. A hit takes from all of several
         rates or from none, in one step; 'list' and the unsafe algorithms take one. The attribute
         rates has all of them, rate the first. name: part of the keys and of the headers, 1 to 100
         printable ASCII characters without quotes and backslashes; None is 'default'. align, for
@@ -139,7 +141,9 @@ class LimiterBase(Handle):
         sliding_window: denied hits cost too, up to twice the
         limit, so that who keeps knocking waits longer. shadow: decides and counts as
         without it, and admits what it would refuse, with reason 'shadow': to try a limit on traffic
-        that must not notice.
+        that must not notice. table, for a Database alone: its name, or 'schema.name', up to 55
+        bytes; limiters share it. A Database takes neither 'list' nor the unsafe algorithms, and
+        'sliding_log' with limits up to 1,000.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -148,10 +152,12 @@ class LimiterBase(Handle):
 class Limiter(Lifetime, LimiterBase):
     """At most so many hits in so long, per key, for all processes together.
 
-    Works on Memory and Redis, on the store's clock, one round trip a hit. A denial is an answer and
-    costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of them, encoded so that no
-    two tuples, and no tuple and str, are one key. State is kept per name, algorithm and rate, and
-    always expires. Safe from many threads and across fork.
+    Works on Memory, Redis and SQL databases, on the store's clock. A hit is one round trip to
+    Redis, and in a database a transaction that it shares with concurrent hits; create_table() makes
+    the table. A denial is an answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or
+    tuples of them, encoded so that no two tuples, and no tuple and str, are one key; databases take
+    no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and always
+    expires. Safe from many threads and across fork.
 
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
     'leaky_bucket' (the same decisions under the names that people look for), 'fixed_window' (at
@@ -176,6 +182,20 @@ class Limiter(Lifetime, LimiterBase):
     """
 
     __slots__ = ("__weakref__",)
+
+    @native
+    def create_table(self, *, timeout: Seconds | None = None) -> None:
+        """Creates the table in a Database where it is missing. Idempotent; other stores need none.
+
+        timeout: seconds, more than 0; None is the store's. DatabaseError: the database refuses, as
+        where this user may not; nothing was made. Other errors as in hit.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("sqlite:///:memory:", "5/minute")
+        >>> limiter.create_table()
+        >>> limiter.hit("user:1").remaining
+        4
+        """
 
     @native
     def hit(
@@ -220,8 +240,8 @@ class Limiter(Lifetime, LimiterBase):
         be a mapping, key -> cost, and then takes none. A failed element does not stop the others.
         errors='raise': BatchError with .result and .errors once all are settled; 'return': they are
         in the batch's .errors, by index. Over Redis a round trip takes 256 keys, with 'list' and
-        the unsafe algorithms one. A wrong type is a TypeError naming the index, before
-        anything is hit.
+        the unsafe algorithms one; in a database a transaction takes 1,000. A wrong type is a
+        TypeError naming the index, before anything is hit.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "2/minute")

@@ -299,6 +299,7 @@ class Database(Lifetime, DatabaseBase):
 # What other classes take: a store or a database (sync or aio), or its URL.
 KeyValueStore = Union[MemoryBase, RedisBase, str]
 AnyDatabase = Union[DatabaseBase, str]
+AnyStore = Union[MemoryBase, RedisBase, DatabaseBase, str]
 
 
 # -- by URL -----------------------------------------------------------------

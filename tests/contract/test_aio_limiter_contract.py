@@ -14,7 +14,8 @@ from hotcount import aio
 from tests.support.limiters import IDS, OPTIONS, UNSAFE
 from tests.support.servers import RedisServer
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+KeyValueStore = Union[hotcount.Memory, hotcount.Redis]
+Store = Union[KeyValueStore, hotcount.Database]
 TEN = "10/300 days"
 
 
@@ -24,8 +25,8 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
-def limiter(counter_store: Store, options: dict[str, Any]) -> aio.Limiter:
-    return aio.Limiter(counter_store, TEN, **options)
+def limiter(limit_store: Store, options: dict[str, Any]) -> aio.Limiter:
+    return aio.Limiter(limit_store, TEN, **options)
 
 
 def run(program: Callable[[], Awaitable[object]]) -> None:
@@ -46,9 +47,9 @@ def test_exactly_the_limit_is_admitted_to_many_tasks(limiter: aio.Limiter) -> No
 
 
 def test_sync_and_async_share_a_keys_state(
-    counter_store: Store, limiter: aio.Limiter, options: dict[str, Any]
+    limit_store: Store, limiter: aio.Limiter, options: dict[str, Any]
 ) -> None:
-    waiting = hotcount.Limiter(counter_store, TEN, **options)
+    waiting = hotcount.Limiter(limit_store, TEN, **options)
 
     async def program() -> None:
         assert waiting.hit(("a", "b"), 4)
@@ -86,8 +87,9 @@ def test_a_batch_decides_equal_keys_one_after_another(limiter: aio.Limiter) -> N
 
 
 def test_one_bad_element_hurts_no_other(
-    counter_store: Store, limiter: aio.Limiter, options: dict[str, Any]
+    counter_store: KeyValueStore, options: dict[str, Any]
 ) -> None:
+    limiter = aio.Limiter(counter_store, TEN, **options)
     way = options["algorithm"] + ("_first" if options.get("align") == "first" else "")
     hotcount.Counter(counter_store, f"limit:default:{way}:10/300_days").add("taken")
 
@@ -121,7 +123,7 @@ def test_what_is_wrong_with_an_argument_is_raised_by_the_call(limiter: aio.Limit
     run(program)
 
 
-def test_a_list_remembers_who_was_admitted(counter_store: Store) -> None:
+def test_a_list_remembers_who_was_admitted(counter_store: KeyValueStore) -> None:
     limiter = aio.Limiter(counter_store, "4/300 days", algorithm="list")
 
     async def program() -> None:
@@ -136,19 +138,21 @@ def test_a_list_remembers_who_was_admitted(counter_store: Store) -> None:
         run(lambda: aio.Limiter(counter_store, "4/s").entries("k"))
 
 
-def test_a_closed_limiter_refuses_and_its_store_goes_on(counter_store: Store) -> None:
+def test_a_closed_limiter_refuses_and_its_store_goes_on(limit_store: Store) -> None:
     async def program() -> None:
-        async with aio.Limiter(counter_store, TEN) as limiter:
+        async with aio.Limiter(limit_store, TEN) as limiter:
             assert (await limiter.hit("k")).remaining == 9
         assert limiter.closed
         with pytest.raises(hotcount.ClosedError):
             limiter.hit("k")  # type: ignore[unused-coroutine]
-        assert (await aio.Limiter(counter_store, TEN).peek("k")).remaining == 9
+        assert (await aio.Limiter(limit_store, TEN).peek("k")).remaining == 9
 
     run(program)
 
 
-def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(counter_store: Store) -> None:
+def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(
+    counter_store: KeyValueStore,
+) -> None:
     limiter = aio.Limiter(counter_store, TEN)
     # In memory a call is done when it returns: there is nothing to withdraw.
     done = isinstance(counter_store, hotcount.Memory)
@@ -165,7 +169,9 @@ def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(counter_store: 
 
 
 @pytest.mark.parametrize("way", UNSAFE)
-def test_an_unsafe_algorithm_is_refused_if_it_would_wait(counter_store: Store, way: Any) -> None:
+def test_an_unsafe_algorithm_is_refused_if_it_would_wait(
+    counter_store: KeyValueStore, way: Any
+) -> None:
     limiter = aio.Limiter(counter_store, "5/second", algorithm=way)
 
     async def program() -> None:

@@ -12,7 +12,7 @@ from hotcount import aio
 from tests.support.limiters import IDS, OPTIONS, SEVERAL, UNSAFE
 from tests.support.together import together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN = "10/300 days"
 
 
@@ -21,8 +21,8 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
 
-def test_what_fits_is_taken_and_no_more(counter_store: Store, options: dict[str, Any]) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+def test_what_fits_is_taken_and_no_more(limit_store: Store, options: dict[str, Any]) -> None:
+    limiter = hotcount.Limiter(limit_store, TEN, **options)
     assert [limiter.at_most("k", 4) for _ in range(4)] == [4, 4, 2, 0]
     assert limiter.peek("k").remaining == 0
     assert not limiter.hit("k")
@@ -30,37 +30,35 @@ def test_what_fits_is_taken_and_no_more(counter_store: Store, options: dict[str,
     assert limiter.at_most(("a", "b"), 1) == 1
 
 
-def test_many_threads_take_the_limit_together(
-    counter_store: Store, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+def test_many_threads_take_the_limit_together(limit_store: Store, options: dict[str, Any]) -> None:
+    limiter = hotcount.Limiter(limit_store, TEN, **options)
     taken = together(lambda _: sum(limiter.at_most("hot", 3) for _ in range(5)))
     assert sum(taken) == 10
 
 
 @pytest.mark.parametrize("algorithm", SEVERAL)
-def test_of_several_rates_the_least_room_counts(counter_store: Store, algorithm: Any) -> None:
+def test_of_several_rates_the_least_room_counts(limit_store: Store, algorithm: Any) -> None:
     rates = "4/300 days; 6/360 days"
-    limiter = hotcount.Limiter(counter_store, rates, algorithm=algorithm)
+    limiter = hotcount.Limiter(limit_store, rates, algorithm=algorithm)
     assert [limiter.at_most("k", 3) for _ in range(3)] == [3, 1, 0]
     assert limiter.peek("k").violated == ("4/300 days",)
     # Of what did not fit in the one, nothing was taken from the other.
     assert not limiter.test("k", 2).allowed
 
 
-def test_a_call_that_takes_nothing_is_not_charged(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, charge_denied=True)
+def test_a_call_that_takes_nothing_is_not_charged(limit_store: Store) -> None:
+    limiter = hotcount.Limiter(limit_store, TEN, charge_denied=True)
     assert limiter.at_most("k", 10) == 10
     before = limiter.peek("k").reset_after
     assert limiter.at_most("k", 10) == 0
     assert limiter.peek("k").reset_after <= before
 
 
-def test_aio_takes_the_same(counter_store: Store, options: dict[str, Any]) -> None:
+def test_aio_takes_the_same(limit_store: Store, options: dict[str, Any]) -> None:
     async def program() -> None:
-        limiter = aio.Limiter(counter_store, TEN, **options)
+        limiter = aio.Limiter(limit_store, TEN, **options)
         assert sum(await asyncio.gather(*(limiter.at_most("k", 3) for _ in range(9)))) == 10
-        shadow = aio.Limiter(counter_store, TEN, shadow=True, **options)
+        shadow = aio.Limiter(limit_store, TEN, shadow=True, **options)
         assert (await shadow.hit("k")).reason == "shadow"
 
     asyncio.run(program())
@@ -80,9 +78,9 @@ def test_ways_that_count_calls_have_no_at_most() -> None:
 
 
 def test_a_shadow_limiter_admits_what_it_would_refuse_and_says_so(
-    counter_store: Store, options: dict[str, Any]
+    limit_store: Store, options: dict[str, Any]
 ) -> None:
-    shadow = hotcount.Limiter(counter_store, TEN, shadow=True, **options)
+    shadow = hotcount.Limiter(limit_store, TEN, shadow=True, **options)
     assert shadow.hit("k", 10).reason == "allowed"
     for decision in (shadow.hit("k"), shadow.test("k"), shadow.hit_many(["k"])[0]):
         assert (decision.allowed, decision.reason) == (True, "shadow")
@@ -93,6 +91,6 @@ def test_a_shadow_limiter_admits_what_it_would_refuse_and_says_so(
     assert shadow.hit("k", 11).retry_after is None
     assert shadow.at_most("k", 5) == 5
     # On the same keys, which what was let through has not changed.
-    strict = hotcount.Limiter(counter_store, TEN, **options)
+    strict = hotcount.Limiter(limit_store, TEN, **options)
     refused = strict.hit("k")
     assert (refused.allowed, refused.remaining) == (False, 0)

@@ -15,7 +15,7 @@ from tests.support.limiters import SEVERAL, UNSAFE, periods
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 
 # Windows that no test run crosses the edge of.
 BOTH = "4/300 days; 10/360 days"
@@ -25,10 +25,8 @@ ALGORITHMS = pytest.mark.parametrize("algorithm", SEVERAL)
 
 
 @ALGORITHMS
-def test_a_hit_that_one_rate_refuses_is_taken_from_none(
-    counter_store: Store, algorithm: Any
-) -> None:
-    limiter = hotcount.Limiter(counter_store, BOTH, algorithm=algorithm)
+def test_a_hit_that_one_rate_refuses_is_taken_from_none(limit_store: Store, algorithm: Any) -> None:
+    limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     first = limiter.hit("k", 3)
     assert (first.allowed, first.violated, first.remaining, first.limit) == (True, (), 1, 4)
     for _ in range(5):
@@ -43,8 +41,8 @@ def test_a_hit_that_one_rate_refuses_is_taken_from_none(
 
 
 @ALGORITHMS
-def test_the_rate_that_refuses_for_longest_speaks(counter_store: Store, algorithm: Any) -> None:
-    limiter = hotcount.Limiter(counter_store, "5/day; 5/300 days", algorithm=algorithm)
+def test_the_rate_that_refuses_for_longest_speaks(limit_store: Store, algorithm: Any) -> None:
+    limiter = hotcount.Limiter(limit_store, "5/day; 5/300 days", algorithm=algorithm)
     limiter.hit("k", 5)
     refused = limiter.hit("k")
     assert refused.violated == ("5/day", "5/300 days")
@@ -57,15 +55,15 @@ def test_the_rate_that_refuses_for_longest_speaks(counter_store: Store, algorith
 
 @ALGORITHMS
 def test_exactly_the_least_limit_is_admitted_to_many_threads(
-    counter_store: Store, algorithm: Any
+    limit_store: Store, algorithm: Any
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, BOTH, algorithm=algorithm)
+    limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     assert sum(together(lambda _: sum(limiter.hit("k").allowed for _ in range(5)))) == 4
 
 
 @ALGORITHMS
-def test_looks_batches_and_reset_know_all_rates(counter_store: Store, algorithm: Any) -> None:
-    limiter = hotcount.Limiter(counter_store, BOTH, algorithm=algorithm)
+def test_looks_batches_and_reset_know_all_rates(limit_store: Store, algorithm: Any) -> None:
+    limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     assert limiter.test("k", 5).violated == (SHORT,)
     decisions = limiter.hit_many(["k", "k", "j", "k"], [3, 2, 4, 1])
     assert list(decisions.allowed) == [True, False, True, True]
@@ -77,9 +75,9 @@ def test_looks_batches_and_reset_know_all_rates(counter_store: Store, algorithm:
 
 
 @ALGORITHMS
-def test_aio_answers_the_same(counter_store: Store, algorithm: Any) -> None:
+def test_aio_answers_the_same(limit_store: Store, algorithm: Any) -> None:
     async def program() -> None:
-        limiter = aio.Limiter(counter_store, BOTH, algorithm=algorithm)
+        limiter = aio.Limiter(limit_store, BOTH, algorithm=algorithm)
         decisions = await asyncio.gather(*(limiter.hit("k") for _ in range(20)))
         assert sum(decision.allowed for decision in decisions) == 4
         assert {decision.violated for decision in decisions} == {(), (SHORT,)}

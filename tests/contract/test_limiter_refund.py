@@ -16,7 +16,7 @@ from tests.support.limiters import CHARGING, SEVERAL, UNSAFE
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN = "10/300 days"
 DAY = 86400
 OPTIONS: list[dict[str, Any]] = [
@@ -30,10 +30,8 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
 
-def test_what_is_given_back_can_be_taken_again(
-    counter_store: Store, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+def test_what_is_given_back_can_be_taken_again(limit_store: Store, options: dict[str, Any]) -> None:
+    limiter = hotcount.Limiter(limit_store, TEN, **options)
     assert [limiter.hit("k", cost).remaining for cost in (3, 3, 4)] == [7, 4, 0]
     assert limiter.refund("k", 5) == 5
     assert limiter.peek("k").remaining == 5
@@ -42,8 +40,8 @@ def test_what_is_given_back_can_be_taken_again(
     assert limiter.refund("k", 1) == 1
 
 
-def test_no_refund_goes_beyond_a_full_limit(counter_store: Store, options: dict[str, Any]) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+def test_no_refund_goes_beyond_a_full_limit(limit_store: Store, options: dict[str, Any]) -> None:
+    limiter = hotcount.Limiter(limit_store, TEN, **options)
     for n in (5, 2**63 - 1):
         assert limiter.refund("absent", n) == 10
         limiter.hit("k", 4)
@@ -55,18 +53,18 @@ def test_no_refund_goes_beyond_a_full_limit(counter_store: Store, options: dict[
 
 @pytest.mark.parametrize("algorithm", CHARGING)
 def test_what_denied_hits_were_charged_is_given_back_too(
-    counter_store: Store, algorithm: Any
+    limit_store: Store, algorithm: Any
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, algorithm=algorithm, charge_denied=True)
+    limiter = hotcount.Limiter(limit_store, TEN, algorithm=algorithm, charge_denied=True)
     assert [bool(limiter.hit("k", 10)) for _ in range(3)] == [True, False, False]
     assert limiter.refund("k", 10) == 0
     assert limiter.refund("k", 3) == 3
 
 
 @pytest.mark.parametrize("algorithm", SEVERAL)
-def test_several_rates_get_it_back_together(counter_store: Store, algorithm: Any) -> None:
+def test_several_rates_get_it_back_together(limit_store: Store, algorithm: Any) -> None:
     rates = "4/300 days; 6/360 days"
-    limiter = hotcount.Limiter(counter_store, rates, algorithm=algorithm)
+    limiter = hotcount.Limiter(limit_store, rates, algorithm=algorithm)
     assert limiter.hit("k", 4).allowed
     assert limiter.refund("k", 3) == 3
     assert limiter.hit("k", 3).allowed
@@ -90,9 +88,9 @@ def test_memory_and_redis_agree_on_random_hits_and_refunds(
 
 
 def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
-    counter_store: Store, options: dict[str, Any]
+    limit_store: Store, options: dict[str, Any]
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    limiter = hotcount.Limiter(limit_store, TEN, **options)
 
     def work(_: int) -> None:
         for _ in range(10):
@@ -103,10 +101,8 @@ def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
     assert limiter.peek("hot").remaining == 10
 
 
-def test_a_blocked_key_is_refused_until_reset(
-    counter_store: Store, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+def test_a_blocked_key_is_refused_until_reset(limit_store: Store, options: dict[str, Any]) -> None:
+    limiter = hotcount.Limiter(limit_store, TEN, **options)
     for key, hits in (("fresh", 0), ("hit", 3)):
         for _ in range(hits):
             limiter.hit(key)
@@ -132,9 +128,9 @@ def test_a_blocked_key_is_refused_until_reset(
 
 
 def test_a_block_that_ends_leaves_what_was_taken(
-    counter_store: Store, options: dict[str, Any]
+    limit_store: Store, options: dict[str, Any]
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    limiter = hotcount.Limiter(limit_store, TEN, **options)
     limiter.hit("k", 4)
     limiter.hit("k", 2)
     limiter.block("k", 0.05)
@@ -146,9 +142,9 @@ def test_a_block_that_ends_leaves_what_was_taken(
     assert limiter.acquire("other").remaining == 9
 
 
-def test_aio_answers_the_same(counter_store: Store, options: dict[str, Any]) -> None:
+def test_aio_answers_the_same(limit_store: Store, options: dict[str, Any]) -> None:
     async def program() -> None:
-        limiter = aio.Limiter(counter_store, TEN, **options)
+        limiter = aio.Limiter(limit_store, TEN, **options)
         await limiter.hit("k", 10)
         assert await limiter.refund("k", 4) == 4
         await limiter.block("k", 0.05)
@@ -179,12 +175,12 @@ def test_a_time_to_block_that_is_none_is_refused(bad: float) -> None:
         hotcount.Limiter("memory://", TEN).block("k", bad)
 
 
-def test_acquire_waits_as_long_as_it_must_and_no_longer(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, "1/20 ms")
+def test_acquire_waits_as_long_as_it_must_and_no_longer(limit_store: Store) -> None:
+    limiter = hotcount.Limiter(limit_store, "1/20 ms")
     begun = time.monotonic()
     assert all(limiter.acquire("k") for _ in range(4))
     assert time.monotonic() - begun >= 0.059
-    slow = hotcount.Limiter(counter_store, TEN)
+    slow = hotcount.Limiter(limit_store, TEN)
     slow.hit("k", 10)
     begun = time.monotonic()
     for refused in (slow.acquire("k", timeout=DAY), slow.acquire("k", 11), slow.wait("k", 1, 0)):

@@ -1,11 +1,13 @@
 // Limiter: at most N hits per period and key, for all threads, processes and machines together.
 //
-// A hit checks and takes in one step, on the store's clock (over Redis one script in one round trip);
-// a denied hit costs nothing. A limiter may have several rates: a hit takes from all of them or from
+// A hit checks and takes in one step, on the store's clock (over Redis one script in one round trip,
+// over a database one transaction that concurrent hits share); a denied hit costs nothing. A limiter may have several rates: a hit takes from all of them or from
 // none. Limiters of one name, algorithm and rates share their keys' state, and others never do. Safe
 // from many threads; a limiter holds no state of its own.
 //
 //   key  {store prefix}limit:{name}:{algorithm}:{rate}:{key}     always with an expiry
+//
+// A database keeps them in one table, which create_table() makes, without a store prefix.
 //
 // Keys are taken as they are. If some are tuples (encode_parts in base/codec.hpp), pass the others
 // through encode_plain, as the Python bindings do: no two of them then share a state.
@@ -34,6 +36,7 @@
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
+#include <hotcount/sql.hpp>
 #include <memory>
 #include <optional>
 #include <span>
@@ -200,7 +203,14 @@ struct LimiterOptions {
     /// Decides and counts as without it, and admits what it would refuse: to try a limit on traffic
     /// that must not notice. Such a hit has Reason::shadow, `violated` and `retry_after` as refused.
     bool shadow{false};
+    /// For databases alone: the table, or `schema.table`; limiters share it. Up to 55 bytes.
+    std::string table{kTable};
+
+    static constexpr std::string_view kTable = "hotcount_limit";
 };
+
+/// The SQL that create_table() runs, without a database. A config error for a bad `table`.
+Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& options = {});
 
 class LimiterBackend;
 
@@ -210,8 +220,15 @@ class Limiter {
                                                  LimiterOptions options);
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<redis::Client> client,
                                                  LimiterOptions options);
+    /// Not for list and the unsafe algorithms, and for sliding_log with limits up to 1,000: a config
+    /// error.
+    static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<sql::Database> database,
+                                                 LimiterOptions options);
     Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options);  // Use make().
     ~Limiter();
+
+    /// Creates the database's table where it is missing; idempotent. Other stores need none.
+    Result<void> create_table(Timeout timeout = {});
 
     /// Takes `cost` (1 or more) if the limit allows it. `who` is for list and racy_list alone: the
     /// caller to remember, the key itself when empty.
@@ -219,7 +236,7 @@ class Limiter {
                          Timeout timeout = {});
     /// Element by element in order, so that equal keys are decided one after another. One failure
     /// does not stop the others. Over Redis one script per 256 keys, but with list and the unsafe
-    /// ones one hit after another.
+    /// ones one hit after another. Over a database one transaction per 1,000 keys.
     std::vector<Result<Decision>> hit_many(std::span<const std::string_view> keys,
                                            std::span<const std::int64_t> costs,
                                            Timeout timeout = {});
@@ -251,7 +268,9 @@ class Limiter {
     // The same without waiting: `done` gets what the call above would return, in the thread that
     // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
     // Over Redis the unsafe algorithms are a config error here: each of their hits is several round
-    // trips that wait. Arguments are copied.
+    // trips that wait. Over a database a thread of the library calls `done`, which must not block.
+    // Arguments are copied.
+    void create_table_async(Completion<void> done, AsyncCall call = {});
     void hit_async(std::string_view key, std::int64_t cost, std::string_view who,
                    Completion<Decision> done, AsyncCall call = {});
     void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,

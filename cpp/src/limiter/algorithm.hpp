@@ -3,8 +3,10 @@
 // below.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/limiter.hpp>
 #include <memory>
@@ -12,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace hotcount {
@@ -38,6 +41,32 @@ struct Outcome {
     std::int64_t taken{0};  ///< With Take::what_fits.
 };
 
+/// What a hit of a blocked key is answered, from what its limits say.
+inline Outcome blocked(Outcome outcome, std::int64_t left) {
+    outcome.allowed = false;
+    outcome.blocked = true;
+    outcome.remaining = 0;
+    outcome.retry_after_us = left;
+    outcome.reset_after_us = std::max(outcome.reset_after_us, left);
+    return outcome;
+}
+
+template <class Change>
+struct StepResult {
+    Outcome outcome{};
+    /// To keep for reset_after_us; none when nothing changed.
+    std::optional<Change> change{};
+};
+
+template <class Law, class Change>
+void apply_change(const Law& law, typename Law::State& state, Change change) {
+    if constexpr (requires { law.apply(state, std::move(change)); }) {
+        law.apply(state, std::move(change));
+    } else {
+        state = std::move(change);
+    }
+}
+
 /// An algorithm over one store. Keys come checked and in full, costs 1 or more; a cost below 0 gives
 /// hits back.
 class LimiterBackend {
@@ -45,6 +74,9 @@ class LimiterBackend {
     virtual ~LimiterBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
+    virtual KeyRule key_rule() const { return KeyRule::any_bytes; }
+    /// What the store needs before the first hit; most need nothing.
+    virtual Result<void> create_table(Timeout) { return {}; }
     virtual Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                                    std::string_view who, Timeout timeout) = 0;
     /// Results by index; one by one unless a backend has something better.
@@ -68,6 +100,9 @@ class LimiterBackend {
 
     /// Whether the calls below may be made.
     virtual Result<void> check_async() const { return {}; }
+    virtual void create_table_async(const AsyncCall&, Completion<void> done) {
+        done(create_table({}));
+    }
     virtual void decide_async(const std::string& key, std::int64_t cost, Take take,
                               std::string_view who, const AsyncCall&, Completion<Outcome> done) {
         done(decide(key, cost, take, who, {}));
@@ -94,6 +129,8 @@ class SimulatedKey {
     virtual Outcome hit(std::int64_t now_us, std::int64_t cost, bool take) = 0;
 };
 
+class StoredLaw;
+
 /// An algorithm's registration. The options come checked but for the rate.
 struct LimiterAlgorithm {
     AlgorithmInfo info;
@@ -101,6 +138,8 @@ struct LimiterAlgorithm {
                                                            const LimiterOptions&);
     Result<std::unique_ptr<LimiterBackend>> (*over_redis)(std::shared_ptr<redis::Client>,
                                                           const LimiterOptions&);
+    /// For databases. Null when they do not have the algorithm.
+    Result<std::unique_ptr<StoredLaw>> (*stored)(const LimiterOptions&){nullptr};
     /// Null when the algorithm is more than arithmetic.
     Result<std::unique_ptr<SimulatedKey>> (*simulate)(const LimiterOptions&){nullptr};
 };
@@ -124,6 +163,8 @@ inline constexpr std::array kLimiterAlgorithms{
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
 
+/// Everything but the rates' numbers, which the algorithm checks, and the table.
+Result<void> check_limiter_options(const LimiterOptions& options);
 /// A window's rate is within its bounds and has no burst.
 Result<void> check_window_rate(const Rate& rate);
 /// The same, and its limit is one that a list with an element for each hit may hold.

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "limiter/algorithm.hpp"
+#include "limiter/stored_law.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {
@@ -38,22 +39,6 @@ namespace hotcount {
 inline constexpr std::int64_t kExact = std::int64_t{1} << 53;
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-template <class Change>
-struct StepResult {
-    Outcome outcome{};
-    /// To keep for reset_after_us; none when nothing changed.
-    std::optional<Change> change{};
-};
-
-template <class Law, class Change>
-void apply_change(const Law& law, typename Law::State& state, Change change) {
-    if constexpr (requires { law.apply(state, std::move(change)); }) {
-        law.apply(state, std::move(change));
-    } else {
-        state = std::move(change);
-    }
-}
 
 /// What the outcomes at each of a limiter's rates come to: allowed when all are.
 Outcome merge(std::span<const Outcome> of_rates);
@@ -154,16 +139,6 @@ struct MarkedState {
     std::optional<State> state{};
     std::int64_t blocked_until{0};
 };
-
-/// What a hit of a blocked key is answered, from what its limits say.
-inline Outcome blocked(Outcome outcome, std::int64_t left) {
-    outcome.allowed = false;
-    outcome.blocked = true;
-    outcome.remaining = 0;
-    outcome.retry_after_us = left;
-    outcome.reset_after_us = std::max(outcome.reset_after_us, left);
-    return outcome;
-}
 
 /// Runs the law under the key's lock.
 template <class Law>
@@ -392,7 +367,7 @@ auto with_law(const LimiterOptions& options, const Make& make)
 template <class Law>
 constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     using Backend = std::unique_ptr<LimiterBackend>;
-    LimiterAlgorithm algorithm{info, nullptr, nullptr, nullptr};
+    LimiterAlgorithm algorithm{info, nullptr, nullptr};
     algorithm.over_memory = [](std::shared_ptr<memory::Store> store,
                                const LimiterOptions& options) -> Result<Backend> {
         return with_law<Law>(options, [&]<class Chosen>(const Chosen& law) -> Result<Backend> {
@@ -412,6 +387,19 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
         }
         return make_script_backend(std::move(client), kScript, most, options.charge_denied,
                                    numbers);
+    };
+    algorithm.stored = [](const LimiterOptions& options) -> Result<std::unique_ptr<StoredLaw>> {
+        if constexpr (requires { Law::kMostStored; }) {
+            for (const Rate& rate : options.rates) {
+                if (rate.limit > Law::kMostStored)
+                    return too_much_stored(options, Law::kMostStored);
+            }
+        }
+        return with_law<Law>(
+            options, [&]<class Chosen>(const Chosen& law) -> Result<std::unique_ptr<StoredLaw>> {
+                return std::unique_ptr<StoredLaw>{
+                    std::make_unique<StoredLawOf<Chosen>>(law, options.rates.size())};
+            });
     };
     algorithm.simulate =
         [](const LimiterOptions& options) -> Result<std::unique_ptr<SimulatedKey>> {

@@ -33,8 +33,9 @@ Result<void> check_name(std::string_view name) {
 
 bool remembers_callers(const AlgorithmInfo& algorithm) { return algorithm.remembers_callers; }
 
-// The rate is checked by the algorithm.
-Result<void> check_options(const LimiterOptions& options) {
+}  // namespace
+
+Result<void> check_limiter_options(const LimiterOptions& options) {
     HOTCOUNT_TRY(check_name(options.name));
     const AlgorithmInfo& algorithm = info(options.algorithm);
     const auto takes_align = [](const AlgorithmInfo& one) {
@@ -68,6 +69,13 @@ Result<void> check_options(const LimiterOptions& options) {
                                                std::string{algorithm.name});
     }
     return {};
+}
+
+namespace {
+
+Result<void> check_no_table(const LimiterOptions& options) {
+    if (options.table == LimiterOptions::kTable) return {};
+    return bad_option("table", "is for databases: other stores have none");
 }
 
 // Limiters whose states mean the same share keys; a window that begins elsewhere does not.
@@ -139,7 +147,8 @@ Result<void> check_window_rate(const Rate& rate) {
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> store,
                                                LimiterOptions options) {
-    HOTCOUNT_TRY(check_options(options));
+    HOTCOUNT_TRY(check_limiter_options(options));
+    HOTCOUNT_TRY(check_no_table(options));
     HOTCOUNT_TRY_ASSIGN(auto backend,
                         find_algorithm(options.algorithm).over_memory(std::move(store), options));
     return std::make_shared<Limiter>(std::move(backend), std::move(options));
@@ -147,7 +156,8 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> st
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> client,
                                                LimiterOptions options) {
-    HOTCOUNT_TRY(check_options(options));
+    HOTCOUNT_TRY(check_limiter_options(options));
+    HOTCOUNT_TRY(check_no_table(options));
     HOTCOUNT_TRY_ASSIGN(auto backend,
                         find_algorithm(options.algorithm).over_redis(std::move(client), options));
     return std::make_shared<Limiter>(std::move(backend), std::move(options));
@@ -164,7 +174,7 @@ Limiter::~Limiter() = default;
 
 Result<std::string> Limiter::full(std::string_view key) const {
     // What encode_plain() adds does not count.
-    HOTCOUNT_TRY(check_key(key.starts_with("%25") ? key.substr(2) : key));
+    HOTCOUNT_TRY(check_key(key.starts_with("%25") ? key.substr(2) : key, backend_->key_rule()));
     return full_key(backend_->store_prefix(), prefix_, key);
 }
 
@@ -234,6 +244,8 @@ Result<void> Limiter::check_async() const {
 }
 
 // -- calls that are waited for ------------------------------------------------------------------
+
+Result<void> Limiter::create_table(Timeout timeout) { return backend_->create_table(timeout); }
 
 Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::string_view who,
                               Timeout timeout) {
@@ -349,6 +361,10 @@ Result<std::vector<std::string>> Limiter::entries(std::string_view key, Timeout 
 }
 
 // -- calls that are not -------------------------------------------------------------------------
+
+void Limiter::create_table_async(Completion<void> done, AsyncCall call) {
+    backend_->create_table_async(call, std::move(done));
+}
 
 void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take, std::string_view who,
                            Completion<Decision> done, const AsyncCall& call) {

@@ -21,6 +21,32 @@ class SlidingLog {
         std::vector<Entry> entries{};  // By time.
         std::size_t first{0};          // Those before it have gone.
         std::int64_t before{0};        // Their total.
+
+        // As a table keeps it: those that have gone are left out.
+        void append_numbers(std::vector<std::int64_t>& numbers) const {
+            numbers.push_back(before);
+            numbers.push_back(static_cast<std::int64_t>(entries.size() - first));
+            Entry last{0, before};
+            for (std::size_t i = first; i < entries.size(); ++i) {
+                numbers.push_back(entries[i].at - last.at);
+                numbers.push_back(entries[i].total - last.total);
+                last = entries[i];
+            }
+        }
+        bool take_numbers(std::span<const std::int64_t>& numbers) {
+            if (numbers.size() < 2) return false;
+            before = numbers[0];
+            const auto count = static_cast<std::size_t>(numbers[1]);
+            numbers = numbers.subspan(2);
+            if (count > numbers.size() / 2) return false;
+            Entry last{0, before};
+            for (std::size_t i = 0; i < count; ++i) {
+                last = {last.at + numbers[2 * i], last.total + numbers[2 * i + 1]};
+                entries.push_back(last);
+            }
+            numbers = numbers.subspan(2 * count);
+            return true;
+        }
     };
     struct Change {
         std::size_t first;  // As State has them.
@@ -29,6 +55,8 @@ class SlidingLog {
         std::int64_t cost;  // Below 0: given back.
     };
     static std::string script() { return std::string{lua::limiter::kSlidingLogLua}; }
+    // A database writes the whole log with each hit: 10 bytes an entry.
+    static constexpr std::int64_t kMostStored = 1000;
 
     static Result<SlidingLog> make(const Rate& rate, const LimiterOptions&) {
         HOTCOUNT_TRY(check_list_rate(rate, Algorithm::sliding_log));

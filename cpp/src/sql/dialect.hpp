@@ -27,6 +27,8 @@ enum class ColumnType : std::uint8_t {
     integer,  ///< Signed, 64 bits.
     text,     ///< Compared byte by byte; up to 1,000 bytes in MySQL.
     uuid,
+    full_key,   ///< As text; up to 2,000 bytes in MySQL.
+    long_text,  ///< For no index; up to 16 MB in MySQL.
 };
 
 /// The words of one dialect. Stateless, one object per dialect, thread-safe. Names of columns come

@@ -14,7 +14,8 @@ class Limiter(AsyncLifetime, LimiterBase):
     """hotcount.Limiter for event loops: each method returns what is awaited for its outcome.
 
     A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
-    just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
+    just the same. Calls of one turn of the loop travel together; over a Database those that are
+    waiting share a transaction. In Memory a call is done when it
     returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
     sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
     threads, and so may forked children. Over Redis 'per_second_key', 'racy_incr', 'incr_expire'
@@ -30,6 +31,10 @@ class Limiter(AsyncLifetime, LimiterBase):
     """
 
     __slots__ = ("__weakref__",)
+
+    @native
+    async def create_table(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Limiter.create_table, to be awaited."""
 
     @native
     async def hit(

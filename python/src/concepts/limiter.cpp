@@ -261,6 +261,7 @@ constexpr std::array kOptions{
     option<&LimiterOptions::align>("align"),
     option<&LimiterOptions::charge_denied>("charge_denied"),
     option<&LimiterOptions::shadow>("shadow"),
+    option<&LimiterOptions::table>("table"),
 };
 
 class BoundLimiter : public Bound<Limiter> {
@@ -373,11 +374,21 @@ class BoundLimiter : public Bound<Limiter> {
 
 std::shared_ptr<BoundBase> make_limiter(const std::string& title, py::handle where,
                                         const LimiterOptions& options) {
-    StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
-    auto limiter = store.kind() == StoreKind::memory
-                       ? unwrap(Limiter::make(store.backend<memory::Store>(), options))
-                       : unwrap(Limiter::make(store.backend<redis::Client>(), options));
-    return std::make_shared<BoundLimiter>(std::move(limiter), std::move(store));
+    StoreReference store(where, "store", title.c_str(),
+                         {StoreKind::memory, StoreKind::redis, StoreKind::database});
+    const auto make = [&](auto opened) {
+        return std::make_shared<BoundLimiter>(unwrap(Limiter::make(std::move(opened), options)),
+                                              std::move(store));
+    };
+    switch (store.kind()) {
+        case StoreKind::memory:
+            return make(store.backend<memory::Store>());
+        case StoreKind::redis:
+            return make(store.backend<redis::Client>());
+        case StoreKind::database:
+            break;
+    }
+    return make(store.backend<sql::Database>());
 }
 
 std::string rate_text(const Rate& rate) { return rate.str(); }
@@ -448,6 +459,8 @@ void bind_limiter() {
                 [=](BoundBase& bound) { return To<std::vector<Rate>>::make(rates_of(bound)); },
                 &kTag<BoundLimiter>});
 
+    method<&Limiter::create_table, &Limiter::create_table_async, Timeout>("Limiter.create_table",
+                                                                          "timeout");
     method<&Limiter::hit, &Limiter::hit_async, LimiterKey, Cost, Who, Timeout>(
         "Limiter.hit", "key cost who timeout");
     method<&Limiter::hit_many, &Limiter::hit_many_async, KeysAndCosts, OnErrors, Timeout>(

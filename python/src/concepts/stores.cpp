@@ -3,6 +3,7 @@
 #include <hotcount/build_info.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/detail/sql/settings.hpp>
+#include <hotcount/limiter.hpp>
 #include <hotcount/op_id.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <hotcount/votes.hpp>
@@ -347,6 +348,7 @@ Result<std::string> schema_of_votes(sql::Dialect dialect, const std::string& str
 Result<std::string> schema_of_slotted_counter(sql::Dialect dialect) {
     return slotted_counter_schema(dialect);
 }
+Result<std::string> schema_of_limiter(sql::Dialect dialect) { return limiter_schema(dialect); }
 Result<std::string> schema_of_write_behind_counter(sql::Dialect dialect) {
     return write_behind_schema(dialect);
 }
@@ -404,6 +406,7 @@ void bind_stores() {
         "dialect strategy item_type user_type item_table item_id item_count vote_table vote_item "
         "vote_user vote_value vote_previous vote_version foreign_key");
     function<&schema_of_slotted_counter, sql::Dialect>("slotted_counter_schema", "dialect");
+    function<&schema_of_limiter, sql::Dialect>("limiter_schema", "dialect");
     function<&schema_of_write_behind_counter, sql::Dialect>("write_behind_schema", "dialect");
 }
 

@@ -50,7 +50,11 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Counter.get_many": ("keys", "*", "errors", TIMEOUT),
     "Counter.reset": ("key", "*", TIMEOUT),
     "Counter.ttl": ("key", "*", TIMEOUT),
-    "Limiter": ("store", "rate", "*", "algorithm", "name", "align", "charge_denied", "shadow"),
+    "Limiter": (
+        *("store", "rate", "*", "algorithm", "name", "align", "charge_denied", "shadow"),
+        "table",
+    ),
+    "Limiter.create_table": ("*", TIMEOUT),
     "Limiter.hit": ("key", "cost", "*", "who", TIMEOUT),
     "Limiter.hit_many": ("keys", "cost", "*", "errors", TIMEOUT),
     "Limiter.at_most": ("key", "n", "*", TIMEOUT),

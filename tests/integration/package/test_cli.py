@@ -134,7 +134,7 @@ def test_the_schema_as_json_is_the_same_sql() -> None:
     printed = run("schema", "--dialect", "sqlite").stdout
     parts = json.loads(run("schema", "--dialect", "sqlite", "--json").stdout)
     assert parts.pop("dialect") == "sqlite"
-    assert sorted(parts) == ["slotted_counter", "votes", "write_behind_counter"]
+    assert sorted(parts) == ["limiter", "slotted_counter", "votes", "write_behind_counter"]
     assert all(sql in printed for sql in parts.values())
 
 

@@ -129,7 +129,7 @@ def test_the_policy_is_an_option_of_the_url_too() -> None:
         hotcount.connect("memory://", max_keys=1, when_full="refuse"),
     ):
         assert "when_full='refuse'" in repr(store)
-        limited = hotcount.Limiter(store, "1/hour")  # type: ignore[arg-type]
+        limited = hotcount.Limiter(store, "1/hour")
         limited.hit("a")
         with pytest.raises(hotcount.CapacityError):
             limited.hit("b")

@@ -366,6 +366,7 @@ def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> No
             align: str = "clock",
             charge_denied: bool = False,
             shadow: bool = False,
+            table: str = "hotcount_limit",
         ) -> None:
             """."""
 

@@ -14,6 +14,10 @@ class MysqlGrammar final : public Grammar {
                 return "BIGINT";
             case ColumnType::uuid:
                 return "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin";
+            case ColumnType::full_key:
+                return "VARBINARY(2000)";
+            case ColumnType::long_text:
+                return "MEDIUMBLOB";
             case ColumnType::text:
                 break;
         }

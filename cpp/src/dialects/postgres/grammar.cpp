@@ -15,6 +15,8 @@ class PostgresGrammar final : public Grammar {
             case ColumnType::uuid:
                 return "UUID";
             case ColumnType::text:
+            case ColumnType::full_key:
+            case ColumnType::long_text:
                 break;
         }
         // "C": bytes are compared, whatever the database's own collation.

@@ -1,0 +1,248 @@
+// Limiters over a SQL database: a row for each key, the law in this process, the server's clock.
+//
+//   hits --> group commit --> one transaction: lock the rows in the order of their keys, read them and
+//                             the clock, decide hit after hit in order, write what changed, commit
+//
+// A key that is not there is inserted without a state first, so that only one transaction decides on
+// it. Calls that only look read one row and lock nothing. Rows that have expired are removed by the
+// transactions that insert others: two for one.
+//
+// Thread-safe. The calls of one backend share transactions; a forked child begins anew.
+#include <array>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
+#include <hotcount/limiter.hpp>
+
+#include "limiter/algorithm.hpp"
+#include "limiter/sql_table.hpp"
+#include "limiter/sql_writer.hpp"
+
+namespace hotcount {
+namespace {
+
+// What calls that outlive the backend need.
+struct LimitStore {
+    std::shared_ptr<sql::Database> database;
+    std::shared_ptr<const LimitTable> table;
+    std::shared_ptr<const StoredLaw> law;
+
+    Result<void> create_table(Deadline deadline) const {
+        return sql::transact(*database, deadline, [&](sql::Connection& connection) -> Result<void> {
+            return connection.run_script(table->schema);
+        });
+    }
+
+    // What a hit would be answered; without a lock, from what is committed.
+    Result<Outcome> look(const std::string& key, std::int64_t cost, Deadline deadline) const {
+        std::string text;
+        std::int64_t now = 0;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            text = row.text(0);
+            now = row.integer(1);
+            return {};
+        };
+        const std::array<sql::Value, 1> parameters{std::string_view{key}};
+        // One row is one statement, which spares BEGIN and COMMIT.
+        const bool alone = !database->dialect().grammar().reads_alone_at_session_level();
+        const auto read = [&](sql::Connection& connection) -> Result<void> {
+            text.clear();
+            auto found = alone ? connection.read_alone(table->look, parameters, &see, deadline)
+                               : connection.run(table->look, parameters, &see);
+            if (!found) return explain_missing_limits(std::move(found).error());
+            return {};
+        };
+        HOTCOUNT_TRY(alone ? sql::read_statement(*database, deadline, read)
+                           : sql::read_snapshot(*database, deadline, read));
+        if (table->one_writer()) now = wall_us();
+        const auto state = law->open(text);
+        if (!state) return no_limit_state(key);
+        return state->hit(now, cost, Take::nothing);
+    }
+};
+
+class SqlLimiterBackend final : public LimiterBackend {
+  public:
+    SqlLimiterBackend(std::shared_ptr<sql::Database> database, std::shared_ptr<const StoredLaw> law,
+                      const LimiterOptions& options)
+        : store_(std::make_shared<const LimitStore>(LimitStore{
+              database, std::make_shared<const LimitTable>(options.table, database->dialect()),
+              std::move(law)})),
+          commit_([store = store_] {
+              return std::make_unique<sql::GroupCommit>(
+                  store->database, std::make_shared<HitWriter>(store->table, store->law),
+                  sql::GroupCommitOptions{});
+          }),
+          elsewhere_([store = store_] {
+              const sql::GroupCommitOptions defaults;
+              return std::make_unique<WaitingCalls>(store->database->name(), defaults.workers,
+                                                    defaults.max_queue);
+          }) {}
+
+    std::string_view store_prefix() const override { return {}; }
+    KeyRule key_rule() const override {
+        return store_->database->dialect().grammar().text_is_utf8() ? KeyRule::utf8_text
+                                                                    : KeyRule::sql_text;
+    }
+
+    // -- calls that are waited for ----------------------------------------------------------------
+
+    Result<void> create_table(Timeout timeout) override {
+        return store_->create_table(deadline(timeout));
+    }
+
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
+                           Timeout timeout) override {
+        cost = price(cost, take);
+        if (only_looks(cost, take)) return store_->look(key, cost, deadline(timeout));
+        const auto hit = std::make_shared<QueuedHit>(key, cost, take);
+        HOTCOUNT_TRY(commit_.get().submit(hit, deadline(timeout)));
+        return hit->outcome;
+    }
+
+    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
+                                           std::span<const std::int64_t> costs,
+                                           std::span<const std::string_view>,
+                                           Timeout timeout) override {
+        const Hits hits = queued(keys, costs);
+        return outcomes(hits, commit_.get().submit_all(hits, deadline(timeout)));
+    }
+
+    Result<void> reset(const std::string& key, Timeout timeout) override {
+        return commit_.get().submit(reset_of(key), deadline(timeout));
+    }
+
+    // -- calls that are not -----------------------------------------------------------------------
+
+    void create_table_async(const AsyncCall& call, Completion<void> done) override {
+        elsewhere(call, std::move(done),
+                  [](const LimitStore& store, Deadline by) { return store.create_table(by); });
+    }
+
+    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view,
+                      const AsyncCall& call, Completion<Outcome> done) override {
+        cost = price(cost, take);
+        if (only_looks(cost, take)) {
+            return elsewhere(call, std::move(done),
+                             [key, cost](const LimitStore& store, Deadline by) {
+                                 return store.look(key, cost, by);
+                             });
+        }
+        auto hit = std::make_shared<QueuedHit>(key, cost, take);
+        commit_.get().submit_async(hit, deadline(call.timeout),
+                                   [hit, done = std::move(done)](Result<void> written) {
+                                       done(outcome(*hit, std::move(written)));
+                                   });
+    }
+
+    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                         std::span<const std::string_view>, const AsyncCall& call,
+                         Completion<std::vector<Result<Outcome>>> done) override {
+        Hits hits = queued(keys, costs);
+        commit_.get().submit_all_async(
+            hits, deadline(call.timeout),
+            [hits, done = std::move(done)](std::vector<Result<void>> written) {
+                done(outcomes(hits, std::move(written)));
+            });
+    }
+
+    void reset_async(const std::string& key, const AsyncCall& call,
+                     Completion<void> done) override {
+        commit_.get().submit_async(reset_of(key), deadline(call.timeout), std::move(done));
+    }
+
+  private:
+    using Hits = std::vector<std::shared_ptr<sql::QueuedWrite>>;
+
+    Deadline deadline(Timeout timeout) const { return store_->database->deadline(timeout); }
+
+    std::int64_t price(std::int64_t cost, Take take) const {
+        return take == Take::what_fits ? std::min(cost, store_->law->limit()) : cost;
+    }
+    // What can only be denied must not leave an absent key behind.
+    bool only_looks(std::int64_t cost, Take take) const {
+        return take == Take::nothing || (take != Take::block && cost > store_->law->limit());
+    }
+    static std::shared_ptr<QueuedHit> reset_of(const std::string& key) {
+        return std::make_shared<QueuedHit>(key);
+    }
+
+    // In order, those that only look too.
+    Hits queued(std::span<const std::string> keys, std::span<const std::int64_t> costs) const {
+        Hits hits;
+        hits.reserve(keys.size());
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            const Take take = only_looks(costs[i], Take::all) ? Take::nothing : Take::all;
+            hits.push_back(std::make_shared<QueuedHit>(keys[i], costs[i], take));
+        }
+        return hits;
+    }
+    static Result<Outcome> outcome(const sql::QueuedWrite& hit, Result<void> written) {
+        if (!written) return std::move(written).error();
+        return static_cast<const QueuedHit&>(hit).outcome;
+    }
+    static std::vector<Result<Outcome>> outcomes(const Hits& hits,
+                                                 std::vector<Result<void>> written) {
+        std::vector<Result<Outcome>> found;
+        found.reserve(hits.size());
+        for (std::size_t i = 0; i < hits.size(); ++i) {
+            found.push_back(outcome(*hits[i], std::move(written[i])));
+        }
+        return found;
+    }
+
+    template <class T, class Work>
+    void elsewhere(const AsyncCall& call, Completion<T> done, Work work) {
+        const Deadline by = deadline(call.timeout);
+        elsewhere_.get().run<T>(
+            by, call.cancelled, std::move(done),
+            [store = store_, work = std::move(work), by] { return work(*store, by); });
+    }
+
+    const std::shared_ptr<const LimitStore> store_;
+    ForkLocal<sql::GroupCommit> commit_;
+    ForkLocal<WaitingCalls> elsewhere_;
+};
+
+// Its index has a longer name.
+Result<void> check_table(const LimiterOptions& options) {
+    HOTCOUNT_TRY_ASSIGN(const auto table, sql::TableName::parse("table", options.table));
+    constexpr std::size_t kMost = kMaxIdentifierBytes - LimitTable::kIndexSuffix.size();
+    if (table.name.size() <= kMost) return {};
+    return bad_option("table", "has " + std::to_string(table.name.size()) +
+                                   " bytes; it takes up to " + std::to_string(kMost));
+}
+
+std::string stored_names() {
+    std::string names;
+    for (const LimiterAlgorithm* const algorithm : kLimiterAlgorithms) {
+        if (algorithm->stored == nullptr) continue;
+        names += (names.empty() ? "" : ", ") + std::string{algorithm->info.name};
+    }
+    return names;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> database,
+                                               LimiterOptions options) {
+    HOTCOUNT_TRY(check_limiter_options(options));
+    HOTCOUNT_TRY(check_table(options));
+    const LimiterAlgorithm& algorithm = find_algorithm(options.algorithm);
+    if (algorithm.stored == nullptr) {
+        return bad_option("algorithm", "is " + std::string{algorithm.info.name} +
+                                           ", which is not for databases; they take " +
+                                           stored_names());
+    }
+    HOTCOUNT_TRY_ASSIGN(auto law, algorithm.stored(options));
+    return std::make_shared<Limiter>(
+        std::make_unique<SqlLimiterBackend>(std::move(database), std::move(law), options),
+        std::move(options));
+}
+
+Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& options) {
+    HOTCOUNT_TRY(check_table(options));
+    return LimitTable{options.table, dialect}.schema;
+}
+
+}  // namespace hotcount

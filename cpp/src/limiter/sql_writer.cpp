@@ -1,0 +1,158 @@
+#include "sql_writer.hpp"
+
+#include <algorithm>
+
+namespace hotcount {
+namespace {
+
+// Runs a statement over all keys, in the sizes there are; the last key fills a statement up.
+Result<void> run_for(sql::Connection& connection, std::span<const SizedStatement> sizes,
+                     std::span<const std::string_view> keys, const sql::RowVisitor* visit) {
+    while (!keys.empty()) {
+        const auto fits = std::find_if(sizes.rbegin(), sizes.rend(), [&](const auto& sized) {
+            return sized.rows >= keys.size();
+        });
+        const SizedStatement& sized = fits == sizes.rend() ? sizes.front() : *fits;
+        const std::size_t taken = std::min(sized.rows, keys.size());
+        std::vector<sql::Value> parameters(keys.begin(),
+                                           keys.begin() + static_cast<std::ptrdiff_t>(taken));
+        parameters.resize(sized.rows, keys[taken - 1]);
+        HOTCOUNT_TRY(connection.run(sized.statement, parameters, visit));
+        keys = keys.subspan(taken);
+    }
+    return {};
+}
+
+}  // namespace
+
+Error explain_missing_limits(Error error) {
+    if (error.code == ErrorCode::database && error.condition == SqlCondition::undefined_table) {
+        error.message += "; create_table() makes it";
+    }
+    return error;
+}
+
+Result<void> HitWriter::write(sql::Connection& connection,
+                              std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+    Rows rows;
+    for (const auto& write : batch) {
+        const auto& hit = static_cast<const QueuedHit&>(*write);
+        rows[hit.key].needed |= hit.needs_row();
+    }
+    inserted_ = 0;
+    auto now = lock_rows(connection, rows);
+    if (!now) return explain_missing_limits(std::move(now).error());
+    decide(batch, rows, *now);
+    HOTCOUNT_TRY(write_rows(connection, rows, *now));
+    // Two for each one that came: the table shrinks while it is used.
+    if (inserted_ > 0) HOTCOUNT_TRY(remove_expired(connection, *now, 2 * inserted_));
+    return {};
+}
+
+Result<std::int64_t> HitWriter::lock_rows(sql::Connection& connection, Rows& rows) {
+    Keys keys;
+    for (const auto& [key, row] : rows) keys.push_back(key);
+    std::int64_t now = 0;
+    HOTCOUNT_TRY(read(connection, keys, rows, now));
+    const auto missing = [&] {
+        Keys absent;
+        for (const auto& [key, row] : rows) {
+            if (row.needed && !row.text) absent.push_back(key);
+        }
+        return absent;
+    };
+    keys = missing();
+    inserted_ = keys.size();
+    if (table_->one_writer()) return wall_us();
+    if (keys.empty()) return now;
+    HOTCOUNT_TRY(run_for(connection, table_->insert, keys, nullptr));
+    HOTCOUNT_TRY(read(connection, keys, rows, now));
+    if (missing().empty()) return now;
+    // Another transaction removed a row between the two statements, as expired or by a reset.
+    return make_error(ErrorCode::deadline, "a key's row was removed meanwhile; nothing was applied",
+                      "", SqlCondition::transaction_conflict);
+}
+
+Result<void> HitWriter::read(sql::Connection& connection, const Keys& keys, Rows& rows,
+                             std::int64_t& now) const {
+    const sql::RowVisitor see = [&](const sql::Row& found) -> Result<void> {
+        const auto row = rows.find(found.text(0));
+        if (row == rows.end()) return {};
+        row->second.text = found.text(1);
+        now = std::max(now, found.integer(2));
+        return {};
+    };
+    return run_for(connection, table_->lock, keys, &see);
+}
+
+void HitWriter::decide(std::span<const std::shared_ptr<sql::QueuedWrite>> batch, Rows& rows,
+                       std::int64_t now) const {
+    for (const auto& write : batch) {
+        auto& hit = static_cast<QueuedHit&>(*write);
+        Row& row = rows.find(hit.key)->second;
+        if (!row.key) row.key = law_->open(row.text.value_or(""));
+        // A reset also forgets what is no state.
+        if (!row.key && hit.resets) row.key = law_->open("");
+        if (!row.key) {
+            hit.error = no_limit_state(hit.key);
+        } else if (hit.resets) {
+            row.key->forget();
+        } else {
+            hit.outcome = row.key->hit(now, hit.cost, hit.take);
+        }
+    }
+}
+
+Result<void> HitWriter::write_rows(sql::Connection& connection, const Rows& rows,
+                                   std::int64_t now) const {
+    struct Written {
+        std::string_view key;
+        std::string text;
+        std::int64_t expires;
+    };
+    std::vector<Written> written;
+    for (const auto& [key, row] : rows) {
+        if (!row.key || !row.key->changed()) continue;
+        std::string text = row.key->text();
+        if (!text.empty()) {
+            written.push_back({key, std::move(text), rounded_expiry(now, row.key->expires_us())});
+        } else if (row.text) {
+            HOTCOUNT_TRY(connection.execute(table_->remove, {key}));
+        }
+    }
+    std::span<const Written> left{written};
+    if (left.size() == 1 && !table_->one_writer()) {
+        const Written& only = left.front();
+        HOTCOUNT_TRY(connection.execute(table_->update,
+                                        {only.key, std::string_view{only.text}, only.expires}));
+        return {};
+    }
+    for (const auto& [size, statement] : table_->write) {
+        for (; left.size() >= size; left = left.subspan(size)) {
+            std::vector<sql::Value> parameters;
+            parameters.reserve(3 * size);
+            for (const Written& row : left.first(size)) {
+                parameters.insert(parameters.end(),
+                                  {row.key, std::string_view{row.text}, row.expires});
+            }
+            HOTCOUNT_TRY(connection.run(statement, parameters, nullptr));
+        }
+    }
+    return {};
+}
+
+Result<void> HitWriter::remove_expired(sql::Connection& connection, std::int64_t now,
+                                       std::size_t most) const {
+    std::vector<std::string> keys;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        keys.emplace_back(row.text(0));
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(table_->expired, {now, static_cast<std::int64_t>(most)}, see));
+    for (const std::string& key : keys) {
+        HOTCOUNT_TRY(connection.execute(table_->remove, {std::string_view{key}}));
+    }
+    return {};
+}
+
+}  // namespace hotcount

@@ -1,0 +1,193 @@
+// What a database keeps of a limiter's key, and how a law decides on it.
+//
+// A row's text is integers, in decimal. A state that consists of integers alone is
+// written as it is; another one has append_numbers() and take_numbers().
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "limiter/algorithm.hpp"
+
+namespace hotcount {
+
+/// One key while a transaction holds its row.
+class StoredKey {
+  public:
+    virtual ~StoredKey() = default;
+
+    /// `cost` as LimiterBackend::decide() has it.
+    virtual Outcome hit(std::int64_t now_us, std::int64_t cost, Take take) = 0;
+    /// As if it had never been hit.
+    virtual void forget() = 0;
+    /// What the row is to hold; empty if there is to be none.
+    virtual std::string text() const = 0;
+
+    /// Whether the row is to be written.
+    bool changed() const { return changed_; }
+    /// From then on it can be removed, in microseconds since the epoch.
+    std::int64_t expires_us() const { return expires_us_; }
+
+  protected:
+    void keep_until(std::int64_t us) {
+        changed_ = true;
+        expires_us_ = us;
+    }
+
+  private:
+    bool changed_{false};
+    std::int64_t expires_us_{0};
+};
+
+/// A law over states that are text. Stateless, thread-safe.
+class StoredLaw {
+  public:
+    virtual ~StoredLaw() = default;
+    /// What an idle key admits at once.
+    virtual std::int64_t limit() const = 0;
+    /// The key of which this is stored; empty: it is absent. Null if that is no state of this law. It
+    /// must not outlive the law.
+    virtual std::unique_ptr<StoredKey> open(std::string_view text) const = 0;
+};
+
+/// The error for a limit beyond what a database keeps.
+Error too_much_stored(const LimiterOptions& options, std::int64_t most);
+
+// -- states as numbers ----------------------------------------------------------------------------
+
+std::string text_of(std::span<const std::int64_t> numbers);
+/// The inverse. Empty if the text is something else, or a number is below 0 or above 2^53.
+std::vector<std::int64_t> numbers_of(std::string_view text);
+
+template <class State>
+void append_numbers(const State& state, std::vector<std::int64_t>& numbers) {
+    if constexpr (requires { state.append_numbers(numbers); }) {
+        state.append_numbers(numbers);
+    } else {
+        static_assert(std::is_trivially_copyable_v<State> && sizeof(State) % 8 == 0);
+        const auto plain = std::bit_cast<std::array<std::int64_t, sizeof(State) / 8>>(state);
+        numbers.insert(numbers.end(), plain.begin(), plain.end());
+    }
+}
+/// Takes the state off the front; false if the numbers are none.
+template <class State>
+bool take_numbers(std::span<const std::int64_t>& numbers, State& state) {
+    if constexpr (requires { state.take_numbers(numbers); }) {
+        return state.take_numbers(numbers);
+    } else {
+        std::array<std::int64_t, sizeof(State) / 8> plain;
+        if (numbers.size() < plain.size()) return false;
+        std::copy_n(numbers.begin(), plain.size(), plain.begin());
+        numbers = numbers.subspan(plain.size());
+        state = std::bit_cast<State>(plain);
+        return true;
+    }
+}
+
+/// Of several rates.
+template <class State>
+void append_numbers(const std::vector<State>& states, std::vector<std::int64_t>& numbers) {
+    for (const State& state : states) append_numbers(state, numbers);
+}
+template <class State>
+bool take_numbers(std::span<const std::int64_t>& numbers, std::vector<State>& states) {
+    for (State& state : states) {
+        if (!take_numbers(numbers, state)) return false;
+    }
+    return true;
+}
+
+// -- a law over such states -----------------------------------------------------------------------
+
+/// The text of a key: until when it is blocked, in microseconds since the epoch, then the law's state
+/// if there is one.
+template <class Law>
+class StoredLawOf final : public StoredLaw {
+    using State = typename Law::State;
+
+  public:
+    StoredLawOf(const Law& law, std::size_t rates) : law_(law), rates_(rates) {}
+
+    std::int64_t limit() const override { return law_.limit(); }
+
+    std::unique_ptr<StoredKey> open(std::string_view text) const override {
+        auto key = std::make_unique<Key>(law_);
+        if (text.empty()) return key;
+        const auto numbers = numbers_of(text);
+        if (numbers.empty()) return nullptr;
+        key->blocked_until = numbers.front();
+        std::span<const std::int64_t> left = std::span{numbers}.subspan(1);
+        if (left.empty()) return key;
+        State& state = key->state.emplace();
+        if constexpr (requires { state.resize(rates_); }) state.resize(rates_);
+        if (!take_numbers(left, state) || !left.empty()) return nullptr;
+        return key;
+    }
+
+  private:
+    struct Key final : StoredKey {
+        explicit Key(const Law& of_law) : law(of_law) {}
+
+        Outcome hit(std::int64_t now, std::int64_t cost, Take take) override {
+            const State* const known = state ? &*state : nullptr;
+            if (take == Take::block) {
+                blocked_until = now + cost;
+                const Outcome outcome = blocked(law.step(known, now, 1, false).outcome, cost);
+                keep_until(now + outcome.reset_after_us);
+                return outcome;
+            }
+            const bool gives_back = cost < 0;
+            const std::int64_t left = blocked_until - now;
+            bool takes = take != Take::nothing && cost <= law.limit();
+            if (gives_back) takes = known != nullptr;
+            if (left > 0) takes = takes && gives_back;
+            if (takes && take == Take::what_fits) {
+                const std::int64_t room = law.step(known, now, 1, false).outcome.remaining;
+                takes = room > 0;
+                cost = takes ? std::min(cost, room) : 1;
+            }
+            auto next = law.step(known, now, cost, takes);
+            Outcome outcome = next.outcome;
+            if (left > 0) outcome = blocked(outcome, left);
+            if (gives_back) outcome.remaining = next.outcome.remaining;
+            if (takes && outcome.allowed) outcome.taken = cost;
+            if (next.change) {
+                if (!state) state.emplace();
+                apply_change(law, *state, std::move(*next.change));
+                if (left <= 0) blocked_until = 0;
+                keep_until(now + outcome.reset_after_us);
+            }
+            return outcome;
+        }
+        void forget() override {
+            state.reset();
+            blocked_until = 0;
+            keep_until(0);
+        }
+        std::string text() const override {
+            if (!state && blocked_until == 0) return {};
+            std::vector<std::int64_t> numbers{blocked_until};
+            if (state) append_numbers(*state, numbers);
+            return text_of(numbers);
+        }
+
+        const Law& law;
+        std::optional<State> state{};
+        std::int64_t blocked_until{0};
+    };
+
+    const Law law_;
+    const std::size_t rates_;
+};
+
+}  // namespace hotcount
