@@ -7,8 +7,9 @@ from typing import Any, Literal
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Key, ReadOnly, Seconds
+from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount._votes_base import SyncWorker
+from hotcount.batches import Counts, Int64Batch
 from hotcount.results import Contract, Count, FlushReport
 from hotcount.stores import AnyDatabase, KeyValueStore
 
@@ -166,12 +167,46 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
         """
 
     @native
+    def add_many(
+        self,
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        *,
+        ack: Ack = "cache",
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch:
+        """Adds to many keys, and returns the amounts added. ack as in add.
+
+        keys, n and errors as in Counter.add_many: a sequence of keys, which may repeat, with one n
+        or one for each; or a mapping key -> amount. They go to Redis together, or with ack='sql' in
+        as few transactions as max_batch allows. Amounts for one key are one add: all of them are
+        counted, or none.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.create_tables()
+        >>> list(views.add_many({"page:home": 1, "page:about": 2}, ack="sql"))
+        [1, 2]
+        """
+
+    @native
     def get(self, key: Key, *, timeout: Seconds | None = None) -> Count:
         """What was acknowledged to anybody, 0 for a key that nobody added to.
 
         But for adds with ack='local' that other processes have not flushed yet; so .exact is
         False. .pending: adds in it that SQL does not have yet. UnavailableError if Redis or the
         database does not answer.
+        """
+
+    @native
+    def get_many(
+        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
+    ) -> Counts:
+        """The counts of many keys, in order: each as get() has it, from one snapshot of SQL.
+
+        Few calls: Redis is asked for 500 keys at a time, SQL for 512. errors='raise': BatchError
+        with .result and .errors if a key failed; 'return': they are in the batch's .errors.
         """
 
     @native

@@ -85,6 +85,10 @@ def world() -> Iterator[World]:
     votes = hotcount.Votes(database)
     votes.create_tables()
     votes.add_items([1, 2])
+    # Nothing listens there: what is acknowledged by SQL does not ask it.
+    cache = hotcount.Redis("redis+unix:///nonexistent", timeout=0.01, connect_timeout=0.01)
+    views = hotcount.WriteBehindCounter(database, cache)
+    views.create_tables()
     keys, numbers = ["a", "b"], [1, 2]
     places = {
         "Counter.add_many keys": Place("keys", counter.add_many, keys, takes_mapping=True),
@@ -127,6 +131,12 @@ def world() -> Iterator[World]:
             True,
         ),
         "SlottedCounter.get_many keys": Place("keys", slotted.get_many, keys),
+        "WriteBehindCounter.add_many keys": Place(
+            "keys", lambda x: views.add_many(x, ack="sql"), keys, takes_mapping=True
+        ),
+        "WriteBehindCounter.add_many n": Place(
+            "n", lambda x: views.add_many(keys, x, ack="sql"), numbers, True
+        ),
         "Votes.cast_many items": Place(
             "items", lambda x: votes.cast_many(x, [7, 8]), numbers, True
         ),
@@ -159,6 +169,7 @@ PLACES = [
         "Limiter.hit_many": ("keys", "keys with cost", "cost"),
         "LiveSets.upsert_many": ("items", "keys", "members", "scores"),
         "SlottedCounter.get_many": ("keys",),
+        "WriteBehindCounter.add_many": ("keys", "n"),
         "Votes.cast_many": ("items", "users", "values", "op_ids"),
         "Votes.count_many": ("items",),
         "Votes.get_many": ("items",),

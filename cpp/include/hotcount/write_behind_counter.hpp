@@ -45,8 +45,11 @@
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace hotcount {
 
@@ -118,9 +121,17 @@ class WriteBehindCounter {
     /// After any other error nothing was counted.
     virtual Result<void> add(std::string_view key, std::int64_t n = 1, Ack ack = Ack::cache,
                              Timeout timeout = {}) = 0;
+    /// The same for many, which go together; results by index. Amounts for one key are one add, whose
+    /// result each of them gets.
+    virtual std::vector<Result<void>> add_many(
+        std::span<const std::pair<std::string_view, std::int64_t>> amounts, Ack ack = Ack::cache,
+        Timeout timeout = {}) = 0;
     /// What was acknowledged to anybody, but for adds with Ack::local of other processes that are
     /// not flushed yet. Count::pending: the adds in it that SQL does not have yet.
     virtual Result<Count> get(std::string_view key, Timeout timeout = {}) = 0;
+    /// Of many, each once from Redis, and then all from one snapshot of SQL; results by index.
+    virtual std::vector<Result<Count>> get_many(std::span<const std::string_view> keys,
+                                                Timeout timeout = {}) = 0;
     /// Sends what only this process has to Redis. acked: cells that Redis or SQL has now; pending:
     /// cells not reached by the deadline; at_risk: acknowledged adds in those.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;

@@ -8,6 +8,7 @@
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "sql/dialect.hpp"
@@ -200,6 +201,8 @@ ViewTables::ViewTables(const Names& n, const sql::Grammar& g, Duration horizon)
                 " WHERE name = 'forgotten' UNION ALL SELECT writer, up, down FROM " + n.cell +
                 " WHERE " + n.key + " = ?1 AND writer IN (",
             placeholder, 1, ", ", ")", 1),
+      totals_("SELECT " + n.key + ", total FROM " + n.table + " WHERE " + n.key + " IN (",
+              placeholder, 1, ", ", ")"),
       remove_("DELETE FROM " + n.cell + " WHERE ", pair_row(n.key), 2, " OR ", "") {}
 
 Result<std::optional<std::int64_t>> ViewTables::number(sql::Connection& connection,
@@ -324,6 +327,30 @@ Result<ViewTables::Known> ViewTables::read(sql::Connection& connection, std::str
     const std::array<sql::Value, 1> head{key};
     HOTCOUNT_TRY(read_.run_padded(connection, writers, &see, head));
     if (known.first.empty()) return no_forgotten();
+    return known;
+}
+
+Result<std::vector<ViewTables::Known>> ViewTables::read_many(sql::Connection& connection,
+                                                             std::span<const std::string> keys,
+                                                             std::span<const ViewCell> cells) {
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t before, forgotten(connection, read_forgotten_));
+    std::unordered_map<std::string_view, Known> by_key;
+    std::vector<sql::Id> ids;
+    for (const std::string& key : keys) {
+        if (by_key.try_emplace(key, Known{0, {}, first_writer_of(before)}).second) {
+            ids.emplace_back(key);
+        }
+    }
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        by_key.at(row.text(0)).total = row.integer(1);
+        return {};
+    };
+    HOTCOUNT_TRY(totals_.run_padded(connection, ids, &read));
+    HOTCOUNT_TRY_ASSIGN(auto rows, applied(connection, cells));
+    for (ViewCell& row : rows) by_key.at(row.key).cells.push_back(std::move(row));
+    std::vector<Known> known;
+    known.reserve(keys.size());
+    for (const std::string& key : keys) known.push_back(by_key.at(key));
     return known;
 }
 

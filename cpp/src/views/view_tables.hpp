@@ -55,6 +55,10 @@ class ViewTables {
     };
     Result<Known> read(sql::Connection& connection, std::string_view key,
                        std::span<const ViewCell> cells);
+    /// Of several keys, in their order: each has the cells that are its own.
+    Result<std::vector<Known>> read_many(sql::Connection& connection,
+                                         std::span<const std::string> keys,
+                                         std::span<const ViewCell> cells);
 
     /// Has the workers of all processes keep rows for the options' horizon.
     Result<void> keep(sql::Database& database, Deadline deadline);
@@ -88,6 +92,7 @@ class ViewTables {
     BulkStatement applied_;                  // key, writer -> key, writer, up, down
     BulkStatement add_;                      // key, n
     BulkStatement read_;    // key, then writers -> '', total, forgotten; writer, up, down
+    BulkStatement totals_;  // key -> key, total
     BulkStatement remove_;  // key, writer
 };
 

@@ -6,7 +6,9 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/waiting_calls.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <iterator>
 #include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "sql/dialect.hpp"
@@ -17,6 +19,7 @@ namespace hotcount {
 namespace {
 
 constexpr std::int64_t kMostAmount = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kLeastAmount = std::numeric_limits<std::int64_t>::min();
 
 // A cell whose adds wait for their commit.
 struct QueuedCell final : sql::QueuedWrite {
@@ -115,50 +118,76 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
                                  std::move(end));
     }
 
+    std::vector<Result<void>> add_many(
+        std::span<const std::pair<std::string_view, std::int64_t>> amounts, Ack ack,
+        Timeout timeout) override {
+        std::vector<Result<void>> results(amounts.size());
+        const auto writer = writer_.get();
+        const std::vector<Sum> sums = sum_up(amounts, results);
+        std::vector<ViewWriter::Open> open;
+        std::vector<const Sum*> opened;
+        const auto settle = [&](const Sum& sum, const Result<void>& outcome) {
+            for (const std::size_t place : sum.places) results[place] = outcome;
+        };
+        for (const Sum& sum : sums) {
+            auto begun = writer->begin(sum.key, sum.n, ack);
+            if (!begun) {
+                settle(sum, std::move(begun).error());
+            } else if (ack != Ack::local) {
+                open.push_back(std::move(*begun));
+                opened.push_back(&sum);
+            }
+        }
+        const auto end = [&](std::size_t i, Result<void> outcome) {
+            settle(*opened[i], writer->end(open[i], std::move(outcome)));
+        };
+        if (ack == Ack::sql) {
+            std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
+            for (const auto& each : open)
+                writes.push_back(std::make_shared<QueuedCell>(each.value));
+            auto written = commit_.get().submit_all(writes, settings_->database->deadline(timeout));
+            for (std::size_t i = 0; i < open.size(); ++i) end(i, std::move(written[i]));
+        } else {
+            std::vector<ViewCell> cells;
+            for (const auto& each : open) cells.push_back(each.value);
+            settings_->cells.publish_all(cells, settings_->client->deadline(timeout), end);
+        }
+        return results;
+    }
+
     // This process, then Redis, then SQL: what moves on meanwhile is found where it went.
     Result<Count> get(std::string_view key, Timeout timeout) override {
         HOTCOUNT_TRY(check_text(key));
         const WallTime as_of = settings_->options.clock->wall_now();
         const Deadline deadline = settings_->database->deadline(timeout);
-        std::vector<ViewCell> cells = writer_.get()->own_cells(key);
         const std::string name{key};
-        HOTCOUNT_TRY_ASSIGN(
-            const auto cached,
-            settings_->cells.read(std::span{&name, 1}, settings_->client->deadline(timeout)));
-        cells.insert(cells.end(), cached.begin(), cached.end());
-        std::erase_if(cells, [](const ViewCell& each) { return each.writer.empty(); });
-        sort_and_merge(cells);
+        HOTCOUNT_TRY_ASSIGN(const auto cells, cells_of(std::span{&name, 1}, timeout));
         HOTCOUNT_TRY_ASSIGN(
             const ViewTables::Known known,
             sql::read_snapshot(*settings_->database, deadline, [&](sql::Connection& connection) {
                 return settings_->tables.read(connection, key, cells);
             }));
-        __extension__ __int128 value = known.total;
-        __extension__ __int128 pending = 0;
-        for (const ViewCell& each : cells) {
-            if (each.writer < known.first) continue;  // Perhaps it is in the total.
-            CellSum applied{};
-            for (const ViewCell& row : known.cells) {
-                if (row.writer == each.writer) applied = row.sum;
-            }
-            const CellSum more = beyond(each.sum, applied);
-            value += more.up;
-            value -= more.down;
-            pending += more.up;
-            pending += more.down;
+        return count_of(name, cells, known, as_of);
+    }
+
+    std::vector<Result<Count>> get_many(std::span<const std::string_view> keys,
+                                        Timeout timeout) override {
+        std::vector<Result<Count>> counts;
+        counts.reserve(keys.size());
+        std::vector<std::string> names;
+        for (const std::string_view key : keys) {
+            auto checked = check_text(key);
+            counts.push_back(checked ? Result<Count>{Count{}}
+                                     : Result<Count>{std::move(checked).error()});
+            if (counts.back()) names.emplace_back(key);
         }
-        const auto whole = static_cast<std::int64_t>(value);
-        if (whole != value) {
-            return make_error(ErrorCode::overflow,
-                              "the count of " + printable(key) + " leaves signed 64 bits")
-                .about(&ErrorFacts::key, key);
+        const auto found = counts_of(names, timeout);
+        std::size_t next = 0;
+        for (auto& count : counts) {
+            if (!count) continue;
+            count = found ? (*found)[next++] : Result<Count>{found.error()};
         }
-        return Count{
-            .value = whole,
-            .exact = false,
-            .as_of = as_of,
-            .source = pending > 0 ? "cache" : "sql",
-            .pending = pending > kMostAmount ? kMostAmount : static_cast<std::int64_t>(pending)};
+        return counts;
     }
 
     Result<FlushReport> flush(Timeout timeout) override {
@@ -205,10 +234,110 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
     }
     Result<void> check_add(std::string_view key, std::int64_t n) const {
         HOTCOUNT_TRY(check_text(key));
-        if (n == std::numeric_limits<std::int64_t>::min()) {
+        if (n == kLeastAmount) {
             return bad_value("n", n, "at least -9223372036854775807");
         }
         return {};
+    }
+
+    // What a batch adds to one key.
+    struct Sum {
+        std::string_view key;
+        std::int64_t n{0};
+        std::vector<std::size_t> places;
+    };
+
+    // Of those that may be added and are not 0; the others have their results.
+    std::vector<Sum> sum_up(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
+                            std::vector<Result<void>>& results) const {
+        std::vector<Sum> sums;
+        std::unordered_map<std::string_view, std::size_t> found;
+        for (std::size_t i = 0; i < amounts.size(); ++i) {
+            const auto& [key, n] = amounts[i];
+            results[i] = check_add(key, n);
+            if (!results[i] || n == 0) continue;
+            const auto [at, is_new] = found.try_emplace(key, sums.size());
+            if (is_new) sums.push_back({key, 0, {}});
+            Sum& sum = sums[at->second];
+            if (const auto more = checked_add(sum.n, n); more && *more != kLeastAmount) {
+                sum.n = *more;
+                sum.places.push_back(i);
+            } else {
+                results[i] = bad_option("n",
+                                        "leaves signed 64 bits together with the other "
+                                        "amounts for " +
+                                            printable(key));
+            }
+        }
+        return sums;
+    }
+
+    // Those of this process first, then those in Redis: sorted, each once.
+    Result<std::vector<ViewCell>> cells_of(std::span<const std::string> names,
+                                           Timeout timeout) const {
+        std::vector<ViewCell> cells;
+        const auto writer = writer_.get();
+        for (const std::string& name : names) {
+            auto own = writer->own_cells(name);
+            std::move(own.begin(), own.end(), std::back_inserter(cells));
+        }
+        HOTCOUNT_TRY_ASSIGN(const auto cached,
+                            settings_->cells.read(names, settings_->client->deadline(timeout)));
+        cells.insert(cells.end(), cached.begin(), cached.end());
+        std::erase_if(cells, [](const ViewCell& each) { return each.writer.empty(); });
+        sort_and_merge(cells);
+        return cells;
+    }
+
+    Result<std::vector<Result<Count>>> counts_of(std::span<const std::string> names,
+                                                 Timeout timeout) const {
+        const WallTime as_of = settings_->options.clock->wall_now();
+        const Deadline deadline = settings_->database->deadline(timeout);
+        HOTCOUNT_TRY_ASSIGN(const auto cells, cells_of(names, timeout));
+        HOTCOUNT_TRY_ASSIGN(
+            const auto known,
+            sql::read_snapshot(*settings_->database, deadline, [&](sql::Connection& connection) {
+                return settings_->tables.read_many(connection, names, cells);
+            }));
+        std::vector<Result<Count>> counts;
+        counts.reserve(names.size());
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            const auto [first, last] = std::equal_range(
+                cells.begin(), cells.end(), ViewCell{names[i], {}, {}},
+                [](const ViewCell& a, const ViewCell& b) { return a.key < b.key; });
+            counts.push_back(count_of(names[i], {first, last}, known[i], as_of));
+        }
+        return counts;
+    }
+
+    // The total, and of each cell what it has more than its row.
+    static Result<Count> count_of(std::string_view key, std::span<const ViewCell> cells,
+                                  const ViewTables::Known& known, WallTime as_of) {
+        std::unordered_map<std::string_view, CellSum> rows;
+        for (const ViewCell& row : known.cells) rows[row.writer] = row.sum;
+        __extension__ __int128 value = known.total;
+        __extension__ __int128 pending = 0;
+        for (const ViewCell& each : cells) {
+            if (each.writer < known.first) continue;  // Perhaps it is in the total.
+            const auto row = rows.find(each.writer);
+            const CellSum more = beyond(each.sum, row == rows.end() ? CellSum{} : row->second);
+            value += more.up;
+            value -= more.down;
+            pending += more.up;
+            pending += more.down;
+        }
+        const auto whole = static_cast<std::int64_t>(value);
+        if (whole != value) {
+            return make_error(ErrorCode::overflow,
+                              "the count of " + printable(key) + " leaves signed 64 bits")
+                .about(&ErrorFacts::key, key);
+        }
+        return Count{
+            .value = whole,
+            .exact = false,
+            .as_of = as_of,
+            .source = pending > 0 ? "cache" : "sql",
+            .pending = pending > kMostAmount ? kMostAmount : static_cast<std::int64_t>(pending)};
     }
 
     const std::shared_ptr<ViewSettings> settings_;

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
-from hotcount._types import Key, Seconds
+from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, Seconds
+from hotcount.batches import Counts, Int64Batch
 from hotcount.results import Count, FlushReport
 from hotcount.write_behind_counter import Ack, WriteBehindCounterBase
 
@@ -14,8 +15,8 @@ class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
 
     A call starts when it is made, not when it is awaited. Cancelling what waits for an add does not
     withdraw it. Adds travel over the loop's own connection to Redis, those of one turn together;
-    get() and flush() are made by threads of the library. schema(), contract(), stats() and
-    sync_worker() are not awaited; the worker is hotcount's, for a thread.
+    add_many(), get(), get_many() and flush() are made by threads of the library. schema(),
+    contract(), stats() and sync_worker() are not awaited; the worker is hotcount's, for a thread.
 
     >>> import asyncio
     >>> from hotcount import aio
@@ -41,8 +42,26 @@ class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
         """As hotcount.WriteBehindCounter.add, to be awaited."""
 
     @native
+    async def add_many(
+        self,
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        *,
+        ack: Ack = "cache",
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch:
+        """As hotcount.WriteBehindCounter.add_many, to be awaited."""
+
+    @native
     async def get(self, key: Key, *, timeout: Seconds | None = None) -> Count:
         """As hotcount.WriteBehindCounter.get, to be awaited."""
+
+    @native
+    async def get_many(
+        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
+    ) -> Counts:
+        """As hotcount.WriteBehindCounter.get_many, to be awaited."""
 
     @native
     async def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:

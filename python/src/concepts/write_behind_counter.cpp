@@ -3,6 +3,7 @@
 #include <array>
 #include <hotcount/write_behind_counter.hpp>
 
+#include "native/key_batches.hpp"
 #include "votes.hpp"
 #include "write_behind.hpp"
 
@@ -56,6 +57,27 @@ void BoundViews::close() {
     if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
 }
 
+py::object BoundViews::to_batch(std::vector<Result<std::int64_t>> amounts, const Refusals& refusals,
+                                OnErrors on_errors) const {
+    py::dict errors;
+    auto values = gather(std::move(amounts), refusals, errors);
+    return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
+}
+
+py::object BoundViews::to_batch(std::vector<Result<Count>> counts, const Refusals& refusals,
+                                OnErrors on_errors) const {
+    std::vector<Result<CountRow>> rows;
+    rows.reserve(counts.size());
+    for (auto& count : counts) {
+        rows.push_back(count ? Result{to_row(std::move(*count))}
+                             : Result<CountRow>{std::move(count).error()});
+    }
+    py::dict errors;
+    auto columns = gather(std::move(rows), refusals, errors);
+    return finish(std::make_shared<RowBatch<CountRow>>(std::move(columns), std::move(errors)),
+                  on_errors);
+}
+
 namespace {
 
 std::shared_ptr<BoundBase> make_views(const std::string& title, py::handle db, py::handle cache,
@@ -86,6 +108,54 @@ void get_view_async(BoundViews& self, std::string_view key, Completion<CountRow>
         deadline,
         [key = std::string{key}, deadline, done](WriteBehindCounter& counter) {
             done(get_named(counter, key, deadline.remaining()));
+        },
+        [done](Error error) { done(std::move(error)); });
+}
+
+// What a batch of adds answers: the amounts of those that were added.
+using Amounts = std::vector<Result<std::int64_t>>;
+
+template <class Name>
+Amounts add_views(WriteBehindCounter& counter, const std::vector<Name>& keys,
+                  const std::vector<std::int64_t>& amounts, Ack ack, Timeout timeout) {
+    std::vector<std::pair<std::string_view, std::int64_t>> pairs;
+    pairs.reserve(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) pairs.emplace_back(keys[i], amounts[i]);
+    auto settled = counter.add_many(pairs, ack, timeout);
+    Amounts added;
+    added.reserve(settled.size());
+    for (std::size_t i = 0; i < settled.size(); ++i) {
+        added.push_back(settled[i] ? Result{amounts[i]}
+                                   : Result<std::int64_t>{std::move(settled[i]).error()});
+    }
+    return added;
+}
+void add_views_async(BoundViews& self, const std::vector<std::string_view>& keys,
+                     const std::vector<std::int64_t>& amounts, Ack ack, Completion<Amounts> done,
+                     AsyncCall call) {
+    const Deadline deadline = self.deadline(call.timeout);
+    self.core->run_async(
+        deadline,
+        [keys = std::vector<std::string>(keys.begin(), keys.end()), amounts, ack, deadline,
+         done](WriteBehindCounter& counter) {
+            done(add_views(counter, keys, amounts, ack, deadline.remaining()));
+        },
+        [done](Error error) { done(std::move(error)); });
+}
+
+std::vector<Result<Count>> get_views(WriteBehindCounter& counter,
+                                     const std::vector<std::string_view>& keys, Timeout timeout) {
+    return counter.get_many(keys, timeout);
+}
+void get_views_async(BoundViews& self, const std::vector<std::string_view>& keys,
+                     Completion<std::vector<Result<Count>>> done, AsyncCall call) {
+    const Deadline deadline = self.deadline(call.timeout);
+    self.core->run_async(
+        deadline,
+        [keys = std::vector<std::string>(keys.begin(), keys.end()), deadline,
+         done](WriteBehindCounter& counter) {
+            const std::vector<std::string_view> names(keys.begin(), keys.end());
+            done(counter.get_many(names, deadline.remaining()));
         },
         [done](Error error) { done(std::move(error)); });
 }
@@ -130,7 +200,11 @@ void bind_write_behind_counter() {
     method<&W::create_tables, InThread{}, Timeout>("WriteBehindCounter.create_tables", "timeout");
     method<&W::add, &W::add_async, Key, Amount, Ack, Timeout>("WriteBehindCounter.add",
                                                               "key n ack timeout");
+    method<&add_views<Key>, &add_views_async, KeysAndAmounts, Ack, OnErrors, Timeout>(
+        "WriteBehindCounter.add_many", "keys n ack errors timeout");
     method<&get_view, &get_view_async, Key, Timeout>("WriteBehindCounter.get", "key timeout");
+    method<&get_views, &get_views_async, Keys, OnErrors, Timeout>("WriteBehindCounter.get_many",
+                                                                  "keys errors timeout");
     method<&W::flush, InThread{}, Timeout>("WriteBehindCounter.flush", "timeout");
 }
 
