@@ -50,6 +50,27 @@ std::vector<sql::Value> pairs_of(std::span<const ViewCell> cells) {
     return values;
 }
 
+std::vector<sql::Value> values_of(std::span<const ViewCell> cells) {
+    std::vector<sql::Value> values;
+    values.reserve(4 * cells.size());
+    for (const ViewCell& each : cells) {
+        values.emplace_back(std::string_view{each.key});
+        values.emplace_back(std::string_view{each.writer});
+        values.emplace_back(each.sum.up);
+        values.emplace_back(each.sum.down);
+    }
+    return values;
+}
+
+// A database does not say whose total it refuses; known if all are of one key.
+Error named(Error error, std::string_view first, std::string_view last) {
+    if (error.code != ErrorCode::overflow || first != last) return error;
+    Error known = leaves_64_bits(first);
+    known.message += ": " + error.message;
+    known.server_code = std::move(error.server_code);
+    return known;
+}
+
 // Runs a statement over all of these rows, in as few parts as it takes.
 template <class Row, class ToValues>
 Result<void> run_over(sql::Connection& connection, BulkStatement& statement,
@@ -166,6 +187,32 @@ std::string raise_tail(const Names& n, const sql::Grammar& g) {
     return text;
 }
 
+// All that apply() does, in one statement: WITH forgotten, cells, totals. The database carries it out
+// in this order, because each needs the one before it.
+template <class Names>
+BulkStatement at_once(const Names& n, const sql::Grammar& g) {
+    const auto row = [&g](std::size_t first) {
+        using sql::ColumnType;
+        return "(" + g.typed(placeholder(first), ColumnType::text) + ", " +
+               g.typed(placeholder(first + 1), ColumnType::text) + ", " +
+               g.typed(placeholder(first + 2), ColumnType::integer) + ", " +
+               g.typed(placeholder(first + 3), ColumnType::integer) + ")";
+    };
+    const std::string binary = " COLLATE \"C\"";
+    return {"WITH hc_f AS (SELECT value FROM " + n.meta + " WHERE name = 'forgotten'" +
+                g.for_share() + "), hc_r AS (INSERT INTO " + n.cell + " (" + n.key +
+                ", writer, up, down, was_up, was_down) SELECT hc_k, hc_w, hc_u, hc_d, 0, 0 FROM "
+                "(VALUES ",
+            row, 4, ", ",
+            ") hc_v (hc_k, hc_w, hc_u, hc_d), hc_f WHERE hc_w" + binary +
+                " >= lpad(to_hex(value), 10, '0') ORDER BY hc_k" + binary + ", hc_w" + binary +
+                raise_tail(n, g) + " AS n), hc_a AS (INSERT INTO " + n.table + " (" + n.key +
+                ", total) SELECT " + n.key + ", sum(n) FROM hc_r GROUP BY " + n.key +
+                " HAVING sum(n) <> 0 ORDER BY " + n.key + g.or_update(n.key) +
+                "total = " + g.checked_sum(g.own(n.table, "total"), g.excluded("total")) +
+                ") SELECT value FROM hc_f"};
+}
+
 }  // namespace
 
 ViewTables::ViewTables(const WriteBehindOptions& options, sql::Dialect dialect)
@@ -185,6 +232,8 @@ ViewTables::ViewTables(const Names& n, const sql::Grammar& g, Duration horizon)
       old_cells_("SELECT " + n.key + ", writer FROM " + n.cell +
                  " WHERE writer < ?1 ORDER BY writer LIMIT " + std::to_string(kPurgePage)),
       returns_(g.has_returning()),
+      at_once_(g.writes_in_queries()),
+      raise_and_add_(at_once(n, g)),
       raise_(
           "INSERT INTO " + n.cell + " (" + n.key + ", writer, up, down, was_up, was_down) VALUES ",
           values_row(4, ", 0, 0"), 4, ", ", raise_tail(n, g)),
@@ -223,8 +272,30 @@ Result<std::int64_t> ViewTables::forgotten(sql::Connection& connection,
     return no_forgotten();
 }
 
+// Of so many cells that one statement takes them. In two, the totals of the first would be locked
+// before the cells of the second.
+Result<std::vector<bool>> ViewTables::apply_at_once(sql::Connection& connection,
+                                                    std::span<const ViewCell> cells) {
+    std::optional<std::int64_t> before;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        before = row.integer(0);
+        return {};
+    };
+    auto done = connection.run(raise_and_add_.of(cells.size()), values_of(cells), &read);
+    if (!done) return named(std::move(done).error(), cells.front().key, cells.back().key);
+    if (!before) return no_forgotten();
+    const std::string first = first_writer_of(*before);
+    std::vector<bool> refused;
+    refused.reserve(cells.size());
+    for (const ViewCell& each : cells) refused.push_back(each.writer < first);
+    return refused;
+}
+
 Result<std::vector<bool>> ViewTables::apply(sql::Connection& connection,
                                             std::span<const ViewCell> cells) {
+    if (at_once_ && !cells.empty() && BulkStatement::portion(cells.size()) == cells.size()) {
+        return apply_at_once(connection, cells);
+    }
     HOTCOUNT_TRY_ASSIGN(const std::int64_t before, forgotten(connection, shared_forgotten_));
     const std::string first = first_writer_of(before);
     std::vector<bool> refused(cells.size(), false);
@@ -248,18 +319,8 @@ Result<std::vector<bool>> ViewTables::apply(sql::Connection& connection,
         if (at != sums.end() && at->first == key) at->second += row.integer(2);
         return {};
     };
-    HOTCOUNT_TRY(run_over<ViewCell>(connection, raise_, good, returns_ ? &add : nullptr,
-                                    [](std::span<const ViewCell> part) {
-                                        std::vector<sql::Value> values;
-                                        values.reserve(4 * part.size());
-                                        for (const ViewCell& each : part) {
-                                            values.emplace_back(std::string_view{each.key});
-                                            values.emplace_back(std::string_view{each.writer});
-                                            values.emplace_back(each.sum.up);
-                                            values.emplace_back(each.sum.down);
-                                        }
-                                        return values;
-                                    }));
+    HOTCOUNT_TRY(
+        run_over<ViewCell>(connection, raise_, good, returns_ ? &add : nullptr, values_of));
     if (!returns_) {
         HOTCOUNT_TRY(run_over<ViewCell>(connection, differences_, good, &add, pairs_of));
     }
@@ -285,11 +346,8 @@ Result<void> ViewTables::add_to_totals(sql::Connection& connection,
         }
         return values;
     });
-    if (!added && added.error().code == ErrorCode::overflow && sums.size() == 1) {
-        Error named = leaves_64_bits(sums.front().first);
-        named.message += ": " + added.error().message;
-        named.server_code = added.error().server_code;
-        return named;
+    if (!added && !sums.empty()) {
+        return named(std::move(added).error(), sums.front().first, sums.back().first);
     }
     return added;
 }

@@ -74,6 +74,8 @@ class ViewTables {
     Result<std::int64_t> forgotten(sql::Connection& connection, const sql::Statement& how) const;
     static Result<std::optional<std::int64_t>> number(sql::Connection& connection,
                                                       const sql::Statement& how);
+    Result<std::vector<bool>> apply_at_once(sql::Connection& connection,
+                                            std::span<const ViewCell> cells);
     Result<void> add_to_totals(sql::Connection& connection,
                                std::span<const std::pair<std::string, std::int64_t>> sums);
 
@@ -87,6 +89,8 @@ class ViewTables {
     const sql::Statement now_;               // -> microseconds
     const sql::Statement old_cells_;         // writer -> key, writer of some that are smaller
     const bool returns_;                     // Whether raise_ has rows: key, writer, difference.
+    const bool at_once_;                     // Whether raise_and_add_ is to be had.
+    BulkStatement raise_and_add_;            // key, writer, up, down -> 'forgotten'
     BulkStatement raise_;                    // key, writer, up, down
     BulkStatement differences_;              // key, writer -> key, writer, difference
     BulkStatement applied_;                  // key, writer -> key, writer, up, down
