@@ -37,10 +37,11 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             async = async || strategy.async;
             const bool counter = strategy.workload == WorkloadKind::counters;
             const bool slotted = counter && strategy.store == StoreKind::sql;
-            mortal =
-                mortal || (counter && !slotted && !strategy.way.empty() && strategy.way != "retry");
+            const bool views = is_views(strategy);
+            mortal = mortal || (counter && !slotted && !views && !strategy.way.empty() &&
+                                strategy.way != "retry");
             slots = slots || slotted;
-            on_sql = on_sql || strategy.workload == WorkloadKind::votes || slotted;
+            on_sql = on_sql || strategy.workload == WorkloadKind::votes || slotted || views;
             // A retry queue is in the memory of its process.
             if (strategy.way == "seed_cached" && !manages(settings, ServerKind::redis)) {
                 return make_error(
@@ -61,8 +62,8 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     }
     if (given.contains("db") && !on_sql) {
         return make_error(ErrorCode::config,
-                          "--db needs --workload votes, or slots/... counters: the others are in "
-                          "memory or on Redis");
+                          "--db needs --workload votes, or counters such as slots/... and "
+                          "redis/views: the others are in memory or on Redis");
     }
     if (given.contains("limit") && !limiter) {
         return make_error(ErrorCode::config, "--limit needs --workload limiter");
@@ -95,8 +96,8 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     }
     if (manages_database(settings) && !on_sql) {
         return make_error(ErrorCode::config,
-                          "--managed: a database is for votes and slots/... counters; the others "
-                          "are in memory or on Redis");
+                          "--managed: a database is for votes, and for counters such as slots/... "
+                          "and redis/views; the others are in memory or on Redis");
     }
     if (given.contains("slots") && !slots) {
         return make_error(ErrorCode::config, "--slots needs counters such as slots/sticky");

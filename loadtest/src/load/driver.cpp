@@ -115,6 +115,14 @@ Answer SlotsDriver::apply(const Operation& operation) {
     return answer_from(counter_->add(key.view(), amount_of(operation), {}, timeout_));
 }
 
+Answer ViewsDriver::apply(const Operation& operation) {
+    const Name key = item_name(operation.item);
+    if (operation.kind == OperationKind::read) {
+        return answer_from(views_->get(key.view(), timeout_));
+    }
+    return answer_from(views_->add(key.view(), amount_of(operation), ack_, timeout_));
+}
+
 Answer LimiterDriver::apply(const Operation& operation) {
     const Name key = item_name(operation.item);
     const auto decision = operation.kind == OperationKind::read

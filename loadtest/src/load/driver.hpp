@@ -11,6 +11,7 @@
 #include <hotcount/retry_queue.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <hotcount/votes.hpp>
+#include <hotcount/write_behind_counter.hpp>
 #include <memory>
 #include <optional>
 #include <span>
@@ -98,6 +99,19 @@ class SlotsDriver final : public Driver {
 
   private:
     std::shared_ptr<SlottedCounter> counter_;
+    Timeout timeout_;
+};
+
+/// As CounterDriver, over a WriteBehindCounter; an add is told no value.
+class ViewsDriver final : public Driver {
+  public:
+    ViewsDriver(std::shared_ptr<WriteBehindCounter> views, Ack ack, Timeout timeout)
+        : views_(std::move(views)), ack_(ack), timeout_(timeout) {}
+    Answer apply(const Operation& operation) override;
+
+  private:
+    std::shared_ptr<WriteBehindCounter> views_;
+    Ack ack_;
     Timeout timeout_;
 };
 

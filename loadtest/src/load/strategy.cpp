@@ -45,6 +45,9 @@ std::vector<Strategy> make_strategies() {
     for (const char* way : {"sticky", "random", "adaptive"}) {
         all.push_back({WorkloadKind::counters, StoreKind::sql, way, std::string{"slots/"} + way});
     }
+    for (const char* way : {"views", "views_local", "views_sql"}) {
+        all.push_back({WorkloadKind::counters, StoreKind::redis, way, std::string{"redis/"} + way});
+    }
     for (const Algorithm algorithm : algorithms()) {
         const AlgorithmInfo& known = info(algorithm);
         add(WorkloadKind::limiter, known.name);
@@ -111,6 +114,10 @@ Result<WorkloadKind> parse_workload(std::string_view text) {
     }
     return make_error(ErrorCode::config, fmt::format("'{}' is no workload; it takes {}", text,
                                                      fmt::join(valid, ", ")));
+}
+
+bool is_views(const Strategy& strategy) {
+    return strategy.workload == WorkloadKind::counters && strategy.way.starts_with("views");
 }
 
 const std::vector<Strategy>& all_strategies() {

@@ -12,6 +12,7 @@
 //              redis/set_nx_both                                  with a TTL, RACY: CounterMethod
 //              redis/retry                                        adds wait while Redis is away
 //              slots/sticky  slots/random  slots/adaptive         SlottedCounter, on SQL
+//              redis/views  redis/views_local  redis/views_sql    WriteBehindCounter, by its Ack
 //   limiter    STORE/gcra  STORE/token_bucket  STORE/leaky_bucket  STORE/fixed_window
 //              STORE/fixed_window_first  STORE/sliding_window  STORE/sliding_log  STORE/list
 //              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire  STORE/racy_list
@@ -52,6 +53,9 @@ struct Strategy {
     std::string name;   ///< In full, as above.
     bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
 };
+
+/// Whether it is a WriteBehindCounter, on Redis and SQL.
+bool is_views(const Strategy& strategy);
 
 /// All of them, by workload.
 const std::vector<Strategy>& all_strategies();

@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <condition_variable>
 #include <hotcount/url.hpp>
-#include <mutex>
 #include <optional>
-#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,6 +17,8 @@
 #include "sql_place.hpp"
 #include "store_handle.hpp"
 #include "store_targets.hpp"
+#include "sync_thread.hpp"
+#include "views_target.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -139,16 +138,7 @@ class VotesTarget final : public Target {
         if (plain_) return plain_->begin();
         if (!store_) return {};
         HOTCOUNT_TRY_ASSIGN(auto worker, votes_->sync_worker());
-        worker_ = std::jthread([worker = std::move(worker)](const std::stop_token& ended) {
-            std::mutex mutex;
-            std::condition_variable_any wake;
-            // What it could not save, the flush before the audit reports.
-            (void)worker->run([&](Duration pause) {
-                std::unique_lock lock(mutex);
-                return wake.wait_for(lock, ended, pause, [] { return false; }) ||
-                       ended.stop_requested();
-            });
-        });
+        worker_ = run_in_thread(std::move(worker));
         return {};
     }
 
@@ -197,6 +187,7 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
     const bool slots =
         strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql;
     if (slots) return make_slots_target(settings, strategy, folder, true);
+    if (is_views(strategy)) return make_views_target(settings, strategy, folder, true);
     if (strategy.workload != WorkloadKind::votes) return make_store_target(settings, strategy);
     HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, "rwc"));
     HOTCOUNT_TRY(votes->set_up(settings.traffic.items));
@@ -206,6 +197,7 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
 Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (is_views(strategy)) return make_views_target(settings, strategy, folder, false);
     if (strategy.store != StoreKind::sql) return reopen_store_target(settings, strategy);
     if (strategy.workload == WorkloadKind::counters) {
         return make_slots_target(settings, strategy, folder, false);

@@ -107,7 +107,7 @@ TEST(StrategyNames, TellTheirWorkloadAndStore) {
     for (const Strategy& strategy : all_strategies()) {
         EXPECT_TRUE(names.insert(strategy.name).second) << strategy.name;
     }
-    EXPECT_EQ(names.size(), 57U);
+    EXPECT_EQ(names.size(), 60U);
 }
 
 TEST(StrategyNames, APartOfOneIsOnTheRedisGivenElseInMemory) {
@@ -123,13 +123,14 @@ TEST(StrategyNames, APartOfOneIsOnTheRedisGivenElseInMemory) {
 }
 
 TEST(StrategyNames, AllAreThoseThatCanBeDriven) {
-    EXPECT_EQ(parse_strategies("all", {}, true).value().size(), 57U);
+    EXPECT_EQ(parse_strategies("all", {}, true).value().size(), 60U);
     EXPECT_EQ(parse_strategies("all", {}, false).value().size(), 28U);
     EXPECT_EQ(parse_strategies("all", WorkloadKind::counters, true).value(),
               (std::vector<std::string>{"memory", "redis", "memory/ttl", "redis/ttl", "redis/incr",
                                         "redis/set_nx_none", "redis/set_nx_first",
                                         "redis/set_nx_ttl", "redis/set_nx_both", "redis/retry",
-                                        "slots/sticky", "slots/random", "slots/adaptive"}));
+                                        "slots/sticky", "slots/random", "slots/adaptive",
+                                        "redis/views", "redis/views_local", "redis/views_sql"}));
 }
 
 TEST(StrategyNames, AWrongOneIsNamedWithTheRightOnes) {

@@ -1,0 +1,60 @@
+"""hotcount-load drives a WriteBehindCounter: on Redis, with a worker that brings its counts to SQL."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.load_generator import SMALL, run_json
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As test_hotcount_load_redis has it: short enough for the path of a socket."""
+    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
+        monkeypatch.setenv("TMPDIR", name)
+        yield Path(name)
+
+
+def test_adds_beside_a_redis_that_stood_still_are_each_counted_once(temporary: Path) -> None:
+    code, document = run_json(
+        *["run", "-s", "redis/views", "--managed", "redis", "--outage", "300ms"],
+        *["-d", "900ms", "--timeout", "100ms", *SMALL],
+    )
+    assert code == 0, document["reasons"]
+    audit = document["audit"]
+    assert (audit["lost"], audit["double"], audit["ghost"]) == (0, 0, 0)
+    assert audit["sum_of_counters"] >= audit["acknowledged"] > 0
+    assert "adds wait in" in document["place"]
+
+
+def test_callers_that_are_killed_lose_no_add_that_redis_or_sql_acknowledged(
+    temporary: Path,
+) -> None:
+    for strategy in ("redis/views", "redis/views_sql"):
+        code, document = run_json(
+            *["run", "-s", strategy, "--managed", "redis", "-d", "500ms"],
+            *["--processes", "2", "--kill-every", "100ms", *SMALL],
+        )
+        assert code == 0, document["reasons"]
+        assert document["result"]["kills"] > 0
+        assert document["audit"]["lost"] == 0
+
+
+def test_a_run_is_audited_again_from_its_folder(own_redis: RedisServer, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    code, document = run_json(
+        *["run", "-s", "redis/views_local", "--redis", own_redis.url, "-d", "200ms"],
+        *["--out", str(folder), *SMALL],
+    )
+    assert code == 0, document["reasons"]
+    again, found = run_json("audit", str(folder), "--redis", own_redis.url)
+    assert again == 0
+    (audited,) = found["runs"]
+    assert audited["audit"]["sum_of_counters"] == document["audit"]["sum_of_counters"] > 0
