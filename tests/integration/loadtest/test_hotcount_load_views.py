@@ -1,4 +1,4 @@
-"""hotcount-load drives a WriteBehindCounter: on Redis, with a worker that brings its counts to SQL."""
+"""hotcount-load drives a WriteBehindCounter, with a worker that brings its counts to SQL."""
 
 from __future__ import annotations
 
