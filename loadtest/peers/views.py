@@ -1,4 +1,5 @@
-"""Adds a second of a WriteBehindCounter, for each ack, beside Counter and SlottedCounter.
+"""Adds a second of a WriteBehindCounter, for each ack, beside Counter, SlottedCounter, and what is
+written without hotcount: a plain INSERT that updates one row of SQL, and redis-py's INCR.
 
     .venv/bin/python -m loadtest.peers.views
     .venv/bin/python -m loadtest.peers.views --only postgres --threads 1 --rounds 7
@@ -9,14 +10,19 @@ process add 1 to keys drawn from --keys for --seconds, each way in turn, in chan
 worker brings its counts to SQL in a process of its own. After each way all its counts are read: a
 sum that is not what was acknowledged ends the program with exit code 1.
 
+A plain statement commits by itself, on a connection for each thread (psycopg, PyMySQL, sqlite3).
+redis-py has one client for all threads; without the package in .venv its row is left out.
+
 A line of JSON for each database on stdout, progress on stderr.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import random
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -27,9 +33,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import hotcount
 
+from loadtest.peers.other_clients import connect
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresServer, RedisServer
 
@@ -106,7 +114,54 @@ def views_way(views: hotcount.WriteBehindCounter, ack: str, keys: list[str]) -> 
     def add(key: str) -> None:
         views.add(names[key], ack=ack)  # type: ignore[arg-type]
 
-    return Way(add, lambda: sum(int(views.get(name)) for name in names.values()))
+    return Way(add, lambda: sum(views.get_many(names.values()).value))
+
+
+class PlainRows:
+    """One row for each key, which every add updates in a transaction of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._mine = threading.local()
+        mark = "?" if url.startswith("sqlite:") else "%s"
+        found = (
+            "ON DUPLICATE KEY UPDATE n = n + 1"
+            if url.startswith(("mysql:", "mariadb:"))
+            else "ON CONFLICT (name) DO UPDATE SET n = plain.n + 1"
+        )
+        self._statement = f"INSERT INTO plain (name, n) VALUES ({mark}, 1) {found}"
+        self._run("CREATE TABLE plain (name VARCHAR(100) PRIMARY KEY, n BIGINT NOT NULL)")
+
+    def _run(self, statement: str, *values: str) -> Any:
+        if not hasattr(self._mine, "connection"):
+            self._mine.connection = self._connect()
+        cursor = self._mine.connection.cursor()
+        cursor.execute(statement, values)
+        return cursor
+
+    def _connect(self) -> Any:
+        if not self._url.startswith("sqlite:"):
+            return connect(self._url, autocommit=True)
+        path = self._url.removeprefix("sqlite:///")
+        connection = sqlite3.connect(path, timeout=TIMEOUT_S, isolation_level=None)
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def add(self, key: str) -> None:
+        self._run(self._statement, key)
+
+    def sum(self) -> int:
+        return int(self._run("SELECT COALESCE(SUM(n), 0) FROM plain").fetchone()[0])
+
+
+def redis_py(path: Path, keys: list[str]) -> Way:
+    import redis
+
+    client = redis.Redis(unix_socket_path=str(path), max_connections=64, socket_timeout=TIMEOUT_S)
+    return Way(
+        lambda key: client.incr("redis-py:" + key),
+        lambda: sum(int(n or 0) for n in client.mget(["redis-py:" + key for key in keys])),
+    )
 
 
 def measure(name: str, chosen: argparse.Namespace) -> dict[str, object]:
@@ -124,11 +179,15 @@ def measure(name: str, chosen: argparse.Namespace) -> dict[str, object]:
         slotted.create_table()
         views = hotcount.WriteBehindCounter(database, store)
         views.create_tables()
+        plain = PlainRows(url)
         ways = {
             "Counter": Way(counter.add, lambda: sum(counter.get_many(keys))),
             "SlottedCounter": Way(slotted.add, lambda: sum(slotted.get_many(keys))),
+            "plain SQL": Way(plain.add, plain.sum),
             **{f"ack={ack}": views_way(views, ack, keys) for ack in ("cache", "local", "sql")},
         }
+        if importlib.util.find_spec("redis") is not None:
+            ways["redis-py"] = redis_py(redis.socket, keys)
         command = [sys.executable, "-m", "hotcount", "sync", "--views", "--db", url]
         for number in range(chosen.rounds):
             for what, way in list(ways.items())[:: 1 if number % 2 else -1]:

@@ -148,7 +148,8 @@ class WriteBehindCounter {
     virtual void run_async(Deadline deadline, std::function<void(WriteBehindCounter&)> work,
                            std::function<void(Error)> refuse) = 0;
 
-    /// Flushes, and takes no more adds. Returns how many acknowledged adds are lost with this process.
+    /// Flushes, and takes no more adds; within the timeout and 2 s. Returns how many acknowledged adds
+    /// are lost with this process.
     virtual std::int64_t close(Timeout timeout = {}) = 0;
     virtual WriteBehindStats stats() const = 0;
     virtual Contract contract() const = 0;
