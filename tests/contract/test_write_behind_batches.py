@@ -77,6 +77,8 @@ def test_one_key_that_is_refused_leaves_the_others(
     assert sorted(unread.value.errors) == [1, 2]
     assert unread.value.result.value[0] == 1
     assert list(views.get_many(["c", "d"]).value) == [3, 1]
+    assert list(views.add_many(["even", "even"], [5, -5])) == [5, -5]
+    assert views.get_many(["even"])[0].pending == 0
     assert views.add_many([]) == []
     assert list(views.get_many([]).value) == []
 

@@ -130,6 +130,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
             for (const std::size_t place : sum.places) results[place] = outcome;
         };
         for (const Sum& sum : sums) {
+            if (sum.n == 0) continue;  // They cancel out.
             auto begun = writer->begin(sum.key, sum.n, ack);
             if (!begun) {
                 settle(sum, std::move(begun).error());
@@ -143,8 +144,9 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         };
         if (ack == Ack::sql) {
             std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
-            for (const auto& each : open)
+            for (const auto& each : open) {
                 writes.push_back(std::make_shared<QueuedCell>(each.value));
+            }
             auto written = commit_.get().submit_all(writes, settings_->database->deadline(timeout));
             for (std::size_t i = 0; i < open.size(); ++i) end(i, std::move(written[i]));
         } else {
