@@ -132,7 +132,7 @@ def world() -> Iterator[World]:
         ),
         "SlottedCounter.get_many keys": Place("keys", slotted.get_many, keys),
         "WriteBehindCounter.add_many keys": Place(
-            "keys", lambda x: views.add_many(x, ack="sql"), keys, takes_mapping=True
+            "keys", lambda *x: views.add_many(*x, ack="sql"), keys, takes_mapping=True
         ),
         "WriteBehindCounter.add_many n": Place(
             "n", lambda x: views.add_many(keys, x, ack="sql"), numbers, True

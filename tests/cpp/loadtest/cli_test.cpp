@@ -119,7 +119,7 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
     ASSERT_EQ(settings.groups.size(), 4U);
     const std::vector<WorkloadKind> workloads = {WorkloadKind::votes, WorkloadKind::counters,
                                                  WorkloadKind::limiter, WorkloadKind::zset};
-    const std::vector<std::size_t> sizes = {10, 13, 24, 10};
+    const std::vector<std::size_t> sizes = {10, 16, 24, 10};
     for (std::size_t i = 0; i < workloads.size(); ++i) {
         EXPECT_EQ(settings.groups[i].trial.workload, workloads[i]);
         EXPECT_EQ(settings.groups[i].strategies.size(), sizes[i]);
