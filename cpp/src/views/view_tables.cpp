@@ -5,6 +5,7 @@
 #include <charconv>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <tuple>
@@ -392,7 +393,7 @@ Result<std::vector<ViewTables::Known>> ViewTables::read_many(sql::Connection& co
                                                              std::span<const std::string> keys,
                                                              std::span<const ViewCell> cells) {
     HOTCOUNT_TRY_ASSIGN(const std::int64_t before, forgotten(connection, read_forgotten_));
-    std::unordered_map<std::string_view, Known> by_key;
+    std::unordered_map<std::string_view, Known, KeyedHash> by_key;
     std::vector<sql::Id> ids;
     for (const std::string& key : keys) {
         if (by_key.try_emplace(key, Known{0, {}, first_writer_of(before)}).second) {

@@ -4,6 +4,7 @@
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/base/waiting_calls.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <iterator>
@@ -253,7 +254,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
     std::vector<Sum> sum_up(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
                             std::vector<Result<void>>& results) const {
         std::vector<Sum> sums;
-        std::unordered_map<std::string_view, std::size_t> found;
+        std::unordered_map<std::string_view, std::size_t, KeyedHash> found;
         for (std::size_t i = 0; i < amounts.size(); ++i) {
             const auto& [key, n] = amounts[i];
             results[i] = check_add(key, n);
@@ -315,7 +316,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
     // The total, and of each cell what it has more than its row.
     static Result<Count> count_of(std::string_view key, std::span<const ViewCell> cells,
                                   const ViewTables::Known& known, WallTime as_of) {
-        std::unordered_map<std::string_view, CellSum> rows;
+        std::unordered_map<std::string_view, CellSum, KeyedHash> rows;
         for (const ViewCell& row : known.cells) rows[row.writer] = row.sum;
         __extension__ __int128 value = known.total;
         __extension__ __int128 pending = 0;
