@@ -252,6 +252,10 @@ Result<void> read_stores(const Given& given, Settings& settings) {
     if (given.contains("life") && trial.life < std::chrono::milliseconds{1}) {
         return make_error(ErrorCode::config, "--life takes 1ms or more");
     }
+    HOTCOUNT_TRY(read(given, "rebuild-every", parse_duration, trial.rebuild_every));
+    if (given.contains("rebuild-every") && trial.rebuild_every < std::chrono::milliseconds{1}) {
+        return make_error(ErrorCode::config, "--rebuild-every takes 1ms or more");
+    }
     trial.bystander = given.contains("bystander");
     HOTCOUNT_TRY(read(given, "batch", parse_count, trial.batch));
     if (given.contains("batch")) {

@@ -27,6 +27,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     bool in_memory = false;
     bool on_redis = false;
     bool async = false;
+    bool rebuilds = true;
     for (const StrategyGroup& group : settings.groups) {
         votes = votes || group.trial.workload == WorkloadKind::votes;
         limiter = limiter || group.trial.workload == WorkloadKind::limiter;
@@ -35,6 +36,8 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
             on_redis = on_redis || strategy.store == StoreKind::redis;
             async = async || strategy.async;
+            rebuilds = rebuilds && strategy.workload == WorkloadKind::zset &&
+                       strategy.way == "script" && group.trial.traffic.items >= 2;
             const bool counter = strategy.workload == WorkloadKind::counters;
             const bool slotted = counter && strategy.store == StoreKind::sql;
             const bool views = is_views(strategy);
@@ -74,6 +77,11 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     }
     if (given.contains("gate") && !sets) {
         return make_error(ErrorCode::config, "--gate needs --workload zset");
+    }
+    if (given.contains("rebuild-every") && !rebuilds) {
+        return make_error(ErrorCode::config,
+                          "--rebuild-every needs memory/script or redis/script alone, and 2 items: "
+                          "the other methods have no rebuild");
     }
     if (given.contains("bystander") && !on_redis) {
         return make_error(ErrorCode::config, "--bystander needs a strategy on Redis");

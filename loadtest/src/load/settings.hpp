@@ -69,6 +69,8 @@ struct TrialSettings {
     Duration stall{0};
     /// How long the managed Redis is stopped, from a third of the load on. 0: not at all.
     Duration outage{0};
+    /// Between two builds of sets that outlive the load, beside their upserts. 0: none is built.
+    Duration rebuild_every{0};
     /// Another client asks the Redis for a small thing every millisecond, and is timed.
     bool bystander{false};
     /// What the limiters allow each key.

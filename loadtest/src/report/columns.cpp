@@ -125,6 +125,9 @@ bool writes_something(const PartResult& result) {
 bool writes_nothing(const PartResult& result) { return !writes_something(result); }
 bool has_several(const PartResult& result) { return result.summaries.size() > 1; }
 bool has_bystander(const PartResult& result) { return result.part.settings.bystander; }
+bool has_builds(const PartResult& result) {
+    return result.part.settings.rebuild_every > Duration{0};
+}
 bool has_commands(const PartResult& result) {
     return result.part.settings.workload != WorkloadKind::votes;
 }
@@ -233,6 +236,12 @@ std::vector<ReportColumn> make_columns() {
          Format::decimal,
          kCompareClosed,
          has_commands},
+        {{"builds/published", [](const TrialResult& t) -> json { return t.builds.published; }},
+         {"builds", total([](const TrialResult& t) -> json { return t.builds.published; })},
+         "builds",
+         Format::whole,
+         kRun | kCompare,
+         has_builds},
         {{"", errors},
          {"", total([](const TrialResult& t) -> json { return errors(t); })},
          "errors",
@@ -255,6 +264,7 @@ std::vector<ReportColumn> make_columns() {
         {{"transactions", [](const TrialResult& t) { return t.stats.transactions; }}},
         {{"statements", [](const TrialResult& t) { return t.stats.statements; }}},
         {{"busy_waits", [](const TrialResult& t) { return t.stats.busy_waits; }}},
+        {{"builds/failed", [](const TrialResult& t) { return t.builds.failed; }}},
         {{"kills", [](const TrialResult& t) { return t.kills; }}},
         {{"stalls", [](const TrialResult& t) { return t.stalls; }}},
         {{"set_up_s", [](const TrialResult& t) { return t.set_up_s; }}},

@@ -50,6 +50,7 @@ json describe(const TrialSettings& settings) {
             {"kill_every_s", in_s(settings.kill_every)},
             {"stall_s", in_s(settings.stall)},
             {"outage_s", in_s(settings.outage)},
+            {"rebuild_every_s", in_s(settings.rebuild_every)},
             {"bystander", settings.bystander},
             {"limit", settings.limit.str()}};
 }
@@ -169,6 +170,7 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         if (from.contains("kill_every_s")) settings.kill_every = duration("kill_every_s");
         if (from.contains("stall_s")) settings.stall = duration("stall_s");
         if (from.contains("outage_s")) settings.outage = duration("outage_s");
+        if (from.contains("rebuild_every_s")) settings.rebuild_every = duration("rebuild_every_s");
         settings.bystander = from.value("bystander", false);
         if (from.contains("limit")) {
             HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));

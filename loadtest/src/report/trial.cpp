@@ -165,8 +165,13 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     if (settings.outage > Duration{0} && on_redis(settings)) {
         HOTCOUNT_TRY_ASSIGN(outage, Outage::start(settings));
     }
+    std::unique_ptr<Rebuilder> rebuilder;
+    if (settings.rebuild_every > Duration{0}) {
+        HOTCOUNT_TRY_ASSIGN(rebuilder, Rebuilder::start(settings));
+    }
     trial.load = run_load(load, *driver, *ledger, hooks.interrupt, hooks.observe);
     outage.reset();
+    if (rebuilder) trial.builds = rebuilder->stop();
     batches.reset();
     if (processes) {
         const Processes::Faults faults = processes->faults();

@@ -15,6 +15,7 @@
 #include "checkers/checker.hpp"
 #include "load/runner.hpp"
 #include "load/settings.hpp"
+#include "targets/rebuilder.hpp"
 #include "targets/target.hpp"
 
 namespace hotcount::loadtest {
@@ -37,6 +38,7 @@ struct TrialResult {
     TargetStats stats{};      ///< Of the load, its warm-up included.
     std::uint64_t kills{0};   ///< Processes of callers that were killed in the load, ...
     std::uint64_t stalls{0};  ///< ... and how often one was stopped.
+    Builds builds{};
     double set_up_s{0};
     double audit_s{0};
     Conclusion conclusion{Conclusion::passed};

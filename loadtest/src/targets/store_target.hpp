@@ -19,6 +19,9 @@ inline Duration long_life(const TrialSettings& settings) {
     return std::max<Duration>(std::chrono::hours{1}, 2 * (settings.warmup + settings.duration));
 }
 
+/// Of four sorted sets one is never made, one dies during the load, and two outlive it.
+inline bool outlives_load(std::uint64_t item) { return item % 4 >= 2; }
+
 /// What is the same for all of them.
 class StoreTarget : public Target {
   public:

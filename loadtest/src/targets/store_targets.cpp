@@ -158,7 +158,6 @@ class LimiterTarget final : public StoreTarget {
     StoreHandle::Offset before_{0, 0};
 };
 
-/// Of four sets one is never made, one dies during the load, and two outlive it.
 class SetsTarget final : public StoreTarget {
   public:
     static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
@@ -187,7 +186,7 @@ class SetsTarget final : public StoreTarget {
         const std::uint64_t items = settings_.traffic.items;
         lives_.assign(items, {});
         for (std::uint64_t item = 1; item <= items; ++item) {
-            if (item % 4 >= 2) HOTCOUNT_TRY(create(item, long_life(settings_), false));
+            if (outlives_load(item)) HOTCOUNT_TRY(create(item, long_life(settings_), false));
         }
         // Last, because their clocks run. Spread over the load, in an order without a meaning.
         const Duration load = settings_.warmup + settings_.duration;

@@ -181,6 +181,12 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
     EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--life", "5ms", "--mix", "vote=1,unvote=1"}),
                 HasSubstr("unvote"));
     EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--gate", "5ms"}), HasSubstr("--gate"));
+    EXPECT_THAT(refuse({"run", "-s", "memory/watch", "--rebuild-every", "5ms"}),
+                HasSubstr("--rebuild-every"));
+    EXPECT_THAT(refuse({"run", "-s", "memory/script", "--rebuild-every", "5us"}),
+                HasSubstr("1ms or more"));
+    EXPECT_THAT(refuse({"run", "-s", "memory/script", "--rebuild-every", "5ms", "--items", "1"}),
+                HasSubstr("2 items"));
     EXPECT_THAT(refuse({"run", "-s", "memory/script", "--bystander"}), HasSubstr("--bystander"));
     EXPECT_THAT(refuse({"run", "-s", "redis/seed_cached", "--redis", "redis://h"}),
                 HasSubstr("--managed redis"));

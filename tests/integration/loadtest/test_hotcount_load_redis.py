@@ -302,6 +302,17 @@ def test_a_bystander_is_timed_beside_the_load(temporary: Path) -> None:
     assert document["parts"][0]["settings"]["gate_s"] == 0.03
 
 
+def test_sets_are_built_anew_beside_their_upserts(temporary: Path) -> None:
+    arguments = ["run", "-s", "script", "--managed", "redis", "--rebuild-every", "1ms"]
+    code, document = run_json(*arguments, *["-d", "500ms", "--processes", "2", *SMALL])
+    assert code == 0, document["reasons"]
+    assert document["result"]["builds"]["published"] > 0
+    assert document["result"]["builds"]["failed"] == 0
+    audit = document["audit"]
+    assert (audit["lost"], audit["wrong_scores"], audit["keys_without_ttl"]) == (0, 0, 0)
+    assert audit["acknowledged"] > 0
+
+
 def test_adds_that_waited_for_a_redis_that_stood_still_are_all_counted(temporary: Path) -> None:
     code, document = run_json(
         *["run", "-s", "redis/retry", "--managed", "redis", "--outage", "600ms"],
