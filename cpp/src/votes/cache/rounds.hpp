@@ -13,9 +13,10 @@ inline bool is_worth_another_round(ErrorCode code) {
 }
 
 inline Result<void> run_rounds(SyncWorker& worker, Duration interval,
-                               const std::function<bool(Duration)>& stop) {
+                               const std::function<bool(Duration)>& stop,
+                               Timeout round_timeout = {}) {
     while (!stop(Duration{0})) {
-        const auto round = worker.run_once({});
+        const auto round = worker.run_once(round_timeout);
         if (!round && !is_worth_another_round(round.error().code)) return round.error();
         if (stop(interval)) break;
     }

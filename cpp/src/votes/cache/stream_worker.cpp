@@ -18,6 +18,13 @@ namespace {
 // A page is written by then, or not at all. Much less than VoteStream::kTakeOver, after which another
 // worker writes it: one that was stopped for long does not bring back what was removed meanwhile.
 constexpr Duration kPageTime = std::chrono::seconds{10};
+// While SQL is away, how soon it is asked again for the streams' name.
+constexpr Duration kAskAgain = std::chrono::seconds{1};
+
+bool is_away(ErrorCode code) {
+    return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
+           code == ErrorCode::capacity || code == ErrorCode::outcome_unknown;
+}
 
 using WaitingVote = VoteStream::Entry;
 using TakenFrom = VoteStream::Source;
@@ -49,7 +56,8 @@ class StreamWorker final : public SyncWorker {
     }
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
-        return run_rounds(*this, waiting_->options.interval, stop);
+        // A round that a paused server holds up must not keep whoever stops the worker waiting.
+        return run_rounds(*this, waiting_->options.interval, stop, kPageTime);
     }
 
     Stats stats() const override {
@@ -115,8 +123,8 @@ class StreamWorker final : public SyncWorker {
     Result<void> drain(Round& round, std::size_t shard) {
         std::string after = "0";
         while (!round.deadline.passed()) {
-            auto taken =
-                waiting_->stream.take(round.streams.space, shard, consumer_, after, round.deadline);
+            auto taken = waiting_->stream.take(round.streams.space, shard, consumer_.get(), after,
+                                               round.deadline);
             if (!taken && taken.error().server_code == "NOGROUP") {
                 HOTCOUNT_TRY(waiting_->open(round.streams.space, shard, round.deadline));
                 continue;
@@ -209,7 +217,8 @@ class StreamWorker final : public SyncWorker {
     }
 
     const std::shared_ptr<WaitingVotes> waiting_;
-    const std::string consumer_{random_name()};
+    // Of this process: what another one has is not ours, whatever was made before the fork.
+    ForkLocal<std::string> consumer_{[] { return std::make_unique<std::string>(random_name()); }};
     std::timed_mutex round_mutex_;
     mutable std::mutex mutex_;
     Stats stats_{};
@@ -219,13 +228,26 @@ class StreamWorker final : public SyncWorker {
 
 Result<std::string> WaitingVotes::space(Deadline deadline) {
     if (std::string known = known_space(); !known.empty()) return known;
-    HOTCOUNT_TRY_ASSIGN(StreamMarks::Streams streams, marks.streams(deadline));
-    std::string found = std::move(streams.space);
     Known& known = known_.get();
+    std::string before;
+    {
+        // One asks again, and the others go on with the name meanwhile.
+        const std::lock_guard lock(known.mutex);
+        before = known.space;
+        known.until = options.clock->steady_now() + kAskAgain;
+    }
+    const Duration left = deadline.remaining();
+    auto streams = marks.streams(before.empty() ? deadline : Deadline::after(left / 2));
     const std::lock_guard lock(known.mutex);
-    known.space = found;
-    known.until = options.clock->steady_now() + options.max_age;
-    return found;
+    if (streams) {
+        known.space = streams->space;
+        known.until = options.clock->steady_now() + options.max_age;
+        return known.space;
+    }
+    // Nobody can have made the tables anew in a database that is away: votes need only Redis.
+    if (!before.empty() && is_away(streams.error().code)) return before;
+    known.space.clear();
+    return std::move(streams).error();
 }
 
 std::string WaitingVotes::known_space() {
@@ -243,7 +265,7 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Deadl
         // Perhaps the tables were made anew.
         Known& known = known_.get();
         const std::lock_guard lock(known.mutex);
-        known.until = SteadyTime{};
+        known.space.clear();
     }
     return opened;
 }

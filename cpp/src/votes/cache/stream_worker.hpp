@@ -24,7 +24,7 @@ class WaitingVotes {
           marks(std::move(database), std::move(layout), votes_options),
           commit(std::move(make_commit)) {}
 
-    /// The name of the streams, as known for at most max_age.
+    /// The name of the streams, as known for at most max_age, or longer while SQL is away.
     Result<std::string> space(Deadline deadline);
     /// The same if it needs no look at SQL; else empty.
     std::string known_space();

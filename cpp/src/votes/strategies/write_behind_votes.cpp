@@ -9,9 +9,9 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/waiting_calls.hpp>
-#include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "group_writer.hpp"
 #include "votes/cache/stream_worker.hpp"
@@ -25,6 +25,9 @@ using StreamState = VoteStream::State;
 
 // A stream that is gone again each time that it was made: Redis loses its data.
 constexpr int kMostAttempts = 3;
+
+// Of a flush's time, for seeing what is left.
+constexpr Duration kLastLook = std::chrono::milliseconds{250};
 
 const std::vector<std::size_t>& all_shards() {
     static const std::vector<std::size_t> kAll = [] {
@@ -79,27 +82,14 @@ class WriteBehindVotes final : public SqlVotes {
 
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
-        const Deadline deadline = waiting_->stream.deadline(timeout);
-        std::vector<Result<Cast>> casts;
-        casts.reserve(ballots.size());
-        std::vector<std::size_t> open;
-        for (std::size_t i = 0; i < ballots.size(); ++i) {
-            if (ballots[i].version && !ballots[i].by_op_id) {
-                casts.emplace_back(versions_are_ours());
-            } else {
-                casts.emplace_back(waiting_cast(ballots[i]));
-                open.push_back(i);
-            }
+        Call call{ballots, waiting_->stream.deadline(timeout)};
+        while (!call.open.empty()) {
+            const std::string space = prepare(call);
+            if (call.open.empty()) break;
+            add(call, space, waiting_->stream.client().waiting(), [] {});
+            end_attempt(call);
         }
-        for (int attempt = 0; !open.empty() && attempt < kMostAttempts; ++attempt) {
-            open = attempt_all(ballots, open, casts, deadline);
-        }
-        for (const std::size_t i : open) {
-            casts[i] = make_error(ErrorCode::unavailable,
-                                  "Redis has lost the stream of the item again and again; nothing "
-                                  "was applied");
-        }
-        return casts;
+        return std::move(call.casts);
     }
 
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
@@ -114,35 +104,16 @@ class WriteBehindVotes final : public SqlVotes {
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        struct Call {
-            std::vector<Ballot> ballots;
-            std::vector<Result<Cast>> casts;
-            std::function<void(std::vector<Result<Cast>>)> done;
-            std::atomic<bool> unborn{false};
-        };
-        const Deadline deadline = waiting_->stream.deadline(timeout);
-        const auto call = std::make_shared<Call>();
-        call->ballots.assign(ballots.begin(), ballots.end());
-        call->done = std::move(done);
-        const auto versioned = [](const Ballot& each) { return each.version && !each.by_op_id; };
-        Late& late = late_.get();
+        const auto call =
+            std::make_shared<LateCall>(std::vector<Ballot>{ballots.begin(), ballots.end()},
+                                       waiting_->stream.deadline(timeout), std::move(done));
         const std::string space = waiting_->known_space();
         // What needs SQL first goes one after the other; what comes meanwhile queues behind it.
-        if (space.empty() || late.calls.load() > 0 || ballots.empty() ||
-            std::any_of(ballots.begin(), ballots.end(), versioned)) {
-            return write_late(std::move(call->ballots), std::move(call->done), deadline);
+        if (space.empty() || late_.get().calls.load() > 0 || call->open.size() != ballots.size() ||
+            ballots.empty()) {
+            return add_late(call);
         }
-        for (const Ballot& each : ballots) call->casts.emplace_back(waiting_cast(each));
-        waiting_->stream.add(
-            space, call->ballots, waiting_->stream.client().without_waiting(), deadline,
-            [self = shared_from_this(), this, call](std::size_t i, Result<Added> added) {
-                if (added && *added == Added::unborn) call->unborn.store(true);
-                note(call->ballots[i], std::move(added), call->casts[i]);
-            },
-            [self = shared_from_this(), this, call, deadline] {
-                if (!call->unborn.load()) return call->done(std::move(call->casts));
-                write_late(std::move(call->ballots), std::move(call->done), deadline);
-            });
+        add_async(call, space);
     }
 
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
@@ -190,7 +161,7 @@ class WriteBehindVotes final : public SqlVotes {
         const Deadline deadline = database().deadline(timeout);
         HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(deadline));
         if (drained.left > 0) {
-            return FlushReport{drained.before - drained.left, drained.left, drained.left};
+            return FlushReport{drained.before - drained.left, drained.left, drained.at_risk};
         }
         HOTCOUNT_TRY(SqlVotes::flush(deadline.remaining()));
         HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(deadline));
@@ -300,52 +271,96 @@ class WriteBehindVotes final : public SqlVotes {
         }
     }
 
-    // Adds the votes `which`. Returns those that are to be added again, because there was no stream.
-    std::vector<std::size_t> attempt_all(std::span<const Ballot> ballots,
-                                         std::span<const std::size_t> which,
-                                         std::vector<Result<Cast>>& casts, Deadline deadline) {
-        const auto space = waiting_->space(deadline);
+    // Votes on their way to Redis.
+    struct Call {
+        Call(std::span<const Ballot> votes, Deadline until) : ballots(votes), deadline(until) {
+            casts.reserve(ballots.size());
+            for (std::size_t i = 0; i < ballots.size(); ++i) {
+                if (ballots[i].version && !ballots[i].by_op_id) {
+                    casts.emplace_back(versions_are_ours());
+                } else {
+                    casts.emplace_back(waiting_cast(ballots[i]));
+                    open.push_back(i);
+                }
+            }
+        }
+        void fail(const Error& error) {
+            for (const std::size_t i : open) casts[i] = error;
+            open.clear();
+        }
+
+        const std::span<const Ballot> ballots;
+        const Deadline deadline;
+        std::vector<Result<Cast>> casts{};
+        std::vector<std::size_t> open{};            // Without an outcome.
+        std::vector<std::optional<Added>> added{};  // Of those in `open`, in this attempt.
+        std::set<std::size_t> unborn{};  // Shards of all in `open` that were tried before.
+        int attempts{0};
+    };
+    struct KeptVotes {
+        std::vector<Ballot> kept;
+    };
+    // A call that nobody waits for.
+    struct LateCall : KeptVotes, Call {
+        LateCall(std::vector<Ballot> votes, Deadline until,
+                 std::function<void(std::vector<Result<Cast>>)> told)
+            : KeptVotes{std::move(votes)}, Call(kept, until), done(std::move(told)) {}
+        std::function<void(std::vector<Result<Cast>>)> done;
+    };
+
+    // Makes the streams that were missing. Returns the streams' name; what cannot be added is told so.
+    std::string prepare(Call& call) {
+        auto space = waiting_->space(call.deadline);
         if (!space) {
-            for (const std::size_t i : which) casts[i] = space.error();
+            call.fail(not_applied(std::move(space).error()));
             return {};
         }
+        for (const std::size_t shard : std::exchange(call.unborn, {})) {
+            const auto opened = waiting_->open(*space, shard, call.deadline);
+            if (opened) continue;
+            std::erase_if(call.open, [&](std::size_t i) {
+                const bool refused = VoteStream::shard_of(call.ballots[i].item) == shard;
+                if (refused) call.casts[i] = not_applied(opened.error());
+                return refused;
+            });
+        }
+        return *std::move(space);
+    }
+
+    // `call` must live until `done`.
+    void add(Call& call, std::string_view space, redis::Channel& channel,
+             std::function<void()> done) {
         std::vector<Ballot> some;
-        if (which.size() != ballots.size()) {
-            for (const std::size_t i : which) some.push_back(ballots[i]);
+        if (call.open.size() != call.ballots.size()) {
+            for (const std::size_t i : call.open) some.push_back(call.ballots[i]);
         }
-        const std::span<const Ballot> asked =
-            some.empty() ? ballots : std::span<const Ballot>{some};
-        std::vector<std::optional<Added>> states(which.size());
+        call.added.assign(call.open.size(), std::nullopt);
         waiting_->stream.add(
-            *space, asked, waiting_->stream.client().waiting(), deadline,
-            [&](std::size_t i, Result<Added> added) {
-                if (added) states[i] = *added;
-                note(asked[i], std::move(added), casts[which[i]]);
+            space, some.empty() ? call.ballots : std::span<const Ballot>{some}, channel,
+            call.deadline,
+            [this, &call](std::size_t at, Result<Added> added) {
+                const std::size_t i = call.open[at];
+                if (added) call.added[at] = *added;
+                note(call.ballots[i], std::move(added), call.casts[i]);
             },
-            [] {});
-        std::set<std::size_t> unborn;
-        for (std::size_t i = 0; i < which.size(); ++i) {
-            if (states[i] == Added::unborn) unborn.insert(VoteStream::shard_of(asked[i].item));
-        }
-        std::map<std::size_t, Error> closed;
-        for (const std::size_t shard : unborn) {
-            auto opened = waiting_->open(*space, shard, deadline);
-            if (!opened) closed.emplace(shard, not_applied(std::move(opened).error()));
+            std::move(done));
+    }
+
+    // Leaves open what is to be added again, because there was no stream.
+    static void end_attempt(Call& call) {
+        for (std::size_t at = 0; at < call.open.size(); ++at) {
+            if (call.added[at] != Added::unborn) continue;
+            call.unborn.insert(VoteStream::shard_of(call.ballots[call.open[at]].item));
         }
         // All of a stream's votes again, those too that were added because somebody else made it
         // meanwhile: they keep their order.
-        std::vector<std::size_t> again;
-        for (std::size_t i = 0; i < which.size(); ++i) {
-            const std::size_t shard = VoteStream::shard_of(asked[i].item);
-            if (unborn.count(shard) == 0) continue;
-            const auto error = closed.find(shard);
-            if (error == closed.end()) {
-                again.push_back(which[i]);
-            } else if (states[i] == Added::unborn) {
-                casts[which[i]] = error->second;
-            }
-        }
-        return again;
+        std::erase_if(call.open, [&](std::size_t i) {
+            return call.unborn.count(VoteStream::shard_of(call.ballots[i].item)) == 0;
+        });
+        if (++call.attempts < kMostAttempts) return;
+        call.fail(make_error(ErrorCode::unavailable,
+                             "Redis has lost the stream of the item again and again; nothing "
+                             "was applied"));
     }
 
     // Of a stream. Of the vote it is certain that it is not.
@@ -354,40 +369,58 @@ class WriteBehindVotes final : public SqlVotes {
         return error;
     }
 
-    void write_late(std::vector<Ballot> ballots,
-                    std::function<void(std::vector<Result<Cast>>)> done, Deadline deadline) {
+    void add_async(const std::shared_ptr<LateCall>& call, std::string_view space) {
+        add(*call, space, waiting_->stream.client().without_waiting(),
+            [self = shared_from_this(), this, call] {
+                end_attempt(*call);
+                if (call->open.empty()) return call->done(std::move(call->casts));
+                add_late(call);
+            });
+    }
+
+    // In the thread for what needs SQL. It only asks SQL, and does not wait for Redis: a call each
+    // round trip would be less than one loop makes, so the queue would never end again.
+    void add_late(const std::shared_ptr<LateCall>& call) {
         Late& late = late_.get();
         late.calls.fetch_add(1);
-        const auto kept = std::make_shared<std::vector<Ballot>>(std::move(ballots));
         late.thread.run(
-            deadline,
-            [self = shared_from_this(), this, &late, kept, done, deadline] {
-                auto casts = write_many(*kept, deadline.remaining());
+            call->deadline,
+            [self = shared_from_this(), this, &late, call] {
+                const std::string space = prepare(*call);
+                const bool open = !call->open.empty();
+                // Before the next one, and before it is counted out: votes keep their order.
+                if (open) add_async(call, space);
                 late.calls.fetch_sub(1);
-                done(std::move(casts));
+                if (!open) call->done(std::move(call->casts));
             },
-            [self = shared_from_this(), &late, kept, done](const Error& error) {
+            [self = shared_from_this(), &late, call](const Error& error) {
                 late.calls.fetch_sub(1);
-                done(std::vector<Result<Cast>>(kept->size(), error));
+                call->fail(error);
+                call->done(std::move(call->casts));
             });
     }
 
     struct Drained {
-        std::int64_t before{0};  // Votes that waited when it began.
-        std::int64_t left{0};    // Of them, at the deadline.
+        std::int64_t before{0};   // Votes that waited when it began.
+        std::int64_t left{0};     // Of them, at the deadline.
+        std::int64_t at_risk{0};  // All that waited at the last look.
     };
     // Writes what was cast before, or waits for workers that have taken it.
     Result<Drained> drain(Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(deadline));
         HOTCOUNT_TRY_ASSIGN(const auto begun,
                             waiting_->stream.states(space, all_shards(), deadline));
-        Drained drained{all_votes(begun), all_votes(begun)};
-        while (drained.left > 0 && !deadline.passed()) {
-            auto round = drainer_->run_once(deadline.remaining());
-            if (!round && !deadline.passed()) return std::move(round).error();
+        Drained drained{all_votes(begun), all_votes(begun), all_votes(begun)};
+        // Rounds end before it: there is time for a last look.
+        const Duration left = deadline.remaining();
+        const Deadline rounds = Deadline::after(left - std::min<Duration>(left / 4, kLastLook));
+        while (drained.left > 0 && !rounds.passed()) {
+            auto round = drainer_->run_once(rounds.remaining());
+            if (!round && !rounds.passed()) return std::move(round).error();
             HOTCOUNT_TRY_ASSIGN(const auto now,
                                 waiting_->stream.states(space, all_shards(), deadline));
             drained.left = std::min(waiting_until(now, begun), drained.before);
+            drained.at_risk = all_votes(now);
             if (drained.left > 0) sleep_or_interrupt(std::chrono::milliseconds{2});
         }
         return drained;
