@@ -58,6 +58,21 @@ def open_views(options: argparse.Namespace) -> hotcount.WriteBehindCounter:
     )
 
 
+class _Refusals:
+    """The event that stops a worker, which says meanwhile when votes were set aside: whoever cast
+    them has been told that they count."""
+
+    def __init__(self, worker: hotcount.SyncWorker, stop: threading.Event) -> None:
+        self._worker, self._stop, self._told = worker, stop, 0
+
+    def is_set(self) -> bool:
+        refused = self._worker.stats()["refused"]
+        if refused > self._told:
+            _say(f"{refused - self._told} votes that the database refuses were set aside")
+            self._told = refused
+        return self._stop.is_set()
+
+
 def save_counts(
     votes: hotcount.Votes | hotcount.WriteBehindCounter, options: argparse.Namespace
 ) -> tuple[bool, dict[str, Any]]:
@@ -69,7 +84,7 @@ def save_counts(
     else:
         stop = _stopped_by_signals()
         _say("saving until interrupted")
-        worker.run(stop)
+        worker.run(_Refusals(worker, stop))  # type: ignore[arg-type]
     return settled, worker.stats()
 
 

@@ -72,6 +72,31 @@ def test_sync_once_writes_the_votes_that_wait(database_path: Path, own_redis: Re
 
 
 @pytest.mark.server
+def test_sync_says_at_once_that_votes_were_set_aside(
+    database_path: Path, own_redis: RedisServer
+) -> None:
+    url = f"sqlite:///{database_path}"
+    with hotcount.Votes(url, own_redis.url, "write_behind") as votes:
+        votes.create_tables()
+        votes.cast_many([98, 99], [1, 1])
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "hotcount", "sync", "--strategy", "write_behind"),
+                *("--interval", "0.01", "--db", url, "--cache", own_redis.url),
+            ],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stderr is not None
+        process.stderr.readline()
+        said = process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert "2 votes that the database refuses were set aside" in said
+
+
+@pytest.mark.server
 def test_sync_runs_until_it_is_told_to_stop(database_path: Path, own_redis: RedisServer) -> None:
     with redis_votes(database_path, own_redis) as votes:
         process = subprocess.Popen(
