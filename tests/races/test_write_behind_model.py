@@ -281,5 +281,6 @@ def test_1000_drawn_schedules_of_four_workers_lose_nothing() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(800)
 def test_100000_drawn_schedules_of_four_workers_lose_nothing() -> None:
     drawn(100_000)
