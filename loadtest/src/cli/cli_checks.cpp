@@ -36,8 +36,8 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
             on_redis = on_redis || strategy.store == StoreKind::redis;
             async = async || strategy.async;
-            rebuilds = rebuilds && strategy.workload == WorkloadKind::zset &&
-                       strategy.way == "script" && group.trial.traffic.items >= 2;
+            rebuilds =
+                rebuilds && strategy.workload == WorkloadKind::zset && strategy.way == "script";
             const bool counter = strategy.workload == WorkloadKind::counters;
             const bool slotted = counter && strategy.store == StoreKind::sql;
             const bool views = is_views(strategy);
@@ -80,8 +80,8 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     }
     if (given.contains("rebuild-every") && !rebuilds) {
         return make_error(ErrorCode::config,
-                          "--rebuild-every needs memory/script or redis/script alone, and 2 items: "
-                          "the other methods have no rebuild");
+                          "--rebuild-every needs memory/script or redis/script alone: the other "
+                          "methods have no rebuild");
     }
     if (given.contains("bystander") && !on_redis) {
         return make_error(ErrorCode::config, "--bystander needs a strategy on Redis");

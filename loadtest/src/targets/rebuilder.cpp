@@ -15,6 +15,9 @@ namespace hotcount::loadtest {
 Result<std::unique_ptr<Rebuilder>> Rebuilder::start(const TrialSettings& settings) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     HOTCOUNT_TRY_ASSIGN(const StoreHandle store, StoreHandle::open(settings, strategy.store));
+    if (settings.traffic.items < 2) {
+        return make_error(ErrorCode::config, "--rebuild-every needs 2 items or more");
+    }
     std::unique_ptr<Rebuilder> rebuilder{new Rebuilder};
     HOTCOUNT_TRY_ASSIGN(rebuilder->sets_, store.make<LiveSets>(LiveSetsOptions{}));
     rebuilder->thread_ = std::jthread(

@@ -185,8 +185,6 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
                 HasSubstr("--rebuild-every"));
     EXPECT_THAT(refuse({"run", "-s", "memory/script", "--rebuild-every", "5us"}),
                 HasSubstr("1ms or more"));
-    EXPECT_THAT(refuse({"run", "-s", "memory/script", "--rebuild-every", "5ms", "--items", "1"}),
-                HasSubstr("2 items"));
     EXPECT_THAT(refuse({"run", "-s", "memory/script", "--bystander"}), HasSubstr("--bystander"));
     EXPECT_THAT(refuse({"run", "-s", "redis/seed_cached", "--redis", "redis://h"}),
                 HasSubstr("--managed redis"));

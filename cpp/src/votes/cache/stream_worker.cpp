@@ -123,10 +123,11 @@ class StreamWorker final : public SyncWorker {
     Result<void> drain(Round& round, std::size_t shard) {
         std::string after = "0";
         while (!round.deadline.passed()) {
+            const SteadyTime seen = waiting_->now();
             auto taken = waiting_->stream.take(round.streams.space, shard, consumer_.get(), after,
                                                round.deadline);
             if (!taken && taken.error().server_code == "NOGROUP") {
-                HOTCOUNT_TRY(waiting_->open(round.streams.space, shard, round.deadline));
+                HOTCOUNT_TRY(waiting_->open(round.streams.space, shard, seen, round.deadline));
                 continue;
             }
             if (!taken) return std::move(taken).error();
@@ -257,14 +258,21 @@ std::string WaitingVotes::known_space() {
     return now < known.until ? known.space : std::string{};
 }
 
-Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Deadline deadline) {
+Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, SteadyTime seen,
+                                Deadline deadline) {
+    Known& known = known_.get();
+    {
+        const std::lock_guard lock(known.mutex);
+        if (known.opened[shard] > seen) return {};
+    }
     auto opened = marks.open(space, deadline, [&](std::int64_t floor) {
         return stream.open(space, shard, floor, deadline);
     });
-    if (!opened) {
+    const std::lock_guard lock(known.mutex);
+    if (opened) {
+        known.opened[shard] = now();
+    } else {
         // Perhaps the tables were made anew.
-        Known& known = known_.get();
-        const std::lock_guard lock(known.mutex);
         known.space.clear();
     }
     return opened;

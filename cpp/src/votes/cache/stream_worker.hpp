@@ -1,6 +1,7 @@
 // What brings the votes of strategy write_behind from Redis to SQL.
 #pragma once
 
+#include <array>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <hotcount/detail/votes/sync_worker.hpp>
@@ -28,8 +29,11 @@ class WaitingVotes {
     Result<std::string> space(Deadline deadline);
     /// The same if it needs no look at SQL; else empty.
     std::string known_space();
-    /// Makes a stream that is not there, where SQL's votes end.
-    Result<void> open(std::string_view space, std::size_t shard, Deadline deadline);
+    /// Makes a stream that was not there at `seen` or later, where SQL's votes end. Nothing, if this
+    /// process has made it since then: of many calls that found it missing one makes it.
+    Result<void> open(std::string_view space, std::size_t shard, SteadyTime seen,
+                      Deadline deadline);
+    SteadyTime now() const { return options.clock->steady_now(); }
 
     const VotesOptions options;
     VoteStream stream;
@@ -41,6 +45,7 @@ class WaitingVotes {
         std::mutex mutex;
         std::string space;
         SteadyTime until;
+        std::array<SteadyTime, VoteStream::kShards> opened{};  // By shard.
     };
     ForkLocal<Known> known_{[] { return std::make_unique<Known>(); }};
 };

@@ -294,7 +294,8 @@ class WriteBehindVotes final : public SqlVotes {
         std::vector<Result<Cast>> casts{};
         std::vector<std::size_t> open{};            // Without an outcome.
         std::vector<std::optional<Added>> added{};  // Of those in `open`, in this attempt.
-        std::set<std::size_t> unborn{};  // Shards of all in `open` that were tried before.
+        std::set<std::size_t> unborn{};  // Shards of all in `open` that were tried before, ...
+        SteadyTime sent{};               // ... then.
         int attempts{0};
     };
     struct KeptVotes {
@@ -316,7 +317,7 @@ class WriteBehindVotes final : public SqlVotes {
             return {};
         }
         for (const std::size_t shard : std::exchange(call.unborn, {})) {
-            const auto opened = waiting_->open(*space, shard, call.deadline);
+            const auto opened = waiting_->open(*space, shard, call.sent, call.deadline);
             if (opened) continue;
             std::erase_if(call.open, [&](std::size_t i) {
                 const bool refused = VoteStream::shard_of(call.ballots[i].item) == shard;
@@ -335,6 +336,7 @@ class WriteBehindVotes final : public SqlVotes {
             for (const std::size_t i : call.open) some.push_back(call.ballots[i]);
         }
         call.added.assign(call.open.size(), std::nullopt);
+        call.sent = waiting_->now();
         waiting_->stream.add(
             space, some.empty() ? call.ballots : std::span<const Ballot>{some}, channel,
             call.deadline,
