@@ -48,6 +48,7 @@ from hotcount._native import require_all_declared
 from hotcount.batches import AddedBatch, Casts, Column, Counts, Decisions, Int64Batch, Upserts
 from hotcount.counter import Counter, RetryQueue
 from hotcount.functions import build_info, new_op_id
+from hotcount.joint_hits import hit_all
 from hotcount.limiter import Limiter, Rate
 from hotcount.live_sets import LiveSets, Rebuild, RebuildReport
 from hotcount.period_counter import PeriodCounter
@@ -131,5 +132,6 @@ __all__ = [
     "connect",
     "connect_database",
     "connect_store",
+    "hit_all",
     "new_op_id",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -115,6 +116,8 @@ class LimiterBase(Handle):
     charge_denied: ReadOnly[bool]
     shadow: ReadOnly[bool]
     table: ReadOnly[str]
+    # Those that have the same can take hits in one step; None: with no other.
+    _joins: ReadOnly[int | None]
 
     @native
     def __init__(
@@ -196,6 +199,12 @@ class Limiter(Lifetime, LimiterBase):
         >>> limiter.hit("user:1").remaining
         4
         """
+
+    @native
+    def _hit_all(
+        self, hits: Sequence[tuple[LimiterBase, LimiterKey, int]], *, timeout: Seconds | None = None
+    ) -> Decision:
+        """The hits of one store, all or none."""
 
     @native
     def hit(

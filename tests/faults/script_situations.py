@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.scripts import JOINT
+
 # counter/lua/add_once.lua is "add_once", zset/lua/upsert.lua is "zset_upsert".
 SCRIPTS = {
     path.stem if path.parts[-3] == "counter" else f"{path.parts[-3]}_{path.stem}": path
     for path in (Path(__file__).parents[2] / "cpp/src").glob("*/lua/*.lua")
 }
+SCRIPTS["limiter_hit_all"] = JOINT
 # Kept word for word, to compare with: its hole is what tests/races/test_limiter_holes.py forces.
 QUOTED = {"unsafe_incr_expire"}
 LARGE = str(2**60)
@@ -76,6 +79,10 @@ WINDOW = ["", "1", "0", "5", "60000000", "0"]
 SLIDING = ["", "1", "0", "5", "60000000", "1"]
 # Of two rates.
 LOG = ["1000000000000", "1", "0", "5", "60000000", "0", "9", "600000000", "0"]
+
+# A hit at one rate, and one at two.
+JOINT_HITS = ["", "gcra", "0", "1", "1", *GCRA[3:]]
+JOINT_HITS += ["fixed_window", "0", "1", "2", *WINDOW[3:], *WINDOW[3:]]
 
 SITUATIONS = [
     # -- counters
@@ -244,6 +251,17 @@ SITUATIONS = [
                 "-1",
                 log_of("k", "999999999999 3 3", f"!{FAR}000000"),
             ),
+        ]
+    ),
+    *(
+        Situation(f"limiter_hit_all/{name}", ["k", "j"], JOINT_HITS, before)
+        for name, before in [
+            ("fresh", []),
+            ("one there", [["SET", "j", "0 1;0 1", "PX", SOON]]),
+            ("there", [["SET", "k", "1 1", "PX", SOON], ["SET", "j", "0 1;0 1", "PX", SOON]]),
+            ("denied", [["SET", "k", f"{FAR}000000 9"]]),
+            ("blocked", [["SET", "k", f"!{FAR}000000|1 1"]]),
+            ("block passed", [["SET", "k", "!1|1 1", "PX", SOON]]),
         ]
     ),
     Situation("limiter_gcra/what fits", ["k"], [*GCRA[:1], "2", *GCRA[2:], "9"]),

@@ -7,13 +7,21 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[2] / "cpp/src"
 LIMITERS = SOURCES / "limiter/lua"
 FRAME = LIMITERS / "frame/hit_keys.lua"
+JOINT = LIMITERS / "frame/hit_all.lua"
+STEPS = ("gcra", "fixed_window", "sliding_window")
 # token_bucket and leaky_bucket are gcra under other names.
 SAME = {"token_bucket": "gcra", "leaky_bucket": "gcra"}
 
 
 def script_text(path: Path) -> str:
-    """A file's text; after an algorithm's step() the frame that hits keys by it."""
+    """A file's text; after an algorithm's step() the frame for it, before hit_all all steps."""
     text = path.read_text()
+    if path == JOINT:
+        steps = [
+            f"do\n{(LIMITERS / f'{name}.lua').read_text()}\nsteps['{name}'] = step\nend\n"
+            for name in STEPS
+        ]
+        return "local steps = {}\n" + "".join(steps) + text
     return text + FRAME.read_text() if "local function step(" in text else text
 
 

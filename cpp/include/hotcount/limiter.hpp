@@ -212,6 +212,7 @@ struct LimiterOptions {
 /// The SQL that create_table() runs, without a database. A config error for a bad `table`.
 Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& options = {});
 
+class JointCall;
 class LimiterBackend;
 
 class Limiter {
@@ -295,7 +296,13 @@ class Limiter {
     /// which is its burst too. Of several rates the least.
     std::int64_t limit() const { return limit_; }
 
+    /// Limiters that say the same can take hits together in one step (hit_all): those over one
+    /// memory::Store, and those over one redis::Client but for sliding_log. The others say what no
+    /// other does.
+    const void* joins() const;
+
   private:
+    friend class JointCall;
     struct Batch;
     Result<std::string> full(std::string_view key) const;
     Result<void> check(std::int64_t cost, std::string_view who) const;
@@ -316,5 +323,31 @@ class Limiter {
     std::string prefix_;
     std::unique_ptr<LimiterBackend> backend_;
 };
+
+/// One of the hits of hit_all().
+struct LimitedHit {
+    std::shared_ptr<Limiter> limiter;
+    std::string key;
+    std::int64_t cost{1};
+};
+
+/// What hit_all() answers. `decision` is that of the limiter that says most, with the least that
+/// remains at any of them and the longest times.
+struct JointDecision {
+    Decision decision;
+    std::shared_ptr<const Limiter> limiter;  ///< Which one that is.
+    std::vector<std::string> violated;       ///< The names of those that refused.
+};
+
+/// Takes all hits or none, in one step: nobody sees a part of them, and a refused one spends nothing of
+/// the others, with charge_denied neither. 1 to 100 hits; equal keys of a limiter are one hit of their
+/// sum. A limiter with `shadow` is not taken from where it refuses, and keeps nobody from taking. Over
+/// Redis one script on one node. Config errors: limiters that do not all say the same in joins(), which
+/// take one key a call (over databases too: hit() them one after another, and refund() when one
+/// refuses); list and the unsafe algorithms.
+Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout = {});
+/// The same without waiting, as Limiter::hit_async().
+void hit_all_async(std::span<const LimitedHit> hits, Completion<JointDecision> done,
+                   AsyncCall call = {});
 
 }  // namespace hotcount

@@ -67,6 +67,16 @@ void apply_change(const Law& law, typename Law::State& state, Change change) {
     }
 }
 
+class LimiterBackend;
+
+/// One of the hits that are taken all or none.
+struct JointHit {
+    LimiterBackend* backend;
+    std::string key;
+    std::int64_t cost;
+    bool looks_on;  ///< Its refusal keeps nobody from taking.
+};
+
 /// An algorithm over one store. Keys come checked and in full, costs 1 or more; a cost below 0 gives
 /// hits back.
 class LimiterBackend {
@@ -74,6 +84,8 @@ class LimiterBackend {
     virtual ~LimiterBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
+    /// For messages; none where hit_all() takes no hits anyway.
+    virtual std::string store_name() const { return {}; }
     virtual KeyRule key_rule() const { return KeyRule::any_bytes; }
     /// What the store needs before the first hit; most need nothing.
     virtual Result<void> create_table(Timeout) { return {}; }
@@ -95,6 +107,15 @@ class LimiterBackend {
     virtual Result<std::vector<std::string>> entries(const std::string&, Timeout) {
         return std::vector<std::string>{};
     }
+
+    /// Limiters that say the same, and not null, can take hits together: the store's address.
+    virtual const void* joins() const { return nullptr; }
+    /// Takes all of the hits or none, in one step; no two of them are of one key. All are of backends
+    /// that joins() with this one. A hit that looks on and is refused takes nothing.
+    virtual void hit_together(std::vector<JointHit>, const AsyncCall&,
+                              Completion<std::vector<Outcome>>) {}
+    /// How a call on this store waits.
+    virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr}; }
 
     // The same without waiting. What stands here is for backends that never wait: memory.
 
@@ -142,6 +163,9 @@ struct LimiterAlgorithm {
     Result<std::unique_ptr<StoredLaw>> (*stored)(const LimiterOptions&){nullptr};
     /// Null when the algorithm is more than arithmetic.
     Result<std::unique_ptr<SimulatedKey>> (*simulate)(const LimiterOptions&){nullptr};
+    /// Its step in Lua, where the state is one string; algorithms of one step have one name.
+    std::string_view step_name{};
+    std::string_view (*step_text)(){nullptr};
 };
 
 // Each is defined in the file of its algorithm. The unsafe ones are in unsafe/, a room above this one.
@@ -169,6 +193,8 @@ Result<void> check_limiter_options(const LimiterOptions& options);
 Result<void> check_window_rate(const Rate& rate);
 /// The same, and its limit is one that a list with an element for each hit may hold.
 Result<void> check_list_rate(const Rate& rate, Algorithm algorithm);
+/// Whether `a` says more than `b`, as Decision has it.
+bool says_more(const Outcome& a, const Outcome& b);
 /// What a limiter of these rates answers its caller.
 Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow);
 /// The error for a key that holds something else.

@@ -12,6 +12,7 @@
 //                                               back, no more than there are
 //   apply(State&, change)                       if a change is less than a whole new State
 //   script(), script_arguments()                the same in Lua, and its three numbers
+//   kStepName, step_text()                      if its state is one string: what hit_all.lua takes
 //
 // Several<Law> is a law of several rates. The memory store runs the C++, a Redis the Lua, which
 // calculates in doubles: a law refuses a rate for which a number would leave 2^53.
@@ -113,6 +114,7 @@ class MemoryLimiterBackend : public LimiterBackend {
         : store_(std::move(store)), limit_(limit) {}
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
+    std::string store_name() const override { return "memory"; }
 
     Result<void> reset(const std::string& key, Timeout) override {
         return store_->remove(key, [](const memory::Entry*) { return Result<void>{}; });
@@ -140,15 +142,32 @@ struct MarkedState {
     std::int64_t blocked_until{0};
 };
 
+/// What hit_all() needs of a law in memory.
+class JointInMemory : public MemoryLimiterBackend {
+  public:
+    using MemoryLimiterBackend::MemoryLimiterBackend;
+
+    const void* joins() const override { return store_.get(); }
+    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
+                      Completion<std::vector<Outcome>> done) override;
+
+  protected:
+    // Under the key's lock. Null: the key is absent.
+    virtual Result<Outcome> look(const std::string& key, const memory::Entry* entry,
+                                 std::int64_t cost) const = 0;
+    virtual Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
+                                      std::int64_t cost, Take take) const = 0;
+};
+
 /// Runs the law under the key's lock.
 template <class Law>
-class SteppedInMemory final : public MemoryLimiterBackend {
+class SteppedInMemory final : public JointInMemory {
     using State = typename Law::State;
     using Marked = MarkedState<State>;
 
   public:
     SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law)
-        : MemoryLimiterBackend(std::move(store), law.limit()), law_(law) {}
+        : JointInMemory(std::move(store), law.limit()), law_(law) {}
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
                            Timeout) override {
@@ -156,19 +175,8 @@ class SteppedInMemory final : public MemoryLimiterBackend {
         if (take == Take::what_fits) cost = std::min(cost, limit_);
         // What can only be denied must not leave an absent key behind.
         if (take == Take::nothing || cost > limit_) {
-            return store_->read(key, [&](const memory::Entry* entry) -> Result<Outcome> {
-                const State* state = entry ? entry->as<State>() : nullptr;
-                std::int64_t left = 0;
-                const std::int64_t now = law_now();
-                if (entry != nullptr && state == nullptr) {
-                    const auto* const marked = entry->as<Marked>();
-                    if (marked == nullptr) return no_limit_state(key);
-                    state = marked->state ? &*marked->state : nullptr;
-                    left = marked->blocked_until - now;
-                }
-                const Outcome outcome = law_.step(state, now, cost, false).outcome;
-                return left > 0 ? blocked(outcome, left) : outcome;
-            });
+            return store_->read(key,
+                                [&](const memory::Entry* entry) { return look(key, entry, cost); });
         }
         if (cost < 0) {
             return store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
@@ -196,8 +204,23 @@ class SteppedInMemory final : public MemoryLimiterBackend {
         entry.expires_at = SteadyTime{std::chrono::microseconds{at - to_us(store_->epoch())}};
     }
 
+    Result<Outcome> look(const std::string& key, const memory::Entry* entry,
+                         std::int64_t cost) const override {
+        const State* state = entry ? entry->as<State>() : nullptr;
+        std::int64_t left = 0;
+        const std::int64_t now = law_now();
+        if (entry != nullptr && state == nullptr) {
+            const auto* const marked = entry->as<Marked>();
+            if (marked == nullptr) return no_limit_state(key);
+            state = marked->state ? &*marked->state : nullptr;
+            left = marked->blocked_until - now;
+        }
+        const Outcome outcome = law_.step(state, now, cost, false).outcome;
+        return left > 0 ? blocked(outcome, left) : outcome;
+    }
+
     Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
-                              std::int64_t cost, Take take) const {
+                              std::int64_t cost, Take take) const override {
         const std::int64_t now = law_now();
         auto* state = entry.as<State>(fresh);
         const State* known = fresh ? nullptr : state;
@@ -268,6 +291,10 @@ class RedisLimiterBackend : public LimiterBackend {
         : client_(std::move(client)), limit_(limit) {}
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
+    std::string store_name() const override { return server(); }
+    AsyncCall waiting(Timeout timeout) const override {
+        return {&client_->waiting(), timeout, nullptr};
+    }
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                            std::string_view who, Timeout timeout) override;
@@ -279,13 +306,13 @@ class RedisLimiterBackend : public LimiterBackend {
     }
 
   protected:
+    static Result<Outcome> to_outcome(const std::string& server, const redis::Reply& reply);
     static Result<Outcome> to_outcome(const std::string& server, const Result<redis::Reply>& reply,
                                       const std::string& key);
     static Error strange_reply(const std::string& server);
 
     // What outlives a call must not point back here: a limiter may go before its calls end.
     std::string server() const { return client_->options().address(); }
-    AsyncCall waiting(Timeout timeout) const { return {&client_->waiting(), timeout, nullptr}; }
     redis::Channel& channel(const AsyncCall& call) const {
         return call.channel != nullptr ? *call.channel : client_->without_waiting();
     }
@@ -325,12 +352,14 @@ Error about_limit(const std::string& key, const Error& error);
 std::string framed(std::string_view step);
 
 /// Runs a law's script, whose calls combine: hits that wait together travel as one call of it.
+/// `step_name`: in hit_all.lua; empty when it is not in there.
 /// ARGV: the server's clock, what to take, whether denied hits are charged, three numbers for
 /// each rate, costs.
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
                                                     const redis::Script& script, std::int64_t limit,
                                                     bool charge_denied,
-                                                    std::span<const std::int64_t> numbers);
+                                                    std::span<const std::int64_t> numbers,
+                                                    std::string_view step_name);
 
 // -- the registration of a law --------------------------------------------------------------------
 
@@ -368,6 +397,10 @@ template <class Law>
 constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     using Backend = std::unique_ptr<LimiterBackend>;
     LimiterAlgorithm algorithm{info, nullptr, nullptr};
+    if constexpr (requires { Law::kStepName; }) {
+        algorithm.step_name = Law::kStepName;
+        algorithm.step_text = Law::step_text;
+    }
     algorithm.over_memory = [](std::shared_ptr<memory::Store> store,
                                const LimiterOptions& options) -> Result<Backend> {
         return with_law<Law>(options, [&]<class Chosen>(const Chosen& law) -> Result<Backend> {
@@ -385,8 +418,10 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
             most = std::max(most, law.limit());
             for (const std::int64_t number : law.script_arguments()) numbers.push_back(number);
         }
-        return make_script_backend(std::move(client), kScript, most, options.charge_denied,
-                                   numbers);
+        std::string_view step_name;
+        if constexpr (requires { Law::kStepName; }) step_name = Law::kStepName;
+        return make_script_backend(std::move(client), kScript, most, options.charge_denied, numbers,
+                                   step_name);
     };
     algorithm.stored = [](const LimiterOptions& options) -> Result<std::unique_ptr<StoredLaw>> {
         if constexpr (requires { Law::kMostStored; }) {

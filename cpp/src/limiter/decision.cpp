@@ -6,19 +6,18 @@
 namespace hotcount {
 namespace {
 
-// Whether `a` says more than `b`, as Decision has it.
+std::string whole_seconds(Duration duration) {
+    return std::to_string(std::chrono::ceil<std::chrono::seconds>(duration).count());
+}
+
+}  // namespace
+
 bool says_more(const Outcome& a, const Outcome& b) {
     if (a.allowed != b.allowed) return !a.allowed;
     if (a.allowed) return a.remaining < b.remaining;
     if (!a.retry_after_us || !b.retry_after_us) return !a.retry_after_us && b.retry_after_us;
     return *a.retry_after_us > *b.retry_after_us;
 }
-
-std::string whole_seconds(Duration duration) {
-    return std::to_string(std::chrono::ceil<std::chrono::seconds>(duration).count());
-}
-
-}  // namespace
 
 Outcome merge(std::span<const Outcome> of_rates) {
     Outcome merged = of_rates.front();

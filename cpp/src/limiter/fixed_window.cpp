@@ -13,7 +13,9 @@ class FixedWindow {
         std::int64_t start{0};  // Of the window, in microseconds.
         std::int64_t used{0};   // What was admitted in it.
     };
-    static std::string script() { return framed(lua::limiter::kFixedWindowLua); }
+    static constexpr std::string_view kStepName = "fixed_window";
+    static std::string_view step_text() { return lua::limiter::kFixedWindowLua; }
+    static std::string script() { return framed(step_text()); }
 
     static Result<FixedWindow> make(const Rate& rate, const LimiterOptions& options) {
         HOTCOUNT_TRY(check_window_rate(rate));

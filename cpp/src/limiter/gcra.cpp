@@ -23,7 +23,9 @@ class Gcra {
         std::int64_t at{0};    // When the debt was this, in microseconds.
         std::int64_t debt{0};  // In units.
     };
-    static std::string script() { return framed(lua::limiter::kGcraLua); }
+    static constexpr std::string_view kStepName = "gcra";
+    static std::string_view step_text() { return lua::limiter::kGcraLua; }
+    static std::string script() { return framed(step_text()); }
 
     static Result<Gcra> make(const Rate& rate, const LimiterOptions& options) {
         HOTCOUNT_TRY(check_rate(rate));

@@ -56,7 +56,12 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
                                                 const Result<redis::Reply>& reply,
                                                 const std::string& key) {
     if (!reply) return about_limit(key, reply.error());
-    const auto* const parts = std::get_if<redis::ReplyArray>(&reply->value);
+    return to_outcome(server, *reply);
+}
+
+Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
+                                                const redis::Reply& reply) {
+    const auto* const parts = std::get_if<redis::ReplyArray>(&reply.value);
     if (parts == nullptr || parts->size() % 4 != 0 ||
         parts->size() > 4 * LimiterOptions::kMaxRates) {
         return strange_reply(server);
@@ -85,8 +90,9 @@ namespace {
 class ScriptBackend final : public RedisLimiterBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const redis::Script& script,
-                  std::int64_t limit, bool charge_denied, std::span<const std::int64_t> numbers)
-        : RedisLimiterBackend(std::move(client), limit), script_(script) {
+                  std::int64_t limit, bool charge_denied, std::span<const std::int64_t> numbers,
+                  std::string_view step_name)
+        : RedisLimiterBackend(std::move(client), limit), script_(script), step_name_(step_name) {
         shared_ = {"", "1", charge_denied ? "1" : "0"};
         for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
         client_->prepare(script_);
@@ -141,8 +147,62 @@ class ScriptBackend final : public RedisLimiterBackend {
             call.cancelled);
     }
 
+    const void* joins() const override { return step_name_.empty() ? nullptr : client_.get(); }
+
+    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
+                      Completion<std::vector<Outcome>> done) override {
+        std::vector<std::string> words{""};
+        std::vector<std::string_view> keys;
+        for (const JointHit& hit : hits) {
+            const auto& backend = static_cast<const ScriptBackend&>(*hit.backend);
+            keys.push_back(hit.key);
+            words.emplace_back(backend.step_name_);
+            words.emplace_back(hit.looks_on ? "1" : "0");
+            words.push_back(backend.to_price(hit.cost));
+            words.push_back(std::to_string((backend.shared_.size() - kNumbers) / 3));
+            words.insert(words.end(), backend.shared_.begin() + kNumbers, backend.shared_.end());
+        }
+        const std::vector<std::string_view> arguments(words.begin(), words.end());
+        submit(redis::Request::run(joint_script(), keys, {}, arguments), call,
+               [server = server(), key = std::string{keys.front()}, count = keys.size(),
+                done = std::move(done)](const Result<redis::Reply>& reply) {
+                   if (!reply) return done(about_limit(key, reply.error()));
+                   std::vector<Outcome> outcomes;
+                   const auto* const all = std::get_if<redis::ReplyArray>(&reply->value);
+                   for (std::size_t i = 0; all != nullptr && i < all->size(); ++i) {
+                       auto outcome = to_outcome(server, (*all)[i]);
+                       if (!outcome) return done(std::move(outcome).error());
+                       outcomes.push_back(*outcome);
+                   }
+                   if (outcomes.size() != count) return done(strange_reply(server));
+                   done(std::move(outcomes));
+               });
+    }
+
   private:
+    // Where the rates' numbers stand in shared_.
+    static constexpr std::ptrdiff_t kNumbers = 3;
+
+    static const redis::Script& joint_script() {
+        static const std::string kText = [] {
+            std::string text = "local steps = {}\n";
+            std::vector<std::string_view> there;
+            for (const LimiterAlgorithm* const one : kLimiterAlgorithms) {
+                if (one->step_text == nullptr) continue;
+                if (std::ranges::find(there, one->step_name) != there.end()) continue;
+                there.push_back(one->step_name);
+                text += "do\n" + std::string{one->step_text()} + "\nsteps['" +
+                        std::string{one->step_name} + "'] = step\nend\n";
+            }
+            return text + std::string{lua::limiter::kHitAllLua};
+        }();
+        static const redis::Script kScript{kText, redis::Script::Kind::single,
+                                           redis::is_one_per_key<redis::is_array>};
+        return kScript;
+    }
+
     const redis::Script& script_;
+    const std::string_view step_name_;
     std::vector<std::string> shared_;
 };
 
@@ -151,9 +211,10 @@ class ScriptBackend final : public RedisLimiterBackend {
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
                                                     const redis::Script& script, std::int64_t limit,
                                                     bool charge_denied,
-                                                    std::span<const std::int64_t> numbers) {
-    return std::make_unique<ScriptBackend>(std::move(client), script, limit, charge_denied,
-                                           numbers);
+                                                    std::span<const std::int64_t> numbers,
+                                                    std::string_view step_name) {
+    return std::make_unique<ScriptBackend>(std::move(client), script, limit, charge_denied, numbers,
+                                           step_name);
 }
 
 }  // namespace hotcount

@@ -23,7 +23,9 @@ class SlidingWindow {
         std::int64_t used{0};    // What was admitted in it,
         std::int64_t before{0};  // and in the window before.
     };
-    static std::string script() { return framed(lua::limiter::kSlidingWindowLua); }
+    static constexpr std::string_view kStepName = "sliding_window";
+    static std::string_view step_text() { return lua::limiter::kSlidingWindowLua; }
+    static std::string script() { return framed(step_text()); }
 
     static Result<SlidingWindow> make(const Rate& rate, const LimiterOptions& options) {
         HOTCOUNT_TRY(check_window_rate(rate));

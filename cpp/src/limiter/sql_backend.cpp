@@ -80,6 +80,7 @@ class SqlLimiterBackend final : public LimiterBackend {
           }) {}
 
     std::string_view store_prefix() const override { return {}; }
+    std::string store_name() const override { return store_->database->name(); }
     KeyRule key_rule() const override {
         return store_->database->dialect().grammar().text_is_utf8() ? KeyRule::utf8_text
                                                                     : KeyRule::sql_text;

@@ -55,13 +55,25 @@ Result<ExpiringMap::Place> ExpiringMap::find_or_insert(Shard& shard,
         if (made_meanwhile != nullptr || full) size_.fetch_sub(1, std::memory_order_relaxed);
         if (made_meanwhile != nullptr) return Place{made_meanwhile, false};
         if (full) {
-            refused_.fetch_add(1, std::memory_order_relaxed);
-            return make_error(ErrorCode::capacity,
-                              "memory store is full: max_keys=" + std::to_string(max_keys_) +
-                                  " keys are held; refused " + printable(key.text));
+            return this->full(key);
         }
     }
     return Place{&shard.entries.emplace(std::string{key.text}, Entry{}).first->second, true};
+}
+
+Result<Entry*> ExpiringMap::insert_without_room(const Hashed& key) {
+    if (size_.fetch_add(1, std::memory_order_relaxed) >= max_keys_) {
+        size_.fetch_sub(1, std::memory_order_relaxed);
+        return full(key);
+    }
+    return &shard_of(key).entries.emplace(std::string{key.text}, Entry{}).first->second;
+}
+
+Error ExpiringMap::full(const Hashed& key) {
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    return make_error(ErrorCode::capacity,
+                      "memory store is full: max_keys=" + std::to_string(max_keys_) +
+                          " keys are held; refused " + printable(key.text));
 }
 
 void ExpiringMap::erase(Shard& shard, const Hashed& key) {

@@ -25,6 +25,7 @@ wrong with an argument is raised by the call, everything else where it is awaite
 from __future__ import annotations
 
 from hotcount.aio.counter import Counter
+from hotcount.aio.joint_hits import hit_all
 from hotcount.aio.limiter import Limiter
 from hotcount.aio.live_sets import LiveSets, Rebuild
 from hotcount.aio.period_counter import PeriodCounter
@@ -55,4 +56,5 @@ __all__ = [
     "connect",
     "connect_database",
     "connect_store",
+    "hit_all",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
@@ -35,6 +37,12 @@ class Limiter(AsyncLifetime, LimiterBase):
     @native
     async def create_table(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.Limiter.create_table, to be awaited."""
+
+    @native
+    async def _hit_all(
+        self, hits: Sequence[tuple[LimiterBase, LimiterKey, int]], *, timeout: Seconds | None = None
+    ) -> Decision:
+        """The hits of one store, all or none."""
 
     @native
     async def hit(

@@ -7,6 +7,7 @@
 #include <hotcount/limiter.hpp>
 #include <limits>
 
+#include "concepts/limiter_key.hpp"
 #include "concepts/limiter_rates.hpp"
 #include "native/bind.hpp"
 #include "native/native_calls.hpp"
@@ -51,43 +52,6 @@ struct Who {
     operator std::string_view() const { return name; }
 };
 
-/// A key, or a tuple of parts that are encoded as one; encoded so that the two never meet.
-class LimiterKey {
-  public:
-    /// A TypeError is raised; what is wrong with a value of the right type is error().
-    LimiterKey(py::handle value, const Where& where) : wrong_(read(value, where)) {}
-
-    const Result<void>& error() const { return wrong_; }
-    operator std::string_view() const { return is_encoded_ ? encoded_ : plain_; }
-
-  private:
-    Result<void> read(py::handle value, const Where& where) {
-        if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr())) {
-            HOTCOUNT_TRY_ASSIGN(plain_, read_bytes(value, where));
-            if (!plain_.starts_with('%')) return {};
-            encoded_ = encode_plain(plain_);
-        } else {
-            if (!PyTuple_Check(value.ptr())) {
-                raise_wrong_type(where, "str, bytes or a tuple of them", value);
-            }
-            std::vector<std::string_view> parts;
-            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.ptr()); ++i) {
-                HOTCOUNT_TRY_ASSIGN(const std::string_view part,
-                                    read_bytes(PyTuple_GET_ITEM(value.ptr(), i), where));
-                parts.push_back(part);
-            }
-            HOTCOUNT_TRY_ASSIGN(encoded_, encode_parts(parts));
-        }
-        is_encoded_ = true;
-        return {};
-    }
-
-    std::string_view plain_{};  // Into the Python object.
-    std::string encoded_{};
-    bool is_encoded_{false};
-    Result<void> wrong_;
-};
-
 /// The keys of a batch with their costs; of two Python parameters.
 struct KeysAndCosts {
     py::object elements;  // Keys point into them while the GIL is released.
@@ -97,18 +61,12 @@ struct KeysAndCosts {
     std::vector<std::string_view> keys;  // Into `held`, without those that are refused.
 };
 
+/// The hits of one step of hit_all.
+using LimitedHits = std::vector<LimitedHit>;
+
 }  // namespace
 
 // -- the table, for what limiters alone have ------------------------------------------------------
-
-template <>
-struct From<LimiterKey> {
-    static LimiterKey read(const Argument& argument) {
-        LimiterKey key(argument.value, argument.name);
-        unwrap(key.error());
-        return key;
-    }
-};
 
 template <>
 struct From<Who> {
@@ -288,6 +246,15 @@ class BoundLimiter : public Bound<Limiter> {
                                    violated_by(decision));
     }
 
+    static py::object to_python(const JointDecision& joint) {
+        const LimiterOptions& options = joint.limiter->options();
+        const Decision& decision = joint.decision;
+        return decision_class.make(decision.allowed, decision.limit, decision.remaining,
+                                   decision.retry_after, decision.reset_after,
+                                   name_of(decision.reason), options.name,
+                                   Duration{options.rates[decision.rate].period}, joint.violated);
+    }
+
     // A list: that of a `list` limiter, and as it was before results were tuples.
     py::object to_python(const std::vector<std::string>& callers) {
         py::list entries;
@@ -372,6 +339,14 @@ class BoundLimiter : public Bound<Limiter> {
     bool warned_{false};
 };
 
+Result<JointDecision> hit_all_now(Limiter&, const LimitedHits& hits, Timeout timeout) {
+    return hit_all(hits, timeout);
+}
+void hit_all_later(Limiter&, const LimitedHits& hits, Completion<JointDecision> done,
+                   AsyncCall call) {
+    hit_all_async(hits, std::move(done), call);
+}
+
 std::shared_ptr<BoundBase> make_limiter(const std::string& title, py::handle where,
                                         const LimiterOptions& options) {
     StoreReference store(where, "store", title.c_str(),
@@ -436,6 +411,35 @@ struct BoundOf<Limiter> {
     using type = BoundLimiter;
 };
 
+// Tuples of a limiter, a key and a cost, as Python has checked them.
+template <>
+struct From<LimitedHits> {
+    static LimitedHits read(const Argument& argument) {
+        LimitedHits hits;
+        const py::tuple elements = to_elements(argument.value, argument.name, "a sequence of hits");
+        for (std::size_t i = 0; i < elements.size(); ++i) {
+            const py::handle hit = elements[i];
+            if (PyTuple_Check(hit.ptr()) == 0 || PyTuple_GET_SIZE(hit.ptr()) != 3) {
+                raise_wrong_type(Where{argument.name, i}, "tuple of a limiter, a key and a cost",
+                                 hit);
+            }
+            PyObject* const object = PyTuple_GET_ITEM(hit.ptr(), 0);
+            const auto* const bound =
+                BoundObject::check(object) ? BoundObject::of(object)->bound.get() : nullptr;
+            if (bound == nullptr || bound->tag() != &kTag<BoundLimiter>) {
+                raise_wrong_type(Where{argument.name, i}, "finished Limiter", object);
+            }
+            const auto& limiter = static_cast<const BoundLimiter&>(*bound);
+            limiter.check_open();
+            const LimiterKey key(PyTuple_GET_ITEM(hit.ptr(), 1), Where{argument.name, i});
+            unwrap(key.error());
+            hits.push_back({limiter.core, std::string{key},
+                            From<Cost>::read({PyTuple_GET_ITEM(hit.ptr(), 2), "cost", true})});
+        }
+        return hits;
+    }
+};
+
 void bind_limiter() {
     declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>("allowed"),
                               column<&DecisionRow::remaining>("remaining"),
@@ -461,6 +465,15 @@ void bind_limiter() {
 
     method<&Limiter::create_table, &Limiter::create_table_async, Timeout>("Limiter.create_table",
                                                                           "timeout");
+    add_getter({"LimiterBase", "_joins",
+                [](BoundBase& bound) {
+                    const auto& core = static_cast<BoundLimiter&>(bound).core;
+                    const void* const store = core->joins();
+                    if (store == core.get()) return py::object(py::none());
+                    return To<std::int64_t>::make(reinterpret_cast<std::intptr_t>(store));
+                },
+                &kTag<BoundLimiter>});
+    method<&hit_all_now, &hit_all_later, LimitedHits, Timeout>("Limiter._hit_all", "hits timeout");
     method<&Limiter::hit, &Limiter::hit_async, LimiterKey, Cost, Who, Timeout>(
         "Limiter.hit", "key cost who timeout");
     method<&Limiter::hit_many, &Limiter::hit_many_async, KeysAndCosts, OnErrors, Timeout>(

@@ -26,6 +26,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "connect_database": ("url", "**options"),
     "build_info": (),
     "new_op_id": (),
+    "hit_all": ("hits", "*", TIMEOUT),
     "Memory": ("url", "*", "max_keys", "prefix", "when_full"),
     "Memory.ping": ("*", TIMEOUT),
     "Memory.stats": (),

@@ -29,6 +29,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -38,6 +39,12 @@
 namespace hotcount::memory {
 
 class ExpiringMap : ForkAware {
+    // A key with its hash, which both the shard and the place in it are found by.
+    struct Hashed {
+        std::string_view text;
+        std::size_t hash;
+    };
+
   public:
     /// `shards` is a power of two.
     ExpiringMap(std::size_t max_keys, std::size_t shards, std::shared_ptr<const Clock> clock);
@@ -177,6 +184,47 @@ class ExpiringMap : ForkAware {
         }
     }
 
+    /// Entries of several keys, while visit_all() holds the locks of all of them.
+    class Places {
+      public:
+        /// Null when the key is absent or expired.
+        Entry* find(std::size_t i) { return map_.find_live(map_.shard_of(keys_[i]), keys_[i]); }
+        /// Makes an absent key, or refuses it with a capacity error at the bound.
+        Result<Entry*> make(std::size_t i) { return map_.insert_without_room(keys_[i]); }
+        void take_back(std::size_t i) { map_.erase(map_.shard_of(keys_[i]), keys_[i]); }
+
+      private:
+        friend class ExpiringMap;
+        Places(ExpiringMap& map, std::span<const std::string_view> keys) : map_(map) {
+            for (const std::string_view key : keys) keys_.push_back(hashed(key));
+        }
+        ExpiringMap& map_;
+        std::vector<Hashed> keys_{};
+    };
+
+    /// Calls visit(Places&) under the locks of all the keys' shards, which are taken in the order of
+    /// the shards. The keys are different ones.
+    template <class Visit>
+    auto visit_all(std::span<const std::string_view> keys, Visit&& visit) {
+        // Now, because it takes the locks itself.
+        if (size() + keys.size() > max_keys_) make_room();
+        Places places(*this, keys);
+        std::vector<Shard*> shards;
+        for (const Hashed& key : places.keys_) shards.push_back(&shard_of(key));
+        std::ranges::sort(shards);
+        shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+        std::vector<std::unique_lock<std::mutex>> locks;
+        locks.reserve(shards.size());
+        for (Shard* const shard : shards) locks.emplace_back(shard->mutex);
+        auto result = visit(places);
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            if (Entry* const entry = places.find(i)) {
+                note_expiry(shard_of(places.keys_[i]), *entry);
+            }
+        }
+        return result;
+    }
+
     /// Removes every live entry for which predicate(key, const Entry&) is true, one shard at a
     /// time; keys made or removed meanwhile may or may not be seen. Returns how many it removed.
     template <class Predicate>
@@ -219,11 +267,6 @@ class ExpiringMap : ForkAware {
     void uncount_refusal() { refused_.fetch_sub(1, std::memory_order_relaxed); }
 
   private:
-    // A key with its hash, which both the shard and the place in it are found by.
-    struct Hashed {
-        std::string_view text;
-        std::size_t hash;
-    };
     struct Hasher {
         using is_transparent = void;
         std::size_t operator()(const Hashed& key) const { return key.hash; }
@@ -261,6 +304,8 @@ class ExpiringMap : ForkAware {
     };
     Result<Place> find_or_insert(Shard& shard, std::unique_lock<std::mutex>& lock,
                                  const Hashed& key);
+    Result<Entry*> insert_without_room(const Hashed& key);
+    Error full(const Hashed& key);
     void erase(Shard& shard, const Hashed& key);
     void erase(Shard& shard, Entries::iterator entry);
     static void note_expiry(Shard& shard, const Entry& entry) {

@@ -1,0 +1,83 @@
+-- Hits keys of several limiters, all or none. Before this text stand the functions step() of the
+-- algorithms (frame/hit_keys.lua says what they take and return), in the table `steps` by their name.
+-- KEYS states, no two alike, as frame/hit_keys.lua keeps them
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2..] for each key the algorithm, 1
+-- when its refusal does not count, the cost, how many rates, and three numbers for each rate
+-- RETURNS for each key {allowed or -1 when it is blocked, remaining, retry_after or -1, reset_after} for
+-- each rate in a row, or an error when nothing was done; times in microseconds
+-- WHY a script: hits one after another let another caller see what is given back again.
+-- Denied hits are not charged. What it writes with is asked for before the first write.
+local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
+local now = tonumber(ARGV[1])
+if not now then
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+end
+local NO_STATE = 'WRONGTYPE a key holds no state of a limiter'
+
+-- The answers at all rates of a key, whether all of them allow it, the new state and its life; nothing
+-- when `text` is no state.
+local function decide(hit, text, taking)
+    local kept, states, answer, life, all = {}, {}, {}, 0, true
+    for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
+    if text and #kept ~= #hit.rates then return nil end
+    for index, rate in ipairs(hit.rates) do
+        local allowed, remaining, retry_after, reset_after, state =
+            hit.step(rate, kept[index], now, hit.cost, taking, false)
+        if allowed == nil then return nil end
+        local place = 4 * index
+        answer[place - 3], answer[place - 2] = allowed and 1 or 0, remaining
+        answer[place - 1], answer[place] = retry_after, reset_after
+        life = max(life, reset_after)
+        states[index], all = state or '', all and allowed
+    end
+    return answer, all, table.concat(states, ';'), life
+end
+
+local hits, refused, argument = {}, false, 2
+for index, key in ipairs(KEYS) do
+    local hit = {
+        key = key, step = steps[ARGV[argument]], looks_on = ARGV[argument + 1] == '1',
+        cost = ARGV[argument + 2] + 0, rates = {}, text = call('GET', key),
+    }
+    local rates = ARGV[argument + 3] + 0
+    argument = argument + 4
+    for rate = 1, rates do
+        hit.rates[rate] = {ARGV[argument] + 0, ARGV[argument + 1] + 0, ARGV[argument + 2] + 0}
+        argument = argument + 3
+    end
+    hit.answer, hit.allowed, hit.state, hit.life = decide(hit, hit.text, true)
+    if not hit.answer then
+        local ends, rest = string.match(hit.text or '', '^!(%d+)|(.*)$')
+        if not ends then return {err = NO_STATE} end
+        hit.text = rest ~= '' and rest or nil
+        hit.answer, hit.allowed, hit.state, hit.life = decide(hit, hit.text, true)
+        if not hit.answer then return {err = NO_STATE} end
+        hit.blocked_for = max(ends - now, 0)
+        hit.allowed = hit.allowed and hit.blocked_for == 0
+    end
+    refused = refused or not (hit.allowed or hit.looks_on)
+    hits[index] = hit
+end
+
+local ask = redis.acl_check_cmd
+local answers = {}
+for index, hit in ipairs(hits) do
+    if refused or not hit.allowed then
+        hit.answer = decide(hit, hit.text, false)
+        hit.state = nil
+    elseif ask and not ask('SET', hit.key, hit.state, 'PX', '1') then
+        return {err = "NOPERM this user may not run 'SET' on all keys; nothing was done"}
+    end
+    for place = 1, (hit.blocked_for or 0) > 0 and #hit.answer or 0, 4 do
+        hit.answer[place], hit.answer[place + 1], hit.answer[place + 2] = -1, 0, hit.blocked_for
+        hit.answer[place + 3] = max(hit.answer[place + 3], hit.blocked_for)
+    end
+    answers[index] = hit.answer
+end
+for _, hit in ipairs(hits) do
+    if hit.state then
+        call('SET', hit.key, hit.state, 'PX', format('%d', max(ceil(hit.life / 1000), 1)))
+    end
+end
+return answers

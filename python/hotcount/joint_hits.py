@@ -1,0 +1,113 @@
+"""hit_all: hits of several limiters, all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TypeVar, Union
+
+from hotcount._types import LimiterKey, Seconds
+from hotcount.errors import ConfigError
+from hotcount.limiter import Limiter, LimiterBase
+from hotcount.results import Decision
+
+AnyLimiter = TypeVar("AnyLimiter", bound=LimiterBase)
+Hit = tuple[AnyLimiter, LimiterKey, int]
+Hits = Iterable[Union[Hit[AnyLimiter], tuple[AnyLimiter, LimiterKey]]]
+
+
+def hit_all(hits: Hits[Limiter], *, timeout: Seconds | None = None) -> Decision:
+    """Takes all hits or none: tuples of a limiter, a key and a cost, 1 where it is left out.
+
+    Hits on one Redis or one Memory object are one step: nobody sees a part of them, and over Redis
+    they are one script in one round trip. A refused one spends nothing of the others; denied hits
+    are not charged. The decision is that of the limiter that says most; violated names the limiters
+    that refused, remaining is the least of all, the times are the longest. Up to 100 hits of a
+    store; 'list' and the unsafe algorithms are a ConfigError. A limiter with shadow is not taken
+    from where it refuses, and keeps nobody from taking.
+
+    Hits on several stores are taken store after store; those over a database, and of 'sliding_log'
+    over Redis, one after another. When a step refuses, or fails, what the steps before it took is
+    given back (refund): others may see it taken meanwhile, and it stays taken if this process dies
+    in between, or when giving back fails, which is raised. violated then names those of the first
+    step that refused.
+
+    timeout: of each step, also of giving back, in seconds. Raises as Limiter.hit does; with
+    OutcomeUnknownError the hits of one step may have been taken.
+
+    >>> import hotcount
+    >>> store = hotcount.Memory()
+    >>> user = hotcount.Limiter(store, "5/minute", name="user")
+    >>> everyone = hotcount.Limiter(store, "7/minute", name="everyone")
+    >>> for name in ("anna", "ben"):
+    ...     print(hotcount.hit_all([(user, name, 5), (everyone, "all", 5)]).violated)
+    ()
+    ('everyone',)
+    >>> user.peek("ben").remaining
+    5
+    """
+    groups = group_hits(hits, Limiter)
+    decisions: list[Decision] = []
+    try:
+        for group in groups:
+            decisions.append(group[0][0]._hit_all(group, timeout=timeout))
+            if not decisions[-1]:
+                break
+    except BaseException:
+        _give_back(groups[: len(decisions)], timeout)
+        raise
+    if not decisions[-1]:
+        _give_back(groups[: len(decisions) - 1], timeout)
+    return merge_decisions(decisions)
+
+
+def _give_back(groups: list[list[Hit[Limiter]]], timeout: Seconds | None) -> None:
+    # Each is given back, also when that of another fails.
+    with ExitStack() as stack:
+        for limiter, key, cost in to_give_back(groups):
+            stack.callback(limiter.refund, key, cost, timeout=timeout)
+
+
+def group_hits(hits: Hits[AnyLimiter], kind: type[AnyLimiter]) -> list[list[Hit[AnyLimiter]]]:
+    """The hits by the step that takes them; those that only look on, and refuse nothing, last."""
+    groups: dict[object, list[Hit[AnyLimiter]]] = {}
+    for index, hit in enumerate(hits):
+        check_hit(index, hit, kind)
+        joins = hit[0]._joins
+        place = index if joins is None else ("store", joins)
+        groups.setdefault(place, []).append((hit[0], hit[1], hit[2] if len(hit) == 3 else 1))
+    if not groups:
+        raise ConfigError("hit_all got 0 hits; it takes 1 to 100")
+    if len(groups) == 1:
+        return list(groups.values())
+    strict = [[hit for hit in group if not hit[0].shadow] for group in groups.values()]
+    looking_on = [[hit for hit in group if hit[0].shadow] for group in groups.values()]
+    return [group for group in (*strict, *looking_on) if group]
+
+
+def check_hit(index: int, hit: object, kind: type[LimiterBase]) -> None:
+    """TypeError for what is no tuple of a limiter, a key and perhaps a cost."""
+    if not isinstance(hit, tuple) or len(hit) not in (2, 3):
+        raise TypeError(f"hits[{index}] must be a tuple of a limiter, a key and a cost")
+    if not isinstance(hit[0], kind):
+        name = f"{kind.__module__.removesuffix('.limiter')}.{kind.__name__}"
+        raise TypeError(f"hits[{index}] must begin with a {name}, not {type(hit[0]).__name__}")
+
+
+def to_give_back(groups: list[list[Hit[AnyLimiter]]]) -> list[Hit[AnyLimiter]]:
+    """What a refusal undoes; nothing of limiters that look on, which may have taken nothing."""
+    return [hit for group in groups for hit in group if not hit[0].shadow]
+
+
+def merge_decisions(decisions: list[Decision]) -> Decision:
+    """The one that says most, for all; a refusal, which is the last, for itself."""
+    if len(decisions) == 1 or not decisions[-1]:
+        return decisions[-1]
+    most = min(decisions, key=lambda one: (one.reason != "shadow", one.remaining))
+    return replace(
+        most,
+        remaining=min(one.remaining for one in decisions),
+        reset_after=max(one.reset_after for one in decisions),
+        violated=tuple(name for one in decisions for name in one.violated),
+    )

@@ -1,0 +1,72 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <hotcount/limiter.hpp>
+#include <hotcount/sql.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using testing::failed_with;
+
+LimiterOptions named(const char* name, const char* rate) {
+    LimiterOptions options;
+    options.rates = {*Rate::parse(rate)};
+    options.name = name;
+    return options;
+}
+
+TEST(HitAll, ThreadsThatTakeKeysInEveryOrderTakeExactlyTheLimit) {
+    const auto store = *memory::Store::make({});
+    std::vector<LimitedHit> hits;
+    for (int i = 0; i < 4; ++i) {
+        const auto limiter = *Limiter::make(store, named("n", i == 2 ? "100/day" : "900/day"));
+        hits.push_back({limiter, "k" + std::to_string(i), 1});
+    }
+    std::atomic<int> admitted{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+            std::vector<LimitedHit> order = hits;
+            std::rotate(order.begin(), order.begin() + t % 4, order.end());
+            if (t >= 4) std::reverse(order.begin(), order.end());
+            for (int i = 0; i < 50; ++i) admitted += hit_all(order)->decision.allowed ? 1 : 0;
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(admitted, 100);
+    for (const LimitedHit& hit : hits) {
+        EXPECT_EQ(hit.limiter->peek(hit.key)->remaining, hit.limiter->limit() - 100);
+    }
+}
+
+TEST(HitAll, OverADatabaseTakesOneKeyAndNamesTheStoreThatTakesNoMore) {
+    const auto database = *sql::open_database("sqlite:///:memory:");
+    const auto one = *Limiter::make(database, named("one", "5/day"));
+    const auto other = *Limiter::make(database, named("other", "5/day"));
+    ASSERT_TRUE(one->create_table().ok());
+    const auto taken = hit_all(std::vector<LimitedHit>{{one, "k", 2}, {one, "k", 1}});
+    ASSERT_TRUE(taken.ok());
+    EXPECT_EQ(taken->decision.remaining, 2);
+    const std::string told = "other (" + database->name() +
+                             "): hit() them one after another, and "
+                             "refund() when one refuses";
+    for (const auto& hits : {std::vector<LimitedHit>{{one, "k", 1}, {other, "k", 1}},
+                             std::vector<LimitedHit>{{other, "j", 1}, {other, "k", 1}}}) {
+        EXPECT_TRUE(failed_with(hit_all(hits), ErrorCode::config, told));
+    }
+    EXPECT_EQ(one->peek("k")->remaining, 2);
+    const auto here = *Limiter::make(*memory::Store::make({}), named("here", "5/day"));
+    EXPECT_TRUE(failed_with(hit_all(std::vector<LimitedHit>{{here, "k", 1}, {one, "k", 1}}),
+                            ErrorCode::config, "here (memory) and one ("));
+    EXPECT_EQ(here->peek("k")->remaining, 5);
+}
+
+}  // namespace
+}  // namespace hotcount
