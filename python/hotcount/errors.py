@@ -15,15 +15,20 @@
     |- ReplyError              another error reply; .code is its first word
     |- LeaseLostError          another builder has the set; nothing was applied
     |- BatchError              .result and .errors by index
+    |- LimitExceeded           a decorated function was not called; .decision says why
     `- ClosedError             used after close
 
 A value of the wrong Python type is a builtin TypeError that names the argument. Denied, absent and
-unchanged are values, never exceptions. All of these can be pickled and copied.
+unchanged are values, never exceptions, but for LimitExceeded: a decorated function has no other way
+to say it. All of these can be pickled and copied.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotcount.results import Decision
 
 __all__ = [
     "AuthError",
@@ -37,6 +42,7 @@ __all__ = [
     "HotcountError",
     "IntegrityError",
     "LeaseLostError",
+    "LimitExceeded",
     "OutcomeUnknownError",
     "PermissionDeniedError",
     "ReplyError",
@@ -137,6 +143,25 @@ class ReplyError(HotcountError):
 
 class LeaseLostError(HotcountError):
     """The build of a set is another builder's, or the lease has passed. Nothing was applied."""
+
+
+class LimitExceeded(HotcountError):
+    """A function that `Limiter.limit` decorates was not called, because the limiter refused.
+
+    ``decision`` is the refusal: its headers() tell an HTTP client.
+    """
+
+    decision: Decision
+
+    def __init__(self, decision: Decision) -> None:
+        later = decision.retry_after
+        when = "it never will be admitted" if later is None else f"retry after {later:.3f} s"
+        super().__init__(f"the limit {decision.policy!r} refuses ({decision.reason}): {when}")
+        self.decision = decision
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy: made again from the decision, not from the message."""
+        return type(self), (self.decision,), self.__dict__
 
 
 class ClosedError(HotcountError):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
+from hotcount._limit import CostOf, F, KeyOf, decorate
 from hotcount._native import attributes, native, result
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Decisions
@@ -30,6 +31,8 @@ Algorithm = Literal[
     "incr_expire",
     "racy_list",
 ]
+
+OnError = Literal["raise", "open", "closed", "local"]
 
 
 @result
@@ -116,6 +119,8 @@ class LimiterBase(Handle):
     charge_denied: ReadOnly[bool]
     shadow: ReadOnly[bool]
     table: ReadOnly[str]
+    on_error: ReadOnly[OnError]
+    deny_cache: ReadOnly[int]
     # Those that have the same can take hits in one step; None: with no other.
     _joins: ReadOnly[int | None]
 
@@ -131,6 +136,8 @@ class LimiterBase(Handle):
         charge_denied: bool = False,
         shadow: bool = False,
         table: str = "hotcount_limit",
+        on_error: OnError = "raise",
+        deny_cache: int = 0,
     ) -> None:
         """Makes a limiter; nothing is sent.
 
@@ -146,10 +153,52 @@ class LimiterBase(Handle):
         without it, and admits what it would refuse, with reason 'shadow': to try a limit on traffic
         that must not notice. table, for a Database alone: its name, or 'schema.name', up to 55
         bytes; limiters share it. A Database takes neither 'list' nor the unsafe algorithms, and
-        'sliding_log' with limits up to 1,000.
+        'sliding_log' with limits up to 1,000. on_error: who decides while a Redis is away: 'raise',
+        nobody; 'open', every hit is admitted but for a cost above the limit; 'closed', none is;
+        'local', this process limits by itself at the same rates, and knows nothing of earlier hits
+        (100,000 keys at once at most). A decision's reason says so. deny_cache: how many denied
+        keys this object remembers, 0 to 10 million: over Redis the same hit with the same cost is
+        then denied without asking, until retry_after has passed since the denied one was sent.
+        remaining is as it was then. reset(), refund() and block() in this process are seen at once;
+        what other processes do is not. Not with charge_denied. A Database takes neither on_error
+        nor deny_cache.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
+
+    def limit(
+        self, *, key: KeyOf, cost: CostOf = 1, timeout: Seconds | None = None
+    ) -> Callable[[F], F]:
+        """Decorates a function: each call is a hit, and a refused one raises LimitExceeded.
+
+        key, cost: a value, or a function of the call's arguments. It may ask for some of them by
+        the names that the decorated function gives them, defaults included; with *args and
+        **kwargs it is called as that function is. timeout: seconds, of the hit; None is the
+        store's.
+
+        The function may be a method (below @staticmethod and @classmethod), plain or async. An
+        async one never blocks its loop, and its key and cost may be async too; a plain one waits
+        for the hit. That is so with the sync and the aio class. Generators are a TypeError, and
+        so is a key or cost that asks for what the function does not have. Raises as hit does.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "2/minute", name="mail")
+        >>> @limiter.limit(key=lambda user: ("mail", user))
+        ... def send(user, text):
+        ...     return f"to {user}: {text}"
+        >>> send("anna", "one"), send(user="anna", text="two")
+        ('to anna: one', 'to anna: two')
+        >>> try:
+        ...     send("anna", "three")
+        ... except hotcount.LimitExceeded as error:
+        ...     error.decision.reason
+        'limited'
+        """
+
+        def decorator(function: F) -> F:
+            return decorate(self, function, key, cost, timeout)
+
+        return decorator
 
 
 class Limiter(Lifetime, LimiterBase):
@@ -161,6 +210,13 @@ class Limiter(Lifetime, LimiterBase):
     tuples of them, encoded so that no two tuples, and no tuple and str, are one key; databases take
     no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and always
     expires. Safe from many threads and across fork.
+
+    With on_error other than 'raise', hit, hit_many, at_most, test and peek need no Redis: when one
+    fails with UnavailableError, DeadlineError, OutcomeUnknownError or CapacityError, it and the
+    calls after it are answered without the server, which one call a second asks in the background
+    until it answers. The first failure waits for its timeout, later calls for nothing.
+    logging.getLogger("hotcount") is told once when Redis goes away and once when it is back. Other
+    errors are raised all the same, and so are all errors of reset() and entries().
 
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
     'leaky_bucket' (the same decisions under the names that people look for), 'fixed_window' (at

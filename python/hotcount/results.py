@@ -39,14 +39,18 @@ class Decision:
     """Seconds until the key is as if it had never been hit."""
     reason: str
     """'allowed', 'limited', 'cost_above_limit', 'blocked': by Limiter.block, 'untracked': admitted
-    without being counted, because a Memory store is full (its when_full), or 'shadow': a limit
-    refuses it, and the limiter only looks on (its shadow)."""
+    without being counted, because a Memory store is full (its when_full), 'shadow': a limit refuses
+    it, and the limiter only looks on (its shadow), or 'open', 'closed', 'local': Redis is away, and
+    the limiter's on_error admitted it, refused it, or counted in this process alone."""
     policy: str
     """The limiter's name."""
     period: float
     """Seconds of the rate that limit is of."""
     violated: tuple[str, ...] = ()
     """The rates that refused, as text; empty where the hit was admitted."""
+    quota: int | None = None
+    """How many that rate admits in each period in the long run: another number than limit where the
+    rate has a burst. None is limit."""
 
     def __bool__(self) -> bool:
         """Whether it was admitted."""
@@ -56,9 +60,9 @@ class Decision:
     def headers(self, style: Literal["ietf", "legacy"] = "ietf") -> dict[str, str]:
         """HTTP headers that tell a client.
 
-        'ietf': RateLimit-Policy and RateLimit. 'legacy': X-RateLimit-Limit, -Remaining and -Reset
-        (seconds from now). A denial that may pass adds Retry-After. Seconds are whole, rounded up.
-        Another style is a ConfigError.
+        'ietf': RateLimit-Policy and RateLimit; "5/minute burst 9" is q=5;w=60;burst=9. 'legacy':
+        X-RateLimit-Limit, -Remaining and -Reset (seconds from now). A denial that may pass adds
+        Retry-After. Seconds are whole, rounded up. Another style is a ConfigError.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "10/minute", name="api")

@@ -23,7 +23,7 @@
 //   HOTCOUNT_TRY_ASSIGN(const Decision decision, limiter->hit("user:1"));
 //   std::cout << decision.allowed << ' ' << decision.remaining << '\n';  // 1 19
 //   for (const auto& [field, value] :
-//        headers(decision, HeaderStyle::ietf, options.name, options.rates[decision.rate].period)) {
+//        headers(decision, HeaderStyle::ietf, options.name, options.rates[decision.rate])) {
 //       std::cout << field << ": " << value << '\n';
 //   }
 //   @endcode
@@ -86,6 +86,9 @@ enum class Reason : std::uint8_t {
     untracked,         ///< Admitted without being counted: the memory store is full (`when_full`).
     blocked,           ///< The key is blocked (`block`); what its limits say does not count.
     shadow,  ///< Admitted although a limit refuses it: the limiter only looks on (`shadow`).
+    open,    ///< The store is away, and `on_error` admits: nothing was counted.
+    closed,  ///< The store is away, and `on_error` refuses.
+    local,   ///< The store is away: this process counted by itself, as `on_error` says.
 };
 
 std::string_view to_string(Reason reason);
@@ -113,10 +116,12 @@ enum class HeaderStyle : std::uint8_t {
 
 /// The HTTP headers that tell a client of the decision; a denial that may pass later adds
 /// Retry-After. Times are whole seconds, rounded up, so that a client that waits for them is admitted.
-/// `policy` is printable ASCII without quotes.
+/// `policy` is printable ASCII without quotes; `rate` is the limiter's that `decision.rate` names. If
+/// an idle key admits another number at once than the rate has, the policy has both: ";q=5;w=60;burst=9"
+/// is 5 a minute in the long run and 9 at once.
 std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
                                                          HeaderStyle style, std::string_view policy,
-                                                         Duration period);
+                                                         const Rate& rate);
 
 // -- algorithms -----------------------------------------------------------------------------------
 
@@ -186,6 +191,22 @@ enum class Align : std::uint8_t {
     first,  ///< At the key's first hit.
 };
 
+/// Who decides while a Redis is away: when a hit failed because the server cannot be reached, is not
+/// ready, is full or does not answer within the timeout (ErrorCode unavailable, capacity, deadline,
+/// outcome_unknown). Other errors are always returned. From then on hits are decided without waiting,
+/// and one a second asks the server in the background, until it answers. It is for hit, hit_many,
+/// at_most, test and peek; what sets a state fails all the same. A store in memory is never away.
+enum class OutagePolicy : std::uint8_t {
+    raise,   ///< Nobody: the hit's error is returned.
+    open,    ///< Every hit is admitted, but for a cost above the limit.
+    closed,  ///< None is.
+    local,  ///< This process limits by itself, at the same rates: N processes admit N times as much.
+            ///< It knows nothing of earlier hits, and counts 100,000 keys at most at once; hits of
+            ///< more are admitted.
+};
+
+std::string_view to_string(OutagePolicy policy);
+
 struct LimiterOptions {
     static constexpr std::size_t kMaxRates = 8;
 
@@ -207,6 +228,21 @@ struct LimiterOptions {
     std::string table{kTable};
 
     static constexpr std::string_view kTable = "hotcount_limit";
+    OutagePolicy on_error{OutagePolicy::raise};
+    static constexpr std::int64_t kMaxDenyCache = 10'000'000;
+    /// How many denied keys this limiter remembers: over Redis the same hit, of the same cost, is
+    /// denied without asking until retry_after has passed since the denied one was sent. Another cost
+    /// is asked about. What this process does to a key otherwise (reset, refund, block) is seen at
+    /// once, what others do is not. Not with charge_denied nor for the unsafe algorithms.
+    std::int64_t deny_cache{0};
+};
+
+/// That a store went away, or came back.
+struct OutageEvent {
+    bool is_away;
+    std::string server;
+    std::string why;    ///< The message of the first call that failed.
+    Duration duration;  ///< How long it was away; 0 when it has just gone.
 };
 
 /// The SQL that create_table() runs, without a database. A config error for a bad `table`.
@@ -290,6 +326,10 @@ class Limiter {
     void reset_async(std::string_view key, Completion<void> done, AsyncCall call = {});
     void entries_async(std::string_view key, Completion<std::vector<std::string>> done,
                        AsyncCall call = {});
+
+    /// With `on_error` other than raise: the outage, or its end, that no limiter of this client has
+    /// returned here yet. For a log: each once in a process. It costs one load when there is none.
+    std::optional<OutageEvent> next_outage_event();
 
     const LimiterOptions& options() const { return options_; }
     /// What an idle key admits at once: with gcra and the buckets the burst, else the rate's number,

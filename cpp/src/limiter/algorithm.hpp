@@ -27,6 +27,9 @@ enum class Take : std::uint8_t {
     block,      ///< Nothing: the cost is for how long the key is blocked, in microseconds.
 };
 
+/// Whether a call decides on a hit; others block a key or give hits back.
+constexpr bool is_decision(std::int64_t cost, Take take) { return cost > 0 && take != Take::block; }
+
 /// What a limiter answers to a hit, in whole microseconds.
 struct Outcome {
     bool allowed;
@@ -39,6 +42,8 @@ struct Outcome {
     std::uint8_t rate{0};
     std::uint8_t violated{0};
     std::int64_t taken{0};  ///< With Take::what_fits.
+    /// open, closed or local: what answered in the place of a store that is away.
+    Reason instead{Reason::allowed};
 };
 
 /// What a hit of a blocked key is answered, from what its limits say.
@@ -116,6 +121,8 @@ class LimiterBackend {
                               Completion<std::vector<Outcome>>) {}
     /// How a call on this store waits.
     virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr}; }
+    /// As Limiter has it.
+    virtual std::optional<OutageEvent> next_outage_event() { return std::nullopt; }
 
     // The same without waiting. What stands here is for backends that never wait: memory.
 
@@ -141,6 +148,11 @@ class LimiterBackend {
         done(entries(key, {}));
     }
 };
+
+/// The same backend, or one that answers for it while the store is away, as the options say.
+Result<std::unique_ptr<LimiterBackend>> with_outage_policy(
+    std::unique_ptr<LimiterBackend> backend, const std::shared_ptr<redis::Client>& client,
+    const LimiterOptions& options);
 
 /// One key of an algorithm outside of any store, on a clock that is given to it: for tests.
 class SimulatedKey {

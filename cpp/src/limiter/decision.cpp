@@ -51,7 +51,7 @@ Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool s
                       .violated = outcome.violated};
     // An algorithm of one rate does not say which.
     if (!outcome.allowed && rates.size() == 1) decision.violated = 1;
-    if (outcome.blocked) decision.violated = 0;
+    if (outcome.blocked || outcome.instead == Reason::closed) decision.violated = 0;
     if (outcome.retry_after_us) decision.retry_after = microseconds{*outcome.retry_after_us};
     if (!outcome.allowed) {
         decision.reason = outcome.blocked          ? Reason::blocked
@@ -61,6 +61,9 @@ Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool s
             decision.allowed = true;
             decision.reason = Reason::shadow;
         }
+    }
+    if (outcome.instead != Reason::allowed && decision.reason != Reason::shadow) {
+        decision.reason = outcome.instead;
     }
     return decision;
 }
@@ -79,21 +82,30 @@ std::string_view to_string(Reason reason) {
             return "blocked";
         case Reason::shadow:
             return "shadow";
+        case Reason::open:
+            return "open";
+        case Reason::closed:
+            return "closed";
+        case Reason::local:
+            return "local";
     }
     return "";
 }
 
 std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
                                                          HeaderStyle style, std::string_view policy,
-                                                         Duration period) {
+                                                         const Rate& rate) {
     const std::string limit = std::to_string(decision.limit);
     const std::string remaining = std::to_string(decision.remaining);
     const std::string reset = whole_seconds(decision.reset_after);
     std::vector<std::pair<std::string, std::string>> fields;
     if (style == HeaderStyle::ietf) {
         const std::string name = "\"" + std::string{policy} + "\"";
-        fields.emplace_back("RateLimit-Policy",
-                            name + ";q=" + limit + ";w=" + whole_seconds(period));
+        std::string quota =
+            name + ";q=" + std::to_string(rate.limit) + ";w=" + whole_seconds(rate.period);
+        // Another number at once than in the long run: drafts show it as a parameter of this name.
+        if (decision.limit != rate.limit) quota += ";burst=" + limit;
+        fields.emplace_back("RateLimit-Policy", std::move(quota));
         fields.emplace_back("RateLimit", name + ";r=" + remaining + ";t=" + reset);
     } else {
         fields.emplace_back("X-RateLimit-Limit", limit);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "algorithm.hpp"
+#include "limiter/deny_cache.hpp"
 
 namespace hotcount {
 namespace {
@@ -63,6 +64,18 @@ Result<void> check_limiter_options(const LimiterOptions& options) {
     if (options.rates.size() > 1 && !takes_several(algorithm)) {
         return bad_option("rate", "may be several for " + names_of(takes_several) + ", not for " +
                                       std::string{algorithm.name});
+    }
+    if (options.deny_cache < 0 || options.deny_cache > LimiterOptions::kMaxDenyCache) {
+        return bad_value("deny_cache", options.deny_cache,
+                         "it takes 0 to " + std::to_string(LimiterOptions::kMaxDenyCache));
+    }
+    if (options.deny_cache > 0 && algorithm.is_unsafe) {
+        return bad_option("deny_cache", "is not for " + std::string{algorithm.name} +
+                                            ", which does not say when it admits again");
+    }
+    if (options.deny_cache > 0 && options.charge_denied) {
+        return bad_option("deny_cache",
+                          "is not for charge_denied: a hit that is not sent costs nothing");
     }
     if (options.charge_denied && !takes_charge(algorithm)) {
         return bad_option("charge_denied", "is for " + names_of(takes_charge) + ", not for " +
@@ -159,7 +172,9 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> cl
     HOTCOUNT_TRY(check_limiter_options(options));
     HOTCOUNT_TRY(check_no_table(options));
     HOTCOUNT_TRY_ASSIGN(auto backend,
-                        find_algorithm(options.algorithm).over_redis(std::move(client), options));
+                        find_algorithm(options.algorithm).over_redis(client, options));
+    HOTCOUNT_TRY_ASSIGN(backend, with_outage_policy(std::move(backend), client, options));
+    backend = with_deny_cache(std::move(backend), options);
     return std::make_shared<Limiter>(std::move(backend), std::move(options));
 }
 
@@ -353,6 +368,8 @@ Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     return backend_->reset(name, timeout);
 }
+
+std::optional<OutageEvent> Limiter::next_outage_event() { return backend_->next_outage_event(); }
 
 Result<std::vector<std::string>> Limiter::entries(std::string_view key, Timeout timeout) {
     HOTCOUNT_TRY(check_entries());

@@ -3,6 +3,7 @@
 
 #include "backends.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
+#include "limiter/deny_cache.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {
@@ -41,8 +42,10 @@ Result<void> RedisLimiterBackend::reset(const std::string& key, Timeout timeout)
 void RedisLimiterBackend::reset_async(const std::string& key, const AsyncCall& call,
                                       Completion<void> done) {
     const std::string_view command[] = {"DEL", key};
+    forget_denials(key);
     submit(redis::Request::command(command), call,
            [key, done = std::move(done)](const Result<redis::Reply>& reply) {
+               forget_denials(key);  // Of hits that were sent before.
                done(reply ? Result<void>{} : about_limit(key, reply.error()));
            });
 }
@@ -105,12 +108,17 @@ class ScriptBackend final : public RedisLimiterBackend {
         shared[1] = to_word(take);
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
-        submit(redis::Request::run(
-                   script_, keys, shared, arguments,
-                   take == Take::nothing ? redis::Repeat::reads : redis::Repeat::never),
-               call, [server = server(), key, done = std::move(done)](Result<redis::Reply> reply) {
-                   done(to_outcome(server, reply, key));
-               });
+        const bool is_hit = is_decision(cost, take);
+        if (!is_hit) forget_denials(key);
+        submit(
+            redis::Request::run(
+                script_, keys, shared, arguments,
+                take == Take::nothing ? redis::Repeat::reads : redis::Repeat::never),
+            call,
+            [server = server(), key, is_hit, done = std::move(done)](Result<redis::Reply> reply) {
+                if (!is_hit) forget_denials(key);  // Of hits that were sent before.
+                done(to_outcome(server, reply, key));
+            });
     }
 
     std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,

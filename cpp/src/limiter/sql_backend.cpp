@@ -228,6 +228,10 @@ std::string stored_names() {
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> database,
                                                LimiterOptions options) {
     HOTCOUNT_TRY(check_limiter_options(options));
+    if (options.on_error != OutagePolicy::raise) {
+        return bad_option("on_error", "is for Redis: over a database the error is raised");
+    }
+    if (options.deny_cache > 0) return bad_option("deny_cache", "is for Redis");
     HOTCOUNT_TRY(check_table(options));
     const LimiterAlgorithm& algorithm = find_algorithm(options.algorithm);
     if (algorithm.stored == nullptr) {

@@ -183,17 +183,6 @@ constexpr std::array kOptions{
     option<&CounterOptions::compensation>("compensation"),
 };
 
-// Tells logging.getLogger("hotcount").
-void log(const char* method, const std::string& text) {
-    try {
-        import_module("logging").attr("getLogger")("hotcount").attr(method)(text);
-    } catch (py::error_already_set& error) {
-        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.value().ptr())),
-                        error.value().ptr());
-        PyErr_WriteUnraisable(nullptr);
-    }
-}
-
 class BoundCounter : public Bound<Counter> {
   public:
     BoundCounter(std::shared_ptr<Counter> counter, std::shared_ptr<RetryingCounter> with_queue,

@@ -21,7 +21,7 @@ namespace {
 
 ResultClass decision_class{
     "Decision", std::array{"allowed", "limit", "remaining", "retry_after", "reset_after", "reason",
-                           "policy", "period", "violated"}};
+                           "policy", "period", "violated", "quota"}};
 
 /// A decision as a batch holds it: with the columns, and with what its headers need.
 struct DecisionRow {
@@ -34,6 +34,7 @@ struct DecisionRow {
     std::string policy{};
     double period{0};
     std::vector<std::string> violated{};
+    std::int64_t quota{0};
     double retry_column{retry_after.value_or(std::numeric_limits<double>::quiet_NaN())};
 };
 using Decisions = RowBatch<DecisionRow>;
@@ -115,33 +116,6 @@ struct From<KeysAndCosts> {
 };
 
 template <>
-struct From<Algorithm> {
-    static Algorithm read(const Argument& argument) {
-        return unwrap(parse_algorithm(to_word(argument.value, argument.name)));
-    }
-};
-template <>
-struct To<Algorithm> {
-    static py::object make(Algorithm algorithm) {
-        return To<std::string_view>::make(to_string(algorithm));
-    }
-};
-
-template <>
-struct From<Align> {
-    static Align read(const Argument& argument) {
-        return to_choice(argument.value, argument.name, {"clock", "first"}) == 0 ? Align::clock
-                                                                                 : Align::first;
-    }
-};
-template <>
-struct To<Align> {
-    static py::object make(Align align) {
-        return py::str(align == Align::clock ? "clock" : "first");
-    }
-};
-
-template <>
 struct From<HeaderStyle> {
     static HeaderStyle read(const Argument& argument) {
         return to_choice(argument.value, argument.name, {"ietf", "legacy"}) == 0
@@ -155,7 +129,7 @@ struct To<DecisionRow> {
     static py::object make(const DecisionRow& row) {
         return decision_class.make(row.allowed, row.limit, row.remaining, row.retry_after,
                                    row.reset_after, row.reason, row.policy, row.period,
-                                   row.violated);
+                                   row.violated, row.quota);
     }
 };
 template <>
@@ -192,6 +166,8 @@ struct From<DecisionRow> {
                 Where{decision_class.field_name(8), static_cast<std::size_t>(i)}.str();
             row.violated.push_back(to_text(PyTuple_GET_ITEM(violated.ptr(), i), name.c_str()));
         }
+        const auto quota = decision_class.get<py::handle>(object, 9);
+        row.quota = quota.is_none() ? row.limit : decision_class.get<std::int64_t>(object, 9);
         if (!decision_class.get<py::handle>(object, 3).is_none()) {
             row.retry_after = row.retry_column = number(3);
         }
@@ -220,6 +196,8 @@ constexpr std::array kOptions{
     option<&LimiterOptions::charge_denied>("charge_denied"),
     option<&LimiterOptions::shadow>("shadow"),
     option<&LimiterOptions::table>("table"),
+    option<&LimiterOptions::on_error>("on_error"),
+    option<&LimiterOptions::deny_cache>("deny_cache"),
 };
 
 class BoundLimiter : public Bound<Limiter> {
@@ -229,7 +207,8 @@ class BoundLimiter : public Bound<Limiter> {
           policy_(To<std::string>::make(core->options().name)) {
         for (const Rate& rate : core->options().rates) {
             rates_.push_back({To<std::int64_t>::make(rate.burst), To<Duration>::make(rate.period),
-                              To<std::string>::make(rate.str())});
+                              To<std::string>::make(rate.str()),
+                              To<std::int64_t>::make(rate.limit)});
         }
     }
 
@@ -238,12 +217,19 @@ class BoundLimiter : public Bound<Limiter> {
     }
 
     py::object to_python(const Decision& decision) {
+        tell_outage();
         warn_if_untracked(decision);
         const KnownRate& rate = rates_[decision.rate];
         return decision_class.make(decision.allowed, rate.limit, decision.remaining,
                                    decision.retry_after, decision.reset_after,
                                    name_of(decision.reason), policy_, rate.period,
-                                   violated_by(decision));
+                                   violated_by(decision), rate.quota);
+    }
+
+    // What at_most took.
+    py::object to_python(std::int64_t taken) {
+        tell_outage();
+        return To<std::int64_t>::make(taken);
     }
 
     static py::object to_python(const JointDecision& joint) {
@@ -270,6 +256,7 @@ class BoundLimiter : public Bound<Limiter> {
 
     py::object to_batch(const std::vector<Result<Decision>>& decisions, const Refusals& refusals,
                         OnErrors on_errors) {
+        tell_outage();
         std::vector<Result<DecisionRow>> results;
         results.reserve(decisions.size());
         for (const auto& decision : decisions) {
@@ -290,7 +277,8 @@ class BoundLimiter : public Bound<Limiter> {
                         .reset_after = to_seconds(decision.reset_after),
                         .reason = std::string{to_string(decision.reason)},
                         .policy = core->options().name,
-                        .period = to_seconds(core->options().rates[decision.rate].period)};
+                        .period = to_seconds(core->options().rates[decision.rate].period),
+                        .quota = core->options().rates[decision.rate].limit};
         for (std::size_t i = 0; i < rates_.size(); ++i) {
             if ((decision.violated >> i & 1U) == 0) continue;
             row.violated.push_back(core->options().rates[i].str());
@@ -312,10 +300,26 @@ class BoundLimiter : public Bound<Limiter> {
 
     // The reasons' names, made once.
     static py::handle name_of(Reason reason) {
-        static std::array<PyObject*, 6> names{};
+        static std::array<PyObject*, static_cast<std::size_t>(Reason::local) + 1> names{};
         PyObject*& name = names[static_cast<std::size_t>(reason)];
         if (name == nullptr) name = To<std::string_view>::make(to_string(reason)).release().ptr();
         return name;
+    }
+
+    /// Logs an outage, and its end, once in this process.
+    void tell_outage() {
+        if (core->options().on_error == OutagePolicy::raise) return;
+        const auto event = core->next_outage_event();
+        if (!event) return;
+        if (event->is_away) {
+            log("warning", event->server + " is away: on_error='" +
+                               std::string{to_string(core->options().on_error)} +
+                               "' answers for limiters. " + event->why);
+        } else {
+            const auto ms = std::chrono::ceil<std::chrono::milliseconds>(event->duration);
+            log("info", event->server + " answers limiters again, after " +
+                            std::to_string(ms.count()) + " ms");
+        }
     }
 
     /// Warns with the first hit that was admitted without being counted.
@@ -333,6 +337,7 @@ class BoundLimiter : public Bound<Limiter> {
         py::object limit;
         py::object period;
         py::object text;
+        py::object quota;
     };
     py::object policy_;
     std::vector<KnownRate> rates_{};
@@ -377,7 +382,7 @@ Result<void> check_headers(const DecisionRow& row) {
                                                  "quotes and backslashes");
     }
     for (const auto& [name, number] :
-         {std::pair{"limit", row.limit}, {"remaining", row.remaining}}) {
+         {std::pair{"limit", row.limit}, {"remaining", row.remaining}, {"quota", row.quota}}) {
         if (number >= 0) continue;
         return make_error(ErrorCode::config, std::string{name} + " is " + std::to_string(number) +
                                                  "; it takes 0 or more");
@@ -401,7 +406,10 @@ Result<HeaderFields> decision_headers(const DecisionRow& row, HeaderStyle style)
     decision.remaining = row.remaining;
     if (row.retry_after) decision.retry_after = duration(*row.retry_after);
     decision.reset_after = duration(row.reset_after);
-    return headers(decision, style, row.policy, duration(row.period));
+    Rate rate;
+    rate.limit = row.quota;
+    rate.period = std::chrono::duration_cast<std::chrono::microseconds>(duration(row.period));
+    return headers(decision, style, row.policy, rate);
 }
 
 }  // namespace

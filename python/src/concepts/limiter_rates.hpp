@@ -1,4 +1,4 @@
-// hotcount.Rate, and the option rate= of limiters: one rate or several.
+// hotcount.Rate, and the options of limiters: rate=, and those that are one of a few words.
 #pragma once
 
 #include <cmath>
@@ -43,6 +43,47 @@ struct From<Rate> {
                          " seconds; it takes 0.001 to " + std::to_string(most));
         }
         return {number(0), std::chrono::microseconds{std::llround(seconds * 1e6)}, number(2)};
+    }
+};
+
+template <>
+struct From<Algorithm> {
+    static Algorithm read(const Argument& argument) {
+        return unwrap(parse_algorithm(to_word(argument.value, argument.name)));
+    }
+};
+template <>
+struct To<Algorithm> {
+    static py::object make(Algorithm algorithm) {
+        return To<std::string_view>::make(to_string(algorithm));
+    }
+};
+
+template <>
+struct From<Align> {
+    static Align read(const Argument& argument) {
+        return to_choice(argument.value, argument.name, {"clock", "first"}) == 0 ? Align::clock
+                                                                                 : Align::first;
+    }
+};
+template <>
+struct To<Align> {
+    static py::object make(Align align) {
+        return py::str(align == Align::clock ? "clock" : "first");
+    }
+};
+
+template <>
+struct From<OutagePolicy> {
+    static OutagePolicy read(const Argument& argument) {
+        return static_cast<OutagePolicy>(
+            to_choice(argument.value, argument.name, {"raise", "open", "closed", "local"}));
+    }
+};
+template <>
+struct To<OutagePolicy> {
+    static py::object make(OutagePolicy policy) {
+        return To<std::string_view>::make(to_string(policy));
     }
 };
 

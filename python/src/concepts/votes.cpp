@@ -48,7 +48,7 @@ std::string BoundVotes::shown_options() const {
 }
 
 void BoundVotes::log_warning_of_core() const {
-    if (const auto warning = core->take_warning()) log_warning(*warning);
+    if (const auto warning = core->take_warning()) log("warning", *warning);
 }
 
 py::object BoundVotes::to_python(Count count) const {
@@ -139,9 +139,9 @@ py::object BoundVotes::to_python(std::vector<std::int64_t> votes) const {
 
 py::object BoundVotes::to_python(const Erased& erased) const {
     if (!erased.missing_index.empty()) {
-        log_warning("erase_user() has scanned all of " + options().vote_table +
-                    ": no index begins with " + options().vote_user +
-                    ". To spare the scan: " + erased.missing_index);
+        log("warning", "erase_user() has scanned all of " + options().vote_table +
+                           ": no index begins with " + options().vote_user +
+                           ". To spare the scan: " + erased.missing_index);
     }
     return py::int_(erased.votes);
 }

@@ -91,12 +91,12 @@ StoreKind kind_of(const Url& url) {
 
 }  // namespace
 
-void log_warning(const std::string& text) {
+void log(const char* method, const std::string& text) {
     if (text.empty()) return;
     try {
-        import_module("logging").attr("getLogger")("hotcount").attr("warning")("%s", text);
+        import_module("logging").attr("getLogger")("hotcount").attr(method)("%s", text);
     } catch (py::error_already_set& error) {
-        error.discard_as_unraisable("hotcount: logging a warning");
+        error.discard_as_unraisable("hotcount: logging");
     }
 }
 
@@ -221,7 +221,7 @@ std::shared_ptr<DatabaseStore> open_database(std::string_view text,
             opened = std::make_shared<Opened<sql::Database>>(database);
             shared = {database, opened};
             // Last: a handler of the application's may open a database itself.
-            log_warning(database->durability_warning());
+            log("warning", database->durability_warning());
         }
         return std::make_shared<DatabaseStore>(std::move(opened), StoreKind::database,
                                                database->name(), std::move(url), options);

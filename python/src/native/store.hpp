@@ -33,8 +33,9 @@ enum class StoreKind : std::uint8_t { memory = 1, redis = 2, database = 4 };
 /// "Memory", "Redis" or "Database".
 const char* to_string(StoreKind kind);
 
-/// With the logger "hotcount"; nothing if there is nothing to say. Never fails. With the GIL.
-void log_warning(const std::string& text);
+/// logging.getLogger("hotcount").warning(text), or the method that is named; nothing if there is nothing
+/// to say. Never fails. With the GIL.
+void log(const char* method, const std::string& text);
 
 template <class Backend>
 class Opened {

@@ -269,15 +269,30 @@ TEST(Headers, RoundUpToWholeSeconds) {
                           .reset_after = 59'001ms,
                           .reason = Reason::limited};
     using Fields = std::vector<std::pair<std::string, std::string>>;
-    EXPECT_EQ(headers(denied, HeaderStyle::ietf, "api", 60s),
+    const Rate rate = Rate::parse("10/minute").value();
+    EXPECT_EQ(headers(denied, HeaderStyle::ietf, "api", rate),
               (Fields{{"RateLimit-Policy", "\"api\";q=10;w=60"},
                       {"RateLimit", "\"api\";r=0;t=60"},
                       {"Retry-After", "2"}}));
-    EXPECT_EQ(headers(denied, HeaderStyle::legacy, "api", 60s),
+    EXPECT_EQ(headers(denied, HeaderStyle::legacy, "api", rate),
               (Fields{{"X-RateLimit-Limit", "10"},
                       {"X-RateLimit-Remaining", "0"},
                       {"X-RateLimit-Reset", "60"},
                       {"Retry-After", "2"}}));
+}
+
+TEST(Headers, TellTheLongRunFromTheBurst) {
+    const Decision admitted{.allowed = true,
+                            .limit = 9,
+                            .remaining = 8,
+                            .retry_after = 0ms,
+                            .reset_after = 12s,
+                            .reason = Reason::allowed};
+    const Rate rate = Rate::parse("5/minute burst 9").value();
+    using Fields = std::vector<std::pair<std::string, std::string>>;
+    EXPECT_EQ(headers(admitted, HeaderStyle::ietf, "api", rate),
+              (Fields{{"RateLimit-Policy", "\"api\";q=5;w=60;burst=9"},
+                      {"RateLimit", "\"api\";r=8;t=12"}}));
 }
 
 }  // namespace

@@ -53,9 +53,10 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Counter.ttl": ("key", "*", TIMEOUT),
     "Limiter": (
         *("store", "rate", "*", "algorithm", "name", "align", "charge_denied", "shadow"),
-        "table",
+        *("table", "on_error", "deny_cache"),
     ),
     "Limiter.create_table": ("*", TIMEOUT),
+    "Limiter.limit": ("*", "key", "cost", TIMEOUT),
     "Limiter.hit": ("key", "cost", "*", "who", TIMEOUT),
     "Limiter.hit_many": ("keys", "cost", "*", "errors", TIMEOUT),
     "Limiter.at_most": ("key", "n", "*", TIMEOUT),

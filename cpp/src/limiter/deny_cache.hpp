@@ -1,0 +1,25 @@
+// Denials that this process remembers (LimiterOptions::deny_cache): a key that is denied for a minute
+// need not be asked about for a minute.
+//
+// Thread-safe. A forked child begins with an empty cache.
+#pragma once
+
+#include <cstdint>
+#include <hotcount/limiter.hpp>
+#include <memory>
+#include <string>
+
+#include "limiter/algorithm.hpp"
+
+namespace hotcount {
+
+/// The same backend, or one that answers a hit from the cache if the same hit was denied and its
+/// retry_after has not passed since it was sent.
+std::unique_ptr<LimiterBackend> with_deny_cache(std::unique_ptr<LimiterBackend> backend,
+                                                const LimiterOptions& options);
+
+/// Forgets what all caches of this process know of a key: its state is about to change otherwise than
+/// by hits and time, or has just changed so. Costs one load if there are no caches.
+void forget_denials(const std::string& key);
+
+}  // namespace hotcount

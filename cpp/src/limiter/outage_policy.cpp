@@ -1,0 +1,257 @@
+// The backend of a limiter that has a policy for outages (LimiterOptions::on_error): the store's own
+// backend, and what answers in its place while it is away.
+#include <algorithm>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <limits>
+#include <utility>
+
+#include "limiter/algorithm.hpp"
+#include "limiter/outage.hpp"
+
+namespace hotcount {
+namespace {
+
+// What outlives the limiter: its calls may end later than it.
+struct OutageAnswers {
+    OutagePolicy policy;
+    std::shared_ptr<Outage> outage;
+    std::shared_ptr<redis::Client> client;
+    std::vector<Rate> rates;
+    std::unique_ptr<LimiterBackend> local;  // Null but for OutagePolicy::local.
+
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
+                           std::string_view who) const {
+        // That no store would admit needs none to be known.
+        if (take != Take::what_fits && cost > least().burst) return above_limit(cost);
+        Outcome outcome{};
+        switch (policy) {
+            case OutagePolicy::local: {
+                HOTCOUNT_TRY_ASSIGN(outcome, local->decide(key, cost, take, who, {}));
+                outcome.instead = Reason::local;
+                return outcome;
+            }
+            case OutagePolicy::closed:
+                outcome.instead = Reason::closed;
+                outcome.retry_after_us = outcome.reset_after_us =
+                    std::chrono::ceil<std::chrono::microseconds>(outage->next_probe()).count();
+                break;
+            case OutagePolicy::open:
+            case OutagePolicy::raise:  // It has no such backend.
+                outcome.instead = Reason::open;
+                outcome.allowed = true;
+                outcome.retry_after_us = 0;
+                outcome.taken = take == Take::what_fits ? std::min(cost, least().burst) : cost;
+                outcome.remaining = least().burst - (take == Take::nothing ? 0 : outcome.taken);
+        }
+        outcome.rate = static_cast<std::uint8_t>(std::ranges::min_element(rates, {}, &Rate::burst) -
+                                                 rates.begin());
+        return outcome;
+    }
+
+    /// Answers in the store's place if it is away; sends a probe if one is due.
+    std::optional<Result<Outcome>> decide_if_away(std::uint64_t phase, redis::Channel& channel,
+                                                  const std::string& key, std::int64_t cost,
+                                                  Take take, std::string_view who) const {
+        if (!Outage::is_away(phase)) return std::nullopt;
+        probe(phase, channel, key);
+        return decide(key, cost, take, who);
+    }
+
+    /// Whether a failed call is answered by the policy; it is then the sign of an outage. A caller who
+    /// pressed Ctrl-C has ended the call: the store did nothing wrong.
+    bool takes_over(std::uint64_t phase, const Error& error) const {
+        if (!is_outage(error.code) || interrupted()) return false;
+        outage->begin(phase, error);
+        return true;
+    }
+
+    void probe(std::uint64_t phase, redis::Channel& channel, const std::string& key) const {
+        if (!outage->takes_probe()) return;
+        // A write that changes nothing, whatever the key holds: servers that are demoted or full
+        // refuse it as they would refuse a hit, and in a cluster it asks the node of this key.
+        const std::string_view command[] = {"SETRANGE", key, "0", ""};
+        const Duration longest = std::min<Duration>(client->options().timeout, Outage::kProbeEvery);
+        channel.submit(redis::Request::command(command), Deadline::after(longest),
+                       [outage = outage, phase](const Result<redis::Reply>& reply) {
+                           if (reply || !is_outage(reply.error().code)) outage->end(phase);
+                       });
+    }
+
+  private:
+    const Rate& least() const { return *std::ranges::min_element(rates, {}, &Rate::burst); }
+
+    Outcome above_limit(std::int64_t cost) const {
+        Outcome outcome{};
+        outcome.remaining = least().burst;
+        for (std::size_t i = rates.size(); i-- > 0;) {
+            if (cost <= rates[i].burst) continue;
+            outcome.rate = static_cast<std::uint8_t>(i);
+            outcome.violated |= static_cast<std::uint8_t>(1U << i);
+        }
+        return outcome;
+    }
+};
+
+class PolicyBackend final : public LimiterBackend {
+  public:
+    PolicyBackend(std::unique_ptr<LimiterBackend> store,
+                  std::shared_ptr<const OutageAnswers> answers)
+        : store_(std::move(store)), answers_(std::move(answers)) {}
+
+    std::string_view store_prefix() const override { return store_->store_prefix(); }
+
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
+                           std::string_view who, Timeout timeout) override {
+        if (!is_decision(cost, take)) return store_->decide(key, cost, take, who, timeout);
+        const std::uint64_t phase = answers_->outage->phase();
+        if (auto instead = answers_->decide_if_away(phase, channel({}), key, cost, take, who)) {
+            return std::move(*instead);
+        }
+        auto outcome = store_->decide(key, cost, take, who, timeout);
+        if (outcome || !answers_->takes_over(phase, outcome.error())) return outcome;
+        return answers_->decide(key, cost, take, who);
+    }
+
+    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
+                                           std::span<const std::int64_t> costs,
+                                           std::span<const std::string_view> who,
+                                           Timeout timeout) override {
+        const std::uint64_t phase = answers_->outage->phase();
+        if (Outage::is_away(phase)) return decide_many(phase, channel({}), keys, costs, who);
+        auto outcomes = store_->take_many(keys, costs, who, timeout);
+        for (std::size_t i = 0; i < outcomes.size(); ++i) {
+            if (outcomes[i] || !answers_->takes_over(phase, outcomes[i].error())) continue;
+            outcomes[i] = answers_->decide(keys[i], costs[i], Take::all, who[i]);
+        }
+        return outcomes;
+    }
+
+    Result<void> check_async() const override { return store_->check_async(); }
+
+    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view who,
+                      const AsyncCall& call, Completion<Outcome> done) override {
+        if (!is_decision(cost, take)) {
+            return store_->decide_async(key, cost, take, who, call, std::move(done));
+        }
+        const std::uint64_t phase = answers_->outage->phase();
+        if (auto instead = answers_->decide_if_away(phase, channel(call), key, cost, take, who)) {
+            return done(std::move(*instead));
+        }
+        store_->decide_async(key, cost, take, who, call,
+                             [answers = answers_, phase, key, cost, take, who = std::string{who},
+                              done = std::move(done)](Result<Outcome> outcome) {
+                                 if (outcome || !answers->takes_over(phase, outcome.error())) {
+                                     return done(std::move(outcome));
+                                 }
+                                 done(answers->decide(key, cost, take, who));
+                             });
+    }
+
+    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                         std::span<const std::string_view> who, const AsyncCall& call,
+                         Completion<std::vector<Result<Outcome>>> done) override {
+        const std::uint64_t phase = answers_->outage->phase();
+        if (Outage::is_away(phase))
+            return done(decide_many(phase, channel(call), keys, costs, who));
+        struct Kept {
+            std::vector<std::string> keys;
+            std::vector<std::int64_t> costs;
+            std::vector<std::string> who;
+        };
+        const auto kept = std::make_shared<const Kept>(Kept{keys, costs, {who.begin(), who.end()}});
+        store_->take_many_async(std::move(keys), std::move(costs), who, call,
+                                [answers = answers_, phase, kept, done = std::move(done)](
+                                    Result<std::vector<Result<Outcome>>> found) {
+                                    if (found) {
+                                        for (std::size_t i = 0; i < found->size(); ++i) {
+                                            Result<Outcome>& one = (*found)[i];
+                                            if (one || !answers->takes_over(phase, one.error()))
+                                                continue;
+                                            one = answers->decide(kept->keys[i], kept->costs[i],
+                                                                  Take::all, kept->who[i]);
+                                        }
+                                    }
+                                    done(std::move(found));
+                                });
+    }
+
+    // What sets or shows a state is no decision: no policy can answer it.
+    Result<void> reset(const std::string& key, Timeout timeout) override {
+        if (answers_->local) (void)answers_->local->reset(key, timeout);
+        return store_->reset(key, timeout);
+    }
+    void reset_async(const std::string& key, const AsyncCall& call,
+                     Completion<void> done) override {
+        if (answers_->local) (void)answers_->local->reset(key, {});
+        store_->reset_async(key, call, std::move(done));
+    }
+    Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
+        return store_->entries(key, timeout);
+    }
+    void entries_async(const std::string& key, const AsyncCall& call,
+                       Completion<std::vector<std::string>> done) override {
+        store_->entries_async(key, call, std::move(done));
+    }
+
+    std::optional<OutageEvent> next_outage_event() override {
+        return answers_->outage->next_event();
+    }
+
+  private:
+    // A loop's own connection must come back before the loop's calls can: it is the one to ask.
+    redis::Channel& channel(const AsyncCall& call) const {
+        return call.channel != nullptr ? *call.channel : answers_->client->without_waiting();
+    }
+    std::vector<Result<Outcome>> decide_many(std::uint64_t phase, redis::Channel& channel,
+                                             std::span<const std::string> keys,
+                                             std::span<const std::int64_t> costs,
+                                             std::span<const std::string_view> who) const {
+        std::vector<Result<Outcome>> outcomes;
+        outcomes.reserve(keys.size());
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            outcomes.push_back(
+                *answers_->decide_if_away(phase, channel, keys[i], costs[i], Take::all, who[i]));
+        }
+        return outcomes;
+    }
+
+    const std::unique_ptr<LimiterBackend> store_;
+    const std::shared_ptr<const OutageAnswers> answers_;
+};
+
+}  // namespace
+
+std::string_view to_string(OutagePolicy policy) {
+    switch (policy) {
+        case OutagePolicy::raise:
+            return "raise";
+        case OutagePolicy::open:
+            return "open";
+        case OutagePolicy::closed:
+            return "closed";
+        case OutagePolicy::local:
+            return "local";
+    }
+    return "";
+}
+
+Result<std::unique_ptr<LimiterBackend>> with_outage_policy(
+    std::unique_ptr<LimiterBackend> backend, const std::shared_ptr<redis::Client>& client,
+    const LimiterOptions& options) {
+    if (options.on_error == OutagePolicy::raise) return backend;
+    HOTCOUNT_TRY_ASSIGN(auto outage, Outage::of(client));
+    auto answers = std::make_shared<OutageAnswers>();
+    if (options.on_error == OutagePolicy::local) {
+        HOTCOUNT_TRY_ASSIGN(
+            answers->local,
+            find_algorithm(options.algorithm).over_memory(outage->local(), options));
+    }
+    answers->policy = options.on_error;
+    answers->outage = std::move(outage);
+    answers->client = client;
+    answers->rates = options.rates;
+    return std::unique_ptr<LimiterBackend>{
+        std::make_unique<PolicyBackend>(std::move(backend), std::move(answers))};
+}
+
+}  // namespace hotcount

@@ -1,0 +1,154 @@
+"""The decorator of limiters: a hit before each call of a function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
+
+from hotcount._types import LimiterKey, Seconds
+from hotcount.errors import LimitExceeded
+
+if TYPE_CHECKING:
+    from hotcount.limiter import LimiterBase
+    from hotcount.results import Decision
+
+F = TypeVar("F", bound=Callable[..., Any])
+# A value, or a function that makes it from a call's arguments.
+KeyOf = Union[LimiterKey, Callable[..., Any]]
+CostOf = Union[int, Callable[..., Any]]
+
+
+def decorate(
+    limiter: LimiterBase, function: F, key: KeyOf, cost: CostOf, timeout: Seconds | None
+) -> F:
+    """The function with a hit before each call; what LimiterBase.limit says of it."""
+    # Each class has both: they are two faces of one object, and a call needs the face that does
+    # not block its caller, whichever of them decorates.
+    from hotcount.aio.limiter import Limiter as Awaited
+    from hotcount.limiter import Limiter as Waiting
+
+    _require_function(function)
+    is_async = _is_async(function)
+    key_of, cost_of = _Chooser("key", key, function), _Chooser("cost", cost, function)
+    for chooser in (key_of, cost_of):
+        if chooser.is_async and not is_async:
+            raise TypeError(f"{chooser.name} is async, and {_name(function)}() is not")
+    wrapper: Callable[..., Any]
+
+    if is_async:
+
+        @functools.wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            chosen = [chooser.choose(args, kwargs) for chooser in (key_of, cost_of)]
+            for index, chooser in enumerate((key_of, cost_of)):
+                if chooser.is_async:
+                    chosen[index] = await chosen[index]
+            hit = Awaited.hit(cast(Awaited, limiter), chosen[0], chosen[1], timeout=timeout)
+            _require_allowed(await hit)
+            return await function(*args, **kwargs)
+
+        wrapper = awaited
+    else:
+
+        @functools.wraps(function)
+        def waiting(*args: Any, **kwargs: Any) -> Any:
+            chosen = [chooser.choose(args, kwargs) for chooser in (key_of, cost_of)]
+            hit = Waiting.hit(cast(Waiting, limiter), chosen[0], chosen[1], timeout=timeout)
+            _require_allowed(hit)
+            return function(*args, **kwargs)
+
+        wrapper = waiting
+    return cast(F, wrapper)
+
+
+def _require_allowed(decision: Decision) -> None:
+    if not decision.allowed:
+        raise LimitExceeded(decision)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    # An object may have an async __call__.
+    called = type(function).__call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _require_function(function: Any) -> None:
+    if isinstance(function, (classmethod, staticmethod)):
+        kind = type(function).__name__
+        raise TypeError(f"limit() stands below @{kind}, not above it")
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"limit() decorates functions, not {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        # A hit when it is made, or when it is first asked? Each would surprise somebody.
+        raise TypeError(
+            f"limit() does not decorate generators: call hit() in {_name(function)}() where it "
+            "shall count"
+        )
+
+
+class _Chooser:
+    """What makes the key or the cost of a call: a value, or a function of the call's arguments."""
+
+    def __init__(self, name: str, chosen: Any, function: Any) -> None:
+        self.name = name
+        self.is_async = False
+        self._chosen = chosen
+        self._names: tuple[str, ...] | None = None
+        if not callable(chosen):
+            fits = (str, bytes, tuple) if name == "key" else (int,)
+            if not isinstance(chosen, fits) or isinstance(chosen, bool):
+                kinds = " or ".join(kind.__name__ for kind in fits)
+                raise TypeError(
+                    f"{name} must be {kinds}, or a function of the call's arguments, "
+                    f"not {type(chosen).__name__}"
+                )
+            self.choose = self._constant
+            return
+        self.is_async = _is_async(chosen)
+        self.choose = self._called
+        try:
+            self._signature = inspect.signature(function)
+            asked = inspect.signature(chosen).parameters
+        except (TypeError, ValueError):  # One of C, that does not say: called as the function is.
+            return
+        self._names = self._find_names(asked, function)
+        if self._names is not None:
+            self.choose = self._called_by_name
+
+    def _find_names(
+        self, asked: Mapping[str, inspect.Parameter], function: Any
+    ) -> tuple[str, ...] | None:
+        """The arguments that it asks for by the function's names; None: called as that is."""
+        given = self._signature.parameters
+        by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+        if any(one.kind not in by_name for one in asked.values()):
+            return None
+        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
+        if takes_any and not set(asked) <= set(given):
+            return None
+        required = [name for name, one in asked.items() if one.default is one.empty]
+        missing = [name for name in required if name not in given]
+        if missing:
+            raise TypeError(
+                f"{self.name} asks for {missing[0]!r}, which {_name(function)}() does not have: "
+                f"its parameters are {', '.join(given) or 'none'}"
+            )
+        return tuple(name for name in asked if name in given)
+
+    def _constant(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._chosen
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._chosen(*args, **kwargs)
+
+    def _called_by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        assert self._names is not None
+        return self._chosen(**{name: bound.arguments[name] for name in self._names})
