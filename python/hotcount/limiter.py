@@ -195,6 +195,9 @@ class LimiterBase(Handle):
         'limited'
         """
 
+        # An object whose __init__ never ran is refused here, not at the first call.
+        _ = self.name
+
         def decorator(function: F) -> F:
             return decorate(self, function, key, cost, timeout)
 

@@ -43,6 +43,17 @@ def members(cls: type) -> dict[str, object]:
     return found
 
 
+def required_keywords(method: object) -> list[str]:
+    """Those without a default that are keywords alone."""
+    if not inspect.isfunction(method):
+        return []
+    return [
+        name
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    ]
+
+
 def required_parameters(method: object) -> int:
     """How many arguments without a default it takes, self aside.
 
@@ -50,7 +61,11 @@ def required_parameters(method: object) -> int:
     """
     if inspect.isfunction(method) or isinstance(method, _core.NativeFunction):
         taken = list(inspect.signature(method).parameters.values())[1:]
-        return sum(parameter.default is parameter.empty for parameter in taken)
+        return sum(
+            parameter.default is parameter.empty
+            for parameter in taken
+            if parameter.kind is not parameter.KEYWORD_ONLY
+        )
     doc = inspect.getdoc(method) or ""
     shown = re.match(r"[\w.]+\((.*)\) ?(->.*)?$", doc.split("\n", 1)[0])
     if shown is None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from hotcount import _core
 
-from tests.hostile.classes import class_called, members, required_parameters
+from tests.hostile.classes import class_called, members, required_keywords, required_parameters
 
 # Of Python and pybind11, not of the class: they look at no C++ object.
 NOT_OURS = {
@@ -87,10 +87,16 @@ def attributes(has: dict[str, object]) -> Iterator[tuple[str, Callable[[Any], ob
         if inspect.isdatadescriptor(member):
             yield f".{name}", operator.attrgetter(name)
             continue
-        count = required_parameters(member)
+        arguments = ["1"] * required_parameters(member)
+        keywords = dict.fromkeys(required_keywords(member), "1")
 
-        def call(it: Any, member: Any = member, count: int = count) -> object:
-            return member(it, *["1"] * count)
+        def call(
+            it: Any,
+            member: Any = member,
+            arguments: list[str] = arguments,
+            keywords: dict[str, str] = keywords,
+        ) -> object:
+            return member(it, *arguments, **keywords)
 
         yield f".{name}()", call
 
