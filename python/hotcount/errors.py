@@ -25,10 +25,7 @@ to say it. All of these can be pickled and copied.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from hotcount.results import Decision
+from typing import Any
 
 __all__ = [
     "AuthError",
@@ -151,9 +148,9 @@ class LimitExceeded(HotcountError):
     ``decision`` is the refusal: its headers() tell an HTTP client.
     """
 
-    decision: Decision
+    decision: Any
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Any) -> None:
         later = decision.retry_after
         when = "it never will be admitted" if later is None else f"retry after {later:.3f} s"
         super().__init__(f"the limit {decision.policy!r} refuses ({decision.reason}): {when}")

@@ -367,6 +367,8 @@ def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> No
             charge_denied: bool = False,
             shadow: bool = False,
             table: str = "hotcount_limit",
+            on_error: Any = "raise",
+            deny_cache: int = 0,
         ) -> None:
             """."""
 
