@@ -172,8 +172,8 @@ class LimiterBase(Handle):
         """Decorates a function: each call is a hit, and a refused one raises LimitExceeded.
 
         key, cost: a value, or a function of the call's arguments. It may ask for some of them by
-        the names that the decorated function gives them, defaults included; with *args and
-        **kwargs it is called as that function is. timeout: seconds, of the hit; None is the
+        the names that the decorated function gives them, defaults included; with ``*args`` and
+        ``**kwargs`` it is called as that function is. timeout: seconds, of the hit; None is the
         store's.
 
         The function may be a method (below @staticmethod and @classmethod), plain or async. An
