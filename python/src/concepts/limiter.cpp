@@ -235,10 +235,11 @@ class BoundLimiter : public Bound<Limiter> {
     static py::object to_python(const JointDecision& joint) {
         const LimiterOptions& options = joint.limiter->options();
         const Decision& decision = joint.decision;
+        const Rate& rate = options.rates[decision.rate];
         return decision_class.make(decision.allowed, decision.limit, decision.remaining,
                                    decision.retry_after, decision.reset_after,
-                                   name_of(decision.reason), options.name,
-                                   Duration{options.rates[decision.rate].period}, joint.violated);
+                                   name_of(decision.reason), options.name, Duration{rate.period},
+                                   joint.violated, rate.limit);
     }
 
     // A list: that of a `list` limiter, and as it was before results were tuples.
