@@ -116,15 +116,6 @@ struct From<KeysAndCosts> {
 };
 
 template <>
-struct From<HeaderStyle> {
-    static HeaderStyle read(const Argument& argument) {
-        return to_choice(argument.value, argument.name, {"ietf", "legacy"}) == 0
-                   ? HeaderStyle::ietf
-                   : HeaderStyle::legacy;
-    }
-};
-
-template <>
 struct To<DecisionRow> {
     static py::object make(const DecisionRow& row) {
         return decision_class.make(row.allowed, row.limit, row.remaining, row.retry_after,

@@ -1,4 +1,4 @@
-// hotcount.Rate, and the options of limiters: rate=, and those that are one of a few words.
+// hotcount.Rate, rate=, and what limiters take as one of a few words.
 #pragma once
 
 #include <cmath>
@@ -70,6 +70,15 @@ template <>
 struct To<Align> {
     static py::object make(Align align) {
         return py::str(align == Align::clock ? "clock" : "first");
+    }
+};
+
+template <>
+struct From<HeaderStyle> {
+    static HeaderStyle read(const Argument& argument) {
+        return to_choice(argument.value, argument.name, {"ietf", "legacy"}) == 0
+                   ? HeaderStyle::ietf
+                   : HeaderStyle::legacy;
     }
 };
 
