@@ -145,6 +145,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         };
         if (ack == Ack::sql) {
             std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
+            writes.reserve(open.size());
             for (const auto& each : open) {
                 writes.push_back(std::make_shared<QueuedCell>(each.value));
             }
@@ -152,6 +153,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
             for (std::size_t i = 0; i < open.size(); ++i) end(i, std::move(written[i]));
         } else {
             std::vector<ViewCell> cells;
+            cells.reserve(open.size());
             for (const auto& each : open) cells.push_back(each.value);
             settings_->cells.publish_all(cells, settings_->client->deadline(timeout), end);
         }
