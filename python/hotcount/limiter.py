@@ -224,7 +224,7 @@ class Limiter(Lifetime, LimiterBase):
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
     'leaky_bucket' (the same decisions under the names that people look for), 'fixed_window' (at
     most limit in each window; twice that across an edge), 'sliding_window' (the same, and the
-    window before counts in part: less than twice the limit in any period), 'sliding_log' (at most
+    window before counts in part: at most twice the limit in any period), 'sliding_log' (at most
     limit in every period, exactly, with a note of each hit: limits up to 100,000), 'list' (a window
     from the first hit that remembers who was admitted). The ways of the Redis documentation are
     there to compare with, each with its holes: 'per_second_key', 'racy_incr', 'incr_expire' and

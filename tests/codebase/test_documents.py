@@ -17,6 +17,8 @@ LEFT_OUT = ("CHANGELOG.md", "tests/codebase/")
 SUFFIXES = {".md", ".py", ".hpp", ".cpp", ".lua", ".cmake", ".toml"}
 # In the build tree.
 BUILT = {"loadtest/micro/hotcount-micro"}
+# A test of ours by its name, in a document.
+TEST = re.compile(r"`(test_\w+)`")
 # A file of ours by its name alone, in a comment.
 BARE = re.compile(r"(?<![\w/.<\"-])(\w+\.(?:hpp|cpp|lua))\b")
 COMMENT = re.compile(r"(?://|--|#).*")
@@ -73,3 +75,17 @@ def test_every_link_of_a_document_leads_somewhere() -> None:
             if not (path.parent / link).resolve().exists():
                 broken.append(f"{path.relative_to(ROOT)}: {link}")
     assert broken == []
+
+
+def test_every_test_that_a_document_names_exists() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in tracked() if path.suffix == ".md"}
+    sources = [path for path in tracked() if path.match("test_*.py")]
+    defined = {
+        name
+        for path in sources
+        for name in re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8"))
+    }
+    named = {name for text in texts.values() for name in TEST.findall(text)}
+    assert named - defined == set()
+    # The table of complaints has one for each row.
+    assert len(named) >= 18

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -16,44 +15,23 @@ import pytest
 
 from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer
+from tests.support.wrong_clock import WrongClock
 
 pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).resolve().parents[2]
-WRONG_CLOCK = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <time.h>
-
-int clock_gettime(clockid_t id, struct timespec* now) {
-    static int (*real)(clockid_t, struct timespec*);
-    if (!real) real = (int (*)(clockid_t, struct timespec*))dlsym(RTLD_NEXT, "clock_gettime");
-    const int done = real(id, now);
-    const char* const wrong = getenv("CLOCK_IS_WRONG_BY");
-    if (id == CLOCK_REALTIME && wrong) now->tv_sec += atol(wrong);
-    return done;
-}
-"""
-CLOCKS = ("0", "3600", "-3600", "86400")  # Seconds.
+CLOCKS = (0, 3600, -3600, 86400)  # Seconds.
 
 
 @pytest.fixture(scope="module")
-def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clock")
-    (folder / "clock.c").write_text(WRONG_CLOCK)
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"],
-        cwd=folder,
-        check=True,
-    )
-    return folder / "clock.so"
+def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> WrongClock:
+    return WrongClock(tmp_path_factory.mktemp("clock"))
 
 
 def storm(
     redis: hotcount.Redis,
     url: str,
-    clock: Path,
+    clock: WrongClock,
     *what: object,
     processes: int,
 ) -> tuple[int, float]:
@@ -62,7 +40,7 @@ def storm(
         subprocess.Popen(
             [sys.executable, "-m", "tests.support.limiter_storm", url, *map(str, what)],
             cwd=ROOT,
-            env={**os.environ, "LD_PRELOAD": str(clock), "CLOCK_IS_WRONG_BY": CLOCKS[i % 4]},
+            env=clock.environment(CLOCKS[i % 4]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,7 +60,7 @@ def storm(
             assert caller.stdout is not None
             word, clock_says = caller.stdout.readline().split()
             assert word == "ready"
-            assert abs(int(clock_says) - time.time() - int(CLOCKS[i % 4])) < 600
+            assert abs(int(clock_says) - time.time() - CLOCKS[i % 4]) < 600
         begun = server_time(redis)
         for caller in callers:
             assert caller.stdin is not None
@@ -104,7 +82,13 @@ def server_time(redis: hotcount.Redis) -> float:
 
 
 def check(
-    server: RedisServer, clock: Path, algorithm: Any, *, processes: int, threads: int, hits: int
+    server: RedisServer,
+    clock: WrongClock,
+    algorithm: Any,
+    *,
+    processes: int,
+    threads: int,
+    hits: int,
 ) -> None:
     with server.redis(timeout=60) as redis:
         # Far more is asked for than there is, and no window ends: the limit, exactly.
@@ -142,7 +126,7 @@ def check(
 
 @pytest.mark.parametrize("algorithm", ["gcra", "sliding_log"])
 def test_two_processes_are_admitted_the_limit(
-    redis_server: RedisServer, wrong_clock: Path, algorithm: str
+    redis_server: RedisServer, wrong_clock: WrongClock, algorithm: str
 ) -> None:
     check(redis_server, wrong_clock, algorithm, processes=2, threads=4, hits=25)
 
@@ -150,6 +134,6 @@ def test_two_processes_are_admitted_the_limit(
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", SAFE)
 def test_four_processes_of_sixteen_threads_are_admitted_the_limit(
-    redis_server: RedisServer, wrong_clock: Path, algorithm: str
+    redis_server: RedisServer, wrong_clock: WrongClock, algorithm: str
 ) -> None:
     check(redis_server, wrong_clock, algorithm, processes=4, threads=16, hits=60)

@@ -70,7 +70,9 @@ class Window:
 
 
 class WeightedWindow:
-    """A window of the clock and the share of the one before that is still within a period."""
+    """A window of the clock and the share of the one before that is still within a period, as the
+    nearest whole number of hits.
+    """
 
     def __init__(self, rate: list[int], first: bool) -> None:
         self.most, self.period, _ = rate
@@ -81,11 +83,12 @@ class WeightedWindow:
     def turn_to(self, now: int) -> None:
         pass
 
-    def weight(self, now: int) -> Fraction:
+    def weight(self, now: int) -> int:
         window, elapsed = divmod(now, self.period)
         ticks = -(-self.period // self.tick)
         share = Fraction(ticks - elapsed // self.tick, ticks)
-        return self.used.get(window, 0) + self.used.get(window - 1, 0) * share
+        before = math.floor(self.used.get(window - 1, 0) * share + Fraction(1, 2))
+        return self.used.get(window, 0) + before
 
     def fits(self, now: int, cost: int) -> bool:
         return self.weight(now) + cost <= self.most
@@ -95,7 +98,7 @@ class WeightedWindow:
         self.used[window] = min(self.used.get(window, 0) + cost, 2 * self.most)
 
     def remaining(self, now: int) -> int:
-        return max(math.floor(self.most - self.weight(now)), 0)
+        return max(self.most - self.weight(now), 0)
 
     def retry_after(self, now: int, cost: int) -> int:
         # The weight only falls: the first moment that fits is found by halving.

@@ -131,7 +131,7 @@ std::vector<std::pair<std::string, std::string>> headers(const Decision& decisio
 enum class Algorithm : std::uint8_t {
     fixed_window,    ///< At most limit in each window; up to twice that within one period, across
                      ///< the edge of two windows.
-    sliding_window,  ///< At most limit in each window of the clock, and less than twice that in any
+    sliding_window,  ///< At most limit in each window of the clock, and at most twice that in any
                      ///< period: the window before counts in part, as if it had been used evenly.
     sliding_log,  ///< At most limit in every period, exactly. It keeps a note of each hit: limits
                   ///< up to 100,000.

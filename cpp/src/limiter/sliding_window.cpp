@@ -1,10 +1,13 @@
 // sliding_window: the window of the clock, and of the window before it the part that is still within
-// a period: what it admitted counts as if it had come evenly.
+// a period: what it admitted counts as if it had come evenly, as the nearest whole number of hits.
 //
 // So it holds two numbers of a key and not a log. It admits at most the limit in each window of the
 // clock. In a period that lies across an edge it admits at most the limit + the share of that period
-// after the edge x what the first window admitted: less than twice the limit, and that only to
-// callers who spend a whole window in its last moment.
+// after the edge x what the first window admitted, rounded: at most twice the limit, and that only
+// to callers who spend a whole window in its last moment.
+//
+// Rounded up, a window after a full one would have room for its last hit when it is over only: a
+// limit of 4 would admit 3 in each. Rounded down, a limit of 1 would admit two hits at once.
 //
 // The share falls in ticks, whose length is chosen so that the limit times the ticks of a period
 // stays exact. A tick is a microsecond while limit x period in microseconds is below 2^50.
@@ -44,7 +47,7 @@ class SlidingWindow {
         } else if (state != nullptr && now < state->start + 2 * period_) {
             is = {state->start + period_, 0, state->used};
         }
-        const std::int64_t capacity = limit_ * ticks_;
+        const std::int64_t capacity = limit_ * ticks_ + slack_;
         // Of the window before, the ticks that are still within a period.
         const std::int64_t left = ticks_ - std::max<std::int64_t>(now - is.start, 0) / tick_;
         const bool admissible = cost <= limit_;
@@ -85,18 +88,19 @@ class SlidingWindow {
           period_(rate.period.count()),
           tick_(divide_up(period_, kMostUnits / limit_)),
           ticks_(divide_up(period_, tick_)),
+          slack_((ticks_ - 1) / 2),
           charge_denied_(charge_denied) {}
 
     // When a hit that is denied now will have room.
     std::int64_t next_chance(const State& is, std::int64_t cost) const {
         // In this window, when the share of the one before has fallen far enough.
         if (is.before > 0 && is.used + cost <= limit_) {
-            const std::int64_t fitting = (limit_ - is.used - cost) * ticks_ / is.before;
+            const std::int64_t fitting = ((limit_ - is.used - cost) * ticks_ + slack_) / is.before;
             if (fitting > 0) return is.start + (ticks_ - std::min(fitting, ticks_)) * tick_;
         }
         // In the next, when the share of this one has.
         std::int64_t fitting = ticks_;
-        if (is.used > 0) fitting = std::min((limit_ - cost) * ticks_ / is.used, ticks_);
+        if (is.used > 0) fitting = std::min(((limit_ - cost) * ticks_ + slack_) / is.used, ticks_);
         return is.start + period_ + (fitting > 0 ? (ticks_ - fitting) * tick_ : period_);
     }
 
@@ -104,6 +108,7 @@ class SlidingWindow {
     std::int64_t period_;  // In microseconds.
     std::int64_t tick_;    // In microseconds.
     std::int64_t ticks_;   // In a period.
+    std::int64_t slack_;   // What is less than half a hit, in ticks of one.
     bool charge_denied_;
 };
 
@@ -112,7 +117,7 @@ class SlidingWindow {
 constinit const LimiterAlgorithm kSlidingWindow = stepped<SlidingWindow>({
     .algorithm = Algorithm::sliding_window,
     .name = "sliding_window",
-    .promise = "at most the limit in each window of the clock, less than twice it in any period",
+    .promise = "at most the limit in each window of the clock, twice it in any period",
     .window = WindowKind::weighted_clock,
     .takes_charge_denied = true,
     .takes_several_rates = true,

@@ -1,8 +1,6 @@
 """What users of other limiters suffer from, by the number of the issue; each does not happen here.
 
-Others of that kind: burst and headers (redis_rate#24, flask-limiter#105) in
-tests/integration/web/test_limits_adapter.py and tests/cpp/limiter/limiter_test.cpp, refunds in
-tests/contract/test_limiter_refund.py, rates that are kept in tests/cpp/limiter/algorithms_test.cpp.
+docs/limiter.md has a table of them all, with those that are tested in other files.
 """
 
 from __future__ import annotations
@@ -10,15 +8,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from hotcount import aio, hit_all
 
-from tests.support.limiters import SAFE
+from tests.support.eventually import eventually
+from tests.support.limiters import SAFE, SEVERAL
 from tests.support.servers import RedisServer, calls_of
+from tests.support.together import together
+from tests.support.wrong_clock import WrongClock
 
 pytestmark = pytest.mark.server
 
@@ -57,6 +63,24 @@ def test_django_ratelimit_333_fail_open_admits_and_says_so(
     decision = limiter.hit("k")
     assert decision.allowed
     assert decision.reason == policy
+
+
+def test_slowapi_with_redis_down_a_route_answers_and_not_with_500(own_redis: RedisServer) -> None:
+    limiter = aio.Limiter(own_redis.redis(timeout=0.2), "2/300 days", on_error="local")
+    app = FastAPI()
+
+    @app.get("/")
+    async def index() -> dict[str, Any]:
+        decision = await limiter.hit("k")
+        return {"allowed": decision.allowed, "reason": decision.reason}
+
+    with TestClient(app, raise_server_exceptions=False) as client:
+        assert client.get("/").json() == {"allowed": True, "reason": "allowed"}
+        own_redis.kill()
+        answers = [client.get("/") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert [answer.json()["allowed"] for answer in answers] == [True, True, False]
+    assert {answer.json()["reason"] for answer in answers} == {"local"}
 
 
 def test_flask_limiter_319_a_redis_that_is_down_stalls_one_call_and_no_other(
@@ -118,6 +142,21 @@ def test_limits_268_memory_does_not_grow_with_the_limit(
     assert direct.execute("MEMORY", "USAGE", key) < 400
 
 
+@pytest.mark.parametrize("algorithm", SEVERAL)
+def test_rate_limiter_flexible_280_what_one_limit_refuses_spends_nothing_of_the_others(
+    algorithm: Any, own_redis: RedisServer
+) -> None:
+    store = own_redis.redis(timeout=20)
+    limiter = hotcount.Limiter(store, "2/300 days; 3/360 days", algorithm=algorithm)
+    assert limiter.hit("k")
+    assert {limiter.hit("k", 2).violated for _ in range(5)} == {("2/300 days",)}
+    assert limiter.hit("k")  # The rate that did not refuse has kept its room.
+    other = hotcount.Limiter(store, "9/300 days", algorithm=algorithm, name="other")
+    for _ in range(5):
+        assert hit_all([(other, "o"), (limiter, "k")]).violated == ("default",)
+    assert other.peek("o").remaining == 9
+
+
 def test_rate_limiter_flexible_286_a_refused_cost_is_not_charged(own_redis: RedisServer) -> None:
     limiter = hotcount.Limiter(own_redis.redis(timeout=20), "5/300 days")
     assert limiter.hit("k", 3)
@@ -135,9 +174,103 @@ def test_ratelimit_js_17_a_look_takes_nothing(
     assert direct.execute("DBSIZE") == 0
 
 
+@pytest.mark.parametrize("algorithm", SEVERAL)
+def test_ratelimit_js_17_what_was_not_used_is_given_back(
+    algorithm: Any, own_redis: RedisServer
+) -> None:
+    limiter = hotcount.Limiter(own_redis.redis(timeout=20), "5/300 days", algorithm=algorithm)
+    assert limiter.hit("k", 5)
+    assert not limiter.hit("k")
+    assert limiter.refund("k", 3) == 3
+    assert limiter.hit("k", 3)
+
+
 def test_redis_rate_24_a_burst_is_told_apart_from_the_rate() -> None:
     decision = hotcount.Limiter("memory://", "5/minute burst 9", name="api").hit("k")
     assert (decision.limit, decision.quota, decision.remaining) == (9, 5, 8)
     assert decision.headers()["RateLimit-Policy"] == '"api";q=5;w=60;burst=9'
     plain = hotcount.Limiter("memory://", "5/minute", name="api").hit("k")
     assert plain.headers()["RateLimit-Policy"] == '"api";q=5;w=60'
+
+
+HITS = """
+import sys, time, hotcount
+print(int(time.time()))
+with hotcount.Redis(sys.argv[1], timeout=20) as redis:
+    for name in sys.argv[2:]:
+        limiter = hotcount.Limiter(redis, "3/300 days", algorithm=name)
+        print(name, sum(limiter.hit("k").allowed for _ in range(2)))
+"""
+
+
+def test_clock_skew_reopens_no_window(own_redis: RedisServer, tmp_path: Path) -> None:
+    clock = WrongClock(tmp_path)
+
+    def admitted(seconds: int) -> list[str]:
+        said = subprocess.run(
+            [sys.executable, "-c", HITS, own_redis.url, *SAFE],
+            env=clock.environment(seconds),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        assert abs(int(said[0]) - time.time() - seconds) < 600
+        return said[1:]
+
+    # A window and more, so that any use of these clocks begins another one.
+    year = 366 * 86400
+    assert admitted(year) == [f"{name} 2" for name in SAFE]
+    assert admitted(-year) == [f"{name} 1" for name in SAFE]
+
+
+def test_pyrate_limiter_126_no_crossslot_where_keys_stand_in_many_slots(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, config=("--cluster-enabled", "yes"))
+    try:
+        server.start()
+        # A node that has all slots, and refuses a command with keys of two.
+        with server.redis(timeout=20) as store:
+            store.execute("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            eventually(lambda: b"cluster_state:ok" in store.execute("CLUSTER", "INFO"))
+            keys = [f"k{number}" for number in range(40)]
+
+            def admitted(name: Any) -> int:
+                limiter = hotcount.Limiter(store, "3/300 days", algorithm=name)
+                batch = sum(limiter.hit_many(keys).allowed)
+                return batch + sum(
+                    together(lambda _: sum(limiter.hit(key).allowed for key in keys), threads=4)
+                )
+
+            assert {name: admitted(name) for name in SAFE} == dict.fromkeys(SAFE, 120)
+            several = hotcount.Limiter(store, "3/300 days; 4/360 days")
+            assert sum(several.hit("k").allowed for _ in range(5)) == 3
+            # All or none needs keys of one slot, which a hash tag makes; other keys are refused.
+            other = hotcount.Limiter(store, "3/300 days", name="other")
+            assert hit_all([(several, "{anna}:read"), (other, "{anna}:write")])
+            with pytest.raises(hotcount.ReplyError, match="CROSSSLOT"):
+                hit_all([(several, "ben"), (other, "anna")])
+            assert other.peek("anna").remaining == 3
+    finally:
+        server.stop()
+
+
+def test_slowapi_34_functions_of_any_kind_and_any_parameters_are_limited() -> None:
+    limiter = aio.Limiter("memory://", "2/300 days")
+
+    @limiter.limit(key=lambda name: name)
+    async def read(name: str) -> str:  # No parameter is called "request".
+        return name
+
+    @hotcount.Limiter("memory://", "2/300 days").limit(key=lambda request: request)
+    def write(request: str) -> str:  # And one that is, is none.
+        return request
+
+    async def reads() -> list[str]:
+        assert asyncio.iscoroutinefunction(read)
+        return [await read("anna"), await read(name="anna"), await read("ben")]
+
+    assert asyncio.run(reads()) == ["anna", "anna", "ben"]
+    with pytest.raises(hotcount.LimitExceeded):
+        asyncio.run(read("anna"))
+    assert [write("anna"), write(request="anna")] == ["anna", "anna"]
+    with pytest.raises(hotcount.LimitExceeded):
+        write("anna")

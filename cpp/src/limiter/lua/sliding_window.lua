@@ -3,14 +3,14 @@
 -- rate {limit, period and tick in microseconds}   kept the state "start used before", or nothing
 local floor, format, match, max, min = math.floor, string.format, string.match, math.max, math.min
 
-local function next_chance(rate, ticks, start, used, before, cost)
+local function next_chance(rate, ticks, slack, start, used, before, cost)
     local limit, period, tick = rate[1], rate[2], rate[3]
     if before > 0 and used + cost <= limit then
-        local fitting = floor((limit - used - cost) * ticks / before)
+        local fitting = floor(((limit - used - cost) * ticks + slack) / before)
         if fitting > 0 then return start + (ticks - min(fitting, ticks)) * tick end
     end
     local fitting = ticks
-    if used > 0 then fitting = min(floor((limit - cost) * ticks / used), ticks) end
+    if used > 0 then fitting = min(floor(((limit - cost) * ticks + slack) / used), ticks) end
     return start + period + (fitting > 0 and (ticks - fitting) * tick or period)
 end
 
@@ -28,7 +28,9 @@ local function step(rate, kept, now, cost, take, charge_denied)
             start, before = kept_start + period, kept_used + 0
         end
     end
-    local capacity = limit * ticks
+    -- The share of the window before counts as the nearest whole number of hits.
+    local slack = floor((ticks - 1) / 2)
+    local capacity = limit * ticks + slack
     local left = ticks - floor(max(now - start, 0) / tick)
     local admissible = cost <= limit
     local allowed = admissible and before * left + (used + cost) * ticks <= capacity
@@ -42,7 +44,7 @@ local function step(rate, kept, now, cost, take, charge_denied)
     if allowed then
         retry_after = 0
     elseif admissible then
-        retry_after = next_chance(rate, ticks, start, used, before, cost) - now
+        retry_after = next_chance(rate, ticks, slack, start, used, before, cost) - now
     end
     local weight = before * left + used * ticks
     local remaining = weight < capacity and floor((capacity - weight) / ticks) or 0
