@@ -1,13 +1,19 @@
 // The core's arithmetic on the vectors that tests/contract/test_limiter_vectors.py runs through the
-// Redis scripts.
+// Redis scripts; once on states in memory, once on states that are read and written as a database's.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "limiter/algorithm.hpp"
+#include "limiter/stored_law.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
 namespace {
+
+std::vector<std::int64_t> numbers(const Outcome& outcome) {
+    return {outcome.allowed, outcome.remaining, outcome.retry_after_us.value_or(-1),
+            outcome.reset_after_us};
+}
 
 TEST(Vectors, TheCoreAnswersAsTheyAndTheScriptsDo) {
     std::ifstream file(HOTCOUNT_LIMITER_VECTORS);
@@ -27,15 +33,41 @@ TEST(Vectors, TheCoreAnswersAsTheyAndTheScriptsDo) {
         options.algorithm = *parse_algorithm(item["algorithm"].get<std::string>());
         options.align = item["first"].get<bool>() ? Align::first : Align::clock;
         options.charge_denied = item["charge_denied"];
-        const auto key = std::move(*find_algorithm(options.algorithm).simulate(options));
+        const LimiterAlgorithm& algorithm = find_algorithm(options.algorithm);
+        const auto key = std::move(*algorithm.simulate(options));
+        const auto stored = algorithm.stored(options);
+        // A database writes the whole log with each hit.
+        EXPECT_EQ(stored.ok(), options.algorithm != Algorithm::sliding_log || rate.limit <= 1000);
+        std::string row;
         for (const auto& hit : item["hits"]) {
             const std::int64_t now = hit[0];
-            const Outcome outcome = key->hit(now, hit[1], true);
-            const std::vector<std::int64_t> answer{outcome.allowed, outcome.remaining,
-                                                   outcome.retry_after_us.value_or(-1),
-                                                   outcome.reset_after_us};
-            ASSERT_EQ(answer, std::vector<std::int64_t>(hit.begin() + 2, hit.end()))
+            const std::vector<std::int64_t> expected(hit.begin() + 2, hit.end());
+            EXPECT_EQ(numbers(key->hit(now, hit[1], true)), expected)
                 << item["name"] << " at " << now << ", cost " << hit[1];
+            if (!stored) continue;
+            const auto opened = (*stored)->open(row);
+            ASSERT_NE(opened, nullptr) << row;
+            EXPECT_EQ(numbers(opened->hit(now, hit[1], Take::all)), expected)
+                << item["name"] << " at " << now << ", cost " << hit[1] << ", stored " << row;
+            row = opened->text();
+        }
+    }
+}
+
+TEST(StoredLaw, TextThatIsNoStateIsRefused) {
+    LimiterOptions options;
+    for (const std::vector<Rate>& rates :
+         {std::vector<Rate>{Rate{}}, {Rate{}, Rate{5, std::chrono::seconds{60}, 5}}}) {
+        options.rates = rates;
+        for (const Algorithm algorithm : {Algorithm::gcra, Algorithm::sliding_log}) {
+            options.algorithm = algorithm;
+            const auto law = std::move(*find_algorithm(algorithm).stored(options));
+            for (const std::string_view text :
+                 {"x", "1 ", " 1", "1 2", "0 1 2 3 4 5 6 7", "0 -1 2", "0 1 9007199254740993"}) {
+                EXPECT_EQ(law->open(text), nullptr) << text;
+            }
+            EXPECT_NE(law->open(""), nullptr);
+            EXPECT_NE(law->open("1800000000000000"), nullptr);  // Blocked, and never hit.
         }
     }
 }
