@@ -55,17 +55,17 @@ def hit_all(hits: Hits[Limiter], *, timeout: Seconds | None = None) -> Decision:
             if not decisions[-1]:
                 break
     except BaseException:
-        _give_back(groups[: len(decisions)], timeout)
+        _give_back(to_give_back(groups, decisions), timeout)
         raise
     if not decisions[-1]:
-        _give_back(groups[: len(decisions) - 1], timeout)
+        _give_back(to_give_back(groups, decisions), timeout)
     return merge_decisions(decisions)
 
 
-def _give_back(groups: list[list[Hit[Limiter]]], timeout: Seconds | None) -> None:
+def _give_back(hits: list[Hit[Limiter]], timeout: Seconds | None) -> None:
     # Each is given back, also when that of another fails.
     with ExitStack() as stack:
-        for limiter, key, cost in to_give_back(groups):
+        for limiter, key, cost in hits:
             stack.callback(limiter.refund, key, cost, timeout=timeout)
 
 
@@ -95,9 +95,18 @@ def check_hit(index: int, hit: object, kind: type[LimiterBase]) -> None:
         raise TypeError(f"hits[{index}] must begin with a {name}, not {type(hit[0]).__name__}")
 
 
-def to_give_back(groups: list[list[Hit[AnyLimiter]]]) -> list[Hit[AnyLimiter]]:
-    """What a refusal undoes; nothing of limiters that look on, which may have taken nothing."""
-    return [hit for group in groups for hit in group if not hit[0].shadow]
+def to_give_back(
+    groups: list[list[Hit[AnyLimiter]]], decisions: list[Decision]
+) -> list[Hit[AnyLimiter]]:
+    """What a refusal undoes: nothing of limiters that look on, which may have taken nothing, and
+    nothing of a store that was away, which has taken nothing."""
+    return [
+        hit
+        for group, decision in zip(groups, decisions)
+        if decision and decision.reason not in ("open", "local")
+        for hit in group
+        if not hit[0].shadow
+    ]
 
 
 def merge_decisions(decisions: list[Decision]) -> Decision:

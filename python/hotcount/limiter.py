@@ -214,12 +214,13 @@ class Limiter(Lifetime, LimiterBase):
     no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and always
     expires. Safe from many threads and across fork.
 
-    With on_error other than 'raise', hit, hit_many, at_most, test and peek need no Redis: when one
-    fails with UnavailableError, DeadlineError, OutcomeUnknownError or CapacityError, it and the
-    calls after it are answered without the server, which one call a second asks in the background
-    until it answers. The first failure waits for its timeout, later calls for nothing.
-    logging.getLogger("hotcount") is told once when Redis goes away and once when it is back. Other
-    errors are raised all the same, and so are all errors of reset() and entries().
+    With on_error other than 'raise', hit, hit_many, at_most, test and peek, and hit_all of such
+    limiters, need no Redis: when one fails with UnavailableError, DeadlineError,
+    OutcomeUnknownError or CapacityError, it and the calls after it are answered without the server,
+    which one call a second asks in the background until it answers. The first failure waits for its
+    timeout, later calls for nothing. logging.getLogger("hotcount") is told once when Redis goes
+    away and once when it is back. Other errors are raised all the same, and so are all errors of
+    reset() and entries().
 
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
     'leaky_bucket' (the same decisions under the names that people look for), 'fixed_window' (at

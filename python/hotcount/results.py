@@ -60,9 +60,11 @@ class Decision:
     def headers(self, style: Literal["ietf", "legacy"] = "ietf") -> dict[str, str]:
         """HTTP headers that tell a client.
 
-        'ietf': RateLimit-Policy and RateLimit; "5/minute burst 9" is q=5;w=60;burst=9. 'legacy':
-        X-RateLimit-Limit, -Remaining and -Reset (seconds from now). A denial that may pass adds
-        Retry-After. Seconds are whole, rounded up. Another style is a ConfigError.
+        'ietf': RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11;
+        "5/minute burst 9" is q=5;w=60;hotcount-burst=9, and t is retry_after when the hit was
+        denied, else reset_after. 'legacy': X-RateLimit-Limit, -Remaining and -Reset (seconds from
+        now). A denial that may pass adds Retry-After. Seconds are whole, rounded up. Another style
+        is a ConfigError.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "10/minute", name="api")

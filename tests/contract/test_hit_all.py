@@ -12,7 +12,7 @@ import pytest
 from hotcount import aio, hit_all
 
 from tests.support.limiters import SEVERAL, UNSAFE
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, calls_of
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
@@ -96,6 +96,19 @@ def test_a_refusal_spends_nothing_on_any_store(
         assert (await aio.hit_all([(pair[0], "k", 4)])).remaining == 3
 
     asyncio.run(program())
+
+
+def test_denied_hits_are_charged_nothing_on_any_store(
+    limit_store: Union[Store, hotcount.Database],
+) -> None:
+    limiter = hotcount.Limiter(limit_store, "2/300 days", charge_denied=True)
+    assert hit_all([(limiter, "k", 2)])
+    seen = limiter.peek("k").reset_after
+    for _ in range(3):
+        assert not hit_all([(limiter, "k", 2)])
+    assert limiter.peek("k").reset_after <= seen
+    # What hit() does is another thing.
+    assert limiter.hit("k", 2).reset_after > seen
 
 
 class Stubborn(hotcount.Limiter):
@@ -203,6 +216,19 @@ def test_hits_on_one_server_are_one_script_and_all_keys_expire(
 
 
 @pytest.mark.server
+def test_policies_and_known_denials_leave_it_one_script(redis: hotcount.Redis) -> None:
+    options: list[dict[str, Any]] = [{"on_error": "local"}, {"deny_cache": 9}, {}]
+    limiters = [
+        hotcount.Limiter(redis, FIVE, name=f"n{i}", **each) for i, each in enumerate(options)
+    ]
+    hits = [(limiter, "k", 3) for limiter in limiters]
+    before = calls_of(redis, "evalsha")
+    assert hit_all(hits).remaining == 2
+    assert hit_all(hits).violated == ("n0", "n1", "n2")
+    assert hit_all([(limiters[1], "k", 2)]).remaining == 0
+    assert calls_of(redis, "evalsha") == before + 3
+
+
 def test_a_key_that_holds_something_else_or_is_denied_lets_nothing_be_taken(
     redis: hotcount.Redis, redis_server: RedisServer
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import aio, hit_all
 
 from tests.support.eventually import eventually
 from tests.support.resp_server import RespServer, ScriptedServer
@@ -188,6 +188,69 @@ def test_every_way_to_ask_is_answered(policy: Any, own_redis: RedisServer) -> No
         assert (await awaited.peek("d")).reason == policy
 
     asyncio.run(program())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_hits_that_are_taken_together_are_answered(
+    policy: Any, own_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = own_redis.redis(timeout=0.3)
+    wide = hotcount.Limiter(store, "9/300 days", name="wide", on_error=policy)
+    tight = hotcount.Limiter(store, "2/300 days", name="tight", on_error=policy)
+    memory = hotcount.Limiter(hotcount.Memory(), "2/300 days", name="memory")
+    pair = [(wide, "k", 1), (tight, "k", 1)]
+    assert hit_all(pair).reason == "allowed"
+    own_redis.kill()
+    decisions = [hit_all(pair) for _ in range(3)]
+    assert [decision.reason for decision in decisions] == [policy] * 3
+    admitted = {"open": [True] * 3, "closed": [False] * 3, "local": [True, True, False]}
+    assert [bool(decision) for decision in decisions] == admitted[policy]
+    if policy == "local":
+        # All or none, here too; what began the outage is counted like the others.
+        assert decisions[2].violated == ("tight",)
+        assert wide.peek("k").remaining == 7
+    # Nothing was taken from Redis that would have to go back.
+    assert not hit_all([*pair, (memory, "k", 3)])
+    assert memory.peek("k").remaining == 2
+
+    async def program() -> None:
+        awaited = [
+            (aio.Limiter(store, "2/300 days", name=f"aio{i}", on_error=policy), "k", 1)
+            for i in range(2)
+        ]
+        assert [bool(await aio.hit_all(awaited)) for _ in range(3)] == admitted[policy]
+
+    asyncio.run(program())
+    own_redis.start()
+    eventually(lambda: hit_all([(tight, "back", 2)]).reason in ("allowed", "limited"))
+    away, back = messages(caplog)
+    assert away.startswith("WARNING redis ")
+    assert back.startswith("INFO redis ")
+
+
+def test_policies_that_differ_answer_together_each_for_itself(own_redis: RedisServer) -> None:
+    store = own_redis.redis(timeout=0.3)
+
+    def limiter(policy: Any, rate: str = "2/300 days", **options: Any) -> hotcount.Limiter:
+        return hotcount.Limiter(store, rate, name=policy, on_error=policy, **options)
+
+    own_redis.kill()
+    local, free = limiter("local"), limiter("open")
+    assert hit_all([(local, "k", 2), (free, "k", 2)])
+    refused = hit_all([(free, "k", 2), (local, "k", 1)])
+    assert (refused.reason, refused.violated) == ("local", ("local",))
+    # What one refuses takes nothing of another.
+    closed = hit_all([(local, "other", 1), (limiter("closed"), "other", 1)])
+    assert (closed.allowed, closed.reason) == (False, "closed")
+    assert local.peek("other").remaining == 2
+    assert hit_all([(local, "other", 1), (limiter("closed", shadow=True), "other", 1)])
+    above = hit_all([(local, "other", 1), (free, "other", 3)])
+    assert (above.reason, above.retry_after) == ("cost_above_limit", None)
+    assert local.peek("other").remaining == 1
+    # One that wants the error gets it.
+    with pytest.raises(hotcount.UnavailableError):
+        hit_all([(local, "other", 1), (hotcount.Limiter(store, "2/300 days"), "other", 1)])
+    assert local.peek("other").remaining == 1
 
 
 def test_without_a_policy_the_outage_is_an_error(own_redis: RedisServer) -> None:

@@ -110,15 +110,15 @@ struct Decision {
 };
 
 enum class HeaderStyle : std::uint8_t {
-    ietf,    ///< RateLimit-Policy and RateLimit, as the IETF draft has them.
+    ietf,    ///< RateLimit-Policy and RateLimit: draft-ietf-httpapi-ratelimit-headers-11.
     legacy,  ///< X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now.
 };
 
 /// The HTTP headers that tell a client of the decision; a denial that may pass later adds
 /// Retry-After. Times are whole seconds, rounded up, so that a client that waits for them is admitted.
 /// `policy` is printable ASCII without quotes; `rate` is the limiter's that `decision.rate` names. If
-/// an idle key admits another number at once than the rate has, the policy has both: ";q=5;w=60;burst=9"
-/// is 5 a minute in the long run and 9 at once.
+/// an idle key admits another number at once than the rate has, the policy has both:
+/// ";q=5;w=60;hotcount-burst=9" is 5 a minute in the long run and 9 at once.
 std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
                                                          HeaderStyle style, std::string_view policy,
                                                          const Rate& rate);

@@ -23,6 +23,7 @@ namespace hotcount {
 enum class Take : std::uint8_t {
     nothing,    ///< It only looks.
     all,        ///< The cost or nothing.
+    all_free,   ///< As all, and a denied hit is not charged, whatever the options say.
     what_fits,  ///< As much of the cost as there is room for.
     block,      ///< Nothing: the cost is for how long the key is blocked, in microseconds.
 };
@@ -73,6 +74,7 @@ void apply_change(const Law& law, typename Law::State& state, Change change) {
 }
 
 class LimiterBackend;
+struct OutageAnswers;
 
 /// One of the hits that are taken all or none.
 struct JointHit {
@@ -119,6 +121,10 @@ class LimiterBackend {
     /// that joins() with this one. A hit that looks on and is refused takes nothing.
     virtual void hit_together(std::vector<JointHit>, const AsyncCall&,
                               Completion<std::vector<Outcome>>) {}
+    /// Itself, or what speaks to the store for it.
+    virtual LimiterBackend& innermost() { return *this; }
+    /// What decides while the store is away; null: nobody.
+    virtual const OutageAnswers* stand_in() const { return nullptr; }
     /// How a call on this store waits.
     virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr}; }
     /// As Limiter has it.

@@ -11,6 +11,8 @@
 //                                               backwards stands still. A cost below 0 gives hits
 //                                               back, no more than there are
 //   apply(State&, change)                       if a change is less than a whole new State
+//   holds(const State&)                         whether hits at this rate can have led to it: what a
+//                                               row says may be anybody's
 //   script(), script_arguments()                the same in Lua, and its three numbers
 //   kStepName, step_text()                      if its state is one string: what hit_all.lua takes
 //
@@ -82,6 +84,12 @@ class Several {
         result.outcome = run(state, now, cost, take, &change);
         if (take) result.change = std::move(change);
         return result;
+    }
+    bool holds(const State& state) const {
+        for (std::size_t i = 0; i < laws_.size(); ++i) {
+            if (!laws_[i].holds(state[i])) return false;
+        }
+        return true;
     }
     void apply(State& state, Change change) const {
         state.resize(laws_.size());
@@ -327,6 +335,7 @@ class RedisLimiterBackend : public LimiterBackend {
             case Take::nothing:
                 return "0";
             case Take::all:
+            case Take::all_free:
                 return "1";
             case Take::what_fits:
                 return "2";

@@ -98,21 +98,27 @@ std::vector<std::pair<std::string, std::string>> headers(const Decision& decisio
     const std::string limit = std::to_string(decision.limit);
     const std::string remaining = std::to_string(decision.remaining);
     const std::string reset = whole_seconds(decision.reset_after);
+    const bool waits = !decision.allowed && decision.retry_after;
     std::vector<std::pair<std::string, std::string>> fields;
     if (style == HeaderStyle::ietf) {
         const std::string name = "\"" + std::string{policy} + "\"";
         std::string quota =
             name + ";q=" + std::to_string(rate.limit) + ";w=" + whole_seconds(rate.period);
-        // Another number at once than in the long run: drafts show it as a parameter of this name.
-        if (decision.limit != rate.limit) quota += ";burst=" + limit;
+        // Another number at once than in the long run: a parameter of ours, which the draft wants to
+        // begin with its maker's name.
+        if (decision.limit != rate.limit) quota += ";hotcount-burst=" + limit;
         fields.emplace_back("RateLimit-Policy", std::move(quota));
-        fields.emplace_back("RateLimit", name + ";r=" + remaining + ";t=" + reset);
+        // For so long no more than what remains can be used; Retry-After must not name an earlier
+        // moment.
+        fields.emplace_back("RateLimit",
+                            name + ";r=" + remaining +
+                                ";t=" + (waits ? whole_seconds(*decision.retry_after) : reset));
     } else {
         fields.emplace_back("X-RateLimit-Limit", limit);
         fields.emplace_back("X-RateLimit-Remaining", remaining);
         fields.emplace_back("X-RateLimit-Reset", reset);
     }
-    if (!decision.allowed && decision.retry_after) {
+    if (waits) {
         fields.emplace_back("Retry-After", whole_seconds(*decision.retry_after));
     }
     return fields;

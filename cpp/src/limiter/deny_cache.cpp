@@ -208,6 +208,17 @@ class DenyCacheBackend final : public LimiterBackend {
         return backend_->next_outage_event();
     }
 
+    // Hits that are taken together are always asked about.
+    std::string store_name() const override { return backend_->store_name(); }
+    AsyncCall waiting(Timeout timeout) const override { return backend_->waiting(timeout); }
+    const void* joins() const override { return backend_->joins(); }
+    LimiterBackend& innermost() override { return backend_->innermost(); }
+    const OutageAnswers* stand_in() const override { return backend_->stand_in(); }
+    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
+                      Completion<std::vector<Outcome>> done) override {
+        backend_->hit_together(std::move(hits), call, std::move(done));
+    }
+
   private:
     static bool may_know(std::int64_t cost, Take take) {
         return take == Take::all && is_decision(cost, take);

@@ -27,6 +27,8 @@ class FixedWindow {
         return {limit_, period_, std::int64_t{align_ == Align::first}};
     }
 
+    bool holds(const State& state) const { return state.used <= 2 * limit_; }
+
     StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
                            bool take) const {
         std::int64_t start = align_ == Align::clock ? now - now % period_ : now;

@@ -48,6 +48,8 @@ class Gcra {
     std::int64_t limit() const { return limit_; }
     std::array<std::int64_t, 3> script_arguments() const { return {limit_, token_, refill_}; }
 
+    bool holds(const State& state) const { return state.debt <= 2 * limit_ * token_; }
+
     StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
                            bool take) const {
         const std::int64_t capacity = limit_ * token_;

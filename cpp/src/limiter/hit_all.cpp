@@ -29,7 +29,13 @@ class JointCall {
     static std::string told(const Limiter& limiter) {
         return printable(limiter.options_.name) + " (" + limiter.backend_->store_name() + ")";
     }
-    LimiterBackend& backend() const { return *hits_.front().backend; }
+    // An outage is answered for when all of the limiters have a policy for it.
+    LimiterBackend& backend() const {
+        for (const JointHit& hit : hits_) {
+            if (hit.backend->stand_in() == nullptr) return hit.backend->innermost();
+        }
+        return *hits_.front().backend;
+    }
     // One key of a store on which nothing can be taken together.
     bool is_plain_hit() const { return backend().joins() == nullptr; }
     JointDecision decide(const std::vector<Outcome>& outcomes) const;
@@ -103,7 +109,7 @@ Result<JointDecision> JointCall::run(Timeout timeout) const {
     if (is_plain_hit()) {
         const JointHit& hit = hits_.front();
         HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
-                            hit.backend->decide(hit.key, hit.cost, Take::all, {}, timeout));
+                            hit.backend->decide(hit.key, hit.cost, Take::all_free, {}, timeout));
         return decide({outcome});
     }
     // Stores on which hits join call back before they return.
@@ -117,7 +123,7 @@ void JointCall::start(const AsyncCall& call, Done done) const {
     if (is_plain_hit()) {
         const JointHit& hit = hits_.front();
         hit.backend->decide_async(
-            hit.key, hit.cost, Take::all, {}, call,
+            hit.key, hit.cost, Take::all_free, {}, call,
             [joint = *this, done = std::move(done)](const Result<Outcome>& outcome) {
                 if (!outcome) return done(outcome.error());
                 done(joint.decide({*outcome}));

@@ -9,7 +9,6 @@
 #include "limiter/outage.hpp"
 
 namespace hotcount {
-namespace {
 
 // What outlives the limiter: its calls may end later than it.
 struct OutageAnswers {
@@ -91,6 +90,46 @@ struct OutageAnswers {
         return outcome;
     }
 };
+
+namespace {
+
+// What the limiters' policies answer to hits that are taken together.
+Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
+    std::vector<Outcome> outcomes(hits.size());
+    std::vector<JointHit> local;
+    std::vector<std::size_t> places;
+    bool refused = false;
+    for (std::size_t i = 0; i < hits.size(); ++i) {
+        const JointHit& hit = hits[i];
+        const OutageAnswers& answers = *hit.backend->stand_in();
+        if (answers.local) {
+            local.push_back({answers.local.get(), hit.key, hit.cost, hit.looks_on});
+            places.push_back(i);
+            continue;
+        }
+        HOTCOUNT_TRY_ASSIGN(outcomes[i], answers.decide(hit.key, hit.cost, Take::all, {}));
+        refused = refused || !(outcomes[i].allowed || hit.looks_on);
+    }
+    if (local.empty()) return outcomes;
+    Result<std::vector<Outcome>> counted{std::vector<Outcome>{}};
+    if (refused) {
+        for (const JointHit& hit : local) {
+            HOTCOUNT_TRY_ASSIGN(const Outcome looked,
+                                hit.backend->decide(hit.key, hit.cost, Take::nothing, {}, {}));
+            counted->push_back(looked);
+        }
+    } else {
+        // In memory: it has called back when it returns.
+        local.front().backend->hit_together(
+            local, {}, [&](Result<std::vector<Outcome>> found) { counted = std::move(found); });
+    }
+    if (!counted) return counted;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        outcomes[places[i]] = (*counted)[i];
+        outcomes[places[i]].instead = Reason::local;
+    }
+    return outcomes;
+}
 
 class PolicyBackend final : public LimiterBackend {
   public:
@@ -175,6 +214,30 @@ class PolicyBackend final : public LimiterBackend {
                                 });
     }
 
+    std::string store_name() const override { return store_->store_name(); }
+    AsyncCall waiting(Timeout timeout) const override { return store_->waiting(timeout); }
+    const void* joins() const override { return store_->joins(); }
+    LimiterBackend& innermost() override { return store_->innermost(); }
+    const OutageAnswers* stand_in() const override { return answers_.get(); }
+
+    // Called when each hit's limiter has a policy.
+    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
+                      Completion<std::vector<Outcome>> done) override {
+        const std::uint64_t phase = answers_->outage->phase();
+        if (Outage::is_away(phase)) {
+            answers_->probe(phase, channel(call), hits.front().key);
+            return done(decide_together(hits));
+        }
+        store_->hit_together(hits, call,
+                             [answers = answers_, phase, hits,
+                              done = std::move(done)](Result<std::vector<Outcome>> outcomes) {
+                                 if (outcomes || !answers->takes_over(phase, outcomes.error())) {
+                                     return done(std::move(outcomes));
+                                 }
+                                 done(decide_together(hits));
+                             });
+    }
+
     // What sets or shows a state is no decision: no policy can answer it.
     Result<void> reset(const std::string& key, Timeout timeout) override {
         if (answers_->local) (void)answers_->local->reset(key, timeout);
@@ -200,7 +263,9 @@ class PolicyBackend final : public LimiterBackend {
   private:
     // A loop's own connection must come back before the loop's calls can: it is the one to ask.
     redis::Channel& channel(const AsyncCall& call) const {
-        return call.channel != nullptr ? *call.channel : answers_->client->without_waiting();
+        const bool is_of_loop =
+            call.channel != nullptr && call.channel != &answers_->client->waiting();
+        return is_of_loop ? *call.channel : answers_->client->without_waiting();
     }
     std::vector<Result<Outcome>> decide_many(std::uint64_t phase, redis::Channel& channel,
                                              std::span<const std::string> keys,

@@ -162,7 +162,7 @@ class ScriptBackend final : public RedisLimiterBackend {
         std::vector<std::string> words{""};
         std::vector<std::string_view> keys;
         for (const JointHit& hit : hits) {
-            const auto& backend = static_cast<const ScriptBackend&>(*hit.backend);
+            const auto& backend = static_cast<const ScriptBackend&>(hit.backend->innermost());
             keys.push_back(hit.key);
             words.emplace_back(backend.step_name_);
             words.emplace_back(hit.looks_on ? "1" : "0");

@@ -42,6 +42,7 @@ class SlidingLog {
             Entry last{0, before};
             for (std::size_t i = 0; i < count; ++i) {
                 last = {last.at + numbers[2 * i], last.total + numbers[2 * i + 1]};
+                if (last.at > kExact || last.total > kExact) return false;
                 entries.push_back(last);
             }
             numbers = numbers.subspan(2 * count);
@@ -65,6 +66,10 @@ class SlidingLog {
 
     std::int64_t limit() const { return limit_; }
     std::array<std::int64_t, 3> script_arguments() const { return {limit_, period_, 0}; }
+
+    bool holds(const State& log) const {
+        return log.entries.empty() || log.entries.back().total - log.before <= limit_;
+    }
 
     StepResult<Change> step(const State* state, std::int64_t now, std::int64_t cost,
                             bool take) const {

@@ -38,6 +38,10 @@ class SlidingWindow {
     std::int64_t limit() const { return limit_; }
     std::array<std::int64_t, 3> script_arguments() const { return {limit_, period_, tick_}; }
 
+    bool holds(const State& state) const {
+        return state.used <= 2 * limit_ && state.before <= 2 * limit_;
+    }
+
     StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
                            bool take) const {
         State is{now - now % period_, 0, 0};

@@ -130,7 +130,7 @@ class StoredLawOf final : public StoredLaw {
         if (left.empty()) return key;
         State& state = key->state.emplace();
         if constexpr (requires { state.resize(rates_); }) state.resize(rates_);
-        if (!take_numbers(left, state) || !left.empty()) return nullptr;
+        if (!take_numbers(left, state) || !left.empty() || !law_.holds(state)) return nullptr;
         return key;
     }
 
@@ -151,6 +151,9 @@ class StoredLawOf final : public StoredLaw {
             bool takes = take != Take::nothing && cost <= law.limit();
             if (gives_back) takes = known != nullptr;
             if (left > 0) takes = takes && gives_back;
+            if (takes && take == Take::all_free) {
+                takes = law.step(known, now, cost, false).outcome.allowed;
+            }
             if (takes && take == Take::what_fits) {
                 const std::int64_t room = law.step(known, now, 1, false).outcome.remaining;
                 takes = room > 0;

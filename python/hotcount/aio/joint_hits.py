@@ -24,15 +24,15 @@ async def hit_all(hits: Hits[Limiter], *, timeout: Seconds | None = None) -> Dec
             if not decisions[-1]:
                 break
     except BaseException:
-        await _give_back(groups[: len(decisions)], timeout)
+        await _give_back(to_give_back(groups, decisions), timeout)
         raise
     if not decisions[-1]:
-        await _give_back(groups[: len(decisions) - 1], timeout)
+        await _give_back(to_give_back(groups, decisions), timeout)
     return merge_decisions(decisions)
 
 
-async def _give_back(groups: list[list[Hit[Limiter]]], timeout: Seconds | None) -> None:
+async def _give_back(hits: list[Hit[Limiter]], timeout: Seconds | None) -> None:
     # Each is given back, also when that of another fails.
     async with AsyncExitStack() as stack:
-        for limiter, key, cost in to_give_back(groups):
+        for limiter, key, cost in hits:
             stack.push_async_callback(limiter.refund, key, cost, timeout=timeout)

@@ -223,7 +223,8 @@ class BoundLimiter : public Bound<Limiter> {
         return To<std::int64_t>::make(taken);
     }
 
-    static py::object to_python(const JointDecision& joint) {
+    py::object to_python(const JointDecision& joint) {
+        tell_outage();
         const LimiterOptions& options = joint.limiter->options();
         const Decision& decision = joint.decision;
         const Rate& rate = options.rates[decision.rate];

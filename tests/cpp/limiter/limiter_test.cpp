@@ -272,7 +272,7 @@ TEST(Headers, RoundUpToWholeSeconds) {
     const Rate rate = Rate::parse("10/minute").value();
     EXPECT_EQ(headers(denied, HeaderStyle::ietf, "api", rate),
               (Fields{{"RateLimit-Policy", "\"api\";q=10;w=60"},
-                      {"RateLimit", "\"api\";r=0;t=60"},
+                      {"RateLimit", "\"api\";r=0;t=2"},
                       {"Retry-After", "2"}}));
     EXPECT_EQ(headers(denied, HeaderStyle::legacy, "api", rate),
               (Fields{{"X-RateLimit-Limit", "10"},
@@ -291,7 +291,7 @@ TEST(Headers, TellTheLongRunFromTheBurst) {
     const Rate rate = Rate::parse("5/minute burst 9").value();
     using Fields = std::vector<std::pair<std::string, std::string>>;
     EXPECT_EQ(headers(admitted, HeaderStyle::ietf, "api", rate),
-              (Fields{{"RateLimit-Policy", "\"api\";q=5;w=60;burst=9"},
+              (Fields{{"RateLimit-Policy", "\"api\";q=5;w=60;hotcount-burst=9"},
                       {"RateLimit", "\"api\";r=8;t=12"}}));
 }
 

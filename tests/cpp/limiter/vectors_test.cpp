@@ -72,5 +72,41 @@ TEST(StoredLaw, TextThatIsNoStateIsRefused) {
     }
 }
 
+TEST(StoredLaw, AStateToWhichNoHitsLeadIsRefused) {
+    const Rate rate{10, std::chrono::seconds{60}, 10};
+    struct Case {
+        Algorithm algorithm;
+        std::string_view fits;
+        std::vector<std::string_view> too_much;
+    };
+    const std::vector<Case> cases{
+        {Algorithm::gcra, "1 120000000", {"1 120000001", "9007199254740992 9007199254740992"}},
+        {Algorithm::fixed_window, "60000000 20", {"60000000 21"}},
+        {Algorithm::sliding_window, "60000000 20 20", {"60000000 21 0", "60000000 0 21"}},
+        {Algorithm::sliding_log,
+         "5 2 60000000 9 1 1",
+         {"5 1 60000000 11", "5 2 60000000 9 1 2", "0 2 9007199254740992 1 1 1",
+          "9007199254740992 1 60000000 1"}},
+    };
+    LimiterOptions options;
+    for (const Case& one : cases) {
+        options.algorithm = one.algorithm;
+        const std::string state{one.fits};
+        for (const bool several : {false, true}) {
+            options.rates = {rate};
+            if (several) options.rates.push_back(rate);
+            const auto law = std::move(*find_algorithm(one.algorithm).stored(options));
+            const std::string front = several ? "0 " + state + " " : "0 ";
+            const auto key = law->open(front + state);
+            ASSERT_NE(key, nullptr) << state;
+            // Whatever fits, it is decided on without a number that leaves its range.
+            EXPECT_GE(key->hit(0, 10, Take::all).remaining, 0);
+            for (const std::string_view text : one.too_much) {
+                EXPECT_EQ(law->open(front + std::string{text}), nullptr) << text;
+            }
+        }
+    }
+}
+
 }  // namespace
 }  // namespace hotcount

@@ -188,7 +188,7 @@ def test_ratelimit_js_17_what_was_not_used_is_given_back(
 def test_redis_rate_24_a_burst_is_told_apart_from_the_rate() -> None:
     decision = hotcount.Limiter("memory://", "5/minute burst 9", name="api").hit("k")
     assert (decision.limit, decision.quota, decision.remaining) == (9, 5, 8)
-    assert decision.headers()["RateLimit-Policy"] == '"api";q=5;w=60;burst=9'
+    assert decision.headers()["RateLimit-Policy"] == '"api";q=5;w=60;hotcount-burst=9'
     plain = hotcount.Limiter("memory://", "5/minute", name="api").hit("k")
     assert plain.headers()["RateLimit-Policy"] == '"api";q=5;w=60'
 
