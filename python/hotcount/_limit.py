@@ -84,7 +84,8 @@ def _require_function(function: Any) -> None:
         raise TypeError(f"limit() stands below @{kind}, not above it")
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"limit() decorates functions, not {function!r}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    bodies = (function, type(function).__call__)
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in bodies):
         # A hit when it is made, or when it is first asked? Each would surprise somebody.
         raise TypeError(
             f"limit() does not decorate generators: call hit() in {_name(function)}() where it "

@@ -8,11 +8,12 @@ Importing this module registers the schemes `hotcount+redis`, `hotcount+rediss`,
 `hotcount+redis+unix` and `hotcount+memory`, and each with `async+` before it for `limits.aio`. What
 stands behind `hotcount+` is a URL of `hotcount.connect_store`; storage options are its options.
 
-The strategies fixed-window and moving-window work, of any number of processes together and on the
-store's clock. sliding-window-counter does not: `limits` refuses it when it is asked for. A hit is
-one step of the store in one round trip, and every key has an expiry from its first hit on.
-Differences to the storages of `limits`: a moving window takes limits up to 100,000; storages of
-`hotcount+memory://` share nothing, and `hotcount+memory://NAME` is one of the process.
+The strategies fixed-window, moving-window and sliding-window-counter work, of any number of
+processes together and on the store's clock. A hit is one step of the store in one round trip, and
+every key has an expiry from its first hit on. Differences to the storages of `limits`: a moving
+window takes limits up to 100,000; the windows of sliding-window-counter begin at multiples of their
+length; storages of `hotcount+memory://` share nothing, and `hotcount+memory://NAME` is
+one of the process.
 
 Needs the extra `limits`.
 """
@@ -22,21 +23,29 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from typing import Any, TypeVar
+from typing import Any, Literal
 
 import limits.aio.storage
 import limits.limits
 import limits.storage
+from limits.storage.base import TimestampedSlidingWindow
 
 import hotcount
 from hotcount import aio
 
 __all__ = ["AsyncHotcountStorage", "HotcountStorage"]
 
-T = TypeVar("T")
 URLS = ("redis", "rediss", "redis+unix", "memory")
 # So many rates, and so many expiries, are kept ready; one more, and they are made anew.
 READY = 1024
+# `limits` refuses a hit for a whole one of the window before, and not for a part of one; our window
+# counts parts too. So a hit is counted in this many parts, and all parts of one but the last refuse
+# nothing. Fewer for larger limits: the product is what the window's ticks are cut for.
+PARTS = 10**6
+MOST_PARTS = 10**9
+# Of the window before, how many hits and for how long; and of this one.
+Window = tuple[int, float, int, float]
+EMPTY: Window = (0, 0.0, 0, 0.0)
 # What `limits` puts behind a key: the number, the multiple and the unit of its rate.
 RATE_OF_KEY = re.compile(r"/(\d+)/(\d+)/(second|minute|hour|day|month|year)$")
 UNITS = {
@@ -55,6 +64,9 @@ def _start_of(oldest_in: float | None, expiry: int) -> float:
     return time.time() + (oldest_in or 0.0) - expiry
 
 
+Algorithm = Literal["sliding_log", "sliding_window"]
+
+
 class _Ready:
     """The counters and limiters of a storage, made when they are first needed."""
 
@@ -62,7 +74,7 @@ class _Ready:
         self._store, self._prefix = store, prefix
         self._counter, self._limiter = counter, limiter
         self._counters: dict[int, Any] = {}
-        self._limiters: dict[tuple[int, int], Any] = {}
+        self._limiters: dict[tuple[Algorithm, int, int], Any] = {}
 
     def counter(self, expiry: int = 1) -> Any:
         """All share their keys: the expiry is that of keys which an add makes."""
@@ -72,32 +84,72 @@ class _Ready:
             self._counters[expiry] = self._counter(self._store, self._prefix, expiry)
         return self._counters[expiry]
 
-    def limiter(self, limit: int, expiry: int) -> Any:
+    def moving_window(self, limit: int, expiry: int) -> Any:
+        return self._limiter_of("sliding_log", limit, expiry)
+
+    def sliding_window(self, limit: int, expiry: int) -> Any:
+        return self._limiter_of("sliding_window", limit, expiry)
+
+    def moving_windows_of(self, key: str) -> list[Any]:
+        """Those that may have a state of the key: of the rate that it names, and those in use."""
+        if (rate := _rate_of(key)) and 1 <= rate[0] <= 100_000:
+            self.moving_window(*rate)
+        return [one for (kind, *_), one in self._limiters.items() if kind == "sliding_log"]
+
+    def sliding_windows_of(self, key: str, expiry: int) -> list[tuple[int, Any]]:
+        """With their limits: that of the key's rate; if it names none, those of this expiry."""
+        if (rate := _rate_of(key)) and rate[0] >= 1 and rate[1] == expiry:
+            return [(rate[0], self.sliding_window(*rate))]
+        return [
+            (limit, one)
+            for (kind, limit, period), one in self._limiters.items()
+            if kind == "sliding_window" and period == expiry
+        ]
+
+    def _limiter_of(self, algorithm: Algorithm, limit: int, expiry: int) -> Any:
         if len(self._limiters) > READY:
             self._limiters.clear()
-        rate = (limit, expiry)
+        rate = (algorithm, limit, expiry)
         if rate not in self._limiters:
+            parts = _parts(limit) if algorithm == "sliding_window" else 1
+            most = limit * parts + parts - 1
             self._limiters[rate] = self._limiter(
                 self._store,
-                hotcount.Rate(limit, expiry, limit),
-                algorithm="sliding_log",
+                hotcount.Rate(most, expiry, most),
+                algorithm=algorithm,
                 name=self._prefix,
             )
         return self._limiters[rate]
-
-    def limiters_of(self, key: str) -> list[Any]:
-        """Those that may have a state of the key: of the rate that it names, and those in use."""
-        if found := RATE_OF_KEY.search(key):
-            limit, multiple, unit = int(found[1]), int(found[2]), found[3]
-            if 1 <= limit <= 100_000:
-                self.limiter(limit, multiple * UNITS[unit])
-        return list(self._limiters.values())
 
     def patterns(self) -> list[str]:
         """For SCAN: the keys of counters and of limiters."""
         escaped = re.sub(r"([*?\[\]\\])", r"\\\1", self._store.prefix + "\0" + self._prefix)
         store, _, prefix = escaped.partition("\0")
-        return [f"{store}{prefix}:*", f"{store}limit:{prefix}:sliding_log:*"]
+        kinds = ("sliding_log", "sliding_window")
+        return [f"{store}{prefix}:*", *(f"{store}limit:{prefix}:{kind}:*" for kind in kinds)]
+
+
+def _rate_of(key: str) -> tuple[int, int] | None:
+    """The limit and the expiry that a key of `limits` names."""
+    found = RATE_OF_KEY.search(key)
+    return (int(found[1]), int(found[2]) * UNITS[found[3]]) if found else None
+
+
+def _parts(limit: int) -> int:
+    """In how many parts a sliding window of this limit counts a hit."""
+    return max(1, min(PARTS, MOST_PARTS // limit))
+
+
+def _window_of(seen: Any, limit: int, expiry: int) -> Window:
+    """What `limits` asks for of a sliding window: all of its hits as those of the current one.
+
+    seen: what a hit of one more than fits would be answered, or of one if all fit.
+    """
+    held = limit - int(seen.remaining) // _parts(limit)
+    if held == 0:
+        return EMPTY
+    # `limits` takes the remainder by the expiry for the time until the next hit fits.
+    return 0, 0.0, held, expiry + min(seen.retry_after or 0.0, expiry - 0.001)
 
 
 def _url(uri: str | None) -> str:
@@ -109,15 +161,11 @@ def _url(uri: str | None) -> str:
     return text.removeprefix("hotcount+")
 
 
-class HotcountStorage(limits.storage.Storage, limits.storage.MovingWindowSupport):
-    """A storage for `limits.strategies`. Safe from many threads and across fork.
+class _Opened:
+    """What the two storages have alike."""
 
-    key_prefix stands before all keys: letters, digits, '_', '-' and '.'. options: those of
-    `hotcount.connect_store`, such as timeout. Errors are hotcount's, or with wrap_exceptions
-    `limits.errors.StorageError`.
-    """
-
-    STORAGE_SCHEME = [f"hotcount+{url}" for url in URLS]  # noqa: RUF012
+    # hotcount or hotcount.aio
+    _surface: Any
 
     def __init__(
         self,
@@ -126,14 +174,15 @@ class HotcountStorage(limits.storage.Storage, limits.storage.MovingWindowSupport
         key_prefix: str = "LIMITS",
         **options: Any,
     ) -> None:
-        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)  # type: ignore[call-arg]
         self.key_prefix = _check_prefix(key_prefix)
         self._url, self._options = _url(uri), options
         self._open()
 
     def _open(self) -> None:
-        self.store = hotcount.connect_store(self._url, **self._options)
-        self._ready = _Ready(self.store, self.key_prefix, hotcount.Counter, hotcount.Limiter)
+        of = self._surface
+        self.store = of.connect_store(self._url, **self._options)
+        self._ready = _Ready(self.store, self.key_prefix, of.Counter, of.Limiter)
 
     def _reset_memory(self) -> int:
         keys = _keys_to_drop(self._url, self.store)
@@ -144,6 +193,24 @@ class HotcountStorage(limits.storage.Storage, limits.storage.MovingWindowSupport
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
         """What wrap_exceptions wraps."""
         return hotcount.HotcountError
+
+
+class HotcountStorage(
+    _Opened,
+    limits.storage.Storage,
+    limits.storage.MovingWindowSupport,
+    limits.storage.SlidingWindowCounterSupport,
+    TimestampedSlidingWindow,
+):
+    """A storage for `limits.strategies`. Safe from many threads and across fork.
+
+    key_prefix stands before all keys: letters, digits, '_', '-' and '.'. options: those of
+    `hotcount.connect_store`, such as timeout. Errors are hotcount's, or with wrap_exceptions
+    `limits.errors.StorageError`.
+    """
+
+    STORAGE_SCHEME = [f"hotcount+{url}" for url in URLS]  # noqa: RUF012
+    _surface = hotcount
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Adds to the key's window, which begins with its first hit; the hits in it."""
@@ -184,18 +251,20 @@ class HotcountStorage(limits.storage.Storage, limits.storage.MovingWindowSupport
         return deleted
 
     def clear(self, key: str) -> None:
-        """Forgets the key, of both strategies."""
+        """Forgets the key, of fixed and moving windows."""
         self._ready.counter().reset(_fit(key))
-        for limiter in self._ready.limiters_of(key):
+        for limiter in self._ready.moving_windows_of(key):
             limiter.reset(_fit(key))
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes amount from the moving window, or nothing."""
-        return bool(self._ready.limiter(limit, expiry).hit(_fit(key), amount))
+        if amount == 0:
+            return True
+        return bool(self._ready.moving_window(limit, expiry).hit(_fit(key), amount))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """When the oldest hit of the moving window was made, and how many hits it has."""
-        limiter = self._ready.limiter(limit, expiry)
+        limiter = self._ready.moving_window(limit, expiry)
         seen = limiter.peek(_fit(key))
         if seen.remaining == limit:
             return time.time(), 0
@@ -204,37 +273,47 @@ class HotcountStorage(limits.storage.Storage, limits.storage.MovingWindowSupport
             seen = limiter.test(_fit(key), seen.remaining + 1)
         return _start_of(seen.retry_after, expiry), limit - seen.remaining
 
+    def acquire_sliding_window_entry(
+        self, key: str, limit: int, expiry: int, amount: int = 1
+    ) -> bool:
+        """Takes amount, if it fits beside this window's hits and the share of those before."""
+        if amount == 0 or amount > limit:
+            return amount == 0
+        cost = amount * _parts(limit)
+        return bool(self._ready.sliding_window(limit, expiry).hit(_fit(key), cost))
 
-class AsyncHotcountStorage(limits.aio.storage.Storage, limits.aio.storage.MovingWindowSupport):
+    def get_sliding_window(self, key: str, expiry: int) -> Window:
+        """What the sliding window holds: no hits before, for 0 seconds; all hits; and for how long.
+
+        The hits are those of this window and the share of those before. The last number, less the
+        expiry, is the time until one more fits. The key says the limit, as keys of `limits` do; of
+        another key the fullest window of this expiry that this storage has used is answered.
+        """
+        found = EMPTY
+        for limit, limiter in self._ready.sliding_windows_of(key, expiry):
+            seen = limiter.test(_fit(key), _parts(limit))
+            if 0 < (fits := seen.remaining // _parts(limit)) < limit:
+                seen = limiter.test(_fit(key), (fits + 1) * _parts(limit))
+            found = max(found, _window_of(seen, limit, expiry), key=_held)
+        return found
+
+    def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """Forgets the key's sliding window."""
+        for _, limiter in self._ready.sliding_windows_of(key, expiry):
+            limiter.reset(_fit(key))
+
+
+class AsyncHotcountStorage(
+    _Opened,
+    limits.aio.storage.Storage,
+    limits.aio.storage.MovingWindowSupport,
+    limits.aio.storage.SlidingWindowCounterSupport,
+    TimestampedSlidingWindow,
+):
     """HotcountStorage for `limits.aio.strategies`: its calls never block the loop."""
 
     STORAGE_SCHEME = [f"async+hotcount+{url}" for url in URLS]  # noqa: RUF012
-
-    def __init__(
-        self,
-        uri: str | None = None,
-        wrap_exceptions: bool = False,
-        key_prefix: str = "LIMITS",
-        **options: Any,
-    ) -> None:
-        super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self.key_prefix = _check_prefix(key_prefix)
-        self._url, self._options = _url(uri), options
-        self._open()
-
-    def _open(self) -> None:
-        self.store = aio.connect_store(self._url, **self._options)
-        self._ready = _Ready(self.store, self.key_prefix, aio.Counter, aio.Limiter)
-
-    def _reset_memory(self) -> int:
-        keys = _keys_to_drop(self._url, self.store)
-        self._open()
-        return keys
-
-    @property
-    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
-        """As HotcountStorage has it, and so the methods below."""
-        return hotcount.HotcountError
+    _surface = aio
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         return int(await self._ready.counter(expiry).add(_fit(key), amount))
@@ -269,20 +348,47 @@ class AsyncHotcountStorage(limits.aio.storage.Storage, limits.aio.storage.Moving
 
     async def clear(self, key: str) -> None:
         await self._ready.counter().reset(_fit(key))
-        for limiter in self._ready.limiters_of(key):
+        for limiter in self._ready.moving_windows_of(key):
             await limiter.reset(_fit(key))
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        return bool(await self._ready.limiter(limit, expiry).hit(_fit(key), amount))
+        if amount == 0:
+            return True
+        return bool(await self._ready.moving_window(limit, expiry).hit(_fit(key), amount))
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        limiter = self._ready.limiter(limit, expiry)
+        limiter = self._ready.moving_window(limit, expiry)
         seen = await limiter.peek(_fit(key))
         if seen.remaining == limit:
             return time.time(), 0
         if seen.remaining > 0:
             seen = await limiter.test(_fit(key), seen.remaining + 1)
         return _start_of(seen.retry_after, expiry), limit - seen.remaining
+
+    async def acquire_sliding_window_entry(
+        self, key: str, limit: int, expiry: int, amount: int = 1
+    ) -> bool:
+        if amount == 0 or amount > limit:
+            return amount == 0
+        cost = amount * _parts(limit)
+        return bool(await self._ready.sliding_window(limit, expiry).hit(_fit(key), cost))
+
+    async def get_sliding_window(self, key: str, expiry: int) -> Window:
+        found = EMPTY
+        for limit, limiter in self._ready.sliding_windows_of(key, expiry):
+            seen = await limiter.test(_fit(key), _parts(limit))
+            if 0 < (fits := seen.remaining // _parts(limit)) < limit:
+                seen = await limiter.test(_fit(key), (fits + 1) * _parts(limit))
+            found = max(found, _window_of(seen, limit, expiry), key=_held)
+        return found
+
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+        for _, limiter in self._ready.sliding_windows_of(key, expiry):
+            await limiter.reset(_fit(key))
+
+
+def _held(window: Window) -> int:
+    return window[2]
 
 
 def _keys_to_drop(url: str, store: Any) -> int:

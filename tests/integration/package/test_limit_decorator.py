@@ -189,11 +189,16 @@ def test_what_is_no_function_is_refused(limiter: AnyLimiter) -> None:
     async def async_generator() -> AsyncIterator[int]:
         yield 1
 
+    class Generator:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
     decorate = limiter.limit(key="k")
     bad: Any
     for bad, message in [
         (generator, r"does not decorate generators: call hit\(\) in .*generator\(\)"),
         (async_generator, r"does not decorate generators"),
+        (Generator(), r"call hit\(\) in Generator\(\)"),
         (staticmethod(print), "below @staticmethod"),
         (classmethod(print), "below @classmethod"),
         (int, "decorates functions, not <class 'int'>"),

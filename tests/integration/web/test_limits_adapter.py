@@ -16,11 +16,15 @@ import slowapi
 from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 from flask_limiter.util import get_remote_address
-from limits import RateLimitItemPerDay, parse
+from limits import RateLimitItemPerDay, RateLimitItemPerSecond, parse
 from limits.aio import strategies as aio_strategies
 from limits.errors import StorageError
 from limits.storage import storage_from_string
-from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
+from limits.strategies import (
+    FixedWindowRateLimiter,
+    MovingWindowRateLimiter,
+    SlidingWindowCounterRateLimiter,
+)
 from slowapi.errors import RateLimitExceeded
 from slowapi.util import get_remote_address as slow_address
 
@@ -32,7 +36,12 @@ pytestmark = pytest.mark.server
 slow_api_asks_asyncio = pytest.mark.filterwarnings(
     "ignore:.*iscoroutinefunction:DeprecationWarning"
 )
-STRATEGIES: list[Any] = [FixedWindowRateLimiter, MovingWindowRateLimiter]
+STRATEGIES: list[Any] = [
+    FixedWindowRateLimiter,
+    MovingWindowRateLimiter,
+    SlidingWindowCounterRateLimiter,
+]
+NAMES = ["fixed-window", "moving-window", "sliding-window-counter"]
 TWO_A_DAY = RateLimitItemPerDay(2)
 _numbers = itertools.count()
 
@@ -59,19 +68,26 @@ def test_each_strategy_limits(uri: str, strategy: Any) -> None:
     assert limiter.test(TWO_A_DAY, "ben")
     reset, remaining = limiter.get_window_stats(TWO_A_DAY, "anna")
     assert remaining == 0
-    assert 86_000 < reset - time.time() <= 86_400
+    # A sliding window ends with the day.
+    least = 0 if strategy is SlidingWindowCounterRateLimiter else 86_000
+    assert least < reset - time.time() <= 86_400
+    # A fixed window has counted what it refused.
+    assert limiter.hit(TWO_A_DAY, "anna", cost=0) == (strategy is not FixedWindowRateLimiter)
     limiter.clear(TWO_A_DAY, "anna")
+    assert not limiter.hit(TWO_A_DAY, "carl", cost=3)
     assert limiter.hit(TWO_A_DAY, "anna", cost=2)
 
 
-@pytest.mark.parametrize("name", ["FixedWindowRateLimiter", "MovingWindowRateLimiter"])
-def test_each_strategy_limits_in_a_loop(uri: str, name: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_strategy_limits_in_a_loop(uri: str, strategy: Any) -> None:
     async def program() -> None:
-        limiter = getattr(aio_strategies, name)(made(f"async+{uri}"))
+        limiter = getattr(aio_strategies, strategy.__name__)(made(f"async+{uri}"))
         hits = await asyncio.gather(*(limiter.hit(TWO_A_DAY, "anna") for _ in range(9)))
         assert sum(hits) == 2
         assert not await limiter.test(TWO_A_DAY, "anna")
         assert (await limiter.get_window_stats(TWO_A_DAY, "anna")).remaining == 0
+        nothing = await limiter.hit(TWO_A_DAY, "anna", cost=0)
+        assert nothing == (strategy is not FixedWindowRateLimiter)
         await limiter.clear(TWO_A_DAY, "anna")
         assert await limiter.hit(TWO_A_DAY, "anna", cost=2)
         assert await limiter.storage.check()
@@ -92,13 +108,46 @@ def test_a_moving_window_begins_with_its_oldest_hit(uri: str) -> None:
     assert not storage.acquire_entry("other", 5, 1000, amount=6)
 
 
-def test_another_process_clears_what_this_one_hit(own_redis: RedisServer) -> None:
+def test_a_part_of_a_hit_in_the_window_before_refuses_nothing(
+    own_redis: RedisServer, direct: hotcount.Redis
+) -> None:
+    now = int(time.time())
+    # A window that is half over.
+    period = min(range(10_000, 20_000), key=lambda seconds: abs(now % seconds / seconds - 0.5))
+    limiter = SlidingWindowCounterRateLimiter(made(f"hotcount+{own_redis.url}"))
+    limit = RateLimitItemPerSecond(5, period)
+    assert limiter.hit(limit, "anna")
+    (key,) = direct.execute("KEYS", "*")
+    direct.execute("SET", key, f"{now - now % period}000000 0 3000000", "KEEPTTL")
+    # Of three hits, one and a half count: as one.
+    reset, remaining = limiter.get_window_stats(limit, "anna")
+    assert remaining == 4
+    assert reset - now == pytest.approx(period / 6, rel=0.01)
+    assert limiter.test(limit, "anna", cost=4)
+    assert not limiter.test(limit, "anna", cost=5)
+    assert [limiter.hit(limit, "anna") for _ in range(5)] == [True] * 4 + [False]
+    assert not limiter.test(limit, "anna")
+
+
+def test_a_sliding_window_whose_key_names_no_rate_is_found(uri: str) -> None:
+    storage = made(uri)
+    assert storage.get_sliding_window("k", 1000) == (0, 0.0, 0, 0.0)
+    for limit, amount in ((10**12, 7), (9, 5)):
+        assert storage.acquire_sliding_window_entry("k", limit, 1000, amount)
+    assert storage.get_sliding_window("k", 1000)[:3] == (0, 0.0, 7)
+    assert storage.get_sliding_window("k", 999)[2] == 0
+    storage.clear_sliding_window("k", 1000)
+    assert storage.get_sliding_window("k", 1000)[2] == 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[1:])
+def test_another_process_clears_what_this_one_hit(own_redis: RedisServer, strategy: Any) -> None:
     uri = f"hotcount+{own_redis.url}"
-    limiter = MovingWindowRateLimiter(made(uri))
+    limiter = strategy(made(uri))
     assert limiter.hit(TWO_A_DAY, "anna", cost=2)
 
     def child() -> bool:
-        MovingWindowRateLimiter(made(uri)).clear(TWO_A_DAY, "anna")
+        strategy(made(uri)).clear(TWO_A_DAY, "anna")
         return True
 
     assert in_child(child)
@@ -118,11 +167,12 @@ def test_every_key_expires(own_redis: RedisServer, direct: hotcount.Redis) -> No
     storage.incr("a", 60, 5)
     assert storage.acquire_entry("b", 2, 60)
     assert storage.acquire_entry("x" * 5000, 2, 60)
+    assert storage.acquire_sliding_window_entry("x" * 5000, 2, 30)
     keys = direct.execute("KEYS", "*")
-    assert len(keys) == 3
+    assert len(keys) == 4
     assert all(0 < direct.execute("TTL", key) <= 60 for key in keys)
     assert storage.get("a") == 6
-    assert storage.reset() == 3
+    assert storage.reset() == 4
     assert direct.execute("DBSIZE") == 0
 
 
@@ -158,17 +208,13 @@ def test_a_server_that_is_away_is_told_as_asked(own_redis: RedisServer) -> None:
 
 
 def test_what_it_does_not_do_is_said() -> None:
-    from limits.strategies import SlidingWindowCounterRateLimiter
-
-    with pytest.raises(NotImplementedError, match="HotcountStorage"):
-        SlidingWindowCounterRateLimiter(made("hotcount+memory://"))
     with pytest.raises(hotcount.ConfigError, match="key_prefix is 'a:b'"):
         made("hotcount+memory://", key_prefix="a:b")
     with pytest.raises(hotcount.ConfigError, match="URI 'redis' is not hotcount's"):
         hotcount.integrations.limits.HotcountStorage("redis://user:secret@localhost")
 
 
-@pytest.mark.parametrize("strategy", ["fixed-window", "moving-window"])
+@pytest.mark.parametrize("strategy", NAMES)
 def test_flask_limiter_switches_by_a_uri(uri: str, strategy: str) -> None:
     app = flask.Flask(__name__)
     limiter = flask_limiter.Limiter(
@@ -187,12 +233,13 @@ def test_flask_limiter_switches_by_a_uri(uri: str, strategy: str) -> None:
     for answer, remaining in zip(answers, ("1", "0", "0")):
         assert answer.headers.getlist("X-RateLimit-Remaining") == [remaining]
         assert answer.headers.getlist("X-RateLimit-Limit") == ["2"]
-    assert 86_000 < int(answers[2].headers["Retry-After"]) <= 86_401
+    least = 0 if strategy == "sliding-window-counter" else 86_000
+    assert least < int(answers[2].headers["Retry-After"]) <= 86_401
     limiter.storage.clear(parse("2/day").key_for("127.0.0.1", "index"))
 
 
 @slow_api_asks_asyncio
-@pytest.mark.parametrize("strategy", ["fixed-window", "moving-window"])
+@pytest.mark.parametrize("strategy", NAMES)
 def test_slowapi_switches_by_a_uri(uri: str, strategy: str) -> None:
     limiter = slowapi.Limiter(key_func=slow_address, storage_uri=uri, strategy=strategy)
     app = FastAPI()

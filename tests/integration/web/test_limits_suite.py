@@ -18,9 +18,8 @@ from tests.support.servers import RedisServer
 CONFTEST = Path(__file__).parents[2] / "support" / "limits_suite_conftest.py"
 MODULES = ("test_strategy", "test_storage", "aio/test_strategy", "aio/test_storage")
 # What is left out, and why:
-#   sliding       the strategy sliding-window-counter, which the storages do not offer
 #   huge_cost     a moving window of 1,000,000: sliding_log takes 100,000 at most
-LEFT_OUT = "not sliding and not Sliding and not huge_cost"
+LEFT_OUT = "not huge_cost"
 
 
 @pytest.mark.long
