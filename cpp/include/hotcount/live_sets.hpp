@@ -138,7 +138,7 @@ class LiveSets {
   public:
     /// Most elements in one round trip: about as long as one script may hold up a server.
     static constexpr std::size_t kMaxBatch = 300;
-    static constexpr std::size_t kDefaultBatch = 250;
+    static constexpr std::size_t kDefaultBatch = 128;
     /// Most members that create() takes.
     static constexpr std::size_t kMaxCreated = 10'000;
 

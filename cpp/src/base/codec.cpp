@@ -68,13 +68,14 @@ std::string decode_plain(std::string_view encoded) {
 }
 
 Result<std::string> key_beside(std::string_view key, std::string_view what) {
-    const std::string name{what};
-    if (key.find_first_of("{}") == std::string_view::npos) {
-        return "{" + std::string{key} + "}:" + name;
-    }
+    std::string name;
+    name.reserve(key.size() + what.size() + 3);
     const auto open = key.find('{');
-    const auto close = open == std::string_view::npos ? open : key.find('}', open);
-    if (close == std::string_view::npos || close == open + 1) {
+    const auto close = key.find('}', open == std::string_view::npos ? 0 : open);
+    if (open == std::string_view::npos && close == std::string_view::npos) {
+        return name.append("{").append(key).append("}:").append(what);
+    }
+    if (open == std::string_view::npos || close == std::string_view::npos || close == open + 1) {
         return make_error(ErrorCode::config,
                           "the key " + printable(key) +
                               " has braces that make no hash tag, so nothing can be kept beside "
@@ -82,7 +83,7 @@ Result<std::string> key_beside(std::string_view key, std::string_view what) {
             .about(&ErrorFacts::key, key);
     }
     // Not the same ending as above, or "a" and "{a}" would give the same result.
-    return std::string{key} + ":" + name + "t";
+    return name.append(key).append(":").append(what).append("t");
 }
 
 Result<std::string> percent_decode(std::string_view text, std::string_view what) {

@@ -49,9 +49,10 @@ inline Duration next_pause(Duration before) {
 
 void encode_command(std::string& out, std::span<const std::string_view> command);
 
-// The same in pieces: a header that says how many words follow, then each word.
+// The same in pieces: a header that says how many words follow, then the words.
 void encode_header(std::string& out, std::size_t words);
 void encode_word(std::string& out, std::string_view word);
+void encode_words(std::string& out, std::span<const std::string_view> words);
 
 /// INCRBY key n; INCR key if n is 1.
 void encode_add(std::string& out, std::string_view key, std::int64_t n);

@@ -6,6 +6,9 @@
 namespace hotcount::redis {
 namespace {
 
+// "$", the digits of a size and twice the end of a line.
+constexpr std::size_t kMostAroundWord = 25;
+
 char* put_header(char* at, char type, std::size_t number) {
     *at++ = type;
     at = std::to_chars(at, at + 20, number).ptr;
@@ -35,16 +38,25 @@ void encode_header(std::string& out, std::size_t words) {
     out.append(header, put_header(header, '*', words));
 }
 
-void encode_word(std::string& out, std::string_view word) {
-    char header[24];
-    out.append(header, put_header(header, '$', word.size()));
-    out += word;
-    out += "\r\n";
+void encode_word(std::string& out, std::string_view word) { encode_words(out, {&word, 1}); }
+
+void encode_words(std::string& out, std::span<const std::string_view> words) {
+    // One resize for all of them: a batch has thousands.
+    std::size_t size = 0;
+    for (const std::string_view word : words) size += word.size() + kMostAroundWord;
+    const std::size_t before = out.size();
+    out.resize(before + size);
+    char* at = out.data() + before;
+    for (const std::string_view word : words) {
+        at = put(put_header(at, '$', word.size()), word);
+        at = put(at, "\r\n");
+    }
+    out.resize(static_cast<std::size_t>(at - out.data()));
 }
 
 void encode_command(std::string& out, std::span<const std::string_view> command) {
     encode_header(out, command.size());
-    for (const std::string_view word : command) encode_word(out, word);
+    encode_words(out, command);
 }
 
 void encode_add(std::string& out, std::string_view key, std::int64_t n) {

@@ -93,9 +93,9 @@ Request Request::run(const Script& script, std::span<const std::string_view> key
     request.repeat_ = repeat;
     request.script_ = &script;
     request.keys_.assign(keys.begin(), keys.end());
-    for (const std::string_view argument : shared) encode_word(request.shared_, argument);
+    encode_words(request.shared_, shared);
     request.shared_count_ = shared.size();
-    for (const std::string_view argument : arguments) encode_word(request.bytes_, argument);
+    encode_words(request.bytes_, arguments);
     request.arguments_count_ = arguments.size();
     return request;
 }

@@ -55,10 +55,12 @@ class LiveSetsBackend {
     using Members = std::vector<ScoredMember>;
     using Rank = std::optional<std::int64_t>;
 
-    explicit LiveSetsBackend(LiveSetsOptions options) : options_(std::move(options)) {}
+    LiveSetsBackend(LiveSetsOptions options, std::string_view store_prefix)
+        : options_(std::move(options)), before_key_(store_prefix) {
+        if (!options_.prefix.empty()) before_key_ += options_.prefix + ":";
+    }
     virtual ~LiveSetsBackend() = default;
 
-    virtual std::string_view store_prefix() const = 0;
     /// Results by index; `batch` of them, at most kMaxBatch, in one go.
     virtual Upserts upsert(std::vector<Element> elements, std::size_t batch, Timeout timeout) = 0;
     /// One, which may travel with others that wait beside it.
@@ -112,10 +114,13 @@ class LiveSetsBackend {
     virtual WaitingCalls* waiting_calls() = 0;
 
     const LiveSetsOptions& options() const { return options_; }
+    /// What stands before each key in the store.
+    const std::string& before_key() const { return before_key_; }
     Duration gate() const { return options_.gate.value_or(Duration{0}); }
 
   private:
     LiveSetsOptions options_;
+    std::string before_key_;
 };
 
 std::unique_ptr<LiveSetsBackend> make_memory_sets(std::shared_ptr<memory::Store> store,

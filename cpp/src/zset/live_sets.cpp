@@ -42,16 +42,11 @@ using Upserts = LiveSetsBackend::Upserts;
 using Members = LiveSetsBackend::Members;
 using Rank = LiveSetsBackend::Rank;
 
-std::string before_key(const LiveSetsBackend& sets) {
-    std::string text{sets.store_prefix()};
-    const std::string& prefix = sets.options().prefix;
-    if (!prefix.empty()) text += prefix + ":";
-    return text;
-}
-
 Result<std::string> full(const LiveSetsBackend& sets, std::string_view key) {
     HOTCOUNT_TRY(check_key(key));
-    return before_key(sets).append(key);
+    std::string name;
+    name.reserve(sets.before_key().size() + key.size());
+    return name.append(sets.before_key()).append(key);
 }
 
 Result<void> check_version(const LiveSetsBackend& sets, bool versioned) {
@@ -162,7 +157,7 @@ Result<std::string> to_pattern(const LiveSetsBackend& sets, std::string_view mat
     if (match.empty() || match.size() > kMaxKeyBytes) {
         return bad_option("match", "takes a pattern of 1 to 1000 bytes");
     }
-    return zset::escape_pattern(before_key(sets)).append(match);
+    return zset::escape_pattern(sets.before_key()).append(match);
 }
 
 SweepReport without_prefix(SweepReport report, std::size_t size) {
@@ -289,7 +284,7 @@ Result<std::shared_ptr<Rebuild>> LiveSets::rebuild(std::string_view key, Duratio
 Result<SweepReport> LiveSets::sweep(std::string_view match, bool dry_run, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::string pattern, to_pattern(*backend_, match));
     HOTCOUNT_TRY_ASSIGN(SweepReport report, backend_->sweep(pattern, dry_run, timeout));
-    return without_prefix(std::move(report), before_key(*backend_).size());
+    return without_prefix(std::move(report), backend_->before_key().size());
 }
 
 // -- calls that are not ---------------------------------------------------------------------------
@@ -357,7 +352,7 @@ void LiveSets::sweep_async(std::string_view match, bool dry_run, Completion<Swee
     auto pattern = to_pattern(*backend_, match);
     if (!pattern) return done(std::move(pattern).error());
     backend_->sweep_async(*pattern, dry_run, call,
-                          [size = before_key(*backend_).size(),
+                          [size = backend_->before_key().size(),
                            done = std::move(done)](Result<SweepReport>&& report) {
                               if (!report) return done(std::move(report).error());
                               done(without_prefix(std::move(*report), size));

@@ -13,9 +13,8 @@ using memory::Entry;
 class MemorySets final : public LiveSetsBackend {
   public:
     MemorySets(std::shared_ptr<memory::Store> store, LiveSetsOptions sets_options)
-        : LiveSetsBackend(std::move(sets_options)), store_(std::move(store)) {}
-
-    std::string_view store_prefix() const override { return store_->options().prefix; }
+        : LiveSetsBackend(std::move(sets_options), store->options().prefix),
+          store_(std::move(store)) {}
 
     Upserts upsert(std::vector<Element> elements, std::size_t, Timeout) override {
         Upserts results;

@@ -77,7 +77,7 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
     async def upsert_many(
         self,
         items: Iterable[UpsertItem] | None = None,
-        batch: int = 250,
+        batch: int = 128,
         *,
         keys: Keys | None = None,
         members: Keys | None = None,

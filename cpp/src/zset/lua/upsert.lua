@@ -19,15 +19,6 @@ local APPLIED, ABSENT, STALE, EXPIRING, NO_TTL, BUILDING = 1, 2, 3, 4, 5, 6
 local gate, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 local pcall, type = redis.pcall, type
 
--- True if version a is lower than b. As digits: Lua's numbers end at 2^53.
-local function less(a, b)
-    local negative_a, negative_b = a:sub(1, 1) == '-', b:sub(1, 1) == '-'
-    if negative_a ~= negative_b then return negative_a end
-    if negative_a then a, b = b:sub(2), a:sub(2) end
-    if #a ~= #b then return #a < #b end
-    return a < b
-end
-
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
 -- How long a set that has no members lives on, in milliseconds; 0 if it does not. `state` is the
@@ -40,13 +31,10 @@ local function life_without_members(state)
     return till - (time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
--- What an upsert into the set would come to, its TTL, and whether it has no members. A script
--- stands outside of time: within it no key expires, so this holds for the next elements too.
-local function look_at(set, beside)
-    local left = pcall('PTTL', set)
+-- Of a set that does not outlive the gate by its TTL `left`: what an upsert into it would come to,
+-- its TTL, and whether it has no members.
+local function look_at(set, left, beside)
     if type(left) ~= 'number' then return left end
-    -- A key of another type that passes here is refused by ZADD, the first change.
-    if left > gate then return APPLIED, left, false end
     if left == -2 then
         local unknown
         left, unknown = life_without_members(beside)
@@ -74,90 +62,106 @@ end
 local set, companion, build, hash, marker, declared
 local beside, state, left, empty, token, size, chunks, dead
 
--- Into a set that lives: with a version, or without one into a set that has no members.
-local function upsert_with_companion(member, score, version)
-    local life, mark, renew
-    if version then
-        local last = pcall('HGET', companion, member)
-        if failed(last) then return last end
-        last = last and last:match('^-?%d+')
-        if last and not less(last, version) then return STALE end
-        -- Lost, with what it knew: a version that is too old could not be told from a new one. A
-        -- set without a marker never had versions: it is others', and has them from now on.
-        local companion_left = pcall('PTTL', companion)
-        if failed(companion_left) then return companion_left end
-        local marker_left = pcall('PTTL', marker)
-        if failed(marker_left) then return marker_left end
-        if companion_left == -2 and marker_left ~= -2 then return ABSENT end
-        life = left + keep
-        mark, renew = marker_left < life, companion_left < life
-        local refusal = refused('ZADD', set, score, member) or
-                        refused('HSET', companion, member, version) or
-                        (mark and refused('SET', marker, '', 'PX', life)) or
-                        (renew and refused('PEXPIRE', companion, life))
+local upsert_with_companion, look_at_build, upsert_both
+
+-- Defines these three. Most calls need none of them, and each call makes its functions anew: for one
+-- element that would be a twelfth of what the script costs.
+local function define()
+    -- True if version a is lower than b. As digits: Lua's numbers end at 2^53.
+    local function less(a, b)
+        local negative_a, negative_b = a:sub(1, 1) == '-', b:sub(1, 1) == '-'
+        if negative_a ~= negative_b then return negative_a end
+        if negative_a then a, b = b:sub(2), a:sub(2) end
+        if #a ~= #b then return #a < #b end
+        return a < b
+    end
+
+    -- Into a set that lives: with a version, or without one into a set that has no members.
+    upsert_with_companion = function(member, score, version)
+        local life, mark, renew
+        if version then
+            local last = pcall('HGET', companion, member)
+            if failed(last) then return last end
+            last = last and last:match('^-?%d+')
+            if last and not less(last, version) then return STALE end
+            -- Lost, with what it knew: a version that is too old could not be told from a new one.
+            -- A set without a marker never had versions: it is others', and has them from now on.
+            local companion_left = pcall('PTTL', companion)
+            if failed(companion_left) then return companion_left end
+            local marker_left = pcall('PTTL', marker)
+            if failed(marker_left) then return marker_left end
+            if companion_left == -2 and marker_left ~= -2 then return ABSENT end
+            life = left + keep
+            mark, renew = marker_left < life, companion_left < life
+            local refusal = refused('ZADD', set, score, member) or
+                            refused('HSET', companion, member, version) or
+                            (mark and refused('SET', marker, '', 'PX', life)) or
+                            (renew and refused('PEXPIRE', companion, life))
+            if refusal then return refusal end
+        end
+        if empty then
+            local refusal = refused('PEXPIRE', set, left) or refused('HSET', companion, '', '0')
+            if refusal then return refusal end
+        end
+        -- The member first: what a server refuses to all, for want of memory, it refuses before the
+        -- first change only.
+        local added = pcall('ZADD', set, score, member)
+        if failed(added) then return added end
+        if version then
+            if mark then pcall('SET', marker, '', 'PX', life) end
+            pcall('HSET', companion, member, version)
+            if renew then pcall('PEXPIRE', companion, life) end
+        end
+        if empty then
+            -- Given members it would otherwise never expire.
+            pcall('PEXPIRE', set, left)
+            beside, empty = '0' .. (beside:match(' .*') or ''), false
+            pcall('HSET', companion, '', beside)
+        end
+        return APPLIED
+    end
+
+    -- Who builds the set, if somebody does: nil, or the error of the look.
+    look_at_build = function()
+        local text = pcall('HGET', hash, '')
+        if failed(text) then return text end
+        if text then token, size, chunks = text:match('^(%S+) (%d+) (%d+)$') end
+        dead = not text and beside and beside:find(' ', 1, true)
+    end
+
+    -- Adds to the build alone. `note` is the text of the member's field in the hash.
+    local function add_to_build(member, score, note)
+        local added = pcall('ZADD', build, score, member)
+        if failed(added) then return added end
+        size = size + added
+        pcall('HSET', hash, member, note, '', string.format('%s %.0f %s', token, size, chunks))
+        -- The first member makes the key. It lives longer than the hash, which knows its members.
+        if pcall('PTTL', build) < 0 then pcall('PEXPIRE', build, pcall('PTTL', hash) + 1000) end
+    end
+
+    -- Into a set that is being built.
+    upsert_both = function(member, score, version)
+        if failed(state) then return state end
+        local text = pcall('HGET', hash, member)
+        if failed(text) then return text end
+        local last = text and text:match('^-?%d+')
+        local note = version and version .. '~' or (last or '') .. '!'
+        if version and last and not less(last, version) then note = nil end
+        local refusal = refused('ZADD', build, score, member) or
+                        refused('HSET', hash, member, '') or
+                        refused('PEXPIRE', build, '1')
         if refusal then return refusal end
+        if state == APPLIED then
+            local result = upsert_with_companion(member, score, version)
+            if result == APPLIED and note then add_to_build(member, score, note) end
+            return result
+        end
+        local known = version and pcall('HGET', companion, member)
+        if failed(known) then return known end
+        known = known and known:match('^-?%d+')
+        if not note or (known and not less(known, version)) then return state end
+        return add_to_build(member, score, note) or state
     end
-    if empty then
-        local refusal = refused('PEXPIRE', set, left) or refused('HSET', companion, '', '0')
-        if refusal then return refusal end
-    end
-    -- The member first: what a server refuses to all, for want of memory, it refuses before the
-    -- first change only.
-    local added = pcall('ZADD', set, score, member)
-    if failed(added) then return added end
-    if version then
-        if mark then pcall('SET', marker, '', 'PX', life) end
-        pcall('HSET', companion, member, version)
-        if renew then pcall('PEXPIRE', companion, life) end
-    end
-    if empty then
-        -- Given members it would otherwise never expire.
-        pcall('PEXPIRE', set, left)
-        beside, empty = '0' .. (beside:match(' .*') or ''), false
-        pcall('HSET', companion, '', beside)
-    end
-    return APPLIED
-end
-
--- Who builds the set, if somebody does: nil, or the error of the look.
-local function look_at_build()
-    local text = pcall('HGET', hash, '')
-    if failed(text) then return text end
-    if text then token, size, chunks = text:match('^(%S+) (%d+) (%d+)$') end
-    dead = not text and beside and beside:find(' ', 1, true)
-end
-
--- Adds to the build alone. `note` is the text of the member's field in the hash.
-local function add_to_build(member, score, note)
-    local added = pcall('ZADD', build, score, member)
-    if failed(added) then return added end
-    size = size + added
-    pcall('HSET', hash, member, note, '', string.format('%s %.0f %s', token, size, chunks))
-    -- The first member makes the key. It lives longer than the hash, which knows its members.
-    if pcall('PTTL', build) < 0 then pcall('PEXPIRE', build, pcall('PTTL', hash) + 1000) end
-end
-
--- Into a set that is being built.
-local function upsert_both(member, score, version)
-    if failed(state) then return state end
-    local text = pcall('HGET', hash, member)
-    if failed(text) then return text end
-    local last = text and text:match('^-?%d+')
-    local note = version and version .. '~' or (last or '') .. '!'
-    if version and last and not less(last, version) then note = nil end
-    local refusal = refused('ZADD', build, score, member) or refused('HSET', hash, member, '') or
-                    refused('PEXPIRE', build, '1')
-    if refusal then return refusal end
-    if state == APPLIED then
-        local result = upsert_with_companion(member, score, version)
-        if result == APPLIED and note then add_to_build(member, score, note) end
-        return result
-    end
-    local known = version and pcall('HGET', companion, member)
-    if failed(known) then return known end
-    known = known and known:match('^-?%d+')
-    if not note or (known and not less(known, version)) then return state end
-    return add_to_build(member, score, note) or state
 end
 
 local results, count, taken, at, last = {}, 0, 0, 3, #ARGV
@@ -172,11 +176,19 @@ while at < last do
             -- Of another type: it is no companion, and there is no build without one.
             if failed(beside) then beside = nil end
         end
-        state, left, empty = look_at(set, beside)
+        -- A script stands outside of time: within it no key expires, so what is seen here holds for
+        -- the next elements too. A key of another type that passes is refused by ZADD.
+        left, empty = pcall('PTTL', set), false
+        if type(left) == 'number' and left > gate then
+            state = APPLIED
+        else
+            state, left, empty = look_at(set, left, beside)
+        end
         token, dead, marker, declared = nil, nil, nil, own
         if own == '3' or own == '5' then marker = KEYS[taken + own] end
         if own == '4' or own == '5' then
             build, hash = KEYS[taken + 3], KEYS[taken + 4]
+            if not look_at_build then define() end
             state = look_at_build() or state
         elseif beside and beside ~= '0' and beside:find(' ', 1, true) then
             state = BUILDING
@@ -193,6 +205,7 @@ while at < last do
         result = upsert_both(member, score, version)
     elseif state == APPLIED then
         if version or empty then
+            if not upsert_with_companion then define() end
             result = upsert_with_companion(member, score, version)
         else
             result = pcall('ZADD', set, score, member)
