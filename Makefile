@@ -87,6 +87,7 @@ lint: build
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+	scripts/docs
 
 docs: build
 	scripts/docs

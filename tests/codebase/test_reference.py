@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hotcount
 import hotcount.aio
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -37,6 +38,7 @@ def test_every_public_name_has_its_place_in_the_reference() -> None:
     assert "hotcount.errors" in known
 
 
+@pytest.mark.long  # `make lint` builds it too, without these looks at the pages.
 def test_the_reference_is_built_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(
         [ROOT / "scripts" / "docs", tmp_path],

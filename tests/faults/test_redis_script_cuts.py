@@ -103,7 +103,7 @@ def test_script_calls_of_many_threads_cut_after_any_byte_are_counted_as_they_wer
 
 
 @DIRECTIONS
-@EVERY
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("cuts", [1, 2, 3])
 @pytest.mark.timeout(300)
 def test_adds_with_op_ids_and_retries_are_counted_exactly(

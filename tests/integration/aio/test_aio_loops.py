@@ -380,7 +380,7 @@ async def start():
     limiter = aio.Limiter(store, "1000/s")
     return [limiter.hit("k"), limiter.hit_many(["a"] * 3), aio.PeriodCounter(store).add("k")]
 
-for number in range(3000):
+for number in range(int(sys.argv[2])):
     loop = LoopWithoutReaders()
     calls = loop.run_until_complete(start())
     loop.close()
@@ -391,12 +391,16 @@ for number in range(3000):
 """
 
 
+@pytest.mark.parametrize("loops", [500, pytest.param(3000, marks=pytest.mark.long)])
 def test_answers_that_come_after_their_loop_was_closed_end_with_the_gil(
-    own_redis: RedisServer,
+    own_redis: RedisServer, loops: int
 ) -> None:
     # The last to know of them is a thread of the library.
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", ANSWERED_AFTER_THE_LOOP, own_redis.url],
+        [
+            *[sys.executable, "-X", "faulthandler", "-c", ANSWERED_AFTER_THE_LOOP],
+            *[own_redis.url, str(loops)],
+        ],
         capture_output=True,
         text=True,
         timeout=120,

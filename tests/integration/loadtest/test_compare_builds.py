@@ -31,6 +31,7 @@ def test_calls_and_loads_on_redis_run_with_both_builds(
         assert case["figures"][BEFORE][RATE]["median"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.server
 def test_votes_run_with_both_builds(capsys: pytest.CaptureFixture[str]) -> None:
     # Long enough for a commit on a busy disk: a load that acknowledged nothing is no measurement.

@@ -65,6 +65,7 @@ def summaries(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {s["strategy"]: s for part in document["parts"] for s in part["strategies"]}
 
 
+@pytest.mark.long  # The README has this command too, and its test runs it.
 def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) -> None:
     code, document = run_json(
         *["compare", "-s", "all", "--managed", "redis", "--rounds", "1", "-d", "300ms"],

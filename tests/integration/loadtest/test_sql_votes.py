@@ -48,6 +48,7 @@ def run_cases(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
     return {case["case"]: case["figures"] for case in json.loads(figures.read_text())["cases"]}
 
 
+@pytest.mark.long
 @pytest.mark.server
 def test_a_build_beside_itself_on_postgres_is_measured(tmp_path: Path) -> None:
     words = ["--only", "postgres", "--cases", "C++ 4 x 1 hot,Python 4 x 16 hot with,of 100"]
@@ -67,6 +68,7 @@ def test_a_build_beside_itself_on_postgres_is_measured(tmp_path: Path) -> None:
     assert HELD_WORST not in held["nothing held"]
 
 
+@pytest.mark.long
 @pytest.mark.server
 def test_web_workers_and_other_clients_on_mariadb_are_measured(tmp_path: Path) -> None:
     words = [
