@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Union
 
 import hotcount
+import hotcount.aio
 import pytest
 from hotcount import Upsert
 
@@ -255,6 +257,33 @@ def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
         for call in calls:
             with pytest.raises(hotcount.PermissionDeniedError):
                 call()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("awaited", [False, True], ids=["threads", "asyncio"])
+def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_next(
+    own_redis: RedisServer, redis: hotcount.Redis, awaited: bool
+) -> None:
+    redis.execute("ZADD", "feed:1", 1, "a")
+    redis.execute("EXPIRE", "feed:1", 60)
+    redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "~{feed:*", "+@all")
+    url = own_redis.login("feeds", "pw")
+    # Of each two batches the server refuses the first one, for the key "secret", and runs the second.
+    rows = [
+        (key, "m", n) for n in range(1, 21) for key in ("feed:1", "secret" if n % 2 else "feed:1")
+    ]
+
+    async def awaiting() -> list[Upsert]:
+        async with hotcount.aio.Redis(url, timeout=20) as store:
+            return list(await hotcount.aio.LiveSets(store).upsert_many(rows, 2, errors="return"))
+
+    if awaited:
+        states = asyncio.run(awaiting())
+    else:
+        with hotcount.Redis(url, timeout=20) as store:
+            states = list(hotcount.LiveSets(store).upsert_many(rows, 2, errors="return"))
+    assert states == [Upsert.FAILED if key == "secret" else Upsert.APPLIED for key, _, _ in rows]
+    assert float(redis.execute("ZSCORE", "feed:1", "m")) == 20
 
 
 @pytest.mark.server
