@@ -268,7 +268,7 @@ def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_
     redis.execute("EXPIRE", "feed:1", 60)
     redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "~{feed:*", "+@all")
     url = own_redis.login("feeds", "pw")
-    # Of each two batches the server refuses the first one, for the key "secret", and runs the second.
+    # Of each two batches the server refuses the first, for the key "secret", and runs the second.
     rows = [
         (key, "m", n) for n in range(1, 21) for key in ("feed:1", "secret" if n % 2 else "feed:1")
     ]
