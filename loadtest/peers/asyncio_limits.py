@@ -1,4 +1,5 @@
-"""Limits and sorted sets on an event loop: hotcount beside throttled-py and redis.asyncio.
+"""Limits and sorted sets on an event loop: hotcount beside limits, throttled-py and
+redis.asyncio.
 
 Each load has a loop and a client of its own, as in asyncio_contenders.py. A contender is an async
 context manager around a call that takes a name and is awaited.
@@ -16,6 +17,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 from hotcount import aio
 
@@ -58,6 +60,26 @@ async def throttled_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
         raise RuntimeError("a hit was not admitted")
     yield limiter.limit
     await store._backend.get_client().aclose()
+
+
+@asynccontextmanager
+async def limits_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
+    """The fixed window of limits over redis.asyncio: a connection a task."""
+    from limits import RateLimitItemPerMinute
+    from limits.aio.strategies import FixedWindowRateLimiter
+    from limits.storage import storage_from_string
+
+    storage: Any = storage_from_string(
+        f"async+redis://127.0.0.1:{port}",
+        implementation="redispy",
+        max_connections=tasks + 1,
+        socket_timeout=TIMEOUT_S,
+    )
+    limiter, rate = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(1_000_000)
+    if not await limiter.hit(rate, "first"):
+        raise RuntimeError("a hit was not admitted")
+    yield lambda name: limiter.hit(rate, name)
+    await storage.bridge.get_connection().aclose()
 
 
 def set_of(member: str) -> str:

@@ -21,6 +21,11 @@ limits: throttled-py has a pool of redis.asyncio, a connection a task. hotcount 
 of one turn of the loop ask in one batch; that is part of what it is and of its figures. While Redis
 is paused for 0.3 s, the worst gap is the longest time between two beats of a task that sleeps 1 ms.
 
+limiters: blocking hits beside limits and throttled-py; hits in memory from C++ beside Rust's
+governor; over Redis, 64 under way from one thread, beside throttlecrab-server, which
+redis-benchmark asks over as many connections; and the server's time for a key in a batch beside
+that of a hit alone.
+
 sets: single upserts beside redis-py with the same script; batches beside the server alone; how long
 another client waits beside batches of each size (sets.py).
 
@@ -35,17 +40,26 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from loadtest.peers import asyncio_contenders, asyncio_limits, contenders, keys, native, sets
-from loadtest.peers.rounds import KEY_PREFIX, OURS, P99, RATE, Case, Load, Measured
+from loadtest.peers import (
+    asyncio_contenders,
+    asyncio_limits,
+    contenders,
+    keys,
+    limiters,
+    native,
+    sets,
+)
+from loadtest.peers.rounds import KEY_PREFIX, OURS, P99, RATE, SERVER_US, Case, Load, Measured
 from tests.support.servers import RedisServer
 
-GROUPS = ("sync", "asyncio", "limits", "batch", "sets", "cpp", "idle")
+GROUPS = ("sync", "asyncio", "limits", "limiters", "batch", "sets", "cpp", "idle")
 
 # What must be importable for a group. redis-py parses with hiredis if it finds it.
 PACKAGES = {
     "sync": ("redis", "hiredis", "glide_sync"),
     "asyncio": ("redis", "hiredis", "coredis", "glide", "uvloop"),
-    "limits": ("redis", "hiredis", "throttled"),
+    "limits": ("redis", "hiredis", "throttled", "limits"),
+    "limiters": ("redis", "hiredis", "throttled", "limits"),
     "batch": ("redis", "hiredis"),
     "sets": ("redis", "hiredis"),
     "cpp": (),
@@ -65,6 +79,10 @@ REDIS_ASYNCIO = "redis.asyncio"
 COREDIS = "coredis"
 GLIDE = "glide"
 THROTTLED = "throttled-py, gcra"
+LIMITS = "limits, fixed window"
+GOVERNOR = "governor"
+THROTTLECRAB = "throttlecrab-server, redis-benchmark -c 64"
+ALONE = "a script for each key"
 PIPELINE = "redis-py pipeline"
 SAME_LUA = "redis-py, the same Lua"
 SERVER_ALONE = "the server alone"
@@ -91,6 +109,7 @@ class Setup:
             "sync": self._sync,
             "asyncio": self._asyncio,
             "limits": self._limits,
+            "limiters": self._limiters,
             "batch": self._batch,
             "sets": self._sets,
             "cpp": self._cpp,
@@ -191,6 +210,7 @@ class Setup:
         hits: dict[str, asyncio_limits.Open] = {
             OURS: asyncio_limits.hotcount_hits,
             THROTTLED: asyncio_limits.throttled_hits,
+            LIMITS: asyncio_limits.limits_hits,
         }
         upserts: dict[str, asyncio_limits.Open] = {
             OURS: asyncio_limits.hotcount_upserts,
@@ -214,12 +234,78 @@ class Setup:
         singly, paused = asyncio_limits.singly, asyncio_limits.paused
         return [
             case("Limiter.hit", hits, 1, singly, {}),
-            case("Limiter.hit", hits, 64, singly, {(THROTTLED, RATE): 20.0}),
+            case(
+                "Limiter.hit",
+                hits,
+                64,
+                singly,
+                {(peer, RATE): 20.0 for peer in (THROTTLED, LIMITS)},
+            ),
             case("Limiter.hit", hits, 256, singly, {}),
             case("LiveSets.upsert", upserts, 256, singly, {}),
             case("hit while Redis is paused", hits, 256, paused, {}),
             case("upsert while Redis is paused", upserts, 256, paused, {}),
         ]
+
+    def _limiters(self) -> list[Case]:
+        kinds: dict[str, Callable[[int], contenders.Contender]] = {
+            OURS: limiters.Hotcount,
+            LIMITS: limiters.Limits,
+            THROTTLED: limiters.Throttled,
+        }
+        over_redis = {name: self._open(kind) for name, kind in kinds.items()}
+        in_memory = {name: kind(0) for name, kind in kinds.items()}
+
+        def case(name: str, loads: list[Load], targets: dict[tuple[str, str], float]) -> Case:
+            return Case(name, "limiters", loads, targets, audited=False)
+
+        def hits(opened: dict[str, contenders.Contender], threads: int) -> list[Load]:
+            return [
+                Load(name, partial(contenders.singly, contender, threads, KEYS))
+                for name, contender in opened.items()
+            ]
+
+        def server_time(name: str, batch: int) -> Load:
+            return Load(name, partial(limiters.server_time, batch, self._port))
+
+        peers = (LIMITS, THROTTLED)
+        return [
+            case("1 thread", hits(over_redis, 1), {(peer, RATE): 2.5 for peer in peers}),
+            case("32 threads", hits(over_redis, 32), {(peer, RATE): 8.0 for peer in peers}),
+            case("memory, 1 thread", hits(in_memory, 1), {(THROTTLED, RATE): 8.0}),
+            case(
+                "hit_many of 250",
+                [server_time(OURS, 250), server_time(ALONE, 1)],
+                {(ALONE, SERVER_US): 0.5},
+            ),
+            *self._limiters_of_rust(case),
+        ]
+
+    def _limiters_of_rust(self, case: Callable[..., Case]) -> list[Case]:
+        ours = self._available(lambda: native.limits_program(self._build))
+        if ours is None:
+            return []
+        made = []
+        governor = self._available(native.rust_program)
+        if governor is not None:
+            loads = [
+                Load(name, partial(native.singly, program, "memory", 1, KEYS, 0))
+                for name, program in ((OURS, ours), (GOVERNOR, governor))
+            ]
+            # 1.2 times its time.
+            made.append(case("C++, memory, 1 thread", loads, {(GOVERNOR, RATE): 1 / 1.2}))
+        crab = self._available(native.throttlecrab)
+        benchmark = self._available(native.find_benchmark)
+        if crab is not None and benchmark is not None:
+            self._stack.callback(crab.close)
+            command = f"THROTTLE k:__rand_int__ {limiters.A_MINUTE} {limiters.A_MINUTE} 60"
+            asks = native.RedisBenchmark(benchmark, crab.port, 64, 1, command)
+            loads = [
+                Load(OURS, partial(native.singly, ours, "redis", 64, KEYS, self._port)),
+                Load(THROTTLECRAB, asks.run),
+            ]
+            made.append(case("C++, Redis, 64 in flight", loads, {(THROTTLECRAB, RATE): 1.0}))
+        return made
 
     def _batch(self) -> list[Case]:
         ours, theirs = self._open(contenders.Hotcount), self._open(contenders.RedisPy)

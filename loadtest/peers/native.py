@@ -1,10 +1,12 @@
-"""Contenders that are programs: hotcount from C++, Go's clients, and redis-benchmark; and where
-this work tree and another one have theirs.
+"""Contenders that are programs: hotcount from C++, Go's clients, Rust's limiters, and
+redis-benchmark; and where this work tree and another one have theirs.
 
     hotcount-peers-cpp PORT blocking|completions WIDTH SECONDS KEYS SEED
+    hotcount-peers-limits PORT memory|redis WIDTH SECONDS KEYS SEED
     hotcount-peers-go PORT rueidis|rueidis-delayed|go-redis WIDTH SECONDS KEYS SEED
+    hotcount-peers-rust PORT memory WIDTH SECONDS KEYS SEED
 
-WIDTH is the number of threads or goroutines, or of adds in flight. Both warm up, add for so long
+WIDTH is the number of threads or goroutines, or of adds in flight. All warm up, add for so long
 and print one line of JSON: `adds` in `seconds`, and `warm_adds` before the clock started.
 """
 
@@ -16,15 +18,23 @@ import io
 import json
 import re
 import shutil
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 from loadtest.peers.rounds import RATE, Failed, Measured
+from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 GO_SOURCES = ROOT / "loadtest" / "peers" / "go"
 CPP_PROGRAM = Path("loadtest", "peers", "cpp", "hotcount-peers-cpp")
 VOTES_PROGRAM = CPP_PROGRAM.with_name("hotcount-peers-votes")
+LIMITS_PROGRAM = CPP_PROGRAM.with_name("hotcount-peers-limits")
+RUST_SOURCES = ROOT / "loadtest" / "peers" / "rust"
+RUST_BUILD = ROOT / "build" / "peers" / "rust"
+# crates.io has it as a program.
+THROTTLECRAB = ("throttlecrab-server", "0.4.40")
 GO_PROGRAM = Path("build", "peers", "hotcount-peers-go")
 # Where Go's own installation instructions put it; often not on PATH.
 GO_HOME = "/usr/local/go/bin"
@@ -83,6 +93,75 @@ def cpp_program(build: Path) -> Path:
     return program
 
 
+def limits_program(build: Path) -> Path:
+    program = build / LIMITS_PROGRAM
+    if not program.exists():
+        raise LeftOut(f"{program} is not built: limits from C++ and Rust left out")
+    return program
+
+
+def cargo(purpose: str, words: list[str], cwd: Path) -> None:
+    """Builds something of Rust: after the first time a second's work."""
+    program = shutil.which("cargo") or shutil.which("cargo", path=str(Path.home() / ".cargo/bin"))
+    if program is None:
+        raise LeftOut(f"cargo is not installed: {purpose} left out")
+    done = subprocess.run([program, *words], cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["nothing said"]
+        raise LeftOut(f"cargo failed: {purpose} left out ({said[-1]})")
+
+
+def rust_program() -> Path:
+    words = ["build", "--release", "--locked", "--target-dir", str(RUST_BUILD)]
+    cargo("governor", words, RUST_SOURCES)
+    return RUST_BUILD / "release" / "hotcount-peers-rust"
+
+
+def throttlecrab_program() -> Path:
+    name, version = THROTTLECRAB
+    program = RUST_BUILD / "bin" / name
+    if not program.exists():
+        words = ["install", name, "--version", version, "--locked", "--root", str(RUST_BUILD)]
+        cargo(name, words, ROOT)
+    return program
+
+
+def rust_versions() -> dict[str, str]:
+    """Of the Rust peers, as they are pinned."""
+    pinned = re.findall(r'(\w+) = "=([^"]+)"', (RUST_SOURCES / "Cargo.toml").read_text())
+    return {**dict(pinned), THROTTLECRAB[0]: THROTTLECRAB[1]}
+
+
+class Throttlecrab:
+    """A throttlecrab-server of our own, on its Redis protocol."""
+
+    def __init__(self, program: Path, port: int) -> None:
+        self.port = port
+        self._process = subprocess.Popen(
+            [program, "--redis", "--redis-host", "127.0.0.1", "--redis-port", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        ends = time.monotonic() + 10
+        while not self._accepts():
+            if time.monotonic() > ends or self._process.poll() is not None:
+                self.close()
+                raise LeftOut("throttlecrab-server did not start: it is left out")
+            time.sleep(0.01)
+
+    def _accepts(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+def throttlecrab() -> Throttlecrab:
+    return Throttlecrab(throttlecrab_program(), free_port())
+
+
 def find_go() -> str:
     go = shutil.which("go") or shutil.which("go", path=GO_HOME)
     if go is None:
@@ -122,12 +201,12 @@ def find_benchmark() -> str:
     return program
 
 
-def parse_csv(printed: str) -> float:
-    """INCRs a second from redis-benchmark's --csv."""
+def parse_csv(printed: str, command: str = "INCR") -> float:
+    """So many of the command a second from redis-benchmark's --csv."""
     rows = list(csv.DictReader(io.StringIO(printed)))
-    rates = [row["rps"] for row in rows if row["test"] == "INCR"]
+    rates = [row["rps"] for row in rows if row["test"] == command]
     if len(rates) != 1:
-        raise Failed(f"redis-benchmark printed no INCR: {printed!r}")
+        raise Failed(f"redis-benchmark printed no {command}: {printed!r}")
     return float(rates[0])
 
 
@@ -137,21 +216,24 @@ class RedisBenchmark:
     It prepares its commands once and only counts the replies, and draws its keys uniformly from
     1,000 of its own. With -P 100 each of its connections has 100 commands under way, so that 50
     connections have 5,000; hotcount's batch is 1,000 on one connection. It takes a number of
-    requests instead of a time: a first run finds out how many.
+    requests instead of a time: a first run finds out how many. `command`: instead of INCR.
     """
 
-    def __init__(self, program: str, port: int, connections: int, pipeline: int) -> None:
+    def __init__(
+        self, program: str, port: int, connections: int, pipeline: int, command: str = ""
+    ) -> None:
         self._pipeline = pipeline
+        self._named = command or "INCR"
         self._command = [
             program,
             *("-h", "127.0.0.1"),
             *("-p", str(port)),
             *("-c", str(connections)),
             *("-P", str(pipeline)),
-            *("-t", "incr"),
             *("-r", "1000"),
             "--csv",
         ]
+        self._sends = command.split() or ["-t", "incr"]
         self._rate = 0.0
 
     def run(self, seconds: float, _seed: int) -> Measured:
@@ -165,4 +247,4 @@ class RedisBenchmark:
         return Measured(added + count, {RATE: self._rate})
 
     def _requests(self, count: int) -> float:
-        return parse_csv(run([*self._command, "-n", str(count)]))
+        return parse_csv(run([*self._command, "-n", str(count), *self._sends]), self._named)

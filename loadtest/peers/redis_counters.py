@@ -42,6 +42,7 @@ DISTRIBUTIONS = {
     "glide": "valkey-glide",
     "coredis": "coredis",
     "throttled": "throttled-py",
+    "limits": "limits",
     "uvloop": "uvloop",
 }
 
@@ -81,6 +82,7 @@ def versions(server: RedisServer, groups: list[str]) -> dict[str, str]:
             for name in packages_of(groups)
         },
         **(native.go_versions() if "cpp" in groups else {}),
+        **(native.rust_versions() if "limiters" in groups else {}),
     }
 
 

@@ -15,6 +15,7 @@ P99 = "p99 us"
 READS_P99 = "reads' p99 us"
 HELD_WORST = "held votes' worst us"
 WORST_GAP = "worst gap us"
+SERVER_US = "server us"
 OURS = "hotcount"
 
 # Every contender adds to keys of this name: hotcount's counters put "count:" before theirs, and
