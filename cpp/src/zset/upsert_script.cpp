@@ -5,7 +5,7 @@
 #include <deque>
 #include <memory_resource>
 #include <mutex>
-#include <unordered_set>
+#include <set>
 
 #include "hotcount_embedded/zset/lua.hpp"
 #include "keys.hpp"
@@ -198,7 +198,7 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
     // Everything is answered.
     void send_again() {
         std::vector<Range> again;
-        std::unordered_set<std::string_view> keys;
+        std::set<std::string_view> keys;
         for (const auto& call : under_way_) {
             add_overtakers(*call, keys);
             for (Range& range : call->again) {
@@ -215,7 +215,7 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
 
     // Adds the call's elements that have been written to one of these sets to those of it that go
     // again. If it was refused, all of them do, in order, and in more calls than one.
-    void add_overtakers(Call& call, const std::unordered_set<std::string_view>& keys) const {
+    void add_overtakers(Call& call, const std::set<std::string_view>& keys) const {
         if (keys.empty() || call.again.size() > 1) return;
         std::vector<std::size_t> places;
         for (std::size_t i = 0; i < call.range.size; ++i) {
